@@ -1,0 +1,63 @@
+# Every target sets up what it needs in .venv, with uv if there is one and otherwise with venv and pip.
+# PYTHON=python3.13 chooses the interpreter; VENV=folder puts the environment somewhere else.
+
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$python; break; fi; done)
+VENV ?= .venv
+# Tests run in parallel, on up to this many processors; each process has its own PostgreSQL servers.
+TEST_PROCESSES ?= 4
+
+RUN := $(VENV)/bin/python
+# An environment remembers where its clone is. One that was copied along with its clone would run the code of the
+# original: the stamp carries the place in its name, so that such an environment is made again.
+STAMP := $(VENV)/.installed-$(shell pwd | cksum | cut -d ' ' -f 1)
+
+# Settings of the caller's own Python have no business in ours.
+unexport PYTHONHOME PYTHONPATH
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench soak serve clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(STAMP) ## Make the environment; every other target does it by itself
+
+demo: $(STAMP) ## Watch an agent being killed and going on where it was
+	@$(RUN) -m holdfast demo
+
+test: $(STAMP) ## Run the tests, with real PostgreSQL servers
+	@$(RUN) -m pytest --numprocesses=auto --maxprocesses=$(TEST_PROCESSES) --dist=loadgroup
+
+check: $(STAMP) ## Check style, types and the direction of imports
+	@PATH="$(abspath $(VENV))/bin:$$PATH" scripts/check
+
+bench: $(STAMP) ## Measure the stores on this machine
+	@$(RUN) -m benchmarks.store
+
+soak: $(STAMP) ## Run the randomised tests at length, from a fresh seed (HOLDFAST_SEED=n repeats one)
+	@HOLDFAST_SOAK=1 $(RUN) -m pytest -m soak
+
+serve: ## Open the dashboard (not part of this version yet)
+	@echo "The dashboard is not part of this version of Holdfast yet." >&2; exit 1
+
+clean: ## Remove the environment, builds and caches
+	@if [ -f "$(VENV)/pyvenv.cfg" ]; then rm -rf "$(VENV)"; fi
+	@rm -rf build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# From scratch whenever the dependencies change: nothing that is no longer listed stays behind.
+$(STAMP): pyproject.toml
+	@if [ -f "$(VENV)/pyvenv.cfg" ]; then rm -rf "$(VENV)"; fi
+	@if command -v uv >/dev/null 2>&1; then \
+		echo "Setting up $(VENV) with uv ..." >&2; \
+		uv venv --quiet --no-project --python "$(or $(PYTHON),>=3.11)" "$(VENV)" && \
+		uv pip install --quiet --python "$(RUN)" --editable '.[dev]'; \
+	elif [ -n "$(PYTHON)" ]; then \
+		echo "Setting up $(VENV) with pip, which takes a minute ..." >&2; \
+		"$(PYTHON)" -m venv "$(VENV)" && \
+		"$(RUN)" -m pip install --quiet --disable-pip-version-check --editable '.[dev]'; \
+	else \
+		echo "Holdfast needs Python 3.11 or newer: install it, or name it with PYTHON=..." >&2; exit 1; \
+	fi
+	@touch "$@"

@@ -1,0 +1,114 @@
+"""Holdfast keeps long-running AI agents alive: their task, every step, state, budget and approvals in a database.
+
+Everything public is exported here; modules below ``holdfast.model`` and ``holdfast.store`` may move between versions.
+"""
+
+from holdfast._version import __version__
+from holdfast.model.agent_state import AgentState, ArtifactRef, Constraints, HumanInTheLoop, KnownFact, RiskLevel
+from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.budget import Budget, Ledger, Meter
+from holdfast.model.clock import Clock, ManualClock
+from holdfast.model.codec import decode, encode
+from holdfast.model.deadline import Deadline
+from holdfast.model.effect import Effect, EffectClass, EffectState, Evidence
+from holdfast.model.errors import (
+    BudgetExceeded,
+    CodecError,
+    Conflict,
+    HoldfastError,
+    IllegalMove,
+    InvalidURL,
+    InvalidValue,
+    KeyConflict,
+    LeaseHeld,
+    LeaseLost,
+    MissingExtra,
+    NotAStore,
+    NotFound,
+    ReadOnlyStore,
+    SchemaMismatch,
+    StoreBusy,
+    StoreClosed,
+    StoreDamaged,
+    StoreError,
+    StoreUnavailable,
+    WorkerDead,
+)
+from holdfast.model.patch import StatePatch, apply
+from holdfast.model.queries import Page, Summary, TaskFilter
+from holdfast.model.records import Artifact, Checkpoint, Event, MemoryFact
+from holdfast.model.retry import GiveUp, Retry, RetryAt
+from holdfast.model.state_diff import diff
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import NewTask, Submitted, Task
+from holdfast.model.transitions import TaskState, Transition
+from holdfast.store import Capabilities, StateStore, make_store, open_store
+
+__all__ = [
+    "AgentState",
+    "Approval",
+    "ApprovalState",
+    "Artifact",
+    "ArtifactRef",
+    "Budget",
+    "BudgetExceeded",
+    "Capabilities",
+    "Checkpoint",
+    "Clock",
+    "CodecError",
+    "Conflict",
+    "Constraints",
+    "Deadline",
+    "Effect",
+    "EffectClass",
+    "EffectState",
+    "Event",
+    "Evidence",
+    "GiveUp",
+    "HoldfastError",
+    "HumanInTheLoop",
+    "IllegalMove",
+    "InvalidURL",
+    "InvalidValue",
+    "KeyConflict",
+    "KnownFact",
+    "LeaseHeld",
+    "LeaseLost",
+    "Ledger",
+    "ManualClock",
+    "MemoryFact",
+    "Meter",
+    "MissingExtra",
+    "NewTask",
+    "NotAStore",
+    "NotFound",
+    "Page",
+    "ReadOnlyStore",
+    "Retry",
+    "RetryAt",
+    "RiskLevel",
+    "SchemaMismatch",
+    "StatePatch",
+    "StateStore",
+    "Step",
+    "StepState",
+    "StoreBusy",
+    "StoreClosed",
+    "StoreDamaged",
+    "StoreError",
+    "StoreUnavailable",
+    "Submitted",
+    "Summary",
+    "Task",
+    "TaskFilter",
+    "TaskState",
+    "Transition",
+    "WorkerDead",
+    "__version__",
+    "apply",
+    "decode",
+    "diff",
+    "encode",
+    "make_store",
+    "open_store",
+]

@@ -1,0 +1,112 @@
+"""``holdfast demo``: a worker process is really killed in step 8 of 10, and another one finishes the deployment.
+
+Everything printed at the end is read back from the store and from the ledger the workers wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from holdfast.cli.demo_worker import FATAL_STEP, STEPS, TASK
+from holdfast.model.task import NewTask
+from holdfast.model.transitions import TaskState
+from holdfast.store import StateStore, open_store
+
+_PATIENCE = 30.0
+
+
+def run_demo(database_url: str | None, *, as_json: bool) -> int:
+    """Run the demo; the exit code says whether the task was finished with nothing done twice."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
+        url = database_url or f"sqlite:///{folder}/demo.db"
+        facts = asyncio.run(_demo(url, Path(folder) / "ledger.txt", Console(stderr=True, quiet=as_json)))
+    if as_json:
+        sys.stdout.write(json.dumps(facts, indent=1) + "\n")
+    return 0 if facts["state"] == TaskState.COMPLETED and not facts["done_twice"] else 1
+
+
+async def _demo(url: str, ledger: Path, console: Console) -> dict[str, Any]:
+    ledger.touch()
+    async with open_store(url) as store:
+        (submitted,) = await store.submit([NewTask(name=TASK, user_input="Deploy billing to production")])
+        console.print(f"[bold]Submitted[/] task {submitted.task_id}: ten steps, stored in {url.split(':', 1)[0]}")
+
+        first = _start_worker(url, ledger)
+        console.print(f"Worker [cyan]{first.pid}[/] claims it and begins")
+        await _until(ledger, f"began {FATAL_STEP}", first)
+        first.kill()
+        first.wait()
+        done = [step.key for step in await store.steps(submitted.task_id)]
+        console.print(
+            f"[bold red]SIGKILL[/] to worker {first.pid} in step 8, [italic]{FATAL_STEP}[/]; "
+            f"the journal holds {len(done)} completed steps"
+        )
+
+        second = _start_worker(url, ledger)
+        console.print(f"Worker [cyan]{second.pid}[/] starts; it takes the task over when the dead one's lease is up")
+        code = await asyncio.to_thread(second.wait, _PATIENCE)
+        if code != 0:
+            raise RuntimeError(f"the second worker ended with code {code}")
+        facts = await _facts(store, submitted.task_id, ledger)
+        await _show(store, facts, console)
+        return facts
+
+
+def _start_worker(url: str, ledger: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "holdfast.cli.demo_worker", url, str(ledger)])  # noqa: S603
+
+
+async def _until(ledger: Path, line: str, worker: subprocess.Popen[bytes]) -> None:
+    give_up = time.monotonic() + _PATIENCE
+    while line not in ledger.read_text(encoding="utf-8").splitlines():
+        if worker.poll() is not None or time.monotonic() > give_up:
+            worker.kill()
+            raise RuntimeError(f"the worker never got to: {line}")
+        await asyncio.sleep(0.01)
+
+
+async def _facts(store: StateStore, task_id: str, ledger: Path) -> dict[str, Any]:
+    task = await store.get(task_id)
+    if task is None:
+        raise RuntimeError(f"task {task_id} is gone")
+    lines = Counter(ledger.read_text(encoding="utf-8").splitlines())
+    did = {name: lines[f"did {name}"] for name in STEPS}
+    return {
+        "task_id": task.id,
+        "state": task.state,
+        "result": task.result,
+        "kills": 1,
+        "takeovers": task.deaths,
+        "fence": task.fence,
+        "steps": {step.key: step.fence for step in await store.steps(task_id)},
+        "effects": did,
+        "done_twice": [name for name, count in did.items() if count > 1],
+    }
+
+
+async def _show(store: StateStore, facts: dict[str, Any], console: Console) -> None:
+    history = Table("from", "to", "why", "fence", title="What the store logged", title_justify="left")
+    for move in await store.history(facts["task_id"]):
+        history.add_row(move.from_state or "", move.to_state, move.reason, str(move.fence))
+    console.print(history)
+
+    journal = Table("step", "journaled under fence", "times done, by the ledger", title_justify="left")
+    journal.title = "What really happened"
+    for name, fence in facts["steps"].items():
+        journal.add_row(name, str(fence), str(facts["effects"][name]))
+    console.print(journal)
+    console.print(
+        f"[bold green]{facts['state']}[/]: {facts['result']}. "
+        f"Kills: {facts['kills']}, take-overs: {facts['takeovers']}, steps done twice: {len(facts['done_twice'])}."
+    )

@@ -1,0 +1,1 @@
+"""Pure data and pure decisions: no I/O, and time only ever passed in."""

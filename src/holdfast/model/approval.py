@@ -1,0 +1,68 @@
+"""Approval: a recorded request for a human decision, and the record of who decided what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from holdfast.model.errors import InvalidValue
+from holdfast.model.ids import check_name, new_id
+from holdfast.model.task import JsonValue
+
+
+class ApprovalState(StrEnum):
+    """Whether and how it was decided. Every state but OPEN is final."""
+
+    OPEN = "open"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    ANSWERED = "answered"
+    """An open question, with its answer."""
+    EXPIRED = "expired"
+    """Nobody decided in time; ``default`` says what then holds."""
+    VOID = "void"
+    """The arguments changed after it was asked."""
+    CLOSED = "closed"
+    """Its task ended first."""
+
+
+DECISIONS = frozenset({ApprovalState.APPROVED, ApprovalState.REJECTED, ApprovalState.ANSWERED, ApprovalState.VOID})
+"""What a Commit may decide. EXPIRED and CLOSED are the store's own: time passed, or the task ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """One question to a person, bound to the exact arguments it was asked about."""
+
+    task_id: str
+    question: str
+    step_key: str
+    id: str = field(default_factory=new_id)
+    kind: str = "approval"
+    """approval, or question for an open one."""
+    risk: str | None = None
+    arguments: bytes = b"null"
+    arguments_hash: str = ""
+    policy: str | None = None
+    """Version of the policy that asked for it."""
+    requested_by: str = "engine"
+    deciders: tuple[str, ...] = ()
+    """Who may decide; empty: anyone allowed to approve."""
+    expires_at: datetime | None = None
+    default: ApprovalState = ApprovalState.REJECTED
+    """What holds when it expires: approved or rejected."""
+    state: ApprovalState = ApprovalState.OPEN
+    answer: JsonValue = None
+    decided_by: str | None = None
+    note: str | None = None
+    consumed_by: str | None = None
+    """The one effect id it was used for."""
+    created_at: datetime | None = None
+    decided_at: datetime | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse ids no store could hold, and a default that is no decision."""
+        check_name("approval id", self.id)
+        if self.default not in {ApprovalState.APPROVED, ApprovalState.REJECTED}:
+            raise InvalidValue(f"an approval's default is approved or rejected, not {self.default}")

@@ -1,0 +1,150 @@
+"""The one door for time. Everything that asks what time it is takes a Clock, so that tests move time by hand.
+
+Two kinds of time are kept apart. Wall time is what people read and what deadlines are written in; it may jump. The
+boot clock only grows, also while the machine is suspended, and is comparable between processes of one boot: leases
+are counted on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import math
+import time
+import uuid
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, Protocol
+
+from holdfast.model.deadline import as_seconds
+from holdfast.model.errors import InvalidValue
+
+UNKNOWN_BOOT: Final = "unknown-boot"
+"""The boot id where the system does not tell. A restart of such a machine looks like the boot clock going back, so
+whoever compares boot times must treat a boot clock that is behind a recorded one as another boot."""
+
+_LINUX_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Clock(Protocol):
+    """What the engine and the stores know about time."""
+
+    @property
+    def boot_id(self) -> str:
+        """Name this boot of the machine: boot times are comparable only under the same id."""
+        ...
+
+    def now(self) -> datetime:
+        """Return the wall time, in UTC with its zone, to the microsecond."""
+        ...
+
+    def boot(self) -> float:
+        """Return seconds on a clock that never jumps and does not stop in suspend, where the system has one."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Return when that much time has passed."""
+        ...
+
+
+class SystemClock:
+    """The machine's own time."""
+
+    @property
+    def boot_id(self) -> str:
+        """See Clock; read once for each process."""
+        return _read_boot_id()
+
+    def now(self) -> datetime:
+        """See Clock."""
+        return datetime.now(UTC)
+
+    def boot(self) -> float:
+        """See Clock; ``time.monotonic`` where there is no CLOCK_BOOTTIME (macOS, Windows)."""
+        return _read_boot_clock()
+
+    async def sleep(self, seconds: float) -> None:
+        """See Clock."""
+        await asyncio.sleep(seconds)
+
+
+class ManualClock:
+    """Time for tests: it stands still until it is moved, and nobody ever really sleeps."""
+
+    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        """Start at ``start``, with a boot clock at 0."""
+        if start.utcoffset() is None:
+            raise InvalidValue(f"the start {start} has no time zone; give it tzinfo=UTC")
+        self._now = start.astimezone(UTC)
+        # Counted apart from the boot clock, which a reboot sets back while sleepers still wait.
+        self._elapsed = timedelta()
+        self._booted = timedelta()
+        self._boot_id = str(uuid.uuid4())
+        self._order = itertools.count()
+        self._sleepers: list[tuple[timedelta, int, asyncio.Future[None]]] = []
+
+    @property
+    def boot_id(self) -> str:
+        """See Clock."""
+        return self._boot_id
+
+    def now(self) -> datetime:
+        """See Clock."""
+        return self._now
+
+    def boot(self) -> float:
+        """See Clock."""
+        return (self._elapsed - self._booted).total_seconds()
+
+    async def sleep(self, seconds: float) -> None:
+        """Return once the clock has been advanced that far; at once, but after a turn of the loop, for 0 or less."""
+        if math.isnan(seconds):
+            raise InvalidValue("cannot sleep for nan seconds")
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        wake = asyncio.get_running_loop().create_future()
+        due = timedelta.max if math.isinf(seconds) else self._elapsed + timedelta(seconds=seconds)
+        heapq.heappush(self._sleepers, (due, next(self._order), wake))
+        await wake
+
+    def advance(self, by: float | timedelta) -> None:
+        """Let time pass, on both clocks, and wake whoever slept until then, the earliest first."""
+        passed = timedelta(seconds=as_seconds(by, what="advance"))
+        self._elapsed += passed
+        self._now += passed
+        while self._sleepers and self._sleepers[0][0] <= self._elapsed:
+            _, _, wake = heapq.heappop(self._sleepers)
+            # A sleeper that was cancelled, or whose loop is closed, has nobody left to wake.
+            if not wake.done() and not wake.get_loop().is_closed():
+                wake.set_result(None)
+
+    def jump_wall(self, by: float | timedelta) -> None:
+        """Move only the wall time, forwards or backwards, as a correction by NTP does."""
+        self._now += by if isinstance(by, timedelta) else timedelta(seconds=by)
+
+    def reboot(self) -> None:
+        """Start a new boot: another id, the boot clock at 0, the wall time as it was."""
+        self._boot_id = str(uuid.uuid4())
+        self._booted = self._elapsed
+
+    @property
+    def sleepers(self) -> int:
+        """How many are asleep: a test waits for this before it advances."""
+        return sum(not wake.done() for _, _, wake in self._sleepers)
+
+
+def _read_boot_clock() -> float:
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+@lru_cache(maxsize=1)
+def _read_boot_id() -> str:
+    try:
+        return _LINUX_BOOT_ID.read_text(encoding="ascii").strip() or UNKNOWN_BOOT
+    except OSError:
+        return UNKNOWN_BOOT

@@ -1,0 +1,140 @@
+"""The typed codec: what every step result, input and state passes through on its way to the store and back.
+
+    {"data": ..., "schema": 1, "tags": {"/when": "datetime"}, "typed": true}
+
+``tags`` stands there only when the data holds a type JSON lacks, ``typed`` only when it holds a dataclass, pydantic
+model, enum or named tuple. Those come back as themselves only when the caller names a type: no class is ever looked
+up by a name found in data. What cannot come back exactly is refused before it is stored, with its place.
+
+Exact means: the same types and values in the same places. Three things are not kept: the order of dict keys, which
+objects were shared, and which fields of a pydantic model were set explicitly.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from holdfast.model.canonical import parse, write, write_plain
+from holdfast.model.errors import CodecError
+from holdfast.model.flatten import Flat, flatten, unflatten
+from holdfast.model.limits import DEFAULT_LIMITS, Limits
+from holdfast.model.restore import restore
+
+SCHEMA: Final = 1
+UNCHECKED: Final = object()
+"""As ``as_type`` of encode: nobody will ask for the types back, plain data is enough."""
+
+_HEAD: Final = b'{"data":'
+_TAIL: Final = b',"schema":1}'
+_ENVELOPE_KEYS: Final = frozenset({"data", "schema", "tags", "typed"})
+
+
+def encode(
+    value: object,
+    *,
+    as_type: object = UNCHECKED,
+    limits: Limits = DEFAULT_LIMITS,
+    name: str = "value",
+) -> bytes:
+    """Return the bytes to store for ``value``.
+
+    ``as_type`` is the annotation it will be decoded with (``Any`` for none). If given, a value that would not come
+    back the same is a CodecError; without it, dataclasses and their like become plain data. ``name`` begins the paths
+    in messages: ``result.items[3].when``.
+    """
+    plain = write_plain(value, limits)
+    if plain is not None:
+        data = _HEAD + plain + _TAIL
+        flat = None
+    else:
+        flat = flatten(value, limits, name)
+        data = _write_envelope(flat)
+    limits.check_size(len(data), name)
+    if flat is not None and flat.types and as_type is not UNCHECKED:
+        _check_comes_back(flat, decode(data, as_type, limits=limits, name=name), limits, name)
+    return data
+
+
+def decode(
+    data: bytes,
+    as_type: object = Any,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    name: str = "value",
+) -> Any:  # noqa: ANN401
+    """Return the value that was encoded to ``data``.
+
+    ``as_type`` brings dataclasses, models, enums and named tuples back. It does not convert what was encoded as
+    plain data: a stored dict stays a dict, so that a wrong annotation cannot change a result. To make typed values
+    out of data from outside, use ``restore``.
+    """
+    if data.startswith(_HEAD) and data.endswith(_TAIL):
+        # What we write ourselves, untagged: if the middle is one JSON value, the whole is the envelope it seems to be.
+        try:
+            return parse(data[len(_HEAD) : -len(_TAIL)], limits=limits, name=name)
+        except CodecError:
+            pass  # not what it seemed to be; the whole tells
+    envelope = parse(data, limits=limits, name=name, wrapping=1)
+    if type(envelope) is not dict or type(envelope.get("schema")) is not int or "data" not in envelope:
+        raise CodecError("is not a stored value: data or schema is missing", path=name)
+    if not 1 <= envelope["schema"] <= SCHEMA:
+        raise CodecError(
+            f"was written in schema {envelope['schema']}, this version reads up to {SCHEMA}; upgrade holdfast",
+            path=name,
+        )
+    if not envelope.keys() <= _ENVELOPE_KEYS:
+        raise CodecError(f"has unknown parts {sorted(envelope.keys() - _ENVELOPE_KEYS)}", path=name)
+    value = unflatten(envelope["data"], envelope.get("tags", {}), name)
+    if envelope.get("typed") is True and as_type is not Any:
+        return restore(value, as_type, name=name)
+    return value
+
+
+def round_trip(
+    value: object,
+    as_type: object = Any,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    name: str = "value",
+) -> tuple[bytes, Any]:
+    """Return the bytes to store and the value a replay will see; the first run goes on with that one too."""
+    data = encode(value, as_type=as_type, limits=limits, name=name)
+    return data, decode(data, as_type, limits=limits, name=name)
+
+
+def _write_envelope(flat: Flat) -> bytes:
+    envelope: dict[str, object] = {"data": flat.data, "schema": SCHEMA}
+    if flat.tags:
+        envelope["tags"] = flat.tags
+    if flat.types:
+        envelope["typed"] = True
+    return write(envelope)
+
+
+def _check_comes_back(flat: Flat, decoded: object, limits: Limits, name: str) -> None:
+    again = flatten(decoded, limits, name)
+    for pointer, kind in flat.types.items():
+        if again.types.get(pointer) != kind:
+            cls = kind[0] if isinstance(kind, tuple) else kind
+            raise CodecError(
+                f"a {getattr(cls, '__qualname__', cls)} would not come back as itself; annotate the function's return "
+                "type or pass returns=",
+                path=flat.paths[pointer],
+            )
+    if again.types != flat.types or again.tags != flat.tags or not _same(flat.data, again.data):
+        raise CodecError(
+            "would come back changed by its type (a converting annotation, validator or default?); "
+            "return values that match their annotations",
+            path=name,
+        )
+
+
+def _same(one: Any, other: Any) -> bool:  # noqa: ANN401 - JSON data
+    """Compare JSON data exactly, except that an int may have become the equal float its annotation asks for."""
+    if type(one) is not type(other):
+        return type(one) is int and type(other) is float and one == other
+    if type(one) is dict:
+        return one.keys() == other.keys() and all(_same(member, other[key]) for key, member in one.items())
+    if type(one) is list:
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other) and (type(one) is not float or str(one) == str(other))

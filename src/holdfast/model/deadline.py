@@ -1,0 +1,68 @@
+"""Deadlines: absolute moments by which something must be over, for a whole task and for each step.
+
+Absolute, so that they hold across restarts and while a task waits in a queue. Pure: the caller brings the time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from holdfast.model.errors import InvalidValue
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A moment and the words for what has to be over by then: ``Deadline(at, "task 42")``."""
+
+    at: datetime
+    what: str
+
+    def __post_init__(self) -> None:
+        """Refuse a moment that would mean another one on another machine."""
+        if self.at.utcoffset() is None:
+            raise InvalidValue(f"the deadline of {self.what} has no time zone; use an aware datetime, best in UTC")
+
+    def remaining(self, now: datetime) -> timedelta:
+        """Return how much time is left; never less than nothing."""
+        return max(self.at - now, timedelta())
+
+    def passed(self, now: datetime) -> bool:
+        """Tell whether it is too late: at the moment itself it is."""
+        return now >= self.at
+
+    def message(self, now: datetime) -> str:
+        """Say which deadline this is and how far away, for errors and for people."""
+        if self.passed(now):
+            return f"the deadline of {self.what} ({self.at.isoformat()}) passed {_display(now - self.at)} ago"
+        return f"the deadline of {self.what} ({self.at.isoformat()}) is {_display(self.at - now)} away"
+
+    def earlier(self, other: Deadline | None) -> Deadline:
+        """Return whichever comes first: a step must end by its own deadline and by its task's."""
+        return self if other is None or self.at <= other.at else other
+
+
+def from_timeout(now: datetime, timeout: float | timedelta, what: str) -> Deadline:
+    """Return the deadline ``timeout`` (seconds or timedelta) from now."""
+    try:
+        return Deadline(now + timedelta(seconds=as_seconds(timeout, what=f"the timeout of {what}")), what)
+    except OverflowError:
+        raise InvalidValue(f"the timeout of {what} ends beyond the year 9999; leave it out instead") from None
+
+
+def as_seconds(duration: float | timedelta, *, what: str = "a duration") -> float:
+    """Return a duration, given as seconds or as timedelta, in seconds; it must be finite and more than nothing."""
+    if isinstance(duration, bool) or not isinstance(duration, int | float | timedelta):
+        raise InvalidValue(f"{what} is {duration!r}; give seconds or a timedelta")
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+    if not math.isfinite(seconds) or seconds <= 0:
+        raise InvalidValue(f"{what} is {seconds:g} seconds; it must be finite and more than 0")
+    return seconds
+
+
+def _display(span: timedelta) -> str:
+    seconds = span.total_seconds()
+    if seconds < 60:  # noqa: PLR2004
+        return f"{seconds:.3g} s"
+    return str(timedelta(seconds=round(seconds)))

@@ -1,0 +1,97 @@
+"""Effect: what a step did to the world, and what we can honestly say about it.
+
+    intended --arm--> armed --> done | failed(proof) | in_doubt
+    in_doubt --after settle_at--> done (happened) | intended, same id (absent) | needs_human (unknown)
+    needs_human --a person--> done | intended | compensating | abandoned
+    done --> compensating --> compensated | needs_human        (never back to intended)
+
+An effect that is armed under a fence older than the task's is in doubt: whoever armed it cannot tell any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class EffectClass(StrEnum):
+    """How often a call may be made."""
+
+    PURE = "pure"
+    """Run again freely."""
+    IDEMPOTENT = "idempotent"
+    """Run again with the same effect id."""
+    ONCE = "once"
+    """Never blindly again."""
+
+
+class EffectState(StrEnum):
+    """What is known about an effect."""
+
+    INTENDED = "intended"
+    ARMED = "armed"
+    DONE = "done"
+    FAILED = "failed"
+    IN_DOUBT = "in_doubt"
+    NEEDS_HUMAN = "needs_human"
+    COMPENSATING = "compensating"
+    COMPENSATED = "compensated"
+    ABANDONED = "abandoned"
+
+
+_S = EffectState
+
+EFFECT_MOVES: Mapping[EffectState | None, frozenset[EffectState]] = MappingProxyType(
+    {
+        None: frozenset({_S.INTENDED, _S.ARMED}),
+        _S.INTENDED: frozenset({_S.ARMED, _S.ABANDONED}),
+        _S.ARMED: frozenset({_S.DONE, _S.FAILED, _S.IN_DOUBT}),
+        _S.FAILED: frozenset({_S.INTENDED, _S.ARMED, _S.ABANDONED}),
+        _S.IN_DOUBT: frozenset({_S.DONE, _S.INTENDED, _S.NEEDS_HUMAN}),
+        _S.NEEDS_HUMAN: frozenset({_S.DONE, _S.INTENDED, _S.COMPENSATING, _S.ABANDONED}),
+        _S.DONE: frozenset({_S.COMPENSATING, _S.IN_DOUBT}),
+        _S.COMPENSATING: frozenset({_S.COMPENSATED, _S.NEEDS_HUMAN}),
+        _S.COMPENSATED: frozenset({_S.IN_DOUBT}),
+        _S.ABANDONED: frozenset({_S.IN_DOUBT}),
+    }
+)
+"""Allowed moves; None is an effect not yet stored. Settled states reopen only as doubt, when evidence contradicts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """One call's intent and outcome. Its id is the idempotency key handed to the tool."""
+
+    effect_id: str
+    step_key: str
+    effect_class: EffectClass
+    state: EffectState
+    round: int = 1
+    fence: int = 0
+    attempt: int = 1
+    arguments: bytes = b"null"
+    """Exactly what was chosen before dispatch; a replay never mints other ones."""
+    arguments_hash: str = ""
+    approval_id: str | None = None
+    dispatch_by: datetime | None = None
+    settle_at: datetime | None = None
+    """Before this moment "absent" proves nothing: the call may still be on its way."""
+    result: bytes | None = None
+    note: str | None = None
+    updated_at: datetime | None = None
+    task_id: str = ""
+    """Filled in by the store; a Commit's effects belong to the Commit's task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """A late result from a fenced worker: insert-only, moves no state, read before anyone decides."""
+
+    task_id: str
+    effect_id: str
+    fence: int
+    body: bytes
+    at: datetime | None = None

@@ -1,0 +1,165 @@
+"""Every error Holdfast raises on purpose.
+
+    HoldfastError
+    ├── InvalidValue (ValueError)     the input was refused at the door; nothing changed
+    │   ├── CodecError                a value that cannot be stored, with its path
+    │   └── InvalidURL                a store URL nobody can open
+    ├── NotFound (LookupError)        no such task, worker, approval, artifact ...
+    ├── Conflict                      the stored state is not the one the caller assumed
+    │   ├── IllegalMove               the transition table does not allow it
+    │   ├── KeyConflict               same idempotency key, other input
+    │   ├── LeaseHeld                 somebody else is working on the task
+    │   ├── LeaseLost                 the caller's lease is over; its fence is stale
+    │   └── WorkerDead                the worker was declared dead; dead is final
+    ├── BudgetExceeded                the reservation does not fit into what is left
+    ├── StoreError                    the database, not the caller
+    │   ├── StoreUnavailable          unreachable, or the connection was lost
+    │   ├── StoreBusy                 another process holds the store
+    │   ├── StoreDamaged              the data is not what was written
+    │   ├── NotAStore                 the file or directory is something else
+    │   ├── ReadOnlyStore             it can be read but not written
+    │   ├── SchemaMismatch            the schema is older or newer than this version
+    │   └── StoreClosed               used before open() or after close()
+    └── MissingExtra (ImportError)    an optional dependency is not installed
+
+Messages instruct: they say what is wrong, what was left untouched, and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """The root of the tree above: catch it to catch everything Holdfast raises on purpose."""
+
+
+class InvalidValue(HoldfastError, ValueError):
+    """The input was refused at the door; nothing changed."""
+
+
+class CodecError(InvalidValue):
+    """A value that cannot be stored exactly, or stored bytes that cannot be read."""
+
+    def __init__(self, message: str, *, path: str = "") -> None:
+        """Name the place inside the value, for example ``result.items[3]``."""
+        super().__init__(f"{path}: {message}" if path else message)
+        self.path = path
+
+
+class InvalidURL(InvalidValue):
+    """A store URL that names no store we know, or lacks a part."""
+
+
+class NotFound(HoldfastError, LookupError):
+    """Nothing is stored under that id."""
+
+    def __init__(self, what: str, identifier: str) -> None:
+        """``what`` is the noun: task, worker, approval."""
+        super().__init__(f"no {what} {identifier!r} in this store; check the id and the database URL")
+        self.what = what
+        self.identifier = identifier
+
+
+class Conflict(HoldfastError):
+    """The stored state is not the one the caller assumed. Nothing changed; read again, then decide."""
+
+
+class IllegalMove(Conflict):
+    """The transition table does not allow this move."""
+
+
+class KeyConflict(Conflict):
+    """The idempotency key is taken by a task with other input."""
+
+    def __init__(self, name: str, key: str, task_id: str) -> None:
+        """``task_id`` is the task that holds the key."""
+        super().__init__(
+            f"key {key!r} of task {name!r} is taken by {task_id}, which was submitted with other input; "
+            "use another key, or submit the same input to get that task"
+        )
+        self.name, self.key, self.task_id = name, key, task_id
+
+
+class LeaseHeld(Conflict):
+    """Somebody else is working on the task."""
+
+    def __init__(self, task_id: str, owner: str) -> None:
+        """``owner`` is the incarnation that holds the lease now."""
+        super().__init__(f"task {task_id} is leased by worker {owner}; wait until it lets go, or request a cancel")
+        self.task_id, self.owner = task_id, owner
+
+
+class LeaseLost(Conflict):
+    """The caller's lease is over: the task moved on without it, and nothing the caller sends is written."""
+
+    def __init__(self, task_id: str, fence: int, now_held_by: str) -> None:
+        """``fence`` is the caller's, stale one."""
+        super().__init__(
+            f"the lease on task {task_id} under fence {fence} is over (now: {now_held_by}); "
+            "stop working on it, your result was not written"
+        )
+        self.task_id, self.fence, self.now_held_by = task_id, fence, now_held_by
+
+
+class WorkerDead(Conflict):
+    """The worker's lease ran out and it was declared dead. Dead is final: register a new incarnation."""
+
+    def __init__(self, worker_id: str) -> None:
+        """``worker_id`` is the incarnation that is over."""
+        super().__init__(
+            f"worker {worker_id} is not alive in this store; abandon its tasks and register a new incarnation"
+        )
+        self.worker_id = worker_id
+
+
+class BudgetExceeded(HoldfastError):
+    """The reservation does not fit into what is left of the budget."""
+
+    def __init__(self, *, meter: str, limit: int, spent: int, reserved: int, asked: int) -> None:
+        """Say what was asked for and what is left."""
+        left = max(0, limit - spent - reserved)
+        super().__init__(
+            f"budget for {meter} is spent: {asked} asked, {left} left of {limit} "
+            f"({spent} spent, {reserved} reserved); raise the limit or let the task ask a person"
+        )
+        self.meter, self.limit, self.spent, self.reserved, self.asked = meter, limit, spent, reserved, asked
+
+
+class StoreError(HoldfastError):
+    """Something about the database rather than about the caller's input."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached, or the connection was lost. A write that was under way may have happened."""
+
+
+class StoreBusy(StoreError):
+    """Another process holds the store and this kind of store takes one process at a time."""
+
+
+class StoreDamaged(StoreError):
+    """What is stored is not what was written."""
+
+
+class NotAStore(StoreError):
+    """The path holds something that is not a Holdfast store."""
+
+
+class ReadOnlyStore(StoreError):
+    """The store can be read but not written."""
+
+
+class SchemaMismatch(StoreError):
+    """The stored schema is older or newer than the one this version of Holdfast speaks."""
+
+
+class StoreClosed(StoreError):
+    """The store is used before ``open()`` or after ``close()``."""
+
+
+class MissingExtra(HoldfastError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, extra: str, needed_for: str) -> None:
+        """``extra`` is the name in ``holdfast[extra]``."""
+        super().__init__(f"{needed_for} needs an extra that is not installed: pip install 'holdfast[{extra}]'")
+        self.extra = extra

@@ -1,0 +1,52 @@
+"""Step: one unit of work inside a task, journaled under a key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from holdfast.model.ids import check_name
+
+
+class StepState(StrEnum):
+    """Where a step stands."""
+
+    PENDING = "pending"
+    """Failed and due again at ``retry_at``, or not begun."""
+    RUNNING = "running"
+    """Begun by the attempt with this fence; a later fence runs it again by the rules of its effect."""
+    COMPLETED = "completed"
+    """Replays: its output is returned and nothing runs."""
+    FAILED = "failed"
+    """Gave up; replays as the same failure if the code handled it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One line of a task's journal. Payloads are canonical bytes, decoded only when a replay asks for them."""
+
+    key: str
+    kind: str
+    """step, llm, tool, sleep, event, child, approval ... part of the step's identity."""
+    position: int
+    """Its place in the journal; grows within a task, across rounds."""
+    state: StepState
+    round: int = 1
+    attempts: int = 1
+    fence: int = 0
+    digest: str = ""
+    """Of its arguments."""
+    output: bytes | None = None
+    error: bytes | None = None
+    effect_id: str | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    retry_at: datetime | None = None
+    undone_at: datetime | None = None
+    """Compensated: it never replays as completed again."""
+
+    def __post_init__(self) -> None:
+        """Refuse keys no store could hold."""
+        check_name("step key", self.key)
+        check_name("step kind", self.kind)

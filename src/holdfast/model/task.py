@@ -1,0 +1,142 @@
+"""Task: one piece of work somebody asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+
+from holdfast.model.ids import check_name, new_id
+from holdfast.model.transitions import TaskState
+
+JsonValue: TypeAlias = Any
+"""Plain JSON data: None, bool, int, float, str, and lists and string-keyed dicts of these."""
+
+DEFAULT_QUEUE = "default"
+MANUAL = "manual"
+"""The name of tasks that are driven by hand through ``save``; no worker registers it, so none claims them."""
+
+AGEING = timedelta(minutes=10)
+"""How much older a task must be to overtake one whose priority is higher by one."""
+
+_SEARCHED_INPUT = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A task as it is stored. Survives everything; only a Commit, a claim or a sweep changes it."""
+
+    id: str = field(default_factory=new_id)
+    name: str = MANUAL
+    """Which definition runs it. Workers claim only the names they registered."""
+    agent_id: str = "default"
+    user_input: JsonValue = None
+    state: TaskState = TaskState.PENDING
+    result: JsonValue = None
+    error: JsonValue = None
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    """Higher first; ageing keeps low ones from starving."""
+    key: str | None = None
+    """Idempotency key, unique per name while the task is kept."""
+    available_at: datetime | None = None
+    """Not claimed before."""
+    deadline: datetime | None = None
+    schedule: str | None = None
+    parent_id: str | None = None
+
+    round: int = 1
+    """Steps of an earlier round do not replay, except completed ``once`` effects."""
+    attempts: int = 0
+    """Tries that ended badly: a retry or a rejection counts one, a suspension or a dead worker none."""
+    deaths: int = 0
+    """Workers that died while holding this task."""
+    lone_deaths: int = 0
+    """Those of them that died while running nothing else: only these condemn a task as poison."""
+    feedback: str | None = None
+    """Why the last round was rejected."""
+    cancel_requested: str | None = None
+    """Why somebody wants it stopped; its worker stops at the next durable point."""
+    must_undo: bool = False
+    """Completed steps must be compensated if it fails: its deadline wakes it instead of failing it."""
+
+    owner: str | None = None
+    """The worker incarnation that holds the lease."""
+    fence: int = 0
+    """Grows whenever a lease is granted or taken away; a Commit under an older fence is refused."""
+    sequence: int = 0
+    """The last Commit applied under this fence."""
+    revision: int = 0
+    """Grows with every change of this record."""
+    version: int = 0
+    """The version of its AgentState: how many patches were applied."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTask:
+    """A task to be submitted."""
+
+    name: str
+    user_input: JsonValue = None
+    id: str = field(default_factory=new_id)
+    agent_id: str = "default"
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    key: str | None = None
+    available_at: datetime | None = None
+    deadline: datetime | None = None
+    schedule: str | None = None
+    parent_id: str | None = None
+    budget: Mapping[str, int] = field(default_factory=dict)
+    """Limits per meter of the account opened under this task's id; a missing meter is unlimited."""
+    actor: str = "submit"
+    state: TaskState = TaskState.PENDING
+    """Only ``save`` gives another one: a task recorded by hand begins where the hand put it."""
+    result: JsonValue = None
+    error: JsonValue = None
+
+    def __post_init__(self) -> None:
+        """Refuse names no store could hold."""
+        for what in ("id", "name", "agent_id", "queue"):
+            check_name(f"task {what}", getattr(self, what))
+        if self.key is not None:
+            check_name("task key", self.key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """What became of one submission."""
+
+    task_id: str
+    created: bool
+    """False: a task with this key and the same input is already there, and this is its id."""
+    conflict: bool = False
+    """True: the key is taken by ``task_id``, which has other input. Nothing was stored."""
+
+
+def rank(available_at: datetime, priority: int) -> datetime:
+    """Order the queue: earlier first, each point of priority worth ``AGEING`` of waiting.
+
+    Static, so that it can be indexed: a task that waits long enough overtakes by itself.
+    """
+    return available_at - priority * AGEING
+
+
+def search_text(*, name: str, agent_id: str, key: str | None, user_input: str) -> str:
+    """Return what a text query looks at, folded once here so that all stores agree on case."""
+    return _folded("\n".join((name, agent_id, key or "", user_input[:_SEARCHED_INPUT])))
+
+
+def fact_search_text(entity: str, attribute: str, value: JsonValue, encoded: bytes) -> str:
+    """Return what a text query over memory looks at."""
+    return _folded("\n".join((entity, attribute, value if isinstance(value, str) else encoded.decode())))
+
+
+def _folded(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text).casefold()

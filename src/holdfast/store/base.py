@@ -1,0 +1,299 @@
+"""The contract every store keeps: a few domain verbs, in four groups.
+
+Work     submit, register, heartbeat, drain, retire, claim, acquire, owned, sweep, commit, load, emit
+Reads    get, find, count, summary, history, steps, effects, ... : nothing here changes anything
+Keeping  artifacts, memory facts, evidence, prune
+Notice   listen: hints that something changed; polling stays the truth
+
+Rules that hold for every verb of every store:
+
+* A verb is atomic. It raises before it changes anything, or everything it says is durable when it returns.
+* ``StoreUnavailable`` from a writing verb means *unknown*: the write may have happened. Every writing verb is safe to
+  send again: submissions by id or key, claims by number, Commits by sequence or request, events by key.
+* Time is the store's: the database's clock on PostgreSQL, the machine's elsewhere. Tests pass a ManualClock.
+* Fences are checked under the row's lock: a worker that slept through its lease can change nothing.
+
+``holdfast.testing.contract`` is this page as tests; a fifth store is done when it passes them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol, Self
+
+from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.commit import Commit, Verdict
+from holdfast.model.effect import Effect, EffectState, Evidence
+from holdfast.model.queries import Loaded, Page, Pruned, Summary, TaskFilter
+from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
+from holdfast.model.step import Step
+from holdfast.model.task import JsonValue, NewTask, Submitted, Task
+from holdfast.model.transitions import TaskState, Transition
+from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker
+
+ANYTHING = "*"
+"""The topic of a hint that cannot say what changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What sets one store apart from another; printed in the docs and used by tests instead of silent skips."""
+
+    durable: bool
+    """What it acknowledged survives a power cut."""
+    multi_process: bool
+    """Several processes may open it at once."""
+    multi_machine: bool
+    """Workers on several machines may share it."""
+    precise_hints: bool
+    """Hints from other processes name their topic, instead of ANYTHING."""
+
+
+class Listener(Protocol):
+    """Hints, coalesced. Topics: ``queue:<name>`` (something became claimable), ``task:<id>``, ``channel:<name>``."""
+
+    async def wait(self, timeout: float | None = None) -> frozenset[str]:
+        """Return the topics noted since the last call, as soon as there are any; empty when the time is up.
+
+        A hint may come for nothing and, where a connection was lost, may be missing: poll as well.
+        """
+
+
+class WorkVerbs(ABC):
+    """The verbs the engine works with."""
+
+    @abstractmethod
+    async def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+        """Store these tasks in one transaction; answer each in order.
+
+        A task whose id, or whose (name, key), is already stored is not stored again: with the same name and input it
+        is answered with that task's id, with other input as a conflict. Its first Transition is (None -> state).
+        ``budget`` opens an account under the task's id.
+        """
+
+    @abstractmethod
+    async def register(self, worker: NewWorker) -> Worker:
+        """Enter a fresh incarnation; its lease runs from now. Registering the same id again is answered, not renewed.
+
+        Raises WorkerDead where that incarnation is over.
+        """
+
+    @abstractmethod
+    async def heartbeat(self, worker_id: str) -> Heartbeat:
+        """Renew the worker's one lease, which covers all its tasks. Raises WorkerDead: abandon everything."""
+
+    @abstractmethod
+    async def drain(self, worker_id: str) -> None:
+        """Let the worker keep its tasks and claim no more. Raises WorkerDead."""
+
+    @abstractmethod
+    async def retire(self, worker_id: str) -> list[str]:
+        """End the incarnation in good order: its tasks are handed back (no death is counted); returns their ids.
+
+        Retiring a dead or unknown worker does nothing.
+        """
+
+    @abstractmethod
+    async def claim(self, claim: Claim) -> list[Claimed]:
+        """Lease up to ``limit`` ready tasks by rank, then id: pending ones become running, those in review stay so.
+
+        Only the named queues and names; no task whose deadline has passed (unless it must undo). Raises WorkerDead;
+        a draining worker, or one whose lease ran out unnoticed, gets nothing. A repeated number returns what is still
+        held of that claim.
+        """
+
+    @abstractmethod
+    async def acquire(self, task_id: str, worker_id: str) -> Claimed:
+        """Lease this very task without moving it. Raises NotFound, LeaseHeld, WorkerDead, Conflict (it has ended).
+
+        A task the worker already holds is answered as it stands.
+        """
+
+    @abstractmethod
+    async def owned(self, worker_id: str) -> list[Lease]:
+        """List what the worker holds, by task id: how it finds a claim whose answer was lost."""
+
+    @abstractmethod
+    async def sweep(self, limit: int = 100) -> Swept:
+        """Do what time alone made true, at most ``limit`` of each kind. Whoever claims calls it; there is no reaper.
+
+        Dead workers lose their tasks (running -> pending, or failed as poison; review stays; fence + 1), due timers
+        wake their task, delayed tasks become ready, passed deadlines fail tasks nobody holds (those that must undo
+        are woken instead), approvals expire. Nobody is declared dead right after the database itself was away.
+        """
+
+    @abstractmethod
+    async def commit(self, commits: Sequence[Commit]) -> list[Verdict]:
+        """Make these Commits durable in one transaction, as if applied one after the other; answer each in order.
+
+        A refused Commit changes nothing and spoils no other. A Commit already applied is answered as a duplicate,
+        before owner and state are looked at. A terminal Move closes the task's open approvals, counts its
+        unsettled reservations as spent and wakes a parent whose join it completes. A Commit that leaves its task
+        waiting for something that is already true moves it on to pending.
+        """
+
+    @abstractmethod
+    async def load(self, task_id: str, *, after: int = 0) -> Loaded:
+        """Read a task with all a worker needs to go on, in one round trip at one moment. Raises NotFound.
+
+        Steps of the current round with a position above ``after``, and steps of earlier rounds that have an effect.
+        """
+
+    @abstractmethod
+    async def emit(self, channel: str, payload: JsonValue, *, key: str | None = None, actor: str = "emit") -> Event:
+        """Append an event and wake the tasks that wait for it. The same key again returns the first event."""
+
+
+class Reads(ABC):
+    """Questions. Listings are in order of (created_at, id) unless they say otherwise."""
+
+    @abstractmethod
+    async def get(self, task_id: str) -> Task | None:
+        """Return the task, or None."""
+
+    @abstractmethod
+    async def find(
+        self,
+        where: TaskFilter | None = None,
+        *,
+        limit: int = 50,
+        after: str | None = None,
+        newest_first: bool = True,
+    ) -> Page[Task]:
+        """Return one page of tasks; ``after`` is the ``next`` of the page before. A cursor nobody issued is refused."""
+
+    @abstractmethod
+    async def count(self, where: TaskFilter | None = None) -> dict[TaskState, int]:
+        """Count tasks by state; states without any are absent."""
+
+    @abstractmethod
+    async def summary(self) -> Summary:
+        """Count everything a person wants to see first."""
+
+    @abstractmethod
+    async def history(self, task_id: str) -> list[Transition]:
+        """Return every move of the task, first to last."""
+
+    @abstractmethod
+    async def steps(self, task_id: str) -> list[Step]:
+        """Return the whole journal of all rounds, by position."""
+
+    @abstractmethod
+    async def effects(
+        self, *, task_id: str | None = None, states: Collection[EffectState] | None = None, limit: int = 100
+    ) -> list[Effect]:
+        """Return effects by (task id, effect id): of one task, or across all, such as those that need a human."""
+
+    @abstractmethod
+    async def evidence(self, task_id: str, effect_id: str) -> list[Evidence]:
+        """Return what fenced workers reported late, oldest first."""
+
+    @abstractmethod
+    async def patches(self, task_id: str, *, after: int = 0) -> list[PatchRecord]:
+        """Return the patches with a version above ``after``, in order."""
+
+    @abstractmethod
+    async def checkpoints(self, task_id: str) -> list[Checkpoint]:
+        """Return all checkpoints by number, damaged ones included."""
+
+    @abstractmethod
+    async def approvals(
+        self, *, task_id: str | None = None, states: Collection[ApprovalState] | None = None, limit: int = 100
+    ) -> list[Approval]:
+        """Return approvals by id."""
+
+    @abstractmethod
+    async def approval(self, approval_id: str) -> Approval | None:
+        """Return one approval, or None."""
+
+    @abstractmethod
+    async def accounts(self, account: str) -> list[Account]:
+        """Return the meters of a budget account, by meter."""
+
+    @abstractmethod
+    async def workers(self) -> list[Worker]:
+        """Return all workers still kept, by id."""
+
+    @abstractmethod
+    async def events(self, channel: str, *, after: int = 0, limit: int = 100) -> list[Event]:
+        """Return the channel's events with a number above ``after``, in order."""
+
+
+class Keeping(ABC):
+    """What lives outside one task: artifacts, memory, evidence; and how old things go."""
+
+    @abstractmethod
+    async def put_artifact(self, content: bytes, *, media_type: str = "application/octet-stream") -> Artifact:
+        """Store bytes under their SHA-256; the same bytes again are the same artifact, stored once."""
+
+    @abstractmethod
+    async def artifact(self, artifact_id: str) -> Artifact | None:
+        """Describe an artifact, or None."""
+
+    @abstractmethod
+    async def read_artifact(self, artifact_id: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """Read a range of it without touching the rest. Raises NotFound."""
+
+    @abstractmethod
+    async def artifact_links(self, task_id: str) -> list[ArtifactLink]:
+        """Return what the task uses, by artifact id."""
+
+    @abstractmethod
+    async def remember(self, fact: MemoryFact) -> MemoryFact:
+        """Store or replace a fact by its id."""
+
+    @abstractmethod
+    async def recall(
+        self, entity: str | None = None, attribute: str | None = None, *, text: str | None = None, limit: int = 100
+    ) -> list[MemoryFact]:
+        """Return facts, newest first, that fit every given part; ``text`` is sought in entity, attribute and value."""
+
+    @abstractmethod
+    async def forget(self, fact_id: str) -> bool:
+        """Delete a fact; say whether there was one."""
+
+    @abstractmethod
+    async def add_evidence(self, evidence: Evidence) -> None:
+        """Keep what a fenced worker learned too late. Changes no state."""
+
+    @abstractmethod
+    async def prune(self, older_than: timedelta, *, limit: int = 1000) -> Pruned:
+        """Delete tasks that ended longer ago than this, with all their rows, at most ``limit``.
+
+        A task whose parent is still open stays. Also goes: events as old, artifacts as old that no task uses, and
+        workers as long dead.
+        """
+
+
+class StateStore(WorkVerbs, Reads, Keeping):
+    """A place where tasks survive. Open one by URL: ``async with open_store("sqlite:///agents.db") as store``."""
+
+    capabilities: Capabilities
+
+    @abstractmethod
+    async def open(self) -> Self:
+        """Connect, check the schema and migrate where this store migrates by itself. Opening twice is refused."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Let go of everything. Closing twice is fine; any verb afterwards raises StoreClosed."""
+
+    @abstractmethod
+    def listen(self) -> AbstractAsyncContextManager[Listener]:
+        """Listen for hints until the block ends."""
+
+    @abstractmethod
+    async def now(self) -> datetime:
+        """Return the time this store goes by."""
+
+    async def __aenter__(self) -> Self:
+        """Open."""
+        return await self.open()
+
+    async def __aexit__(self, *exception: object) -> None:
+        """Close."""
+        await self.close()

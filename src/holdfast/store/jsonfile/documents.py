@@ -1,0 +1,121 @@
+"""Between tables and documents: which rows make up which file, in a form people can read.
+
+A document holds every row whose first column is its id, table by table. Times are written as ISO 8601, payloads as
+the JSON they are.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+import apsw
+
+from holdfast.model.canonical import canonical, parse
+from holdfast.model.errors import HoldfastError
+from holdfast.store.sqlite.rows import micros, moment
+
+FOLDERS = {
+    "tasks": (
+        *("tasks", "inputs", "outcomes", "transitions", "steps", "effects", "evidence", "patches", "checkpoints"),
+        *("approvals", "waits", "joins", "requests", "artifact_links", "reservations"),
+    ),
+    "accounts": ("accounts",),
+    "workers": ("workers",),
+    "channels": ("channels", "events"),
+    "memory": ("facts",),
+    "artifacts": ("artifacts", "artifact_chunks"),
+}
+"""The tables of each folder's documents; the parent row first, because the others refer to it."""
+
+FOLDER_OF = {table: folder for folder, tables in FOLDERS.items() for table in tables}
+
+_TIME = re.compile(r"(^|_)at$|^deadline$")
+_PLAIN_NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,80}$")
+
+
+def file_name(folder: str, document_id: str) -> str:
+    """Return the relative path of a document.
+
+    An id that some file system could confuse with another (capitals, slashes, great length) is made safe and told
+    apart by a hash; the true id stands inside the file.
+    """
+    if _PLAIN_NAME.match(document_id):
+        return f"{folder}/{document_id}.json"
+    mark = hashlib.sha256(document_id.encode()).hexdigest()[:16]
+    return f"{folder}/{quote(document_id, safe='')[:60].lower()}-{mark}.json"
+
+
+def render(connection: apsw.Connection, folder: str, document_id: str) -> str | None:
+    """Return the document's text, or None where no row of it is left."""
+    tables = {}
+    for table in FOLDERS[folder]:
+        rows = list(_rows(connection, table, document_id))
+        if rows:
+            tables[table] = rows
+    if not tables:
+        return None
+    try:
+        text = json.dumps(tables, ensure_ascii=False, indent=1)
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate in somebody's string
+        text = json.dumps(tables, ensure_ascii=True, indent=1)
+    return text + "\n"
+
+
+def insert(connection: apsw.Connection, folder: str, text: str) -> None:
+    """Put a document's rows back into the tables."""
+    tables = json.loads(text)
+    if not isinstance(tables, dict) or not set(tables) <= set(FOLDERS[folder]):
+        raise ValueError(f"it holds no {folder}")
+    for table in FOLDERS[folder]:
+        for row in tables.get(table, ()):
+            columns = ", ".join(f'"{column}"' for column in row)
+            marks = ", ".join("?" * len(row))
+            values = [_stored(column, value) for column, value in row.items()]
+            connection.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", values)  # noqa: S608
+
+
+def _rows(connection: apsw.Connection, table: str, document_id: str) -> Iterator[dict[str, Any]]:
+    columns = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
+    keys = [name for _, name, *_, place in connection.execute(f"PRAGMA table_info({table})") if place]
+    order = ", ".join(keys)
+    sql = f"SELECT * FROM {table} WHERE {columns[0]} = ? ORDER BY {order}"  # noqa: S608
+    for row in connection.execute(sql, (document_id,)):
+        yield {column: _shown(column, value) for column, value in zip(columns, row, strict=True)}
+
+
+def _shown(column: str, value: Any) -> Any:  # noqa: ANN401 - any SQLite value
+    if isinstance(value, bytes):
+        return _shown_bytes(value)
+    if isinstance(value, int) and _TIME.search(column):
+        return moment(value).isoformat()
+    return value
+
+
+def _shown_bytes(body: bytes) -> dict[str, Any]:
+    try:
+        value = parse(body)
+        if canonical(value) == body:
+            return {"json": value}
+    except (HoldfastError, UnicodeDecodeError):
+        pass
+    return {"base64": base64.b64encode(body).decode()}
+
+
+def _stored(column: str, value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    match value:
+        case {"json": inner}:
+            return canonical(inner)
+        case {"base64": str(text)}:
+            return base64.b64decode(text, validate=True)
+        case str(text) if _TIME.search(column):
+            return micros(datetime.fromisoformat(text))
+        case _:
+            return value

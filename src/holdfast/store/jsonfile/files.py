@@ -1,0 +1,62 @@
+"""Files that are whole or absent, and several of them changed as one.
+
+A file is replaced by writing a temporary one, fsync, rename, fsync of the directory. Several files change together
+through a journal: it holds their new contents, and from the moment it is renamed into place they count, even if the
+process dies before the files themselves are written: whoever opens the directory next finishes the work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+JOURNAL = "commit.json"
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Replace the file: readers see the old bytes or the new ones, also after a power cut."""
+    path.parent.mkdir(exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    _sync_directory(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Delete the file if it is there."""
+    if path.exists():
+        path.unlink()
+        _sync_directory(path.parent)
+
+
+def write_together(root: Path, files: Mapping[str, str | None]) -> None:
+    """Make all these files count, by relative path; None deletes one. ``finish`` puts them in their places."""
+    write_whole(root / JOURNAL, json.dumps(files, ensure_ascii=True, indent=1).encode())
+
+
+def finish(root: Path) -> None:
+    """Put the files of a journal in their places, as often as it takes; without a journal there is nothing to do."""
+    journal = root / JOURNAL
+    if not journal.exists():
+        return
+    for name, content in json.loads(journal.read_bytes()).items():
+        if content is None:
+            remove(root / name)
+        else:
+            write_whole(root / name, content.encode())
+    remove(journal)
+
+
+def _sync_directory(path: Path) -> None:
+    if os.name == "nt":
+        return  # a directory cannot be opened there; NTFS journals the rename itself
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,43 @@
+"""The lock that keeps a second process out of a directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from holdfast.model.errors import StoreBusy
+
+if os.name == "nt":
+    import msvcrt
+
+    def _lock(file: int) -> None:
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+else:
+    import fcntl
+
+    def _lock(file: int) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+class DirectoryLock:
+    """Held by one store object at a time; the system lets go of it when the process dies."""
+
+    def __init__(self, root: Path) -> None:
+        """Take the lock, or raise StoreBusy and say who has it."""
+        path = root / "lock"
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            _lock(self._file)
+        except OSError as error:
+            holder = os.read(self._file, 64).decode(errors="replace").strip() or "unknown"
+            os.close(self._file)
+            raise StoreBusy(
+                f"{root} is open in process {holder}; a JSON store takes one process at a time. Close that one, "
+                "or use sqlite:///agents.db, which any number of processes can share"
+            ) from error
+        os.truncate(self._file, 0)
+        os.write(self._file, f"{os.getpid()}\n".encode())
+
+    def release(self) -> None:
+        """Let the next one in."""
+        os.close(self._file)

@@ -1,0 +1,48 @@
+"""MemoryStore: the contract for tests and experiments; everything is gone with the process.
+
+It is SQLite without a file, so that what a test proves in memory holds for the same code on disk.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import apsw
+
+from holdfast.model.clock import Clock
+from holdfast.model.errors import StoreError
+from holdfast.store.base import Capabilities
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.connection import connect
+from holdfast.store.sqlite.gate import OpenGate
+from holdfast.store.sqlite.migrating import migrate
+from holdfast.store.sqlite.reading import Reader
+from holdfast.store.sqlite.writer import Writer, plain_commit
+
+
+class MemoryStore(SqliteStore):
+    """Tasks in memory, for one process."""
+
+    capabilities = Capabilities(durable=False, multi_process=False, multi_machine=False, precise_hints=True)
+
+    def __init__(self, *, clock: Clock | None = None) -> None:
+        """Start empty; closing forgets everything."""
+        super().__init__(":memory:", clock=clock)
+
+    async def open(self) -> Self:
+        """See StateStore."""
+        if self._writer is not None:
+            raise StoreError(f"{self.path} is open already; use this store, or close it first")
+        connection = connect(":memory:", durable=False)
+        migrate(connection, self.path)
+        self._fill(connection)
+        # One connection does everything, for an in-memory database belongs to its connection; all in the loop's thread.
+        self._writer = Writer(connection, ":memory:", OpenGate(), self._clock, commit=self._commit, always_inline=True)
+        self._reader = Reader(connection)
+        return self
+
+    def _fill(self, connection: apsw.Connection) -> None:
+        """Load what an earlier process left; nothing, for memory."""
+
+    def _commit(self, connection: apsw.Connection) -> None:
+        plain_commit(connection)

@@ -1,0 +1,140 @@
+"""A small pool of connections, and sending again what was lost on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias, TypeVar
+
+import psycopg
+from psycopg.abc import AdaptContext, Buffer
+from psycopg.adapt import AdaptersMap, Loader
+from psycopg.pq import Format, TransactionStatus
+
+from holdfast.model.errors import StoreUnavailable
+from holdfast.store.postgres.errors import is_lost, place, translate, was_undone
+
+T = TypeVar("T")
+Row: TypeAlias = tuple[Any, ...]
+Connection: TypeAlias = psycopg.AsyncConnection[Row]
+
+CONNECT_TIMEOUT = 10
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class _UtcLoader(Loader):
+    """Read a timestamptz as a time in UTC, whatever the time zone of the session."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> datetime:
+        return _EPOCH + timedelta(microseconds=int.from_bytes(bytes(data), "big", signed=True))
+
+
+_ADAPTERS = AdaptersMap(psycopg.adapters)
+_ADAPTERS.register_loader("timestamptz", _UtcLoader)
+
+
+class Connections:
+    """Up to ``size`` connections to one database, opened when they are needed, the last one used first."""
+
+    def __init__(self, url: str, *, size: int, prepare: bool, retry_for: float) -> None:
+        """``retry_for`` is how many seconds a verb keeps trying while the database is away."""
+        self.url = url
+        self.where = place(url)
+        self._prepare = prepare
+        self._retry_for = retry_for
+        self._free = asyncio.Semaphore(size)
+        self._idle: list[Connection] = []
+        self._closed = False
+
+    async def close(self) -> None:
+        """Close what is idle; what is in use is closed when it comes back."""
+        self._closed = True
+        while self._idle:
+            await self._idle.pop().close()
+
+    async def connect(self) -> Connection:
+        """Open a connection, outside the pool."""
+        context: AdaptContext = _Context(_ADAPTERS)
+        return await psycopg.AsyncConnection.connect(
+            self.url,
+            autocommit=True,
+            # A transaction-mode pooler may answer the next statement on another session, which knows no statement
+            # prepared on this one.
+            prepare_threshold=0 if self._prepare else None,
+            connect_timeout=CONNECT_TIMEOUT,
+            cursor_factory=psycopg.AsyncRawCursor,
+            context=context,
+        )
+
+    async def fetch(self, query: str, values: Sequence[object] = (), *, repeatable: bool = True) -> list[Row]:
+        """Run one statement and return its rows. ``repeatable=False``: never send it again unless it was undone."""
+
+        async def ask(connection: Connection) -> list[Row]:
+            return await fetch_on(connection, query, values)
+
+        return await self.run(ask, repeatable=repeatable)
+
+    async def run(self, work: Callable[[Connection], Awaitable[T]], *, repeatable: bool = True) -> T:
+        """Do work on a connection. What the database undid, or what was lost, is done again for a bounded time.
+
+        ``repeatable``: doing it twice does no harm, so it may be sent again although its first outcome is unknown.
+        """
+        give_up_at = time.monotonic() + self._retry_for
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                async with self._borrowed() as connection:
+                    return await work(connection)
+            except psycopg.Error as error:
+                again = was_undone(error) or (repeatable and is_lost(error))
+                if not again:
+                    raise
+                if time.monotonic() + pause > give_up_at:
+                    raise translate(error, self.where) from error
+            # Not all at once: whoever lost the same race would meet again.
+            await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    @asynccontextmanager
+    async def _borrowed(self) -> AsyncIterator[Connection]:
+        async with self._free:
+            connection = self._idle.pop() if self._idle else await self.connect()
+            try:
+                yield connection
+            finally:
+                await self._put_back(connection)
+
+    async def _put_back(self, connection: Connection) -> None:
+        if self._closed or connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
+            await connection.close()
+        else:
+            self._idle.append(connection)
+
+
+class _Context:
+    """Gives new connections our adapters."""
+
+    connection = None
+
+    def __init__(self, adapters: AdaptersMap) -> None:
+        self.adapters = adapters
+
+
+async def fetch_on(connection: Connection, query: str, values: Sequence[object] = ()) -> list[Row]:
+    """Run one statement on this connection and return its rows, in binary."""
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(query.encode(), values)
+    return await cursor.fetchall() if cursor.description else []
+
+
+def unreachable(error: psycopg.Error, where: str) -> StoreUnavailable:
+    """Say in one line that there is no such server, or that it does not let us in."""
+    reason = str(error).strip().splitlines()
+    return StoreUnavailable(f"cannot connect to {where}: {reason[-1] if reason else type(error).__name__}")

@@ -1,0 +1,96 @@
+"""What went wrong in the database, in our own words: no exception of psycopg leaves the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import conninfo
+
+from holdfast.model.errors import (
+    Conflict,
+    HoldfastError,
+    InvalidURL,
+    LeaseHeld,
+    NotFound,
+    ReadOnlyStore,
+    SchemaMismatch,
+    StoreError,
+    StoreUnavailable,
+    WorkerDead,
+)
+
+
+# Deadlock, serialization failure, lock not available: the database has undone everything.
+_UNDONE = frozenset({"40P01", "40001", "55P03"})
+_NO_PRIVILEGE = "42501"
+_READ_ONLY = "25006"
+# Undefined table, function, schema, column, type: not the schema this code speaks.
+_UNDEFINED = frozenset({"42P01", "42883", "3F000", "42703", "42704"})
+
+
+def was_undone(error: psycopg.Error) -> bool:
+    """Say whether the statement surely had no effect and may succeed when it is sent again."""
+    return error.sqlstate in _UNDONE
+
+
+def is_lost(error: psycopg.Error) -> bool:
+    """Say whether the connection or the server went away, which leaves the outcome of a write unknown."""
+    if error.sqlstate is None:
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return error.sqlstate.startswith(("08", "57P"))
+
+
+def place(url: str) -> str:
+    """Name the server and database of a URL for messages: never the password."""
+    try:
+        parts = conninfo.conninfo_to_dict(url)
+    except psycopg.Error:
+        raise InvalidURL(
+            "the database URL cannot be read; write postgresql://user:password@host:5432/database"
+        ) from None
+    host = parts.get("host") or parts.get("hostaddr") or "the local server"
+    port = f":{parts['port']}" if parts.get("port") else ""
+    return f"database {parts.get('dbname') or parts.get('user') or 'default'} on {host}{port}"
+
+
+def translate(error: psycopg.Error, where: str) -> HoldfastError:
+    """Return the error of our tree that says what this one means."""
+    detail = error.diag.message_detail or ""
+    words = (error.diag.message_primary or str(error)).strip().splitlines()
+    message = words[0] if words else type(error).__name__
+    match error.sqlstate:
+        case "HF002":
+            return WorkerDead(detail)
+        case "HF003":
+            return NotFound("task", detail)
+        case state if state in _UNDEFINED:
+            return SchemaMismatch(f"the schema in {where} is not the one this version speaks ({message})")
+        case state if state == _READ_ONLY:
+            return ReadOnlyStore(f"{where} can only be read ({message}); connect to the primary")
+        case state if state == _NO_PRIVILEGE:
+            return StoreError(f"{where}: {message}; let its owner grant the rights in grants.sql to this role")
+    if is_lost(error) or was_undone(error):
+        return StoreUnavailable(f"{where} cannot be reached or gave up ({message}); try again later")
+    return StoreError(f"{where} refused a statement: {message} (SQLSTATE {error.sqlstate})")
+
+
+def lease_refused(error: psycopg.Error, task_id: str) -> HoldfastError | None:
+    """Return why a task could not be leased, if that is what the error says."""
+    detail = error.diag.message_detail or ""
+    match error.sqlstate:
+        case "HF004":
+            return LeaseHeld(task_id, detail)
+        case "HF005":
+            return Conflict(f"task {task_id} is {detail}; resume or retry it before working on it")
+    return None
+
+
+@contextmanager
+def translated(where: str) -> Iterator[None]:
+    """Turn whatever psycopg raises in the block into an error of our tree."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(error, where) from error

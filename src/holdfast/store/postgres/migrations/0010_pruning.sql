@@ -1,0 +1,55 @@
+-- How old things go: one bounded batch of each kind.
+
+-- Delete what ended, happened or was stored before `cutoff`. A task whose parent is still open stays, because the
+-- parent may read its result.
+CREATE FUNCTION {schema}.prune(
+    cutoff timestamptz, most integer, OUT tasks integer, OUT events integer, OUT artifacts integer
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    gone text[] := ARRAY(
+        SELECT t.id FROM {schema}.tasks t
+        WHERE t.finished_at IS NOT NULL AND t.finished_at < cutoff AND NOT EXISTS (
+            SELECT FROM {schema}.tasks p WHERE p.id = t.parent_id AND p.finished_at IS NULL)
+        ORDER BY t.finished_at, t.id LIMIT most FOR UPDATE SKIP LOCKED);
+BEGIN
+    DELETE FROM {schema}.inputs WHERE task_id = ANY (gone);
+    DELETE FROM {schema}.outcomes WHERE task_id = ANY (gone);
+    DELETE FROM {schema}.task_keys k USING {schema}.tasks t
+    WHERE t.id = ANY (gone) AND k.name = t.name AND k.key = t.key;
+    DELETE FROM {schema}.transitions WHERE task_id = ANY (gone);
+    DELETE FROM {schema}.requests WHERE task_id = ANY (gone);
+    DELETE FROM {schema}.steps WHERE task_id = ANY (gone);
+    DELETE FROM {schema}.effects WHERE task_id = ANY (gone);
+    DELETE FROM {schema}.evidence WHERE task_id = ANY (gone);
+    DELETE FROM {schema}.patches WHERE task_id = ANY (gone);
+    DELETE FROM {schema}.checkpoints WHERE task_id = ANY (gone);
+    DELETE FROM {schema}.approvals WHERE task_id = ANY (gone);
+    DELETE FROM {schema}.reservations WHERE task_id = ANY (gone);
+    DELETE FROM {schema}.accounts WHERE account = ANY (gone);
+    DELETE FROM {schema}.artifact_links WHERE task_id = ANY (gone);
+    PERFORM {schema}.stop_waiting(gone);
+    DELETE FROM {schema}.tasks t WHERE t.id = ANY (gone);
+    tasks := cardinality(gone);
+
+    -- The channel's counter stays, so that no number is ever used twice.
+    DELETE FROM {schema}.events e USING (
+        SELECT old.channel, old.number FROM {schema}.events old WHERE old.at < cutoff ORDER BY old.at LIMIT most
+    ) AS o
+    WHERE e.channel = o.channel AND e.number = o.number;
+    GET DIAGNOSTICS events = ROW_COUNT;
+
+    DELETE FROM {schema}.artifacts a USING (
+        SELECT old.id FROM {schema}.artifacts old
+        WHERE old.created_at < cutoff
+          AND NOT EXISTS (SELECT FROM {schema}.artifact_links l WHERE l.artifact_id = old.id)
+        ORDER BY old.created_at LIMIT most
+    ) AS o
+    WHERE a.id = o.id;
+    GET DIAGNOSTICS artifacts = ROW_COUNT;
+
+    DELETE FROM {schema}.workers w
+    WHERE w.state = 'dead' AND w.seen_at < cutoff AND NOT EXISTS (
+        SELECT FROM {schema}.tasks t WHERE t.owner = w.id);
+END
+$$;

@@ -1,0 +1,176 @@
+-- The statements that the PostgreSQL store sends. Whatever needs more than one of them at once is a function of the
+-- schema (migrations/): one call is one statement and one transaction, so no lock outlives a client's pause, and it
+-- works behind a pooler that gives a connection away after each transaction.
+--
+-- Times are the database's. A test's ManualClock passes its own; everybody else passes NULL.
+
+-- name: now
+SELECT coalesce($1::timestamptz, clock_timestamp())
+
+-- name: submit
+SELECT n, task_id, created, conflict FROM {schema}.submit($1::jsonb, $2::bytea[], $3, $4)
+
+-- name: register
+SELECT id, label, lease, state, claims, details, started_at, seen_at FROM {schema}.register($1, $2, $3, $4, $5)
+
+-- name: heartbeat
+SELECT cancel_requested, suspects FROM {schema}.heartbeat($1, $2)
+
+-- name: drain
+SELECT {schema}.drain($1)
+
+-- name: retire
+SELECT handed_back, hints FROM {schema}.retire($1, $2)
+
+-- name: claim
+SELECT (c.task).*, c.fresh, c.lone FROM {schema}.claim($1, $2, $3, $4::text[], $5::text[], $6, $7) AS c
+
+-- name: acquire
+SELECT (c.task).*, c.fresh, c.lone FROM {schema}.acquire($1, $2, $3) AS c
+
+-- name: owned
+-- What a worker holds, from the partial index of owned tasks.
+SELECT id, owner, fence, claim FROM {schema}.tasks WHERE owner = $1 ORDER BY id
+
+-- name: sweep
+SELECT recovered, poisoned, woken, due, failed, expired, more, next_due, hints FROM {schema}.sweep($1, $2)
+
+-- name: commit_batch
+SELECT {schema}.commit_batch($1::jsonb, $2::bytea[], $3)::text
+
+-- name: write_step
+-- The hot path: a worker's lone Commit of one step. One index lookup, one HOT update, one insert. No row: the guard
+-- did not hold, or the task is waiting and might have to be woken, and commit_batch finds out.
+WITH held AS (
+    UPDATE {schema}.tasks
+    SET sequence = $4, revision = revision + 1, updated_at = coalesce($5, clock_timestamp())
+    WHERE id = $1 AND owner = $2 AND fence = $3 AND sequence = $4 - 1 AND state <> 'waiting'
+    RETURNING id, state, revision, version, cancel_requested
+), written AS (
+    INSERT INTO {schema}.steps
+    SELECT id, $6::integer, $7::text, $8::text, $9::bigint, $10::text, $11::integer, $12::bigint, $13::text,
+           $14::bytea, $15::bytea, $16::text, $17::timestamptz, $18::timestamptz, $19::timestamptz, $20::timestamptz
+    FROM held
+    ON CONFLICT (task_id, round, key) DO UPDATE SET
+        kind = excluded.kind, position = excluded.position, state = excluded.state, attempts = excluded.attempts,
+        fence = excluded.fence, digest = excluded.digest, output = excluded.output, error = excluded.error,
+        effect_id = excluded.effect_id, started_at = excluded.started_at, finished_at = excluded.finished_at,
+        retry_at = excluded.retry_at, undone_at = excluded.undone_at
+)
+SELECT state, revision, version, cancel_requested FROM held
+
+-- name: emit
+SELECT (e.event).channel, (e.event).number, (e.event).payload, (e.event).actor, (e.event).key, (e.event).at, e.hints
+FROM {schema}.emit($1, $2, $3, $4, $5) AS e
+
+-- name: task
+SELECT * FROM {schema}.task_records WHERE id = $1
+
+-- name: journal
+-- What a replay needs: this round behind a position, and whatever left an effect in an earlier round.
+SELECT s.* FROM {schema}.steps s JOIN {schema}.tasks t ON t.id = s.task_id
+WHERE s.task_id = $1 AND ((s.round = t.round AND s.position > $2) OR (s.round < t.round AND s.effect_id IS NOT NULL))
+ORDER BY s.position, s.round, s.key
+
+-- name: steps
+SELECT * FROM {schema}.steps WHERE task_id = $1 ORDER BY position, round, key
+
+-- name: task_effects
+SELECT * FROM {schema}.effects WHERE task_id = $1 ORDER BY effect_id
+
+-- name: newest_checkpoint
+SELECT number, position, version, body, checksum, schema, created_at, damaged FROM {schema}.checkpoints
+WHERE task_id = $1 AND damaged IS NULL ORDER BY number DESC LIMIT 1
+
+-- name: patches_behind_checkpoint
+-- What is folded onto the newest undamaged checkpoint, or onto nothing where there is none.
+SELECT version, body, author, reason, at FROM {schema}.patches
+WHERE task_id = $1 AND version > coalesce((
+    SELECT version FROM {schema}.checkpoints
+    WHERE task_id = $1 AND damaged IS NULL ORDER BY number DESC LIMIT 1), 0)
+ORDER BY version
+
+-- name: task_approvals
+SELECT * FROM {schema}.approvals WHERE task_id = $1 ORDER BY id
+
+-- name: accounts
+SELECT account, meter, ceiling, spent, reserved FROM {schema}.accounts WHERE account = $1 ORDER BY meter
+
+-- name: task_reservations
+SELECT account, meter, step_key, fence, amount FROM {schema}.reservations WHERE task_id = $1
+ORDER BY account, meter, step_key, fence
+
+-- name: history
+SELECT task_id, number, from_state, to_state, reason, actor, fence, at FROM {schema}.transitions
+WHERE task_id = $1 ORDER BY number
+
+-- name: patches
+SELECT version, body, author, reason, at FROM {schema}.patches WHERE task_id = $1 AND version > $2 ORDER BY version
+
+-- name: checkpoints
+SELECT number, position, version, body, checksum, schema, created_at, damaged FROM {schema}.checkpoints
+WHERE task_id = $1 ORDER BY number
+
+-- name: evidence
+SELECT task_id, effect_id, fence, body, at FROM {schema}.evidence WHERE task_id = $1 AND effect_id = $2 ORDER BY number
+
+-- name: add_evidence
+INSERT INTO {schema}.evidence (task_id, effect_id, fence, body, at)
+VALUES ($1, $2, $3, $4, coalesce($5, $6, clock_timestamp()))
+
+-- name: approval
+SELECT * FROM {schema}.approvals WHERE id = $1
+
+-- name: workers
+SELECT id, label, lease, state, claims, details, started_at, seen_at FROM {schema}.workers ORDER BY id
+
+-- name: events
+SELECT channel, number, payload, actor, key, at FROM {schema}.events
+WHERE channel = $1 AND number > $2 ORDER BY number LIMIT $3
+
+-- name: summary
+-- Counts for people; none of them stands on the hot path.
+SELECT (SELECT count(*) FROM {schema}.workers WHERE state <> 'dead'),
+       (SELECT count(*) FROM {schema}.approvals WHERE state = 'open'),
+       (SELECT count(*) FROM {schema}.effects WHERE state IN ('in_doubt', 'needs_human'))
+
+-- name: put_artifact
+INSERT INTO {schema}.artifacts (id, size, media_type, created_at, content)
+VALUES ($1, $2, $3, coalesce($4, clock_timestamp()), $5)
+ON CONFLICT (id) DO NOTHING
+
+-- name: artifact
+SELECT id, size, media_type, created_at FROM {schema}.artifacts WHERE id = $1
+
+-- name: read_artifact
+-- substring() on an uncompressed value fetches only the chunks that the range touches.
+SELECT substring(content FROM $2::integer FOR $3::integer) FROM {schema}.artifacts WHERE id = $1
+
+-- name: artifact_links
+SELECT artifact_id, name, type, summary, bytes, step, created_at FROM {schema}.artifact_links
+WHERE task_id = $1 ORDER BY artifact_id
+
+-- name: remember
+INSERT INTO {schema}.facts (id, entity, attribute, value, confidence, source, created_at, verified_at, superseded_by,
+                            search)
+VALUES ($1, $2, $3, $4, $5, $6, coalesce($7, $8, clock_timestamp()), $9, $10, $11)
+ON CONFLICT (id) DO UPDATE SET
+    entity = excluded.entity, attribute = excluded.attribute, value = excluded.value,
+    confidence = excluded.confidence, source = excluded.source, created_at = excluded.created_at,
+    verified_at = excluded.verified_at, superseded_by = excluded.superseded_by, search = excluded.search
+RETURNING created_at
+
+-- name: recall
+SELECT id, entity, attribute, value, confidence, source, created_at, verified_at, superseded_by FROM {schema}.facts
+WHERE ($1::text IS NULL OR entity = $1) AND ($2::text IS NULL OR attribute = $2)
+  AND ($3::text IS NULL OR strpos(search, $3) > 0)
+ORDER BY created_at DESC, id DESC LIMIT $4
+
+-- name: forget
+DELETE FROM {schema}.facts WHERE id = $1 RETURNING id
+
+-- name: prune
+SELECT tasks, events, artifacts FROM {schema}.prune(coalesce($1, clock_timestamp()) - $2::interval, $3)
+
+-- name: notify
+SELECT pg_notify($1, $2)

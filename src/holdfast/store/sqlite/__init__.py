@@ -1,0 +1,5 @@
+"""The SQLite store: one file, any number of processes on one machine."""
+
+from holdfast.store.sqlite.store import SqliteStore
+
+__all__ = ["SqliteStore"]

@@ -1,0 +1,165 @@
+"""Applying Commits: each alone, all in one transaction, none of it where one part is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import apsw
+
+from holdfast.model.commit import Commit, Held, Move, Refusal, Release, Verdict, WriteStep, judge
+from holdfast.model.errors import BudgetExceeded
+from holdfast.model.task import Submitted
+from holdfast.model.transitions import TaskState
+from holdfast.store.sqlite import lifecycle
+from holdfast.store.sqlite.operations import CAN_REFUSE, Refused, apply_operation
+from holdfast.store.sqlite.records import step_values
+from holdfast.store.sqlite.rows import TaskRow, micros_or_none, task_row
+from holdfast.store.sqlite.transaction import Transaction
+
+_KEEPS_LEASE = frozenset({TaskState.RUNNING, TaskState.REVIEW})
+
+
+def apply_all(tx: Transaction, commits: Sequence[Commit], *, one_by_one: bool = False) -> list[Verdict]:
+    """Apply the Commits in order. With ``one_by_one``, what the database itself refuses also spoils only its Commit."""
+    return [_apply_alone(tx, commit) if one_by_one else _apply(tx, commit) for commit in commits]
+
+
+def _apply_alone(tx: Transaction, commit: Commit) -> Verdict:
+    hints = set(tx.hints)
+    tx.statement("SAVEPOINT lone")
+    try:
+        verdict = _apply(tx, commit)
+    except (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError) as error:
+        tx.statement("ROLLBACK TO lone")
+        tx.hints = hints
+        verdict = _verdict(tx.task(commit.task_id), commit, Refusal.CONFLICT, f"the database refused it: {error}")
+    tx.statement("RELEASE lone")
+    return verdict
+
+
+def _apply(tx: Transaction, commit: Commit) -> Verdict:
+    if isinstance(commit.guard, Held) and all(isinstance(op, WriteStep) for op in commit.operations):
+        verdict = _write_steps(tx, commit, commit.guard)
+        if verdict is not None:
+            return verdict
+    return _judge_and_apply(tx, commit)
+
+
+def _write_steps(tx: Transaction, commit: Commit, held: Held) -> Verdict | None:
+    """Take the short way for a worker's Commit of steps only; None: the guard did not hold, find out why."""
+    row = tx.first("advance", commit.task_id, held.fence, held.owner, held.sequence, tx.now)
+    if row is None:
+        return None
+    for op in commit.operations:
+        tx.run("put_step", *step_values(commit.task_id, op.step))  # type: ignore[union-attr]
+    return Verdict(
+        task_id=commit.task_id,
+        state=TaskState(row[0]),
+        fence=held.fence,
+        sequence=held.sequence,
+        revision=row[1],
+        version=row[2],
+        owner=held.owner,
+        cancel_requested=row[3],
+    )
+
+
+def _judge_and_apply(tx: Transaction, commit: Commit) -> Verdict:
+    row = tx.task(commit.task_id)
+    if row is not None and _is_duplicate(tx, commit, row):
+        return _verdict(row, commit, duplicate=True)
+    refusal = judge(row, commit)
+    if refusal is not None or row is None:
+        return _verdict(row, commit, *(refusal or (Refusal.NOT_FOUND, "")))
+    if not any(isinstance(op, CAN_REFUSE) for op in commit.operations):
+        return _verdict(row, commit, children=_apply_operations(tx, commit, row))
+
+    stored, hints = row.stored, set(tx.hints)
+    tx.statement("SAVEPOINT one")
+    try:
+        children = _apply_operations(tx, commit, row)
+    except Refused as refused:
+        tx.statement("ROLLBACK TO one")
+        tx.hints = hints
+        tx.statement("RELEASE one")
+        return _verdict(task_row(stored), commit, refused.refusal, refused.detail, budget=refused.budget)
+    tx.statement("RELEASE one")
+    return _verdict(row, commit, children=children)
+
+
+def _is_duplicate(tx: Transaction, commit: Commit, row: TaskRow) -> bool:
+    match commit.guard:
+        case Held(_, fence, sequence):
+            return row.fence == fence and sequence <= row.sequence
+        case expect:
+            return tx.first("request_seen", commit.task_id, expect.request) is not None
+
+
+def _verdict(
+    row: TaskRow | None,
+    commit: Commit,
+    refusal: Refusal | None = None,
+    detail: str = "",
+    *,
+    duplicate: bool = False,
+    children: tuple[Submitted, ...] = (),
+    budget: BudgetExceeded | None = None,
+) -> Verdict:
+    if row is None:
+        return Verdict(task_id=commit.task_id, refusal=refusal, detail=detail)
+    return Verdict(
+        task_id=row.id,
+        refusal=refusal,
+        detail=detail,
+        duplicate=duplicate,
+        children=children,
+        budget=budget,
+        state=row.state,
+        fence=row.fence,
+        sequence=row.sequence,
+        revision=row.revision,
+        version=row.version,
+        owner=row.owner,
+        cancel_requested=row.cancel_requested,
+    )
+
+
+def _apply_operations(tx: Transaction, commit: Commit, row: TaskRow) -> tuple[Submitted, ...]:
+    children = []
+    with lifecycle.changing(tx, row):
+        if isinstance(commit.guard, Held):
+            row.sequence = commit.guard.sequence
+        else:
+            tx.run("insert_request", row.id, commit.guard.request)
+        for op in commit.operations:
+            child = apply_operation(tx, commit, row, op)
+            if child is not None:
+                children.append(child)
+        if commit.move is not None:
+            _move(tx, commit, row, commit.move)
+        if any(isinstance(op, Release) for op in commit.operations):
+            lifecycle.give_back(tx, row)
+        lifecycle.go_on_if_due(tx, row, actor=commit.actor)
+    return tuple(children)
+
+
+def _move(tx: Transaction, commit: Commit, row: TaskRow, change: Move) -> None:
+    if isinstance(commit.guard, Held) and change.to not in _KEEPS_LEASE:
+        lifecycle.give_back(tx, row)
+    if change.new_round:
+        row.round, row.deaths, row.lone_deaths = row.round + 1, 0, 0
+    row.attempts += change.counts_attempt
+    if change.feedback is not None:
+        row.feedback = change.feedback
+    reason, actor = change.reason, commit.actor
+    if change.to is TaskState.PENDING:
+        lifecycle.requeue(tx, row, reason=reason, actor=actor, available_at=micros_or_none(change.available_at))
+    elif change.to.is_terminal:
+        lifecycle.end(tx, row, change.to, reason=reason, actor=actor)
+        lifecycle.write_outcome(tx, row.id, change.result, change.error)
+    else:
+        lifecycle.move(tx, row, change.to, reason=reason, actor=actor)
+        if change.to is TaskState.REVIEW:
+            lifecycle.write_outcome(tx, row.id, change.result, change.error)
+        elif change.to is TaskState.WAITING:
+            lifecycle.start_waiting(tx, row, change.waits)

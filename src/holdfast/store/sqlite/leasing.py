@@ -1,0 +1,146 @@
+"""Workers and leases: who may claim, what they get, and what they give back."""
+
+from __future__ import annotations
+
+import heapq
+from itertools import islice
+
+from holdfast.model.canonical import canonical
+from holdfast.model.errors import Conflict, LeaseHeld, NotFound, WorkerDead
+from holdfast.model.task import Task
+from holdfast.model.transitions import TaskState
+from holdfast.model.worker import Claim, Claimed, Heartbeat, NewWorker, Worker, WorkerState
+from holdfast.store.sqlite import lifecycle
+from holdfast.store.sqlite.records import worker_record
+from holdfast.store.sqlite.rows import Row, TaskRow, task_record
+from holdfast.store.sqlite.transaction import Transaction
+
+SUBMITTED_ONLY = 1
+"""The revision of a task nothing was done to but its submission."""
+
+
+def register(tx: Transaction, worker: NewWorker) -> Worker:
+    """Enter a fresh incarnation, or answer one that is there."""
+    existing = tx.first("worker", worker.id)
+    if existing is None:
+        lease = round(worker.lease * 1_000_000)
+        details = canonical(dict(worker.details), name="worker details")
+        tx.run("insert_worker", worker.id, worker.label, lease, details, tx.now, tx.boot_id, tx.boot + lease)
+        existing = tx.first("worker", worker.id)
+    record = worker_record(existing or ())
+    if record.state is WorkerState.DEAD:
+        raise WorkerDead(worker.id)
+    return record
+
+
+def heartbeat(tx: Transaction, worker_id: str) -> Heartbeat:
+    """Renew the lease. One that ran out unnoticed may be renewed: nobody took anything from it yet."""
+    lease = _living(tx, worker_id)[4]
+    tx.run("renew_worker", worker_id, tx.now, tx.boot_id, tx.boot + lease)
+    ((suspects,),) = tx.all("any_suspect")
+    cancelled = frozenset(task_id for (task_id,) in tx.all("owned_to_cancel", worker_id))
+    return Heartbeat(cancel_requested=cancelled, suspects=bool(suspects))
+
+
+def drain(tx: Transaction, worker_id: str) -> None:
+    """Let it claim no more."""
+    _living(tx, worker_id)
+    tx.run("set_worker_state", worker_id, WorkerState.DRAINING)
+
+
+def retire(tx: Transaction, worker_id: str) -> list[str]:
+    """End the incarnation and hand its tasks back."""
+    tx.run("set_worker_state", worker_id, WorkerState.DEAD)
+    held = [task_id for task_id, *_ in tx.all("owned", worker_id)]
+    for task_id in held:
+        _hand_back(tx, _existing(tx, task_id), worker_id)
+    return held
+
+
+def _hand_back(tx: Transaction, row: TaskRow, worker_id: str) -> None:
+    with lifecycle.changing(tx, row):
+        row.fence, row.sequence = row.fence + 1, 0
+        lifecycle.give_back(tx, row)
+        if row.state is TaskState.RUNNING:
+            lifecycle.requeue(tx, row, reason="handed back", actor=worker_id)
+
+
+def claim(tx: Transaction, request: Claim) -> list[Claimed]:
+    """Lease the next ready tasks."""
+    state, claims, *lease_times = _living(tx, request.worker_id)
+    if request.number <= claims:
+        rows = tx.all("claimed_records", request.worker_id, request.number)
+        return [Claimed(task=task_record(row), fresh=False, alone=bool(row[32])) for row in rows]
+    if state != WorkerState.LIVE or is_expired(tx, *lease_times):
+        return []
+    tx.run("set_worker_claims", request.worker_id, request.number)
+    ready = _next_ready(tx, request)
+    if not ready:
+        return []
+    lease = (request.worker_id, request.number, int(request.alone), tx.now)
+    tx.run_many("lease_task", [(task_id, *lease) for _, task_id in ready])
+    tx.run("log_claim", request.worker_id, request.number, tx.now)
+    tx.hints.update(f"task:{task_id}" for _, task_id in ready)
+    return [
+        Claimed(task=(task := task_record(row)), fresh=task.revision == SUBMITTED_ONLY + 1, alone=request.alone)
+        for row in tx.all("claimed_records", request.worker_id, request.number)
+    ]
+
+
+def _next_ready(tx: Transaction, request: Claim) -> list[Row]:
+    query = "suspect_tasks" if request.alone else "ready_tasks"
+    limit = min(request.limit, 1) if request.alone else request.limit
+    if limit <= 0:
+        return []
+    # One short index scan for each pair, merged: a single scan over several queues would have to sort them all.
+    ready = (tx.all(query, queue, name, tx.now, limit) for queue in set(request.queues) for name in set(request.names))
+    return list(islice(heapq.merge(*ready), limit))
+
+
+def acquire(tx: Transaction, task_id: str, worker_id: str) -> Claimed:
+    """Lease one named task as it stands."""
+    _, _, *lease_times = _living(tx, worker_id)
+    if is_expired(tx, *lease_times):
+        raise WorkerDead(worker_id)
+    row = tx.task(task_id)
+    if row is None:
+        raise NotFound("task", task_id)
+    if row.owner == worker_id:
+        return Claimed(task=_record(tx, task_id), fresh=False, alone=bool(row.alone))
+    if row.owner is not None:
+        raise LeaseHeld(task_id, row.owner)
+    if row.state.is_terminal:
+        raise Conflict(f"task {task_id} is {row.state}; resume or retry it before working on it")
+    fresh = row.revision == SUBMITTED_ONLY
+    with lifecycle.changing(tx, row):
+        lifecycle.take(tx, row, worker_id)
+    return Claimed(task=_record(tx, task_id), fresh=fresh)
+
+
+def is_expired(tx: Transaction, boot_id: str, expires: int, lease: int) -> bool:
+    """Say whether a lease has run out; one counted on another boot has, for its process is gone.
+
+    Where the system does not name its boots, a lease that has more than its whole length left was counted on another.
+    """
+    return boot_id != tx.boot_id or expires <= tx.boot or expires > tx.boot + lease
+
+
+def _living(tx: Transaction, worker_id: str) -> Row:
+    found = tx.first("worker_lease", worker_id)
+    if found is None or found[0] == WorkerState.DEAD:
+        raise WorkerDead(worker_id)
+    return found
+
+
+def _existing(tx: Transaction, task_id: str) -> TaskRow:
+    row = tx.task(task_id)
+    if row is None:
+        raise NotFound("task", task_id)
+    return row
+
+
+def _record(tx: Transaction, task_id: str) -> Task:
+    row = tx.first("task_record", task_id)
+    if row is None:
+        raise NotFound("task", task_id)
+    return task_record(row)

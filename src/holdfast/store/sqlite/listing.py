@@ -1,0 +1,82 @@
+"""Listings whose WHERE clause depends on the question: tasks, effects, approvals."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from holdfast.model.queries import TaskFilter
+from holdfast.store.cursor import from_cursor
+from holdfast.store.sqlite.rows import micros
+
+
+class Where:
+    """Conditions that must all hold, with their values."""
+
+    def __init__(self) -> None:
+        """Start with no condition: everything fits."""
+        self._conditions: list[str] = []
+        self.values: list[Any] = []
+
+    def add(self, condition: str, *values: object) -> None:
+        """Add one condition."""
+        self._conditions.append(condition)
+        self.values += values
+
+    def equal(self, column: str, value: object | None) -> None:
+        """Ask for this value, unless it is None."""
+        if value is not None:
+            self.add(f"{column} = ?", value)
+
+    def one_of(self, column: str, values: Collection[str] | None) -> None:
+        """Ask for one of these values, unless it is None."""
+        if values is not None:
+            self.add(f"{column} IN ({', '.join('?' * len(values))})", *sorted(values))
+
+    def __str__(self) -> str:
+        """Return the clause."""
+        return f"WHERE {' AND '.join(self._conditions)}" if self._conditions else ""
+
+
+def tasks_where(where: TaskFilter) -> Where:
+    """Say which tasks fit."""
+    clause = Where()
+    clause.one_of("state", where.states)
+    if where.states is not None and not any(state.is_terminal for state in where.states):
+        clause.add("finished_at IS NULL")  # implied, and what lets SQLite use the index of open tasks
+    for column in ("queue", "name", "agent_id", "parent_id", "owner", "key"):
+        clause.equal(column, getattr(where, column))
+    if where.created_after is not None:
+        clause.add("created_at > ?", micros(where.created_after))
+    if where.created_before is not None:
+        clause.add("created_at < ?", micros(where.created_before))
+    if where.text:
+        clause.add("instr(search, ?) > 0", where.text.casefold())
+    return clause
+
+
+def page_query(where: TaskFilter, *, after: str | None, newest_first: bool, limit: int) -> tuple[str, list[Any]]:
+    """Return the SQL and values for one page, with one task more than asked to see whether there is a next one."""
+    clause = tasks_where(where)
+    if after is not None:
+        created_at, task_id = from_cursor(after)
+        clause.add(f"(created_at, id) {'<' if newest_first else '>'} (?, ?)", micros(created_at), task_id)
+    order = "DESC" if newest_first else "ASC"
+    sql = f"SELECT * FROM task_records {clause} ORDER BY created_at {order}, id {order} LIMIT ?"  # noqa: S608
+    return sql, [*clause.values, limit + 1]
+
+
+def count_query(where: TaskFilter) -> tuple[str, list[Any]]:
+    """Return the SQL and values that count tasks by state."""
+    clause = tasks_where(where)
+    return f"SELECT state, count(*) FROM tasks {clause} GROUP BY state", clause.values  # noqa: S608
+
+
+def records_query(
+    table: str, order: str, *, task_id: str | None, states: Collection[str] | None, limit: int
+) -> tuple[str, list[Any]]:
+    """Return the SQL and values for effects or approvals of one task or of all."""
+    clause = Where()
+    clause.equal("task_id", task_id)
+    clause.one_of("state", states)
+    return f"SELECT * FROM {table} {clause} ORDER BY {order} LIMIT ?", [*clause.values, limit]  # noqa: S608

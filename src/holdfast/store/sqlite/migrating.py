@@ -1,0 +1,68 @@
+"""Bringing a SQLite file to the schema this version speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import apsw
+
+from holdfast.model.errors import NotAStore, SchemaMismatch
+from holdfast.store.sqlfiles import Migration, migrations
+
+APPLICATION_ID = 0x486F6C64
+""" "Hold": stored in the file's header, so that `file` and we can tell a store from any other database."""
+
+MIGRATIONS = migrations("holdfast.store.sqlite.migrations")
+
+_HISTORY = """
+CREATE TABLE IF NOT EXISTS migrations (
+    version    INTEGER PRIMARY KEY,
+    name       TEXT NOT NULL,
+    checksum   TEXT NOT NULL,
+    applied_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
+) STRICT
+"""
+
+
+def migrate(connection: apsw.Connection, path: str, steps: Sequence[Migration] = MIGRATIONS) -> None:
+    """Apply what is missing, in one transaction; refuse a file that is newer, edited or somebody else's."""
+    connection.set_busy_timeout(30_000)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        _check_is_ours(connection, path)
+        connection.execute(_HISTORY)
+        applied = dict(connection.execute("SELECT version, checksum FROM migrations"))
+        _check_history(path, steps, applied)
+        for step in steps:
+            if step.version not in applied:
+                connection.execute(step.sql)
+                connection.execute(
+                    "INSERT INTO migrations (version, name, checksum) VALUES (?, ?, ?)",
+                    (step.version, step.name, step.checksum),
+                )
+        connection.pragma("application_id", APPLICATION_ID)
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _check_is_ours(connection: apsw.Connection, path: str) -> None:
+    empty = connection.execute("SELECT count(*) = 0 FROM sqlite_schema").get
+    if not empty and connection.pragma("application_id") != APPLICATION_ID:
+        raise NotAStore(f"{path} is the SQLite database of another program; it was left untouched, choose another file")
+
+
+def _check_history(path: str, steps: Sequence[Migration], applied: dict[int, str]) -> None:
+    known = {step.version: step for step in steps}
+    newest = max(applied, default=0)
+    if newest > max(known):
+        raise SchemaMismatch(
+            f"{path} has schema {newest}, this version of Holdfast knows up to {max(known)}; upgrade Holdfast"
+        )
+    for version, checksum in applied.items():
+        if known[version].checksum != checksum:
+            raise SchemaMismatch(
+                f"migration {version} of {path} was applied in another form than this version of Holdfast ships; "
+                "use the version that made the file, or restore a backup"
+            )

@@ -1,0 +1,1 @@
+"""The numbered history of the SQLite schema."""

@@ -1,0 +1,395 @@
+-- Every statement the SQLite store sends, except the narrow UPDATE of a task row that transaction.py makes of what
+-- changed. SQLite has one writer: inside BEGIN IMMEDIATE nothing moves between a read and the write that follows it,
+-- so a guard may be read first and needs no lock of its own (PostgreSQL must lock first and read later).
+
+-- name: insert_task
+INSERT INTO tasks (id, name, agent_id, queue, priority, key, schedule, parent_id, input_digest, search, state,
+                   ready, rank, available_at, deadline, created_at, updated_at, finished_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?16, ?17)
+
+-- name: insert_input
+INSERT INTO inputs (task_id, user_input) VALUES (?, ?)
+
+-- name: task_by_id_or_key
+-- The task that stands in a submission's way: the same id first, then the same name and key.
+SELECT id, name, input_digest FROM (
+    SELECT 0 AS preference, id, name, input_digest FROM tasks WHERE id = ?1
+    UNION ALL
+    SELECT 1, id, name, input_digest FROM tasks WHERE name = ?2 AND key = ?3)
+ORDER BY preference LIMIT 1
+
+-- name: task_row
+-- What a transaction works on; the columns are those of rows.TaskRow, in order.
+SELECT id, name, queue, priority, parent_id, state, round, attempts, deaths, lone_deaths, feedback, cancel_requested,
+       must_undo, owner, fence, sequence, claim, alone, revision, version, moves, ready, rank, available_at, wake_at,
+       deadline, updated_at, started_at, finished_at
+FROM tasks WHERE id = ?
+
+-- name: put_outcome
+INSERT INTO outcomes (task_id, result, error) VALUES (?1, ?2, ?3)
+ON CONFLICT (task_id) DO UPDATE SET result = excluded.result, error = excluded.error
+
+-- name: delete_outcome
+DELETE FROM outcomes WHERE task_id = ?
+
+-- name: insert_transition
+INSERT INTO transitions (task_id, number, from_state, to_state, reason, actor, fence, at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: advance
+-- The whole guard of a worker's Commit that only writes steps: one index lookup, no index touched.
+UPDATE tasks SET sequence = ?4, revision = revision + 1, updated_at = ?5
+WHERE id = ?1 AND fence = ?2 AND owner = ?3 AND sequence = ?4 - 1
+RETURNING state, revision, version, cancel_requested
+
+-- name: put_step
+INSERT INTO steps (task_id, round, key, kind, position, state, attempts, fence, digest, output, error, effect_id,
+                   started_at, finished_at, retry_at, undone_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (task_id, round, key) DO UPDATE SET
+    kind = excluded.kind, position = excluded.position, state = excluded.state, attempts = excluded.attempts,
+    fence = excluded.fence, digest = excluded.digest, output = excluded.output, error = excluded.error,
+    effect_id = excluded.effect_id, started_at = excluded.started_at, finished_at = excluded.finished_at,
+    retry_at = excluded.retry_at, undone_at = excluded.undone_at
+
+-- name: effect_state
+SELECT state FROM effects WHERE task_id = ? AND effect_id = ?
+
+-- name: put_effect
+INSERT OR REPLACE INTO effects (task_id, effect_id, step_key, effect_class, state, round, fence, attempt, arguments,
+                                arguments_hash, approval_id, dispatch_by, settle_at, result, note, updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: insert_patch
+INSERT INTO patches (task_id, version, body, author, reason, at) VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: put_checkpoint
+INSERT OR REPLACE INTO checkpoints (task_id, number, position, version, body, checksum, schema, created_at, damaged)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: rotate_checkpoints
+DELETE FROM checkpoints
+WHERE task_id = ?1 AND created_at < ?3
+  AND number NOT IN (SELECT number FROM checkpoints WHERE task_id = ?1 ORDER BY number DESC LIMIT ?2)
+
+-- name: set_aside_checkpoint
+UPDATE checkpoints SET damaged = ?3 WHERE task_id = ?1 AND number = ?2
+
+-- name: set_limit
+INSERT INTO accounts (account, meter, ceiling) VALUES (?1, ?2, ?3)
+ON CONFLICT (account, meter) DO UPDATE SET ceiling = excluded.ceiling
+
+-- name: open_meter
+INSERT INTO accounts (account, meter) VALUES (?, ?) ON CONFLICT (account, meter) DO NOTHING
+
+-- name: meter
+SELECT ceiling, spent, reserved FROM accounts WHERE account = ? AND meter = ?
+
+-- name: adjust_meter
+UPDATE accounts SET spent = spent + ?3, reserved = reserved + ?4 WHERE account = ?1 AND meter = ?2
+
+-- name: add_reservation
+INSERT INTO reservations (task_id, account, meter, step_key, fence, amount) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (task_id, account, meter, step_key, fence) DO UPDATE SET amount = amount + excluded.amount
+
+-- name: take_step_reservations
+DELETE FROM reservations WHERE task_id = ? AND account = ? AND step_key = ? RETURNING account, meter, amount
+
+-- name: take_reservations_below_fence
+DELETE FROM reservations WHERE task_id = ? AND fence < ? RETURNING account, meter, amount
+
+-- name: insert_approval
+INSERT INTO approvals (task_id, id, kind, step_key, question, risk, arguments, arguments_hash, policy, requested_by,
+                       deciders, expires_at, fallback, state, answer, decided_by, note, consumed_by, created_at,
+                       decided_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: approval_by_id
+SELECT * FROM approvals WHERE id = ?
+
+-- name: decide_approval
+UPDATE approvals SET state = ?3, decided_by = ?4, note = ?5, answer = ?6, decided_at = ?7
+WHERE task_id = ?1 AND id = ?2
+
+-- name: consume_approval
+UPDATE approvals SET consumed_by = ?3 WHERE task_id = ?1 AND id = ?2
+
+-- name: close_approvals
+UPDATE approvals SET state = 'closed', decided_at = ?2 WHERE task_id = ?1 AND state = 'open'
+
+-- name: due_approvals
+SELECT task_id, id FROM approvals WHERE state = 'open' AND expires_at IS NOT NULL AND expires_at <= ?
+ORDER BY expires_at, id LIMIT ?
+
+-- name: expire_approval
+UPDATE approvals SET state = 'expired', decided_at = ?3 WHERE task_id = ?1 AND id = ?2
+
+-- name: insert_wait
+INSERT INTO waits (task_id, key, kind, due_at, channel, after, remaining, approval_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: delete_waits
+DELETE FROM waits WHERE task_id = ?
+
+-- name: insert_join
+INSERT INTO joins (task_id, key, child_id)
+SELECT ?1, ?2, id FROM tasks WHERE id = ?3 AND finished_at IS NULL
+ON CONFLICT DO NOTHING
+
+-- name: count_joins
+UPDATE waits SET remaining = (SELECT count(*) FROM joins j WHERE j.task_id = ?1 AND j.key = ?2)
+WHERE task_id = ?1 AND key = ?2
+
+-- name: delete_joins
+DELETE FROM joins WHERE task_id = ?
+
+-- name: loose_ends
+-- What a task that ends leaves behind; most leave nothing, and one look is cheaper than three deletes.
+SELECT EXISTS (SELECT 1 FROM approvals WHERE task_id = ?1 AND state = 'open'),
+       EXISTS (SELECT 1 FROM reservations WHERE task_id = ?1),
+       EXISTS (SELECT 1 FROM joins WHERE child_id = ?1)
+
+-- name: leave_joins
+-- A child ended: strike it off every join that counts on it.
+DELETE FROM joins WHERE child_id = ? RETURNING task_id, key
+
+-- name: lower_join
+UPDATE waits SET remaining = remaining - 1 WHERE task_id = ? AND key = ?
+
+-- name: wait_that_holds
+-- Why a waiting task may go on, if it may; the order of the cases is their precedence.
+SELECT min(CASE
+    WHEN w.kind = 'time' AND w.due_at <= ?2 THEN 1
+    WHEN w.kind = 'event' AND (SELECT last FROM channels c WHERE c.channel = w.channel) > w.after THEN 2
+    WHEN w.kind = 'children' AND w.remaining = 0 THEN 3
+    WHEN w.kind = 'decided' AND (SELECT state FROM approvals a WHERE a.id = w.approval_id) <> 'open' THEN 4
+END)
+FROM waits w WHERE w.task_id = ?1
+
+-- name: request_seen
+SELECT 1 FROM requests WHERE task_id = ? AND request = ?
+
+-- name: insert_request
+INSERT INTO requests (task_id, request) VALUES (?, ?)
+
+-- name: put_artifact_link
+INSERT OR REPLACE INTO artifact_links (task_id, artifact_id, name, type, summary, bytes, step, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: event_by_key
+SELECT channel, number, key, payload, actor, at FROM events WHERE channel = ? AND key = ?
+
+-- name: next_event_number
+INSERT INTO channels (channel, last) VALUES (?, 1)
+ON CONFLICT (channel) DO UPDATE SET last = last + 1
+RETURNING last
+
+-- name: insert_event
+INSERT INTO events (channel, number, key, payload, actor, at) VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: waiting_for_channel
+SELECT DISTINCT task_id FROM waits WHERE channel = ?1 AND channel IS NOT NULL AND after < ?2 ORDER BY task_id
+
+-- name: insert_worker
+INSERT INTO workers (id, label, lease, state, details, started_at, seen_at, boot_id, expires)
+VALUES (?1, ?2, ?3, 'live', ?4, ?5, ?5, ?6, ?7)
+
+-- name: worker
+SELECT id, label, lease, state, claims, details, started_at, seen_at FROM workers WHERE id = ?
+
+-- name: worker_lease
+-- Whether a worker may act: its state, its last claim, and when it expires on which boot.
+SELECT state, claims, boot_id, expires, lease FROM workers WHERE id = ?
+
+-- name: renew_worker
+UPDATE workers SET seen_at = ?2, boot_id = ?3, expires = ?4 WHERE id = ?1 AND state <> 'dead'
+
+-- name: set_worker_state
+UPDATE workers SET state = ?2 WHERE id = ?1 AND state <> 'dead'
+
+-- name: set_worker_claims
+UPDATE workers SET claims = ?2 WHERE id = ?1
+
+-- name: workers_not_dead
+SELECT id, boot_id, expires, lease FROM workers WHERE state <> 'dead'
+
+-- name: ready_tasks
+-- The next tasks of one queue and name: reads only claimable rows, in order.
+SELECT rank, id FROM tasks
+WHERE ready = 1 AND queue = ?1 AND name = ?2 AND (deadline IS NULL OR deadline > ?3 OR must_undo)
+ORDER BY rank, id LIMIT ?4
+
+-- name: suspect_tasks
+SELECT rank, id FROM tasks
+WHERE ready = 2 AND queue = ?1 AND name = ?2 AND (deadline IS NULL OR deadline > ?3 OR must_undo)
+ORDER BY rank, id LIMIT ?4
+
+-- name: lease_task
+-- A claim's whole change of one task; log_claim then writes the Transitions of all of them at once.
+UPDATE tasks SET owner = ?2, claim = ?3, alone = ?4, fence = fence + 1, sequence = 0, ready = 0,
+    moves = moves + (state = 'pending'), state = iif(state = 'pending', 'running', state),
+    revision = revision + 1, updated_at = ?5, started_at = coalesce(started_at, ?5)
+WHERE id = ?1
+
+-- name: log_claim
+INSERT INTO transitions (task_id, number, from_state, to_state, reason, actor, fence, at)
+SELECT id, moves, 'pending', 'running', 'claimed', owner, fence, ?3 FROM tasks
+WHERE owner = ?1 AND claim = ?2 AND state = 'running'
+
+-- name: any_suspect
+SELECT EXISTS (SELECT 1 FROM tasks WHERE ready = 2)
+
+-- name: task_record
+SELECT * FROM task_records WHERE id = ?
+
+-- name: claimed_records
+SELECT r.* FROM tasks t JOIN task_records r ON r.id = t.id
+WHERE t.owner = ?1 AND t.claim = ?2 ORDER BY t.rank, t.id
+
+-- name: owned
+SELECT id, owner, fence, claim FROM tasks WHERE owner = ? ORDER BY id
+
+-- name: owned_to_cancel
+SELECT id FROM tasks WHERE owner = ? AND cancel_requested IS NOT NULL
+
+-- name: held_by_the_dead
+-- Driven from the few leases, not from the many dead workers that prune has yet to delete.
+SELECT t.id FROM tasks t JOIN workers w ON w.id = t.owner
+WHERE t.owner IS NOT NULL AND w.state = 'dead' ORDER BY t.id LIMIT ?
+
+-- name: due_timers
+SELECT id FROM tasks WHERE wake_at IS NOT NULL AND wake_at <= ? ORDER BY wake_at, id LIMIT ?
+
+-- name: passed_deadlines
+SELECT id FROM tasks
+WHERE deadline IS NOT NULL AND deadline <= ?1 AND owner IS NULL
+  AND (state = 'waiting' OR (state IN ('pending', 'review') AND must_undo = 0))
+ORDER BY deadline, id LIMIT ?2
+
+-- name: due_delayed
+SELECT id, queue FROM tasks
+WHERE state = 'pending' AND ready = 0 AND owner IS NULL AND available_at <= ? ORDER BY available_at, id LIMIT ?
+
+-- name: next_due
+SELECT min(due) FROM (
+    SELECT min(available_at) AS due FROM tasks WHERE state = 'pending' AND ready = 0 AND owner IS NULL
+    UNION ALL
+    SELECT min(wake_at) FROM tasks WHERE wake_at IS NOT NULL
+    UNION ALL
+    SELECT min(deadline) FROM tasks WHERE deadline IS NOT NULL AND owner IS NULL
+        AND (state = 'waiting' OR (state IN ('pending', 'review') AND must_undo = 0))
+    UNION ALL
+    SELECT min(expires_at) FROM approvals WHERE state = 'open' AND expires_at IS NOT NULL)
+
+-- name: transitions
+SELECT task_id, number, from_state, to_state, reason, actor, fence, at FROM transitions WHERE task_id = ? ORDER BY number
+
+-- name: steps
+SELECT * FROM steps WHERE task_id = ? ORDER BY position, round, key
+
+-- name: journal
+-- What a replay needs: this round behind a position, and whatever left an effect in an earlier round.
+SELECT * FROM steps
+WHERE task_id = ?1 AND ((round = ?2 AND position > ?3) OR (round < ?2 AND effect_id IS NOT NULL))
+ORDER BY position, round, key
+
+-- name: task_effects
+SELECT * FROM effects WHERE task_id = ? ORDER BY effect_id
+
+-- name: evidence
+SELECT task_id, effect_id, fence, body, at FROM evidence WHERE task_id = ? AND effect_id = ? ORDER BY number
+
+-- name: insert_evidence
+INSERT INTO evidence (task_id, effect_id, number, fence, body, at)
+SELECT ?1, ?2, coalesce(max(number), 0) + 1, ?3, ?4, ?5 FROM evidence WHERE task_id = ?1 AND effect_id = ?2
+
+-- name: patches
+SELECT version, body, author, reason, at FROM patches WHERE task_id = ? AND version > ? ORDER BY version
+
+-- name: checkpoints
+SELECT number, position, version, body, checksum, schema, created_at, damaged FROM checkpoints
+WHERE task_id = ? ORDER BY number
+
+-- name: newest_checkpoint
+SELECT number, position, version, body, checksum, schema, created_at, damaged FROM checkpoints
+WHERE task_id = ? AND damaged IS NULL ORDER BY number DESC LIMIT 1
+
+-- name: task_approvals
+SELECT * FROM approvals WHERE task_id = ? ORDER BY id
+
+-- name: accounts
+SELECT account, meter, ceiling, spent, reserved FROM accounts WHERE account = ? ORDER BY meter
+
+-- name: task_reservations
+SELECT account, meter, step_key, fence, amount FROM reservations WHERE task_id = ?
+ORDER BY account, meter, step_key, fence
+
+-- name: workers
+SELECT id, label, lease, state, claims, details, started_at, seen_at FROM workers ORDER BY id
+
+-- name: events
+SELECT channel, number, key, payload, actor, at FROM events WHERE channel = ? AND number > ? ORDER BY number LIMIT ?
+
+-- name: artifact
+SELECT id, size, media_type, created_at FROM artifacts WHERE id = ?
+
+-- name: insert_artifact
+INSERT INTO artifacts (id, size, media_type, created_at) VALUES (?, ?, ?, ?)
+
+-- name: insert_chunk
+INSERT INTO artifact_chunks (artifact_id, number, body) VALUES (?, ?, ?)
+
+-- name: chunks
+SELECT body FROM artifact_chunks WHERE artifact_id = ? AND number BETWEEN ? AND ? ORDER BY number
+
+-- name: artifact_links
+SELECT artifact_id, name, type, summary, bytes, step, created_at FROM artifact_links WHERE task_id = ?
+ORDER BY artifact_id
+
+-- name: delete_fact
+DELETE FROM facts WHERE id = ?
+
+-- name: insert_fact
+INSERT INTO facts (entity, id, attribute, value, confidence, source, created_at, verified_at, superseded_by, search)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: recall
+SELECT * FROM facts
+WHERE (?1 IS NULL OR entity = ?1) AND (?2 IS NULL OR attribute = ?2) AND (?3 IS NULL OR instr(search, ?3) > 0)
+ORDER BY created_at DESC, id DESC LIMIT ?4
+
+-- name: count_workers
+SELECT count(*) FROM workers WHERE state <> 'dead'
+
+-- name: count_open_approvals
+SELECT count(*) FROM approvals WHERE state = 'open'
+
+-- name: count_doubts
+SELECT count(*) FROM effects WHERE state IN ('in_doubt', 'needs_human')
+
+-- name: prunable_tasks
+SELECT t.id FROM tasks t
+WHERE t.finished_at IS NOT NULL AND t.finished_at < ?1
+  AND NOT EXISTS (SELECT 1 FROM tasks p WHERE p.id = t.parent_id AND p.finished_at IS NULL)
+ORDER BY t.finished_at, t.id LIMIT ?2
+
+-- name: delete_task
+DELETE FROM tasks WHERE id = ?
+
+-- name: delete_account
+DELETE FROM accounts WHERE account = ?
+
+-- name: delete_evidence
+DELETE FROM evidence WHERE task_id = ?
+
+-- name: prune_events
+DELETE FROM events WHERE (channel, number) IN (SELECT channel, number FROM events WHERE at < ?1 ORDER BY at LIMIT ?2)
+
+-- name: prune_artifacts
+DELETE FROM artifacts WHERE id IN (
+    SELECT a.id FROM artifacts a
+    WHERE a.created_at < ?1 AND NOT EXISTS (SELECT 1 FROM artifact_links l WHERE l.artifact_id = a.id)
+    ORDER BY a.created_at LIMIT ?2)
+
+-- name: prune_workers
+DELETE FROM workers
+WHERE state = 'dead' AND seen_at < ?1 AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.owner = workers.id)

@@ -1,0 +1,181 @@
+"""Questions to a SQLite store, on a connection that only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
+
+import apsw
+
+from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.effect import Effect, EffectState, Evidence
+from holdfast.model.errors import NotFound
+from holdfast.model.queries import Loaded, Page, Summary, TaskFilter
+from holdfast.model.records import (
+    Account,
+    Artifact,
+    ArtifactLink,
+    Checkpoint,
+    Event,
+    MemoryFact,
+    PatchRecord,
+)
+from holdfast.model.step import Step
+from holdfast.model.task import Task
+from holdfast.model.transitions import TaskState, Transition
+from holdfast.model.worker import Lease, Worker
+from holdfast.store.cursor import to_cursor
+from holdfast.store.sqlite import records, rows
+from holdfast.store.sqlite.listing import count_query, page_query, records_query
+from holdfast.store.sqlite.transaction import QUERIES
+
+T = TypeVar("T")
+
+CHUNK = 256 << 10
+"""Bytes of an artifact in one row."""
+
+
+class Reader:
+    """Reads. No transaction stays open between two calls, so no reader ever keeps the WAL from being reset."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        """Use this connection, from one thread at a time."""
+        self._connection = connection
+
+    def _all(self, make: Callable[[rows.Row], T], query: str, *values: Any) -> list[T]:  # noqa: ANN401
+        return [make(row) for row in self._connection.execute(QUERIES[query], values)]
+
+    def _first(self, make: Callable[[rows.Row], T], query: str, *values: Any) -> T | None:  # noqa: ANN401
+        found = self._all(make, query, *values)
+        return found[0] if found else None
+
+    def _number(self, query: str) -> int:
+        return int(self._connection.execute(QUERIES[query]).get)
+
+    def get(self, task_id: str) -> Task | None:
+        """See Reads."""
+        return self._first(rows.task_record, "task_record", task_id)
+
+    def load(self, task_id: str, after: int) -> Loaded:
+        """See WorkVerbs. A savepoint makes all parts be of one moment."""
+        with self._connection:
+            loaded = self._load(task_id, after)
+        return loaded  # noqa: RET504 - apsw's block could swallow an exception, as far as a type checker knows
+
+    def _load(self, task_id: str, after: int) -> Loaded:
+        task = self.get(task_id)
+        if task is None:
+            raise NotFound("task", task_id)
+        checkpoint = self._first(records.checkpoint_record, "newest_checkpoint", task_id)
+        return Loaded(
+            task=task,
+            steps=tuple(self._all(records.step_record, "journal", task_id, task.round, after)),
+            effects=tuple(self._all(records.effect_record, "task_effects", task_id)),
+            patches=tuple(self.patches(task_id, checkpoint.version if checkpoint else 0)),
+            checkpoint=checkpoint,
+            approvals=tuple(self._all(records.approval_record, "task_approvals", task_id)),
+            accounts=tuple(self.accounts(task_id)),
+            reservations=tuple(self._all(records.reservation_record, "task_reservations", task_id)),
+        )
+
+    def find(self, where: TaskFilter, *, limit: int, after: str | None, newest_first: bool) -> Page[Task]:
+        """See Reads."""
+        sql, values = page_query(where, after=after, newest_first=newest_first, limit=limit)
+        found = [rows.task_record(row) for row in self._connection.execute(sql, values)]
+        items = tuple(found[:limit])
+        more = len(found) > limit
+        last = items[-1] if more else None
+        return Page(items=items, next=to_cursor(last.created_at, last.id) if last and last.created_at else None)
+
+    def count(self, where: TaskFilter) -> dict[TaskState, int]:
+        """See Reads."""
+        sql, values = count_query(where)
+        return {TaskState(state): count for state, count in self._connection.execute(sql, values)}
+
+    def summary(self) -> Summary:
+        """See Reads."""
+        return Summary(
+            tasks=self.count(TaskFilter()),
+            workers=self._number("count_workers"),
+            open_approvals=self._number("count_open_approvals"),
+            doubts=self._number("count_doubts"),
+        )
+
+    def history(self, task_id: str) -> list[Transition]:
+        """See Reads."""
+        return self._all(records.transition_record, "transitions", task_id)
+
+    def steps(self, task_id: str) -> list[Step]:
+        """See Reads."""
+        return self._all(records.step_record, "steps", task_id)
+
+    def effects(self, task_id: str | None, states: Collection[EffectState] | None, limit: int) -> list[Effect]:
+        """See Reads."""
+        sql, values = records_query("effects", "task_id, effect_id", task_id=task_id, states=states, limit=limit)
+        return [records.effect_record(row) for row in self._connection.execute(sql, values)]
+
+    def evidence(self, task_id: str, effect_id: str) -> list[Evidence]:
+        """See Reads."""
+        return self._all(records.evidence_record, "evidence", task_id, effect_id)
+
+    def patches(self, task_id: str, after: int) -> list[PatchRecord]:
+        """See Reads."""
+        return self._all(records.patch_record, "patches", task_id, after)
+
+    def checkpoints(self, task_id: str) -> list[Checkpoint]:
+        """See Reads."""
+        return self._all(records.checkpoint_record, "checkpoints", task_id)
+
+    def approvals(self, task_id: str | None, states: Collection[ApprovalState] | None, limit: int) -> list[Approval]:
+        """See Reads."""
+        sql, values = records_query("approvals", "id", task_id=task_id, states=states, limit=limit)
+        return [records.approval_record(row) for row in self._connection.execute(sql, values)]
+
+    def approval(self, approval_id: str) -> Approval | None:
+        """See Reads."""
+        return self._first(records.approval_record, "approval_by_id", approval_id)
+
+    def accounts(self, account: str) -> list[Account]:
+        """See Reads."""
+        return self._all(records.account_record, "accounts", account)
+
+    def workers(self) -> list[Worker]:
+        """See Reads."""
+        return self._all(records.worker_record, "workers")
+
+    def owned(self, worker_id: str) -> list[Lease]:
+        """See WorkVerbs."""
+        return self._all(records.lease_record, "owned", worker_id)
+
+    def events(self, channel: str, after: int, limit: int) -> list[Event]:
+        """See Reads."""
+        return self._all(records.event_record, "events", channel, after, limit)
+
+    def artifact(self, artifact_id: str) -> Artifact | None:
+        """See Keeping."""
+        return self._first(records.artifact_record, "artifact", artifact_id)
+
+    def read_artifact(self, artifact_id: str, offset: int, length: int | None) -> bytes:
+        """See Keeping. Touches only the chunks the range lies in."""
+        artifact = self.artifact(artifact_id)
+        if artifact is None:
+            raise NotFound("artifact", artifact_id)
+        end = artifact.size if length is None else min(artifact.size, offset + length)
+        if offset >= end:
+            return b""
+        first = offset // CHUNK
+        chunks = self._all(lambda row: bytes(row[0]), "chunks", artifact_id, first, (end - 1) // CHUNK)
+        return b"".join(chunks)[offset - first * CHUNK : end - first * CHUNK]
+
+    def artifact_links(self, task_id: str) -> list[ArtifactLink]:
+        """See Keeping."""
+        return self._all(records.link_record, "artifact_links", task_id)
+
+    def recall(self, entity: str | None, attribute: str | None, text: str | None, limit: int) -> list[MemoryFact]:
+        """See Keeping."""
+        needle = text.casefold() if text else None
+        return self._all(records.fact_record, "recall", entity, attribute, needle, limit)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._connection.close()

@@ -1,0 +1,338 @@
+"""SqliteStore: the contract on one SQLite file, through apsw.
+
+    store.py       the verbs, each one line over the modules below
+    writer.py      the one writer of a process, inline or in its thread
+    gate.py        the file lock that makes processes take turns
+    transaction.py a write transaction: named queries, time, hints
+    submitting.py committing.py leasing.py sweeping.py keeping.py      what the verbs do inside it
+    lifecycle.py   moving, waking and ending a task
+    reading.py     questions, on a connection of their own
+    probe.py       noticing what other processes wrote
+
+Never open the file with Python's own ``sqlite3`` in the same process: closing it drops every POSIX lock apsw holds,
+and another process can then overwrite what a COMMIT has acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Self, TypeVar
+
+import apsw
+
+from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.clock import Clock, SystemClock
+from holdfast.model.commit import Commit, Verdict
+from holdfast.model.effect import Effect, EffectState, Evidence
+from holdfast.model.errors import StoreClosed, StoreError
+from holdfast.model.ids import check_name, check_text
+from holdfast.model.queries import Loaded, Page, Pruned, Summary, TaskFilter
+from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
+from holdfast.model.step import Step
+from holdfast.model.task import JsonValue, NewTask, Submitted, Task
+from holdfast.model.transitions import TaskState, Transition
+from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker
+from holdfast.store.base import Capabilities, Listener
+from holdfast.store.checks import check_commits, check_limit
+from holdfast.store.hints import Hints
+from holdfast.store.simple import SimpleInterface
+from holdfast.store.sqlite import committing, keeping, leasing, submitting, sweeping
+from holdfast.store.sqlite.connection import check_path, connect, translated
+from holdfast.store.sqlite.gate import Gate, file_gate
+from holdfast.store.sqlite.migrating import migrate
+from holdfast.store.sqlite.probe import ChangeProbe
+from holdfast.store.sqlite.reading import Reader
+from holdfast.store.sqlite.transaction import Transaction
+from holdfast.store.sqlite.writer import Writer
+
+T = TypeVar("T")
+
+
+class SqliteStore(SimpleInterface):
+    """Tasks in one SQLite file. ``durable=False`` trades the last commits before a power cut for speed."""
+
+    capabilities = Capabilities(durable=True, multi_process=True, multi_machine=False, precise_hints=False)
+
+    def __init__(self, path: str | Path, *, clock: Clock | None = None, durable: bool = True) -> None:
+        """Name the file; ``open`` creates it where it is missing."""
+        self.path = str(path)
+        self._clock = clock or SystemClock()
+        self._durable = durable
+        self._hints = Hints()
+        self._writer: Writer | None = None
+        self._reader: Reader | None = None
+        self._slow_reader: Reader | None = None
+        self._slow_thread: ThreadPoolExecutor | None = None
+        self._probe: ChangeProbe | None = None
+
+    async def open(self) -> Self:
+        """See StateStore. SQLite files migrate when they are opened."""
+        if self._writer is not None:
+            raise StoreError(f"{self.path} is open already; use this store, or close it first")
+        check_path(Path(self.path))
+        with translated(self.path):
+            connection = self._connect()
+            try:
+                migrate(connection, self.path)
+            except BaseException:
+                connection.close()
+                raise
+            self._writer = Writer(connection, self.path, self._gate(), self._clock)
+            self._reader, self._slow_reader = Reader(self._connect()), Reader(self._connect())
+            self._slow_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-reader")
+            self._probe = ChangeProbe(self._connect(), self._hints)
+        return self
+
+    def _connect(self) -> apsw.Connection:
+        return connect(self.path, durable=self._durable)
+
+    def _gate(self) -> Gate:
+        return file_gate(self.path)
+
+    async def close(self) -> None:
+        """See StateStore."""
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        if self._probe is not None:
+            await self._probe.close()
+        if self._slow_thread is not None:
+            self._slow_thread.shutdown(wait=True)
+        for reader in (self._reader, self._slow_reader):
+            if reader is not None:
+                reader.close()
+        writer.close()
+
+    # Inside
+
+    async def _write(self, work: Callable[[Transaction], T], *, items: int = 1) -> T:
+        if self._writer is None:
+            raise StoreClosed(f"the store {self.path} is not open; use it inside `async with store:`")
+        with translated(self.path):
+            result, hints = await self._writer.write(work, items=items)
+        self._hints.publish(hints)
+        return result
+
+    async def _read(self, question: Callable[[Reader], T]) -> T:
+        """Answer from the loop's own thread: for questions that read a few rows by key."""
+        if self._writer is None or self._reader is None:
+            raise StoreClosed(f"the store {self.path} is not open; use it inside `async with store:`")
+        with translated(self.path):
+            return question(self._reader)
+
+    async def _read_slowly(self, question: Callable[[Reader], T]) -> T:
+        """Answer from a thread: for questions that may look at very many rows."""
+        if self._writer is None or self._slow_reader is None or self._slow_thread is None:
+            return await self._read(question)
+        with translated(self.path):
+            return await asyncio.get_running_loop().run_in_executor(self._slow_thread, question, self._slow_reader)
+
+    # Work
+
+    async def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+        """See WorkVerbs."""
+        return await self._write(lambda tx: [submitting.submit(tx, task) for task in tasks], items=len(tasks))
+
+    async def register(self, worker: NewWorker) -> Worker:
+        """See WorkVerbs."""
+        return await self._write(lambda tx: leasing.register(tx, worker))
+
+    async def heartbeat(self, worker_id: str) -> Heartbeat:
+        """See WorkVerbs."""
+        return await self._write(lambda tx: leasing.heartbeat(tx, worker_id))
+
+    async def drain(self, worker_id: str) -> None:
+        """See WorkVerbs."""
+        await self._write(lambda tx: leasing.drain(tx, worker_id))
+
+    async def retire(self, worker_id: str) -> list[str]:
+        """See WorkVerbs."""
+        return await self._write(lambda tx: leasing.retire(tx, worker_id))
+
+    async def claim(self, claim: Claim) -> list[Claimed]:
+        """See WorkVerbs."""
+        return await self._write(lambda tx: leasing.claim(tx, claim), items=claim.limit)
+
+    async def acquire(self, task_id: str, worker_id: str) -> Claimed:
+        """See WorkVerbs."""
+        return await self._write(lambda tx: leasing.acquire(tx, task_id, worker_id))
+
+    async def owned(self, worker_id: str) -> list[Lease]:
+        """See WorkVerbs."""
+        return await self._read(lambda reader: reader.owned(worker_id))
+
+    async def sweep(self, limit: int = 100) -> Swept:
+        """See WorkVerbs."""
+        check_limit(limit)
+
+        def work(tx: Transaction) -> Swept:
+            stalled = self._writer.stalled_until if self._writer else None
+            return sweeping.sweep(tx, limit, stalled_until=None if stalled is None else round(stalled * 1_000_000))
+
+        return await self._write(work)
+
+    async def commit(self, commits: Sequence[Commit]) -> list[Verdict]:
+        """See WorkVerbs."""
+        check_commits(commits)
+        try:
+            return await self._write(lambda tx: committing.apply_all(tx, commits), items=len(commits))
+        except (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError):
+            # Something the database itself refuses: send them again, each behind a savepoint of its own.
+            return await self._write(lambda tx: committing.apply_all(tx, commits, one_by_one=True), items=len(commits))
+
+    async def load(self, task_id: str, *, after: int = 0) -> Loaded:
+        """See WorkVerbs."""
+        return await self._read(lambda reader: reader.load(task_id, after))
+
+    async def emit(self, channel: str, payload: JsonValue, *, key: str | None = None, actor: str = "emit") -> Event:
+        """See WorkVerbs."""
+        check_name("channel", channel)
+        check_text("actor", actor)
+        return await self._write(lambda tx: submitting.emit(tx, channel, payload, key=key, actor=actor))
+
+    # Reads
+
+    async def get(self, task_id: str) -> Task | None:
+        """See Reads."""
+        return await self._read(lambda reader: reader.get(task_id))
+
+    async def find(
+        self,
+        where: TaskFilter | None = None,
+        *,
+        limit: int = 50,
+        after: str | None = None,
+        newest_first: bool = True,
+    ) -> Page[Task]:
+        """See Reads."""
+        check_limit(limit)
+        return await self._read_slowly(
+            lambda reader: reader.find(where or TaskFilter(), limit=limit, after=after, newest_first=newest_first)
+        )
+
+    async def count(self, where: TaskFilter | None = None) -> dict[TaskState, int]:
+        """See Reads."""
+        return await self._read_slowly(lambda reader: reader.count(where or TaskFilter()))
+
+    async def summary(self) -> Summary:
+        """See Reads."""
+        return await self._read_slowly(lambda reader: reader.summary())
+
+    async def history(self, task_id: str) -> list[Transition]:
+        """See Reads."""
+        return await self._read(lambda reader: reader.history(task_id))
+
+    async def steps(self, task_id: str) -> list[Step]:
+        """See Reads."""
+        return await self._read(lambda reader: reader.steps(task_id))
+
+    async def effects(
+        self, *, task_id: str | None = None, states: Collection[EffectState] | None = None, limit: int = 100
+    ) -> list[Effect]:
+        """See Reads."""
+        check_limit(limit)
+        return await self._read_slowly(lambda reader: reader.effects(task_id, states, limit))
+
+    async def evidence(self, task_id: str, effect_id: str) -> list[Evidence]:
+        """See Reads."""
+        return await self._read(lambda reader: reader.evidence(task_id, effect_id))
+
+    async def patches(self, task_id: str, *, after: int = 0) -> list[PatchRecord]:
+        """See Reads."""
+        return await self._read(lambda reader: reader.patches(task_id, after))
+
+    async def checkpoints(self, task_id: str) -> list[Checkpoint]:
+        """See Reads."""
+        return await self._read(lambda reader: reader.checkpoints(task_id))
+
+    async def approvals(
+        self, *, task_id: str | None = None, states: Collection[ApprovalState] | None = None, limit: int = 100
+    ) -> list[Approval]:
+        """See Reads."""
+        check_limit(limit)
+        return await self._read_slowly(lambda reader: reader.approvals(task_id, states, limit))
+
+    async def approval(self, approval_id: str) -> Approval | None:
+        """See Reads."""
+        return await self._read(lambda reader: reader.approval(approval_id))
+
+    async def accounts(self, account: str) -> list[Account]:
+        """See Reads."""
+        return await self._read(lambda reader: reader.accounts(account))
+
+    async def workers(self) -> list[Worker]:
+        """See Reads."""
+        return await self._read(lambda reader: reader.workers())
+
+    async def events(self, channel: str, *, after: int = 0, limit: int = 100) -> list[Event]:
+        """See Reads."""
+        check_limit(limit)
+        return await self._read(lambda reader: reader.events(channel, after, limit))
+
+    # Keeping
+
+    async def put_artifact(self, content: bytes, *, media_type: str = "application/octet-stream") -> Artifact:
+        """See Keeping."""
+        check_name("media type", media_type)
+        items = 1 + (len(content) >> 16)
+        artifact_id = await self._write(lambda tx: keeping.put_artifact(tx, content, media_type), items=items)
+        artifact = await self.artifact(artifact_id)
+        if artifact is None:
+            raise StoreError(f"artifact {artifact_id} was pruned as it was stored; store it again")
+        return artifact
+
+    async def artifact(self, artifact_id: str) -> Artifact | None:
+        """See Keeping."""
+        return await self._read(lambda reader: reader.artifact(artifact_id))
+
+    async def read_artifact(self, artifact_id: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """See Keeping."""
+        return await self._read_slowly(lambda reader: reader.read_artifact(artifact_id, offset, length))
+
+    async def artifact_links(self, task_id: str) -> list[ArtifactLink]:
+        """See Keeping."""
+        return await self._read(lambda reader: reader.artifact_links(task_id))
+
+    async def remember(self, fact: MemoryFact) -> MemoryFact:
+        """See Keeping."""
+        return await self._write(lambda tx: keeping.remember(tx, fact))
+
+    async def recall(
+        self, entity: str | None = None, attribute: str | None = None, *, text: str | None = None, limit: int = 100
+    ) -> list[MemoryFact]:
+        """See Keeping."""
+        check_limit(limit)
+        return await self._read_slowly(lambda reader: reader.recall(entity, attribute, text, limit))
+
+    async def forget(self, fact_id: str) -> bool:
+        """See Keeping."""
+        return await self._write(lambda tx: tx.changes("delete_fact", fact_id) > 0)
+
+    async def add_evidence(self, evidence: Evidence) -> None:
+        """See Keeping."""
+        await self._write(lambda tx: keeping.add_evidence(tx, evidence))
+
+    async def prune(self, older_than: timedelta, *, limit: int = 1000) -> Pruned:
+        """See Keeping."""
+        check_limit(limit)
+        microseconds = older_than // timedelta(microseconds=1)
+        return await self._write(lambda tx: keeping.prune(tx, microseconds, limit), items=limit)
+
+    # Notice
+
+    @asynccontextmanager
+    async def listen(self) -> AsyncIterator[Listener]:
+        """See StateStore."""
+        async with self._hints.listening() as listener:
+            if self._probe is not None:
+                self._probe.wake()
+            yield listener
+
+    async def now(self) -> datetime:
+        """See StateStore."""
+        return self._clock.now()

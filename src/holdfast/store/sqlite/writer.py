@@ -1,0 +1,152 @@
+"""The one writer of a process.
+
+A transaction runs on the event loop itself when nobody else wants to write: on a fast disk the hop to a thread costs
+more than the commit. As soon as one is under way, here or in another process, the next go to the writer's thread, and
+the loop goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from holdfast.model.clock import Clock
+from holdfast.model.errors import StoreError
+from holdfast.store.sqlite.connection import translated
+from holdfast.store.sqlite.gate import Gate
+from holdfast.store.sqlite.rows import micros
+from holdfast.store.sqlite.transaction import Transaction
+
+T = TypeVar("T")
+
+INLINE_ITEMS = 16
+"""A larger batch goes to the thread: the loop has other tasks to serve."""
+
+LONG_WAIT = 1.0
+"""Seconds at the gate after which nobody is declared dead for a while: all leases may have lapsed together."""
+
+_BUSY_TIMEOUT_MS = 30_000
+_WAL_CHECK_EVERY = 256
+_WAL_LIMIT = 64 << 20
+
+
+def plain_commit(connection: apsw.Connection) -> None:
+    """Commit to the database file, which is durable by itself."""
+    connection.execute("COMMIT")
+
+
+class Writer:
+    """Runs write transactions, one at a time."""
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        path: str,
+        gate: Gate,
+        clock: Clock,
+        *,
+        commit: Callable[[apsw.Connection], None] = plain_commit,
+        always_inline: bool = False,
+    ) -> None:
+        """Take over the connection: nobody else may use it.
+
+        ``commit`` makes a finished transaction durable. ``always_inline`` is for a connection that also reads, and so
+        must stay in the loop's thread.
+        """
+        self._connection = connection
+        self._path = path
+        self._gate = gate
+        self._clock = clock
+        self._commit = commit
+        self._always_inline = always_inline
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-writer")
+        self._waiting = 0
+        self._since_wal_check = 0
+        self.stalled_until: float | None = None
+        """When, on the boot clock, this process last got the lock after a long wait. Others waited too, and could not
+        renew their leases meanwhile."""
+
+    async def write(self, work: Callable[[Transaction], T], *, items: int = 1) -> tuple[T, set[str]]:
+        """Run ``work`` in a transaction; return its result and the hints, once both are durable."""
+        if self._always_inline:
+            return self._transact(work, busy_timeout=0)
+        if self._waiting == 0 and items <= INLINE_ITEMS and self._gate.try_enter():
+            try:
+                return self._transact(work, busy_timeout=0)
+            except apsw.BusyError:
+                pass  # a program that knows no gate is writing: wait for it in the thread
+            finally:
+                self._gate.leave()
+        return await self._in_thread(work)
+
+    async def _in_thread(self, work: Callable[[Transaction], T]) -> tuple[T, set[str]]:
+        loop = asyncio.get_running_loop()
+        self._waiting += 1
+        job = self._thread.submit(self._wait_and_transact, work)
+        # Counted down when the thread is done, not when the caller is: a cancelled caller leaves a transaction behind
+        # that still owns the connection.
+        job.add_done_callback(lambda _: loop.call_soon_threadsafe(self._finished))
+        return await asyncio.wrap_future(job)
+
+    def _finished(self) -> None:
+        self._waiting -= 1
+
+    def _wait_and_transact(self, work: Callable[[Transaction], T]) -> tuple[T, set[str]]:
+        began = self._clock.boot()
+        self._gate.enter()
+        try:
+            return self._transact(work, busy_timeout=_BUSY_TIMEOUT_MS, waiting_since=began)
+        finally:
+            self._gate.leave()
+
+    def _transact(
+        self, work: Callable[[Transaction], T], *, busy_timeout: int, waiting_since: float | None = None
+    ) -> tuple[T, set[str]]:
+        connection = self._connection
+        connection.set_busy_timeout(busy_timeout)
+        connection.execute("BEGIN IMMEDIATE")
+        boot = self._clock.boot()
+        if waiting_since is not None and boot - waiting_since > LONG_WAIT:
+            self.stalled_until = boot
+        try:
+            tx = Transaction(
+                connection,
+                now=micros(self._clock.now()),
+                boot=round(boot * 1_000_000),
+                boot_id=self._clock.boot_id,
+            )
+            with translated(self._path):
+                result = work(tx)
+                # SQLite ends the transaction itself on some errors (disk full, interrupt); a statement after that
+                # would commit alone.
+                if not connection.in_transaction:
+                    raise StoreError(f"{self._path}: SQLite ended the transaction; nothing was written, try again")
+                self._commit(connection)
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        self._keep_wal_short()
+        return result, tx.hints
+
+    def _keep_wal_short(self) -> None:
+        """Restart the WAL when overlapping readers let it grow: SQLite's own checkpoints then never get to."""
+        self._since_wal_check += 1
+        if self._since_wal_check < _WAL_CHECK_EVERY or self._path == ":memory:":
+            return
+        self._since_wal_check = 0
+        if Path(f"{self._path}-wal").stat().st_size > _WAL_LIMIT:
+            self._connection.set_busy_timeout(100)
+            with suppress(apsw.BusyError):  # a reader is in the way: the next check tries again
+                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+
+    def close(self) -> None:
+        """Finish what is queued, then let go of thread, connection and gate."""
+        self._thread.shutdown(wait=True)
+        self._connection.close()
+        self._gate.close()

@@ -1,0 +1,63 @@
+"""A URL opens any store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from holdfast.model.clock import Clock
+from holdfast.model.errors import InvalidURL
+from holdfast.store.simple import SimpleInterface
+
+_KNOWN = "memory://, json:///dir, sqlite:///file.db or postgresql://host/database"
+
+
+@asynccontextmanager
+async def open_store(url: str, *, clock: Clock | None = None, **options: Any) -> AsyncIterator[SimpleInterface]:  # noqa: ANN401
+    """Open the store this URL names, and close it with the block: ``async with open_store(url) as store``."""
+    async with make_store(url, clock=clock, **options) as store:
+        yield store
+
+
+def make_store(url: str, *, clock: Clock | None = None, **options: Any) -> SimpleInterface:  # noqa: ANN401
+    """Return the store this URL names, not yet open.
+
+    ``sqlite:///agents.db`` is relative to the working directory, ``sqlite:////var/lib/agents.db`` absolute; the same
+    for ``json:``. ``options`` go to the store, for example ``schema=`` or ``migrate=`` for PostgreSQL.
+    """
+    parts = urlsplit(url)
+    match parts.scheme:
+        case "memory":
+            from holdfast.store.memory import MemoryStore  # noqa: PLC0415 - each store is imported when it is asked for
+
+            return MemoryStore(clock=clock, **options)
+        case "json":
+            from holdfast.store.jsonfile import JsonStore  # noqa: PLC0415
+
+            return JsonStore(_path(url), clock=clock, **options)
+        case "sqlite":
+            from holdfast.store.sqlite import SqliteStore  # noqa: PLC0415
+
+            return SqliteStore(_path(url), clock=clock, **options)
+        case "postgresql" | "postgres":
+            from holdfast.store.postgres import PostgresStore  # noqa: PLC0415
+
+            return PostgresStore(url, clock=clock, **options)
+        case _:
+            raise InvalidURL(f"{url!r} names no store; use {_KNOWN}")
+
+
+def _path(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.netloc:
+        raise InvalidURL(f"{url!r} has two slashes where three belong: {parts.scheme}:///{parts.netloc}{parts.path}")
+    if parse_qsl(parts.query):
+        raise InvalidURL(f"{url!r} takes no options behind '?'")
+    path = unquote(parts.path.removeprefix("/"))
+    if not path:
+        raise InvalidURL(
+            f"{url!r} names no path; use {parts.scheme}:///agents.db or an absolute {parts.scheme}:////path"
+        )
+    return path

@@ -1,0 +1,157 @@
+"""Shorthand for the tests: a task, a worker, an attempt with numbered Commits, a Commit from outside.
+
+``options`` are always the fields of the record that is made, which checks them itself.
+"""
+
+# ruff: noqa: ANN401 - typing the options here would repeat every field of every record
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.model.commit import Commit, Expect, Held, Move, Operation, Verdict
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import NewTask, Task
+from holdfast.model.transitions import TaskState
+from holdfast.model.worker import Claim, Claimed, NewWorker
+from holdfast.store.base import StateStore
+
+NAME = "job"
+"""The name of tasks where the test does not care."""
+
+LEASE = 30.0
+"""Seconds of every worker's lease where the test does not care."""
+
+
+def new_task(task_id: str = "task", **options: Any) -> NewTask:
+    """Describe a task to submit."""
+    return NewTask(**{"name": NAME, "id": task_id} | options)
+
+
+async def submit_one(store: StateStore, task_id: str = "task", **options: Any) -> Task:
+    """Submit a task and return it as stored."""
+    [answer] = await store.submit([new_task(task_id, **options)])
+    assert answer.created
+    return await stored(store, task_id)
+
+
+async def stored(store: StateStore, task_id: str = "task") -> Task:
+    """Return a task that must be there."""
+    task = await store.get(task_id)
+    assert task is not None
+    return task
+
+
+async def enter(store: StateStore, worker_id: str = "worker", *, lease: float = LEASE) -> str:
+    """Register a worker; return its id."""
+    await store.register(NewWorker(id=worker_id, lease=lease))
+    return worker_id
+
+
+async def claim(store: StateStore, worker_id: str = "worker", number: int = 1, **options: Any) -> list[Claimed]:
+    """Claim up to ten tasks of the usual name."""
+    return await store.claim(
+        Claim(**{"worker_id": worker_id, "number": number, "limit": 10, "names": (NAME,)} | options)
+    )
+
+
+async def claimed_ids(store: StateStore, worker_id: str = "worker", number: int = 1, **options: Any) -> list[str]:
+    """Claim, and return only the ids, in the order of the answer."""
+    return [claimed.task.id for claimed in await claim(store, worker_id, number, **options)]
+
+
+@dataclass
+class Attempt:
+    """A task leased to a worker, and the numbered Commits of that attempt."""
+
+    store: StateStore
+    claimed: Claimed
+    sequence: int = 0
+
+    @property
+    def task(self) -> Task:
+        """The task as it was when it was leased."""
+        return self.claimed.task
+
+    @property
+    def worker_id(self) -> str:
+        """Who holds it."""
+        assert self.task.owner is not None
+        return self.task.owner
+
+    def guard(self, sequence: int) -> Held:
+        """Return the guard of the Commit with this number."""
+        return Held(owner=self.worker_id, fence=self.task.fence, sequence=sequence)
+
+    def commit(self, *operations: Operation) -> Commit:
+        """Make the next Commit, without sending it."""
+        self.sequence += 1
+        return Commit(
+            task_id=self.task.id, guard=self.guard(self.sequence), operations=operations, actor=self.worker_id
+        )
+
+    async def send(self, *operations: Operation) -> Verdict:
+        """Send the next Commit and return what became of it."""
+        return await send(self.store, self.commit(*operations))
+
+    async def apply(self, *operations: Operation) -> Verdict:
+        """Send the next Commit, which must be applied."""
+        verdict = await self.send(*operations)
+        assert verdict.applied, verdict
+        return verdict
+
+
+async def send(store: StateStore, commit: Commit) -> Verdict:
+    """Send one Commit alone."""
+    [verdict] = await store.commit([commit])
+    return verdict
+
+
+def outside(task_id: str, *operations: Operation, actor: str = "person", **expect: Any) -> Commit:
+    """Make a Commit from outside any lease, without sending it."""
+    return Commit(task_id=task_id, guard=Expect(**expect), operations=operations, actor=actor)
+
+
+async def apply_outside(store: StateStore, task_id: str, *operations: Operation) -> Verdict:
+    """Send a Commit from outside any lease, which must be applied."""
+    verdict = await send(store, outside(task_id, *operations))
+    assert verdict.applied, verdict
+    return verdict
+
+
+async def running_task(
+    store: StateStore,
+    task_id: str = "task",
+    worker_id: str = "worker",
+    **options: Any,
+) -> Attempt:
+    """Submit a task, register a fresh worker and let it claim exactly this task."""
+    await submit_one(store, task_id, **{"queue": f"queue of {task_id}"} | options)
+    await enter(store, worker_id)
+    return await claimed_by(store, worker_id, queues=(f"queue of {task_id}",))
+
+
+async def claimed_by(store: StateStore, worker_id: str, number: int = 1, **options: Any) -> Attempt:
+    """Let the worker claim the one task there is for it."""
+    [claimed] = await claim(store, worker_id, number, **options)
+    return Attempt(store, claimed)
+
+
+async def acquired_by(store: StateStore, task_id: str, worker_id: str) -> Attempt:
+    """Let the worker lease this very task, in whatever state it is."""
+    return Attempt(store, await store.acquire(task_id, worker_id))
+
+
+def move(to: TaskState, **options: Any) -> Move:
+    """Move, for the reason that the test says so."""
+    return Move(to=to, **{"reason": "the test says so"} | options)
+
+
+COMPLETE = move(TaskState.COMPLETED)
+CANCEL = move(TaskState.CANCELLED)
+
+
+def step(key: str = "collect", position: int = 1, **options: Any) -> Step:
+    """Describe a completed step."""
+    return Step(**{"key": key, "kind": "step", "position": position, "state": StepState.COMPLETED} | options)

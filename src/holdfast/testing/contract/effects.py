@@ -1,0 +1,157 @@
+"""Effects: what is known about them moves along one table, and doubt is never hidden."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.model.clock import ManualClock
+from holdfast.model.commit import Refusal, WriteEffect
+from holdfast.model.effect import EFFECT_MOVES, Effect, EffectClass, EffectState, Evidence
+from holdfast.store.base import StateStore
+from holdfast.testing.contract._support import Attempt, apply_outside, outside, running_task, send, submit_one
+from holdfast.testing.contract.base import ContractBase
+from holdfast.testing.snapshot import snapshot
+
+MOVES = [(before, after) for before in EFFECT_MOVES for after in EffectState if before is not after]
+
+
+def effect(state: EffectState, effect_id: str = "effect", **options: Any) -> Effect:  # noqa: ANN401 - fields of Effect
+    """Describe an effect in this state."""
+    return Effect(effect_id=effect_id, step_key="apply", effect_class=EffectClass.ONCE, state=state, **options)
+
+
+def path_to(state: EffectState) -> list[EffectState]:
+    """Find a shortest way from nothing to this state along the table."""
+    paths: list[list[EffectState]] = [[first] for first in sorted(EFFECT_MOVES[None])]
+    for path in paths:
+        if path[-1] is state:
+            return path
+        paths += [[*path, after] for after in sorted(EFFECT_MOVES[path[-1]]) if after not in path]
+    raise AssertionError(f"no way leads to {state}")
+
+
+async def bring_to(attempt: Attempt, state: EffectState) -> None:
+    """Let the worker write one state after the other."""
+    for passed in path_to(state):
+        await attempt.apply(WriteEffect(effect(passed)))
+
+
+class EffectsContract(ContractBase):
+    """The effects of a task, and evidence about them."""
+
+    async def test_an_effect_is_stored_as_it_was_written(self, store: StateStore, clock: ManualClock) -> None:
+        """Every field, with the task and the time filled in by the store."""
+        written = effect(
+            EffectState.ARMED,
+            round=2,
+            fence=1,
+            attempt=3,
+            arguments=b'["billing"]',
+            arguments_hash="hash",
+            approval_id="ask",
+            dispatch_by=clock.now() + timedelta(seconds=5),
+            settle_at=clock.now() + timedelta(seconds=65),
+            result=b"",
+            note="first try",
+        )
+        attempt = await running_task(store)
+        await attempt.apply(WriteEffect(written))
+        assert await store.effects() == [replace(written, task_id="task", updated_at=clock.now())]
+
+    async def test_a_later_write_replaces_every_field(self, store: StateStore, clock: ManualClock) -> None:
+        """Nothing of the former row shines through."""
+        attempt = await running_task(store)
+        await attempt.apply(WriteEffect(effect(EffectState.ARMED, note="armed", arguments=b"[1]")))
+        clock.advance(1)
+        done = effect(EffectState.DONE, result=b'"ok"')
+        await attempt.apply(WriteEffect(done))
+        assert await store.effects() == [replace(done, task_id="task", updated_at=clock.now())]
+
+    @pytest.mark.parametrize("fenced", [True, False], ids=["worker", "outside"])
+    @pytest.mark.parametrize(("before", "after"), MOVES, ids=[f"{before}-{after}" for before, after in MOVES])
+    async def test_the_table_of_moves(
+        self, store: StateStore, before: EffectState | None, after: EffectState, *, fenced: bool
+    ) -> None:
+        """From every state to every other, by a worker and from outside."""
+        attempt = await running_task(store)
+        if before is not None:
+            await bring_to(attempt, before)
+        seen = await snapshot(store)
+        write = WriteEffect(effect(after))
+        verdict = await (attempt.send(write) if fenced else send(store, outside("task", write)))
+        if after in EFFECT_MOVES[before]:
+            assert verdict.applied
+            assert [stored.state for stored in await store.effects()] == [after]
+        else:
+            assert verdict.refusal is Refusal.EFFECT
+            assert await snapshot(store) == seen
+
+    @pytest.mark.parametrize("state", list(EffectState))
+    async def test_writing_the_same_state_again(self, store: StateStore, state: EffectState) -> None:
+        """A worker may; of two people who resolve one doubt, the second is told."""
+        attempt = await running_task(store)
+        await bring_to(attempt, state)
+        await attempt.apply(WriteEffect(effect(state, note="again")))
+        verdict = await send(store, outside("task", WriteEffect(effect(state, note="me too"))))
+        assert verdict.refusal is Refusal.EFFECT
+        assert [stored.note for stored in await store.effects()] == ["again"]
+
+    async def test_two_writes_in_one_commit_follow_the_table(self, store: StateStore) -> None:
+        """The second starts where the first left it."""
+        attempt = await running_task(store)
+        await attempt.apply(WriteEffect(effect(EffectState.ARMED)), WriteEffect(effect(EffectState.DONE)))
+        assert [stored.state for stored in await store.effects()] == [EffectState.DONE]
+
+    async def test_the_same_id_in_two_tasks_are_two_effects(self, store: StateStore) -> None:
+        """An effect belongs to its task."""
+        for task_id in ("a", "b"):
+            await submit_one(store, task_id)
+            await apply_outside(store, task_id, WriteEffect(effect(EffectState.ARMED)))
+        assert [(stored.task_id, stored.effect_id) for stored in await store.effects()] == [
+            ("a", "effect"),
+            ("b", "effect"),
+        ]
+
+    async def test_effects_are_listed_by_task_and_id(self, store: StateStore) -> None:
+        """Of one task or of all, in some states or in any, up to a limit."""
+        armed, intended = EffectState.ARMED, EffectState.INTENDED
+        await submit_one(store, "b")
+        await submit_one(store, "a")
+        await apply_outside(store, "b", WriteEffect(effect(armed, "2")), WriteEffect(effect(intended, "1")))
+        await apply_outside(store, "a", WriteEffect(effect(armed, "3")))
+
+        async def listed(**asked: Any) -> list[str]:  # noqa: ANN401 - the arguments of the verb
+            return [f"{found.task_id}{found.effect_id}" for found in await store.effects(**asked)]
+
+        assert await listed() == ["a3", "b1", "b2"]
+        assert await listed(task_id="b") == ["b1", "b2"]
+        assert await listed(states={armed}) == ["a3", "b2"]
+        assert await listed(task_id="b", states={armed, EffectState.DONE}) == ["b2"]
+        assert await listed(limit=2) == ["a3", "b1"]
+        assert await listed(states=set()) == []
+        assert await listed(task_id="unknown") == []
+
+    async def test_evidence_is_kept_beside_the_effect(self, store: StateStore, clock: ManualClock) -> None:
+        """Oldest first; it moves nothing."""
+        attempt = await running_task(store)
+        await attempt.apply(WriteEffect(effect(EffectState.ARMED)))
+        before = await store.effects(), await store.get("task")
+        first = Evidence(task_id="task", effect_id="effect", fence=1, body=b'"late"')
+        await store.add_evidence(first)
+        opened_at = clock.now()
+        clock.advance(1)
+        second = replace(first, fence=2, body=b"\x00", at=clock.now())
+        await store.add_evidence(second)
+        assert await store.evidence("task", "effect") == [replace(first, at=opened_at), second]
+        assert await store.evidence("task", "another") == []
+        assert (await store.effects(), await store.get("task")) == before
+
+    async def test_evidence_needs_no_effect(self, store: StateStore) -> None:
+        """It is kept for whoever looks later, even for a task that is gone."""
+        evidence = Evidence(task_id="gone", effect_id="effect", fence=1, body=b"1", at=await store.now())
+        await store.add_evidence(evidence)
+        assert await store.evidence("gone", "effect") == [evidence]

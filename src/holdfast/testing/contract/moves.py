@@ -1,0 +1,186 @@
+"""Moves: every pair of states, held to the one table of allowed moves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from holdfast.model.clock import ManualClock
+from holdfast.model.commit import Refusal, RequestCancel, Verdict
+from holdfast.model.transitions import MOVES, OPEN, TaskState, Transition
+from holdfast.store.base import StateStore
+from holdfast.testing.contract._support import (
+    acquired_by,
+    apply_outside,
+    claim,
+    claimed_ids,
+    enter,
+    move,
+    outside,
+    running_task,
+    send,
+    stored,
+    submit_one,
+)
+from holdfast.testing.contract.base import ContractBase
+from holdfast.testing.snapshot import snapshot
+
+LEGAL = [(source, target) for source, targets in MOVES.items() for target in targets]
+ILLEGAL = [(source, target) for source in TaskState for target in TaskState if target not in MOVES[source]]
+"""From everywhere to everywhere else, staying included."""
+
+
+def _held(pairs: list[tuple[TaskState, TaskState]]) -> list[tuple[TaskState, TaskState]]:
+    """Leave out what no worker can hold: a task that has ended."""
+    return [(source, target) for source, target in pairs if source in OPEN]
+
+
+def _parametrize(pairs: list[tuple[TaskState, TaskState]]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(("source", "target"), pairs, ids=[f"{s}-{t}" for s, t in pairs])
+
+
+class MovesContract(ContractBase):
+    """The table of moves, under both guards, and what each kind of move does."""
+
+    @_parametrize(LEGAL)
+    async def test_a_legal_move_from_outside(
+        self, store: StateStore, clock: ManualClock, source: TaskState, target: TaskState
+    ) -> None:
+        """Applied, logged, and nothing else changes."""
+        before = await submit_one(store, state=source)
+        clock.advance(1)
+        verdict = await send(store, outside("task", move(target)))
+        assert verdict == Verdict(task_id="task", state=target, revision=2)
+        now = clock.now()
+        assert await stored(store) == replace(
+            before,
+            state=target,
+            revision=2,
+            updated_at=now,
+            available_at=now if target is TaskState.PENDING else before.available_at,
+            finished_at=now if target.is_terminal else None,
+        )
+        assert (await store.history("task"))[1:] == [
+            Transition(
+                task_id="task",
+                number=2,
+                from_state=source,
+                to_state=target,
+                reason="the test says so",
+                actor="person",
+                fence=0,
+                at=now,
+            )
+        ]
+
+    @_parametrize(ILLEGAL)
+    async def test_an_illegal_move_from_outside(
+        self, store: StateStore, source: TaskState, target: TaskState
+    ) -> None:
+        """Refused; nothing changes."""
+        await submit_one(store, state=source)
+        before = await snapshot(store)
+        verdict = await send(store, outside("task", move(target)))
+        assert (verdict.refusal, verdict.state) == (Refusal.ILLEGAL_MOVE, source)
+        assert await snapshot(store) == before
+
+    @_parametrize(_held(LEGAL))
+    async def test_a_legal_move_by_the_worker(
+        self, store: StateStore, clock: ManualClock, source: TaskState, target: TaskState
+    ) -> None:
+        """The lease goes back, except where the work goes on."""
+        await submit_one(store, state=source)
+        await enter(store)
+        attempt = await acquired_by(store, "task", "worker")
+        clock.advance(1)
+        verdict = await attempt.send(move(target))
+        owner = "worker" if target in {TaskState.RUNNING, TaskState.REVIEW} else None
+        assert verdict == Verdict(task_id="task", state=target, revision=3, fence=1, sequence=1, owner=owner)
+        now = clock.now()
+        assert await stored(store) == replace(
+            attempt.task,
+            state=target,
+            revision=3,
+            sequence=1,
+            owner=owner,
+            updated_at=now,
+            available_at=now if target is TaskState.PENDING else attempt.task.available_at,
+            finished_at=now if target.is_terminal else None,
+        )
+        assert (await store.history("task"))[1:] == [
+            Transition(
+                task_id="task",
+                number=2,
+                from_state=source,
+                to_state=target,
+                reason="the test says so",
+                actor="worker",
+                fence=1,
+                at=now,
+            )
+        ]
+
+    @_parametrize(_held(ILLEGAL))
+    async def test_an_illegal_move_by_the_worker(
+        self, store: StateStore, source: TaskState, target: TaskState
+    ) -> None:
+        """Refused; the lease stands."""
+        await submit_one(store, state=source)
+        await enter(store)
+        attempt = await acquired_by(store, "task", "worker")
+        before = await snapshot(store)
+        verdict = await attempt.send(move(target))
+        assert (verdict.refusal, verdict.state, verdict.owner) == (Refusal.ILLEGAL_MOVE, source, "worker")
+        assert await snapshot(store) == before
+
+    @pytest.mark.parametrize("target", [TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED], ids=str)
+    async def test_an_ending_replaces_the_outcome(self, store: StateStore, target: TaskState) -> None:
+        """Whatever was there before."""
+        await submit_one(store, state=TaskState.REVIEW, result="draft", error="doubt")
+        await apply_outside(store, "task", move(target, result={"final": True}))
+        task = await stored(store)
+        assert (task.result, task.error) == ({"final": True}, None)
+
+    async def test_the_verifier_sees_the_result(self, store: StateStore) -> None:
+        """A move to review stores the outcome as well."""
+        attempt = await running_task(store)
+        await attempt.apply(move(TaskState.REVIEW, result=[1, 2]))
+        assert (await stored(store)).result == [1, 2]
+
+    @pytest.mark.parametrize("target", [TaskState.PENDING, TaskState.WAITING], ids=str)
+    async def test_a_move_that_ends_nothing_keeps_the_outcome(self, store: StateStore, target: TaskState) -> None:
+        """What it carries as a result is no result yet."""
+        await submit_one(store, state=TaskState.REVIEW, result="draft")
+        await apply_outside(store, "task", move(target, result="ignored", error="ignored"))
+        task = await stored(store)
+        assert (task.result, task.error) == ("draft", None)
+
+    async def test_a_retry_is_delayed_and_counted(self, store: StateStore, clock: ManualClock) -> None:
+        """Not before its time, and with one attempt more."""
+        later = clock.now() + timedelta(minutes=5)
+        attempt = await running_task(store, queue="default")
+        await attempt.apply(move(TaskState.PENDING, available_at=later, counts_attempt=True))
+        task = await stored(store)
+        assert (task.attempts, task.available_at) == (1, later)
+        assert await claim(store, number=2) == []
+        assert (await store.sweep()).next_due == later
+
+    async def test_a_rejection_opens_a_new_round(self, store: StateStore) -> None:
+        """With the reason as feedback; a later move without one keeps it."""
+        await submit_one(store, state=TaskState.REVIEW)
+        await apply_outside(
+            store, "task", move(TaskState.PENDING, new_round=True, counts_attempt=True, feedback="too slow")
+        )
+        task = await stored(store)
+        assert (task.round, task.attempts, task.feedback) == (2, 1, "too slow")
+        await enter(store)
+        assert await claimed_ids(store) == ["task"]
+        assert (await stored(store)).feedback == "too slow"
+
+    async def test_a_cancel_request_outlives_the_end(self, store: StateStore) -> None:
+        """The record says why it was stopped."""
+        await submit_one(store)
+        await apply_outside(store, "task", RequestCancel(reason="enough"), move(TaskState.CANCELLED))
+        assert (await stored(store)).cancel_requested == "enough"

@@ -1,0 +1,399 @@
+"""sweep: what time alone makes true, in bounded batches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.clock import ManualClock
+from holdfast.model.commit import OpenApproval, RequireUndo, Reserve, UntilDecided, UntilTime, UntilWoken
+from holdfast.model.records import Account
+from holdfast.model.transitions import TaskState, Transition
+from holdfast.model.worker import Swept, WorkerState
+from holdfast.store.base import StateStore
+from holdfast.testing.contract._support import (
+    LEASE,
+    apply_outside,
+    claim,
+    claimed_by,
+    claimed_ids,
+    enter,
+    move,
+    running_task,
+    stored,
+    submit_one,
+)
+from holdfast.testing.contract.base import ContractBase
+from holdfast.testing.snapshot import snapshot
+
+
+async def waiting_until(store: StateStore, task_id: str, at: datetime) -> None:
+    """Leave a task waiting for a timer."""
+    attempt = await running_task(store, task_id, f"worker of {task_id}")
+    await attempt.apply(move(TaskState.WAITING, waits=(UntilTime(key="timer", at=at),)))
+
+
+async def last_move(store: StateStore, task_id: str = "task") -> Transition:
+    """Return the newest line of the task's history."""
+    return (await store.history(task_id))[-1]
+
+
+class SweepOfDeadWorkersContract(ContractBase):
+    """Taking tasks back from workers that fell silent."""
+
+    async def test_a_silent_worker_loses_its_task(self, store: StateStore, clock: ManualClock) -> None:
+        """The task returns to the queue under a new fence, with the death on its record."""
+        attempt = await running_task(store, queue="default")
+        clock.advance(LEASE)
+        assert await store.sweep() == Swept(recovered=("task",))
+        assert await stored(store) == replace(
+            attempt.task,
+            state=TaskState.PENDING,
+            owner=None,
+            fence=2,
+            revision=3,
+            deaths=1,
+            available_at=clock.now(),
+            updated_at=clock.now(),
+        )
+        assert await last_move(store) == Transition(
+            task_id="task",
+            number=3,
+            from_state=TaskState.RUNNING,
+            to_state=TaskState.PENDING,
+            reason="its worker died",
+            actor="sweep",
+            fence=2,
+            at=clock.now(),
+        )
+        assert [worker.state for worker in await store.workers()] == [WorkerState.DEAD]
+
+    async def test_a_lease_lasts_to_its_last_moment(self, store: StateStore, clock: ManualClock) -> None:
+        """It is over exactly when it is over."""
+        await running_task(store)
+        clock.advance(LEASE - 0.001)
+        assert (await store.sweep()).recovered == ()
+        clock.advance(0.001)
+        assert (await store.sweep()).recovered == ("task",)
+
+    async def test_a_task_in_review_stays_there(self, store: StateStore, clock: ManualClock) -> None:
+        """The work is done; only the verifier died."""
+        attempt = await running_task(store, queue="default")
+        await attempt.apply(move(TaskState.REVIEW, result="done"))
+        clock.advance(LEASE)
+        assert (await store.sweep()).recovered == ("task",)
+        task = await stored(store)
+        assert (task.state, task.result, task.deaths, task.owner) == (TaskState.REVIEW, "done", 1, None)
+        await enter(store, "next")
+        assert await claimed_ids(store, "next") == ["task"]
+
+    async def test_merely_holding_a_task_counts_no_death(self, store: StateStore, clock: ManualClock) -> None:
+        """A task that was acquired and not being run did not kill anybody."""
+        await submit_one(store)
+        await enter(store)
+        await store.acquire("task", "worker")
+        clock.advance(LEASE)
+        assert (await store.sweep()).recovered == ("task",)
+        task = await stored(store)
+        assert (task.state, task.deaths, task.fence) == (TaskState.PENDING, 0, 2)
+        await enter(store, "next")
+        assert await claimed_ids(store, "next") == ["task"]
+
+    async def test_a_worker_without_tasks_dies_too(self, store: StateStore, clock: ManualClock) -> None:
+        """Idle workers beat as well."""
+        await enter(store)
+        clock.advance(LEASE)
+        assert await store.sweep() == Swept()
+        assert [worker.state for worker in await store.workers()] == [WorkerState.DEAD]
+
+    async def test_many_tasks_are_taken_back_in_batches(self, store: StateStore, clock: ManualClock) -> None:
+        """By id; a full batch says that there may be more."""
+        for task_id in ("a", "b", "c"):
+            await submit_one(store, task_id)
+        await enter(store)
+        await claim(store)
+        clock.advance(LEASE)
+        first = await store.sweep(limit=2)
+        assert (first.recovered, first.more) == (("a", "b"), True)
+        second = await store.sweep(limit=2)
+        assert (second.recovered, second.more) == (("c",), False)
+
+    async def test_a_second_death_makes_a_suspect(self, store: StateStore, clock: ManualClock) -> None:
+        """A suspect is handed out only to a worker that runs nothing else, and one at a time."""
+        for task_id in ("a", "b"):
+            await submit_one(store, task_id)
+        await _let_workers_die(store, clock, 2)
+        await enter(store, "careful")
+        assert await claim(store, "careful", 1) == []
+        assert (await store.heartbeat("careful")).suspects
+        [claimed] = await claim(store, "careful", 2, alone=True)
+        assert (claimed.task.id, claimed.alone, claimed.task.deaths) == ("a", True, 2)
+
+    async def test_a_lone_claim_takes_no_ordinary_task(self, store: StateStore) -> None:
+        """It asks for a suspect, and there is none."""
+        await submit_one(store)
+        await enter(store)
+        assert not (await store.heartbeat("worker")).suspects
+        assert await claim(store, alone=True) == []
+
+    async def test_a_repeated_lone_claim_says_so_again(self, store: StateStore, clock: ManualClock) -> None:
+        """The worker must know that it may run nothing beside it."""
+        await submit_one(store)
+        await _let_workers_die(store, clock, 2)
+        await enter(store, "careful")
+        [first] = await claim(store, "careful", 1, alone=True)
+        [again] = await claim(store, "careful", 1, alone=True)
+        assert again == replace(first, fresh=False)
+        assert again.alone
+
+    async def test_only_deaths_while_alone_make_poison(self, store: StateStore, clock: ManualClock) -> None:
+        """After three of them the task is set aside, with the reason as its error."""
+        await submit_one(store)
+        await _let_workers_die(store, clock, 2)
+        swept = await _let_workers_die(store, clock, 3, alone=True)
+        assert (swept.poisoned, swept.recovered) == (("task",), ())
+        task = await stored(store)
+        assert (task.state, task.deaths, task.lone_deaths) == (TaskState.FAILED, 5, 3)
+        assert task.error == {"type": "Poison", "message": "3 workers died while running only this task"}
+        assert task.finished_at == clock.now()
+        assert (await last_move(store)).reason == "poison"
+
+    async def test_one_killer_does_not_condemn_its_neighbours(self, store: StateStore, clock: ManualClock) -> None:
+        """However often they die together."""
+        for task_id in ("killer", "neighbour"):
+            await submit_one(store, task_id)
+        await _let_workers_die(store, clock, 2)
+        await _let_workers_die(store, clock, 3, alone=True)
+        assert (await stored(store, "killer")).state is TaskState.FAILED
+        neighbour = await stored(store, "neighbour")
+        assert (neighbour.state, neighbour.deaths, neighbour.lone_deaths) == (TaskState.PENDING, 2, 0)
+
+    async def test_a_new_round_forgets_the_deaths(self, store: StateStore, clock: ManualClock) -> None:
+        """Somebody looked at the task and wants it tried again."""
+        await submit_one(store)
+        await _let_workers_die(store, clock, 2)
+        await enter(store, "careful")
+        suspect = await claimed_by(store, "careful", 1, alone=True)
+        await suspect.apply(move(TaskState.PENDING, new_round=True))
+        task = await stored(store)
+        assert (task.deaths, task.lone_deaths, task.round) == (0, 0, 2)
+        assert await claimed_ids(store, "careful", 2) == ["task"]
+
+
+class SweepOfTimeContract(ContractBase):
+    """Timers, delays, deadlines and expiries."""
+
+    async def test_nothing_to_do(self, store: StateStore) -> None:
+        """An empty store sweeps to nothing."""
+        assert await store.sweep() == Swept()
+
+    async def test_a_timer_wakes_its_task(self, store: StateStore, clock: ManualClock) -> None:
+        """Back to the queue, under the same fence."""
+        due = clock.now() + timedelta(seconds=10)
+        await waiting_until(store, "task", due)
+        before = await stored(store)
+        assert await store.sweep() == Swept(next_due=due)
+        clock.advance(10)
+        assert await store.sweep() == Swept(woken=("task",))
+        assert await stored(store) == replace(
+            before, state=TaskState.PENDING, revision=4, available_at=due, updated_at=due
+        )
+        assert await last_move(store) == Transition(
+            task_id="task",
+            number=4,
+            from_state=TaskState.WAITING,
+            to_state=TaskState.PENDING,
+            reason="time came",
+            actor="sweep",
+            fence=1,
+            at=due,
+        )
+
+    async def test_timers_wake_in_order_and_in_batches(self, store: StateStore, clock: ManualClock) -> None:
+        """The earliest first."""
+        now = clock.now()
+        await waiting_until(store, "a", now + timedelta(seconds=3))
+        await waiting_until(store, "b", now + timedelta(seconds=1))
+        await waiting_until(store, "c", now + timedelta(seconds=2))
+        clock.advance(5)
+        first = await store.sweep(limit=2)
+        assert (first.woken, first.more, first.next_due) == (("b", "c"), True, now + timedelta(seconds=3))
+        second = await store.sweep(limit=2)
+        assert (second.woken, second.more, second.next_due) == (("a",), False, None)
+
+    async def test_delayed_tasks_become_ready_in_batches(self, store: StateStore, clock: ManualClock) -> None:
+        """The one that was due first goes first."""
+        now = clock.now()
+        for task_id, seconds in (("a", 3), ("b", 1), ("c", 2)):
+            await submit_one(store, task_id, available_at=now + timedelta(seconds=seconds))
+        assert (await store.sweep()).next_due == now + timedelta(seconds=1)
+        clock.advance(5)
+        first = await store.sweep(limit=2)
+        assert (first.due, first.more, first.next_due) == (2, True, now + timedelta(seconds=3))
+        await enter(store)
+        assert await claimed_ids(store) == ["b", "c"]
+        second = await store.sweep(limit=2)
+        assert (second.due, second.more, second.next_due) == (1, False, None)
+
+    @pytest.mark.parametrize("state", [TaskState.PENDING, TaskState.WAITING, TaskState.REVIEW], ids=str)
+    async def test_a_passed_deadline_fails_a_task_nobody_holds(
+        self, store: StateStore, clock: ManualClock, state: TaskState
+    ) -> None:
+        """In every state but running."""
+        deadline = clock.now() + timedelta(seconds=10)
+        before = await submit_one(store, state=state, deadline=deadline)
+        assert (await store.sweep()).next_due == deadline
+        clock.advance(10)
+        assert await store.sweep() == Swept(failed=("task",))
+        assert await stored(store) == replace(
+            before,
+            state=TaskState.FAILED,
+            error={
+                "type": "DeadlineExceeded",
+                "message": f"the task's deadline passed at {deadline.isoformat()}",
+            },
+            revision=2,
+            updated_at=deadline,
+            finished_at=deadline,
+        )
+        assert await last_move(store) == Transition(
+            task_id="task",
+            number=2,
+            from_state=state,
+            to_state=TaskState.FAILED,
+            reason="deadline passed",
+            actor="sweep",
+            fence=0,
+            at=deadline,
+        )
+
+    async def test_a_deadline_leaves_a_held_task_to_its_worker(self, store: StateStore, clock: ManualClock) -> None:
+        """The worker knows the deadline too, and can undo."""
+        deadline = clock.now() + timedelta(seconds=10)
+        attempt = await running_task(store, deadline=deadline)
+        clock.advance(10)
+        assert await store.sweep() == Swept()
+        assert await stored(store) == attempt.task
+
+    async def test_a_deadline_leaves_a_task_run_by_hand_alone(self, store: StateStore, clock: ManualClock) -> None:
+        """Running without a lease: only a person moves it, and nothing is ever due."""
+        await submit_one(store, state=TaskState.RUNNING, deadline=clock.now() + timedelta(seconds=10))
+        clock.advance(10)
+        assert await store.sweep() == Swept()
+
+    async def test_deadlines_pass_in_order_and_in_batches(self, store: StateStore, clock: ManualClock) -> None:
+        """The earliest first."""
+        now = clock.now()
+        for task_id, seconds in (("a", 3), ("b", 1), ("c", 2)):
+            await submit_one(store, task_id, deadline=now + timedelta(seconds=seconds))
+        clock.advance(5)
+        first = await store.sweep(limit=2)
+        assert (first.failed, first.more, first.next_due) == (("b", "c"), True, now + timedelta(seconds=3))
+        assert (await store.sweep(limit=2)).failed == ("a",)
+
+    async def test_a_waiting_task_that_must_undo_is_woken_instead(self, store: StateStore, clock: ManualClock) -> None:
+        """So that a worker compensates what it did."""
+        deadline = clock.now() + timedelta(seconds=10)
+        attempt = await running_task(store, deadline=deadline)
+        await attempt.apply(RequireUndo(True), move(TaskState.WAITING, waits=(UntilWoken(key="w"),)))
+        clock.advance(10)
+        assert await store.sweep() == Swept(woken=("task",))
+        assert (await stored(store)).state is TaskState.PENDING
+        assert (await last_move(store)).reason == "deadline passed"
+
+    @pytest.mark.parametrize("state", [TaskState.PENDING, TaskState.REVIEW], ids=str)
+    async def test_a_ready_task_that_must_undo_is_left_to_the_claim(
+        self, store: StateStore, clock: ManualClock, state: TaskState
+    ) -> None:
+        """And the sweep does not look at it again and again."""
+        await submit_one(store, state=state, deadline=clock.now() + timedelta(seconds=10))
+        await apply_outside(store, "task", RequireUndo(True))
+        before = await snapshot(store)
+        clock.advance(10)
+        assert await store.sweep(limit=1) == Swept()
+        assert await snapshot(store) == before
+
+    async def test_an_approval_expires(self, store: StateStore, clock: ManualClock) -> None:
+        """And wakes the task that waits for it."""
+        expires = clock.now() + timedelta(seconds=10)
+        approval = Approval(task_id="task", question="Go?", step_key="ask", id="ask", expires_at=expires)
+        attempt = await running_task(store)
+        await attempt.apply(
+            OpenApproval(approval), move(TaskState.WAITING, waits=(UntilDecided(key="ask", approval_id="ask"),))
+        )
+        assert (await store.sweep()).next_due == expires
+        opened_at = clock.now()
+        clock.advance(10)
+        assert await store.sweep() == Swept(expired=("ask",))
+        assert await store.approval("ask") == replace(
+            approval, state=ApprovalState.EXPIRED, created_at=opened_at, decided_at=expires
+        )
+        assert (await stored(store)).state is TaskState.PENDING
+        woken = await last_move(store)
+        assert (woken.reason, woken.actor) == ("decided", "sweep")
+
+    async def test_approvals_expire_in_order_and_in_batches(self, store: StateStore, clock: ManualClock) -> None:
+        """The earliest first; the task need not wait for any of them."""
+        now = clock.now()
+        attempt = await running_task(store)
+        for name, seconds in (("a", 3), ("b", 1), ("c", 2)):
+            expires = now + timedelta(seconds=seconds)
+            approval = Approval(task_id="task", question="Go?", step_key=name, id=name, expires_at=expires)
+            await attempt.apply(OpenApproval(approval))
+        before = await stored(store)
+        clock.advance(5)
+        first = await store.sweep(limit=2)
+        assert (first.expired, first.more, first.next_due) == (("b", "c"), True, now + timedelta(seconds=3))
+        assert (await store.sweep(limit=2)).expired == ("a",)
+        assert await stored(store) == before
+
+    async def test_a_task_failed_by_its_deadline_settles_its_affairs(
+        self, store: StateStore, clock: ManualClock
+    ) -> None:
+        """As any task that ends: approvals are closed and reservations are counted as spent."""
+        attempt = await running_task(store, deadline=clock.now() + timedelta(seconds=10), budget={"tokens": 10})
+        await attempt.apply(
+            OpenApproval(Approval(task_id="task", question="Go?", step_key="ask", id="ask")),
+            Reserve(account="task", step_key="ask", amounts={"tokens": 4}),
+            move(TaskState.WAITING, waits=(UntilDecided(key="ask", approval_id="ask"),)),
+        )
+        clock.advance(10)
+        assert (await store.sweep()).failed == ("task",)
+        approval = await store.approval("ask")
+        assert approval is not None
+        assert approval.state is ApprovalState.CLOSED
+        assert await store.accounts("task") == [Account(account="task", meter="tokens", limit=10, spent=4, reserved=0)]
+
+    async def test_next_due_is_the_earliest_of_everything(self, store: StateStore, clock: ManualClock) -> None:
+        """A worker sleeps until then, or until a hint comes."""
+        now = clock.now()
+        await submit_one(store, "delayed", available_at=now + timedelta(seconds=40))
+        assert (await store.sweep()).next_due == now + timedelta(seconds=40)
+        await waiting_until(store, "timed", now + timedelta(seconds=20))
+        assert (await store.sweep()).next_due == now + timedelta(seconds=20)
+        await submit_one(store, "hurried", deadline=now + timedelta(seconds=10))
+        assert (await store.sweep()).next_due == now + timedelta(seconds=10)
+
+    async def test_a_sweep_that_finds_nothing_changes_nothing(self, store: StateStore, clock: ManualClock) -> None:
+        """It can be called as often as anybody likes."""
+        await running_task(store)
+        await submit_one(store, "delayed", available_at=clock.now() + timedelta(seconds=40))
+        before = await snapshot(store)
+        clock.advance(1)
+        await store.sweep()
+        assert await snapshot(store) == before
+
+
+async def _let_workers_die(store: StateStore, clock: ManualClock, times: int, *, alone: bool = False) -> Swept:
+    """Let one fresh worker after the other claim what there is and fall silent; return the last sweep."""
+    swept = Swept()
+    for number in range(times):
+        doomed = await enter(store, f"doomed {number} {'alone' if alone else 'in company'}")
+        claimed = await claim(store, doomed, alone=alone)
+        assert claimed
+        clock.advance(LEASE)
+        swept = await store.sweep()
+    return swept

@@ -1,0 +1,106 @@
+"""Fixtures and settings that every test may use.
+
+Two environment variables steer a run:
+- HOLDFAST_SOAK=1 makes every randomised test long (`make soak` sets it),
+- HOLDFAST_SEED=n starts the seeds of such a run at n, to repeat one that failed.
+
+A third, HOLDFAST_REQUIRE_POSTGRES="16 18", turns a missing server of these versions from a skip into a failure.
+"""
+
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Protocol
+
+import hypothesis
+import pytest
+
+from tests.pgbouncer import PgBouncer, start_pgbouncer
+from tests.postgres_server import PostgresServer, ServerUnavailable, start_postgres
+
+SOAK = os.environ.get("HOLDFAST_SOAK") == "1"
+FIRST_SEED = int(os.environ.get("HOLDFAST_SEED") or (secrets.randbelow(2**31) if SOAK else 1))
+SEED_COUNT = 500 if SOAK else 5
+
+# Everyday runs are repeatable: the same examples on every machine, and a failure is never somebody else's bad luck.
+# New examples are looked for in soaks, which remember those that failed. No deadlines: machines may be slow.
+hypothesis.settings.register_profile(
+    "everyday",
+    max_examples=50,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.register_profile(
+    "soak", max_examples=5000, deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("soak" if SOAK else "everyday")
+
+
+class PgBouncerFactory(Protocol):
+    """Starts a pooler in front of a server; it is stopped when the test session ends, or by its own `stop()`."""
+
+    def __call__(self, server: PostgresServer, *, pool_size: int = 20) -> PgBouncer: ...
+
+
+def pytest_report_header() -> str | None:
+    return f"soak: seeds from {FIRST_SEED}, repeat with HOLDFAST_SEED={FIRST_SEED}" if SOAK else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what a soak makes longer, so that `make soak` selects exactly that."""
+    for item in items:
+        if not isinstance(item, pytest.Function):
+            continue
+        if "seeds" in item.fixturenames or hypothesis.is_hypothesis_test(item.obj):
+            item.add_marker(pytest.mark.soak)
+
+
+@pytest.fixture
+def seeds() -> Sequence[int]:
+    """Seeds for a randomised test without Hypothesis: a few that never change, or many fresh ones in a soak."""
+    return range(FIRST_SEED, FIRST_SEED + SEED_COUNT)
+
+
+@pytest.fixture(scope="session")
+def postgres15() -> Iterator[PostgresServer]:
+    """Debian's PostgreSQL 15, on a port, with a password, sorting text as people do."""
+    yield from _postgres(15)
+
+
+@pytest.fixture(scope="session")
+def postgres16() -> Iterator[PostgresServer]:
+    """PostgreSQL 16, on a socket."""
+    yield from _postgres(16)
+
+
+@pytest.fixture(scope="session")
+def postgres18() -> Iterator[PostgresServer]:
+    """PostgreSQL 18, on a socket."""
+    yield from _postgres(18)
+
+
+@pytest.fixture(scope="session")
+def pgbouncer() -> Iterator[PgBouncerFactory]:
+    """Starts PgBouncer in transaction mode: `pgbouncer(postgres16).pooled(url)`."""
+    with ExitStack() as poolers:
+
+        def start(server: PostgresServer, *, pool_size: int = 20) -> PgBouncer:
+            try:
+                return poolers.enter_context(start_pgbouncer(server, pool_size=pool_size))
+            except ServerUnavailable as missing:
+                pytest.skip(str(missing))
+
+        yield start
+
+
+def _postgres(version: int) -> Iterator[PostgresServer]:
+    try:
+        server = start_postgres(version)
+    except ServerUnavailable as missing:
+        if str(version) in os.environ.get("HOLDFAST_REQUIRE_POSTGRES", "").split():
+            raise
+        pytest.skip(str(missing))
+    with server:
+        yield server

@@ -1,0 +1,167 @@
+"""commit: one Commit after the other, each of them all or nothing."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from holdfast.model.approval import ApprovalState
+from holdfast.model.commit import (
+    Commit,
+    Held,
+    Move,
+    Refusal,
+    Release,
+    UntilChildren,
+    UntilDecided,
+    UntilEvent,
+    UntilTime,
+    UntilWoken,
+    Verdict,
+    Wait,
+    judge,
+)
+from holdfast.model.errors import BudgetExceeded
+from holdfast.model.task import Submitted
+from holdfast.model.transitions import TaskState
+from tests.store.stateful.oracle.changes import Cause, end, let_go, mark_readiness, move, touch, wake
+from tests.store.stateful.oracle.operations import Refused, apply
+from tests.store.stateful.oracle.tables import NOT_READY, Tables
+
+
+def commit_one(tables: Tables, commit: Commit, now: datetime) -> tuple[Tables, Verdict]:
+    """Return how everything stands after the Commit, and what became of it."""
+    row = tables.tasks.get(commit.task_id)
+    if _is_duplicate(tables, commit):
+        return tables, _verdict(tables, commit, duplicate=True)
+    refused = judge(row.task if row else None, commit)
+    if refused is not None:
+        return tables, _verdict(tables, commit, refusal=refused[0])
+    changed = tables.copy()
+    children: list[Submitted] = []
+    try:
+        for operation in commit.operations:
+            if not isinstance(operation, Move | Release):
+                child = apply(changed, commit, operation, now)
+                children += [child] if child else []
+    except Refused as refusal:
+        return tables, _verdict(tables, commit, refusal=refusal.refusal, budget=refusal.budget)
+    _finish(changed, commit, now)
+    return changed, _verdict(changed, commit, children=tuple(children))
+
+
+def _is_duplicate(tables: Tables, commit: Commit) -> bool:
+    if commit.task_id not in tables.tasks:
+        return False
+    if isinstance(commit.guard, Held):
+        task = tables.task(commit.task_id)
+        return task.fence == commit.guard.fence and commit.guard.sequence <= task.sequence
+    return (commit.task_id, commit.guard.request) in tables.requests
+
+
+def _finish(tables: Tables, commit: Commit, now: datetime) -> None:
+    """Move, give the lease back, wake the task where what it waits for is already true, and count the Commit."""
+    task_id = commit.task_id
+    if commit.move is not None:
+        _apply_move(tables, commit, commit.move, now)
+    if any(isinstance(operation, Release) for operation in commit.operations):
+        let_go(tables, task_id)
+        mark_readiness(tables, task_id, now)
+    reason = _reason_to_wake(tables, task_id, now)
+    if reason is not None:
+        wake(tables, task_id, Cause(reason, commit.actor, now))
+    if isinstance(commit.guard, Held):
+        tables.change_task(task_id, sequence=commit.guard.sequence)
+    else:
+        tables.requests[task_id, commit.guard.request] = None
+    touch(tables, task_id, now)
+
+
+def _apply_move(tables: Tables, commit: Commit, asked: Move, now: datetime) -> None:
+    task_id = commit.task_id
+    task = tables.task(task_id)
+    if isinstance(commit.guard, Held) and asked.to not in {TaskState.RUNNING, TaskState.REVIEW}:
+        let_go(tables, task_id)
+    move(tables, task_id, asked.to, Cause(asked.reason, commit.actor, now))
+    if asked.counts_attempt:
+        tables.change_task(task_id, attempts=task.attempts + 1)
+    if asked.new_round:
+        tables.change_task(task_id, round=task.round + 1, deaths=0, lone_deaths=0)
+    if asked.feedback is not None:
+        tables.change_task(task_id, feedback=asked.feedback)
+    if asked.to is TaskState.PENDING:
+        tables.change_task(task_id, available_at=asked.available_at or now)
+        if task.state is TaskState.FAILED:
+            tables.change_task(task_id, finished_at=None, result=None, error=None)
+    elif asked.to is TaskState.REVIEW:
+        tables.change_task(task_id, result=asked.result, error=asked.error)
+    elif asked.to is TaskState.WAITING:
+        _wait(tables, task_id, asked.waits)
+    mark_readiness(tables, task_id, now)
+    if asked.to.is_terminal:
+        end(tables, task_id, commit.actor, now, result=asked.result, error=asked.error)
+
+
+def _wait(tables: Tables, task_id: str, waits: tuple[Wait, ...]) -> None:
+    tables.waits[task_id] = waits
+    tables.change_row(task_id, ready=NOT_READY)
+    for wait in waits:
+        if isinstance(wait, UntilChildren):
+            open_children = (
+                child for child in wait.children if child in tables.tasks and not _has_ended(tables, child)
+            )
+            tables.joins[task_id, wait.key] = frozenset(open_children)
+
+
+def _has_ended(tables: Tables, task_id: str) -> bool:
+    return tables.task(task_id).state.is_terminal
+
+
+def _reason_to_wake(tables: Tables, task_id: str, now: datetime) -> str | None:
+    """Name the first of the task's waits that holds, in the order in which causes are told."""
+    if tables.task(task_id).state is not TaskState.WAITING:
+        return None
+    reasons = {_reason_if_true(tables, task_id, wait, now) for wait in tables.waits.get(task_id, ())}
+    return next((reason for reason in ("time came", "event", "children ended", "decided") if reason in reasons), None)
+
+
+def _reason_if_true(tables: Tables, task_id: str, wait: Wait, now: datetime) -> str | None:
+    match wait:
+        case UntilTime(at=at):
+            return "time came" if at <= now else None
+        case UntilEvent(channel=channel, after=after):
+            return "event" if tables.event_numbers.get(channel, 0) > after else None
+        case UntilChildren(key=key):
+            return None if tables.joins[task_id, key] else "children ended"
+        case UntilDecided(approval_id=approval_id):
+            approval = tables.approvals.get(approval_id)
+            return "decided" if approval is not None and approval.state is not ApprovalState.OPEN else None
+        case UntilWoken():
+            return None
+
+
+def _verdict(
+    tables: Tables,
+    commit: Commit,
+    *,
+    refusal: Refusal | None = None,
+    duplicate: bool = False,
+    children: tuple[Submitted, ...] = (),
+    budget: BudgetExceeded | None = None,
+) -> Verdict:
+    if commit.task_id not in tables.tasks:
+        return Verdict(task_id=commit.task_id, refusal=refusal)
+    task = tables.task(commit.task_id)
+    return Verdict(
+        task_id=task.id,
+        refusal=refusal,
+        duplicate=duplicate,
+        state=task.state,
+        fence=task.fence,
+        sequence=task.sequence,
+        revision=task.revision,
+        version=task.version,
+        owner=task.owner,
+        cancel_requested=task.cancel_requested,
+        children=children,
+        budget=budget,
+    )

@@ -1,0 +1,92 @@
+"""Artifacts, memory, evidence, prune."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.model.canonical import digest
+from holdfast.model.effect import Evidence
+from holdfast.model.queries import Pruned
+from holdfast.model.records import Artifact, Event, MemoryFact
+from holdfast.model.worker import WorkerState
+from tests.store.stateful.oracle.tables import Tables
+
+
+def put_artifact(tables: Tables, content: bytes, media_type: str, now: datetime) -> Artifact:
+    artifact = Artifact(id=digest(content), size=len(content), media_type=media_type, created_at=now)
+    return tables.artifacts.setdefault(artifact.id, (artifact, content))[0]
+
+
+def remember(tables: Tables, fact: MemoryFact, now: datetime) -> MemoryFact:
+    dated = replace(fact, created_at=fact.created_at or now)
+    tables.facts[fact.id] = dated
+    return dated
+
+
+def add_evidence(tables: Tables, evidence: Evidence, now: datetime) -> None:
+    key = (evidence.task_id, evidence.effect_id)
+    tables.evidence[key] = (*tables.evidence.get(key, ()), replace(evidence, at=evidence.at or now))
+
+
+def prune(tables: Tables, older_than: timedelta, limit: int, now: datetime) -> Pruned:
+    cutoff = now - older_than
+    tasks = _old_tasks(tables, cutoff)[:limit]
+    for task_id in tasks:
+        _delete_task(tables, task_id)
+    events = _old_events(tables, cutoff)[:limit]
+    for event in events:
+        tables.events[event.channel] = tuple(kept for kept in tables.events[event.channel] if kept != event)
+    linked = {artifact_id for _, artifact_id in tables.links}
+    old_artifacts = [artifact for artifact, _ in tables.artifacts.values() if artifact.created_at < cutoff]
+    unused = [artifact for artifact in old_artifacts if artifact.id not in linked]
+    artifacts = sorted(unused, key=lambda artifact: (artifact.created_at, artifact.id))[:limit]
+    for artifact in artifacts:
+        del tables.artifacts[artifact.id]
+    for worker_id, row in list(tables.workers.items()):
+        if row.worker.state is WorkerState.DEAD and row.worker.seen_at < cutoff:
+            del tables.workers[worker_id]
+    counts = (len(tasks), len(events), len(artifacts))
+    return Pruned(tasks=counts[0], events=counts[1], artifacts=counts[2], more=limit in counts)
+
+
+def _old_tasks(tables: Tables, cutoff: datetime) -> list[str]:
+    old = []
+    for row in tables.tasks.values():
+        parent = tables.tasks.get(row.task.parent_id or "")
+        if row.task.finished_at is None or row.task.finished_at >= cutoff:
+            continue
+        if parent is None or parent.task.state.is_terminal:
+            old.append((row.task.finished_at, row.task.id))
+    return [task_id for _, task_id in sorted(old)]
+
+
+def _old_events(tables: Tables, cutoff: datetime) -> list[Event]:
+    every = [event for events in tables.events.values() for event in events]
+    old = [event for event in every if event.at < cutoff]
+    return sorted(old, key=lambda event: (event.at, event.channel, event.number))
+
+
+def _delete_task(tables: Tables, task_id: str) -> None:
+    del tables.tasks[task_id]
+    for by_task in (tables.transitions, tables.waits, tables.patches):
+        by_task.pop(task_id, None)
+    approvals = [approval.id for approval in tables.approvals.values() if approval.task_id == task_id]
+    for approval_id in approvals:
+        del tables.approvals[approval_id]
+    by_task_first: tuple[dict[Any, Any], ...] = (
+        tables.joins,
+        tables.steps,
+        tables.effects,
+        tables.evidence,
+        tables.checkpoints,
+        tables.accounts,
+        tables.reservations,
+        tables.requests,
+        tables.links,
+    )
+    for table in by_task_first:
+        for key in list(table):
+            if key[0] == task_id:
+                del table[key]

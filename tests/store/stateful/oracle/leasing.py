@@ -1,0 +1,134 @@
+"""register, heartbeat, drain, retire, claim, acquire, owned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from holdfast.model.errors import Conflict, LeaseHeld, NotFound, WorkerDead
+from holdfast.model.task import rank
+from holdfast.model.transitions import TaskState
+from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Worker, WorkerState
+from tests.store.stateful.oracle.changes import Cause, log_transition, mark_readiness, move, take_away, touch
+from tests.store.stateful.oracle.tables import NOT_READY, READY, READY_ALONE, Tables, TaskRow, WorkerRow
+
+
+def register(tables: Tables, new: NewWorker, now: datetime, boot: float) -> Worker:
+    if new.id in tables.workers:
+        return _living(tables, new.id).worker
+    worker = Worker(
+        id=new.id,
+        label=new.label,
+        lease=new.lease,
+        state=WorkerState.LIVE,
+        claims=0,
+        details=dict(new.details),
+        started_at=now,
+        seen_at=now,
+    )
+    tables.workers[new.id] = WorkerRow(worker=worker, expires=boot + new.lease)
+    return worker
+
+
+def heartbeat(tables: Tables, worker_id: str, now: datetime, boot: float) -> Heartbeat:
+    row = _living(tables, worker_id)
+    worker = replace(row.worker, seen_at=now)
+    tables.workers[worker_id] = WorkerRow(worker=worker, expires=boot + worker.lease)
+    unwanted = (held.task.id for held in _held_by(tables, worker_id) if held.task.cancel_requested is not None)
+    suspects = any(task.ready == READY_ALONE for task in tables.tasks.values())
+    return Heartbeat(cancel_requested=frozenset(unwanted), suspects=suspects)
+
+
+def drain(tables: Tables, worker_id: str) -> None:
+    _set_state(tables, _living(tables, worker_id), WorkerState.DRAINING)
+
+
+def retire(tables: Tables, worker_id: str, now: datetime) -> list[str]:
+    row = tables.workers.get(worker_id)
+    if row is None or row.worker.state is WorkerState.DEAD:
+        return []
+    _set_state(tables, row, WorkerState.DEAD)
+    handed_back = [held.task.id for held in _held_by(tables, worker_id)]
+    for task_id in handed_back:
+        take_away(tables, task_id)
+        if tables.task(task_id).state is TaskState.RUNNING:
+            move(tables, task_id, TaskState.PENDING, Cause("handed back", worker_id, now))
+            tables.change_task(task_id, available_at=now)
+        mark_readiness(tables, task_id, now)
+        touch(tables, task_id, now)
+    return sorted(handed_back)
+
+
+def claim(tables: Tables, asked: Claim, now: datetime, boot: float) -> list[Claimed]:
+    row = _living(tables, asked.worker_id)
+    if row.worker.state is WorkerState.DRAINING or row.expires <= boot:
+        return []
+    if asked.number <= row.worker.claims:
+        again = [held for held in _held_by(tables, asked.worker_id) if held.claim == asked.number]
+        return [Claimed(task=held.task, fresh=False, alone=held.alone) for held in sorted(again, key=_place)]
+    tables.workers[asked.worker_id] = replace(row, worker=replace(row.worker, claims=asked.number))
+    wanted_readiness, limit = (READY_ALONE, min(asked.limit, 1)) if asked.alone else (READY, asked.limit)
+    candidates = [
+        candidate
+        for candidate in tables.tasks.values()
+        if candidate.ready == wanted_readiness
+        and candidate.task.queue in asked.queues
+        and candidate.task.name in asked.names
+        and (candidate.task.deadline is None or candidate.task.deadline > now or candidate.task.must_undo)
+    ]
+    chosen = sorted(candidates, key=_place)[: max(limit, 0)]
+    return [_grant(tables, candidate, asked.worker_id, asked.number, now, alone=asked.alone) for candidate in chosen]
+
+
+def acquire(tables: Tables, task_id: str, worker_id: str, now: datetime, boot: float) -> Claimed:
+    if _living(tables, worker_id).expires <= boot:
+        raise WorkerDead(worker_id)
+    row = tables.tasks.get(task_id)
+    if row is None:
+        raise NotFound("task", task_id)
+    if row.task.owner == worker_id:
+        return Claimed(task=row.task, fresh=False, alone=row.alone)
+    if row.task.owner is not None:
+        raise LeaseHeld(task_id, row.task.owner)
+    if row.task.state.is_terminal:
+        raise Conflict(f"task {task_id} has ended")
+    return _grant(tables, row, worker_id, 0, now, alone=False, moves=False)
+
+
+def owned(tables: Tables, worker_id: str) -> list[Lease]:
+    held = sorted(_held_by(tables, worker_id), key=lambda row: row.task.id)
+    return [Lease(task_id=row.task.id, owner=worker_id, fence=row.task.fence, claim=row.claim) for row in held]
+
+
+def _grant(
+    tables: Tables, row: TaskRow, worker_id: str, number: int, now: datetime, *, alone: bool, moves: bool = True
+) -> Claimed:
+    task = row.task
+    fresh = task.revision == 1
+    tables.change_row(task.id, ready=NOT_READY, claim=number, alone=alone)
+    tables.change_task(task.id, owner=worker_id, fence=task.fence + 1, sequence=0, started_at=task.started_at or now)
+    if moves and task.state is TaskState.PENDING:
+        tables.change_task(task.id, state=TaskState.RUNNING)
+        log_transition(tables, task.id, TaskState.PENDING, Cause("claimed", worker_id, now))
+    touch(tables, task.id, now)
+    return Claimed(task=tables.task(task.id), fresh=fresh, alone=alone)
+
+
+def _living(tables: Tables, worker_id: str) -> WorkerRow:
+    row = tables.workers.get(worker_id)
+    if row is None or row.worker.state is WorkerState.DEAD:
+        raise WorkerDead(worker_id)
+    return row
+
+
+def _set_state(tables: Tables, row: WorkerRow, state: WorkerState) -> None:
+    tables.workers[row.worker.id] = replace(row, worker=replace(row.worker, state=state))
+
+
+def _held_by(tables: Tables, worker_id: str) -> list[TaskRow]:
+    return [row for row in tables.tasks.values() if row.task.owner == worker_id]
+
+
+def _place(row: TaskRow) -> tuple[datetime, str]:
+    assert row.task.available_at is not None
+    return rank(row.task.available_at, row.task.priority), row.task.id

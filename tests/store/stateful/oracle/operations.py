@@ -1,0 +1,199 @@
+"""The operations of a Commit, all but Move and Release, which come last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.commit import (
+    ApplyPatch,
+    Commit,
+    ConsumeApproval,
+    Decide,
+    Emit,
+    Held,
+    LinkArtifact,
+    OpenApproval,
+    Operation,
+    Refusal,
+    RequestCancel,
+    RequireUndo,
+    Reserve,
+    RotateCheckpoints,
+    SaveCheckpoint,
+    SetAsideCheckpoint,
+    SetLimits,
+    Settle,
+    SettleStale,
+    SubmitChild,
+    WriteEffect,
+    WriteOutcome,
+    WriteStep,
+    effect_move_refused,
+)
+from holdfast.model.effect import Effect
+from holdfast.model.errors import BudgetExceeded
+from holdfast.model.records import PatchRecord
+from holdfast.model.task import NewTask, Submitted
+from tests.store.stateful.oracle.changes import account_of, count_as_spent
+from tests.store.stateful.oracle.emitting import append_event
+from tests.store.stateful.oracle.submitting import submit_one
+from tests.store.stateful.oracle.tables import Tables
+
+
+class Refused(Exception):
+    """An operation refuses its whole Commit."""
+
+    def __init__(self, refusal: Refusal, budget: BudgetExceeded | None = None) -> None:
+        super().__init__(refusal)
+        self.refusal = refusal
+        self.budget = budget
+
+
+def apply(tables: Tables, commit: Commit, operation: Operation, now: datetime) -> Submitted | None:  # noqa: C901, PLR0912 - one line an operation
+    """Apply one operation; only SubmitChild has an answer."""
+    task_id = commit.task_id
+    match operation:
+        case WriteStep(step):
+            tables.steps[task_id, step.round, step.key] = step
+        case WriteEffect(effect):
+            _write_effect(tables, commit, effect, now)
+        case ApplyPatch():
+            _apply_patch(tables, task_id, operation, now)
+        case SaveCheckpoint(checkpoint):
+            dated = replace(checkpoint, created_at=checkpoint.created_at or now)
+            tables.checkpoints[task_id, checkpoint.number] = dated
+        case RotateCheckpoints():
+            _rotate_checkpoints(tables, task_id, operation)
+        case SetAsideCheckpoint(number=number, why=why):
+            if (task_id, number) in tables.checkpoints:
+                tables.checkpoints[task_id, number] = replace(tables.checkpoints[task_id, number], damaged=why)
+        case SetLimits(account=account, limits=limits):
+            for meter, limit in limits.items():
+                tables.accounts[account, meter] = replace(account_of(tables, account, meter), limit=limit)
+        case Reserve():
+            _reserve(tables, task_id, operation)
+        case Settle():
+            _settle(tables, task_id, operation)
+        case SettleStale():
+            fence = tables.task(task_id).fence
+            count_as_spent(tables, [key for key in tables.reservations if key[0] == task_id and key[-1] < fence])
+        case OpenApproval(approval):
+            _open_approval(tables, approval, now)
+        case Decide():
+            _decide(tables, task_id, operation, now)
+        case ConsumeApproval():
+            _consume_approval(tables, task_id, operation)
+        case SubmitChild(child):
+            return _submit_child(tables, commit, child, now)
+        case Emit(channel=channel, payload=payload, key=key):
+            append_event(tables, channel, payload, key=key, actor=commit.actor, now=now, apart_from=task_id)
+        case LinkArtifact(link):
+            tables.links[task_id, link.artifact_id] = replace(link, created_at=link.created_at or now)
+        case RequestCancel(reason=reason):
+            tables.change_task(task_id, cancel_requested=tables.task(task_id).cancel_requested or reason)
+        case RequireUndo(required):
+            tables.change_task(task_id, must_undo=required)
+        case WriteOutcome(result=result, error=error):
+            tables.change_task(task_id, result=result, error=error)
+        case _:
+            raise AssertionError(f"{operation} is applied last")
+    return None
+
+
+def _write_effect(tables: Tables, commit: Commit, effect: Effect, now: datetime) -> None:
+    stored = tables.effects.get((commit.task_id, effect.effect_id))
+    before = stored.state if stored else None
+    if effect_move_refused(before, effect.state, fenced=isinstance(commit.guard, Held)):
+        raise Refused(Refusal.EFFECT)
+    dated = replace(effect, task_id=commit.task_id, updated_at=now)
+    tables.effects[commit.task_id, effect.effect_id] = dated
+
+
+def _apply_patch(tables: Tables, task_id: str, patch: ApplyPatch, now: datetime) -> None:
+    version = tables.task(task_id).version + 1
+    record = PatchRecord(version=version, body=patch.body, author=patch.author, reason=patch.reason, at=now)
+    tables.patches[task_id] = (*tables.patches.get(task_id, ()), record)
+    tables.change_task(task_id, version=version)
+
+
+def _rotate_checkpoints(tables: Tables, task_id: str, rotate: RotateCheckpoints) -> None:
+    numbers = sorted((number for task, number in tables.checkpoints if task == task_id), reverse=True)
+    for number in numbers[rotate.keep :]:
+        created_at = tables.checkpoints[task_id, number].created_at
+        assert created_at is not None
+        if created_at < rotate.before:
+            del tables.checkpoints[task_id, number]
+
+
+def _reserve(tables: Tables, task_id: str, asked: Reserve) -> None:
+    fence = tables.task(task_id).fence
+    for meter, amount in sorted(asked.amounts.items()):
+        before = account_of(tables, asked.account, meter)
+        if before.limit is not None and before.spent + before.reserved + amount > before.limit:
+            budget = BudgetExceeded(
+                meter=meter, limit=before.limit, spent=before.spent, reserved=before.reserved, asked=amount
+            )
+            raise Refused(Refusal.BUDGET, budget)
+        tables.accounts[asked.account, meter] = replace(before, reserved=before.reserved + amount)
+        key = (task_id, asked.account, meter, asked.step_key, fence)
+        tables.reservations[key] = tables.reservations.get(key, 0) + amount
+
+
+def _settle(tables: Tables, task_id: str, settled: Settle) -> None:
+    for key in list(tables.reservations):
+        task, account, meter, step_key, _ = key
+        if (task, account, step_key) == (task_id, settled.account, settled.step_key):
+            before = tables.accounts[account, meter]
+            reserved = before.reserved - tables.reservations.pop(key)
+            tables.accounts[account, meter] = replace(before, reserved=reserved)
+    for meter, amount in settled.amounts.items():
+        before = account_of(tables, settled.account, meter)
+        tables.accounts[settled.account, meter] = replace(before, spent=before.spent + amount)
+
+
+def _open_approval(tables: Tables, approval: Approval, now: datetime) -> None:
+    stored = tables.approvals.get(approval.id)
+    if stored is None:
+        tables.approvals[approval.id] = replace(approval, created_at=approval.created_at or now)
+    elif (stored.task_id, stored.arguments_hash) != (approval.task_id, approval.arguments_hash):
+        raise Refused(Refusal.APPROVAL)
+
+
+def _decide(tables: Tables, task_id: str, decision: Decide, now: datetime) -> None:
+    approval = tables.approvals.get(decision.approval_id)
+    if approval is None or approval.task_id != task_id or approval.state is not ApprovalState.OPEN:
+        raise Refused(Refusal.APPROVAL)
+    if approval.expires_at is not None and approval.expires_at <= now:
+        raise Refused(Refusal.APPROVAL)
+    if approval.deciders and decision.by not in approval.deciders:
+        raise Refused(Refusal.APPROVAL)
+    tables.approvals[approval.id] = replace(
+        approval,
+        state=decision.state,
+        decided_by=decision.by,
+        note=decision.note,
+        answer=decision.answer,
+        decided_at=now,
+    )
+
+
+def _consume_approval(tables: Tables, task_id: str, use: ConsumeApproval) -> None:
+    approval = tables.approvals.get(use.approval_id)
+    if approval is None or approval.task_id != task_id:
+        raise Refused(Refusal.APPROVAL)
+    approved = approval.state is ApprovalState.APPROVED or (
+        approval.state is ApprovalState.EXPIRED and approval.default is ApprovalState.APPROVED
+    )
+    unused = approval.consumed_by in {None, use.effect_id}
+    if not approved or not unused or approval.arguments_hash != use.arguments_hash:
+        raise Refused(Refusal.APPROVAL)
+    tables.approvals[approval.id] = replace(approval, consumed_by=use.effect_id)
+
+
+def _submit_child(tables: Tables, commit: Commit, child: NewTask, now: datetime) -> Submitted:
+    answer = submit_one(tables, replace(child, parent_id=commit.task_id, actor=commit.actor), now)
+    if answer.conflict:
+        raise Refused(Refusal.KEY)
+    return answer

@@ -1,0 +1,159 @@
+"""The verbs of the contract over the tables, without waiting for anything."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+
+from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.clock import Clock
+from holdfast.model.commit import Commit, Verdict
+from holdfast.model.effect import Effect, EffectState, Evidence
+from holdfast.model.errors import NotFound
+from holdfast.model.queries import Loaded, Page, Pruned, Summary, TaskFilter
+from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
+from holdfast.model.step import Step
+from holdfast.model.task import JsonValue, NewTask, Submitted, Task
+from holdfast.model.transitions import TaskState, Transition
+from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker
+from tests.store.stateful.oracle import committing, emitting, keeping, leasing, reading, submitting, sweeping
+from tests.store.stateful.oracle.tables import Tables
+
+
+class Oracle:
+    """What every store should answer."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.tables = Tables()
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+        return [submitting.submit_one(self.tables, task, self.now()) for task in tasks]
+
+    def register(self, worker: NewWorker) -> Worker:
+        return leasing.register(self.tables, worker, self.now(), self._clock.boot())
+
+    def heartbeat(self, worker_id: str) -> Heartbeat:
+        return leasing.heartbeat(self.tables, worker_id, self.now(), self._clock.boot())
+
+    def drain(self, worker_id: str) -> None:
+        leasing.drain(self.tables, worker_id)
+
+    def retire(self, worker_id: str) -> list[str]:
+        return leasing.retire(self.tables, worker_id, self.now())
+
+    def claim(self, claim: Claim) -> list[Claimed]:
+        return leasing.claim(self.tables, claim, self.now(), self._clock.boot())
+
+    def acquire(self, task_id: str, worker_id: str) -> Claimed:
+        return leasing.acquire(self.tables, task_id, worker_id, self.now(), self._clock.boot())
+
+    def owned(self, worker_id: str) -> list[Lease]:
+        return leasing.owned(self.tables, worker_id)
+
+    def sweep(self, limit: int = 100) -> Swept:
+        return sweeping.sweep(self.tables, limit, self.now(), self._clock.boot())
+
+    def commit(self, commits: Sequence[Commit]) -> list[Verdict]:
+        verdicts = []
+        for commit in commits:
+            self.tables, verdict = committing.commit_one(self.tables, commit, self.now())
+            verdicts.append(verdict)
+        return verdicts
+
+    def emit(self, channel: str, payload: JsonValue, *, key: str | None = None, actor: str = "emit") -> Event:
+        return emitting.append_event(self.tables, channel, payload, key=key, actor=actor, now=self.now())
+
+    def load(self, task_id: str, *, after: int = 0) -> Loaded:
+        return reading.load(self.tables, task_id, after)
+
+    def get(self, task_id: str) -> Task | None:
+        return self.tables.task(task_id) if task_id in self.tables.tasks else None
+
+    def find(
+        self,
+        where: TaskFilter | None = None,
+        *,
+        limit: int = 50,
+        after: str | None = None,
+        newest_first: bool = True,
+    ) -> Page[Task]:
+        return reading.find(self.tables, where, limit, after, newest_first=newest_first)
+
+    def count(self, where: TaskFilter | None = None) -> dict[TaskState, int]:
+        return reading.count(self.tables, where)
+
+    def summary(self) -> Summary:
+        return reading.summary(self.tables)
+
+    def history(self, task_id: str) -> list[Transition]:
+        return list(self.tables.transitions.get(task_id, ()))
+
+    def steps(self, task_id: str) -> list[Step]:
+        return reading.steps(self.tables, task_id)
+
+    def effects(
+        self, *, task_id: str | None = None, states: Collection[EffectState] | None = None, limit: int = 100
+    ) -> list[Effect]:
+        return reading.effects(self.tables, task_id, states)[:limit]
+
+    def evidence(self, task_id: str, effect_id: str) -> list[Evidence]:
+        return list(self.tables.evidence.get((task_id, effect_id), ()))
+
+    def patches(self, task_id: str, *, after: int = 0) -> list[PatchRecord]:
+        return reading.patches(self.tables, task_id, after)
+
+    def checkpoints(self, task_id: str) -> list[Checkpoint]:
+        return reading.checkpoints(self.tables, task_id)
+
+    def approvals(
+        self, *, task_id: str | None = None, states: Collection[ApprovalState] | None = None, limit: int = 100
+    ) -> list[Approval]:
+        return reading.approvals(self.tables, task_id, states)[:limit]
+
+    def approval(self, approval_id: str) -> Approval | None:
+        return self.tables.approvals.get(approval_id)
+
+    def accounts(self, account: str) -> list[Account]:
+        return reading.accounts(self.tables, account)
+
+    def workers(self) -> list[Worker]:
+        return [row.worker for _, row in sorted(self.tables.workers.items())]
+
+    def events(self, channel: str, *, after: int = 0, limit: int = 100) -> list[Event]:
+        return [event for event in self.tables.events.get(channel, ()) if event.number > after][:limit]
+
+    def put_artifact(self, content: bytes, *, media_type: str = "application/octet-stream") -> Artifact:
+        return keeping.put_artifact(self.tables, content, media_type, self.now())
+
+    def artifact(self, artifact_id: str) -> Artifact | None:
+        return self.tables.artifacts[artifact_id][0] if artifact_id in self.tables.artifacts else None
+
+    def read_artifact(self, artifact_id: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        if artifact_id not in self.tables.artifacts:
+            raise NotFound("artifact", artifact_id)
+        content = self.tables.artifacts[artifact_id][1]
+        return content[offset:] if length is None else content[offset : offset + length]
+
+    def artifact_links(self, task_id: str) -> list[ArtifactLink]:
+        return [link for (task, _), link in sorted(self.tables.links.items()) if task == task_id]
+
+    def remember(self, fact: MemoryFact) -> MemoryFact:
+        return keeping.remember(self.tables, fact, self.now())
+
+    def recall(
+        self, entity: str | None = None, attribute: str | None = None, *, text: str | None = None, limit: int = 100
+    ) -> list[MemoryFact]:
+        return reading.recall(self.tables, entity, attribute, text, limit)
+
+    def forget(self, fact_id: str) -> bool:
+        return self.tables.facts.pop(fact_id, None) is not None
+
+    def add_evidence(self, evidence: Evidence) -> None:
+        keeping.add_evidence(self.tables, evidence, self.now())
+
+    def prune(self, older_than: timedelta, *, limit: int = 1000) -> Pruned:
+        return keeping.prune(self.tables, older_than, limit, self.now())

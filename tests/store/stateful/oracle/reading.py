@@ -1,0 +1,139 @@
+"""The reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+
+from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.effect import Effect, EffectState
+from holdfast.model.errors import InvalidValue, NotFound
+from holdfast.model.queries import Loaded, Page, Summary, TaskFilter
+from holdfast.model.records import Account, Checkpoint, MemoryFact, PatchRecord, Reservation
+from holdfast.model.step import Step
+from holdfast.model.task import Task
+from holdfast.model.transitions import TaskState
+from holdfast.model.worker import WorkerState
+from tests.store.stateful.oracle.tables import Tables, TaskRow
+
+DOUBTS = frozenset({EffectState.IN_DOUBT, EffectState.NEEDS_HUMAN})
+
+
+def load(tables: Tables, task_id: str, after: int) -> Loaded:
+    if task_id not in tables.tasks:
+        raise NotFound("task", task_id)
+    task = tables.task(task_id)
+    usable = [checkpoint for checkpoint in checkpoints(tables, task_id) if checkpoint.damaged is None]
+    checkpoint = usable[-1] if usable else None
+    return Loaded(
+        task=task,
+        steps=tuple(step for step in steps(tables, task_id) if _is_needed(step, task, after)),
+        effects=tuple(effects(tables, task_id, None)),
+        patches=tuple(patches(tables, task_id, checkpoint.version if checkpoint else 0)),
+        checkpoint=checkpoint,
+        approvals=tuple(approvals(tables, task_id, None)),
+        accounts=tuple(accounts(tables, task_id)),
+        reservations=tuple(
+            Reservation(account=account, meter=meter, step_key=step_key, fence=fence, amount=amount)
+            for (task, account, meter, step_key, fence), amount in sorted(tables.reservations.items())
+            if task == task_id
+        ),
+    )
+
+
+def _is_needed(step: Step, task: Task, after: int) -> bool:
+    if step.round == task.round:
+        return step.position > after
+    return step.round < task.round and step.effect_id is not None
+
+
+def find(tables: Tables, where: TaskFilter | None, limit: int, after: str | None, *, newest_first: bool) -> Page[Task]:
+    """Return a page whose cursor is simply the last id: cursors are opaque, so nobody compares them."""
+    rows = [row for row in tables.tasks.values() if _fits(row, where or TaskFilter())]
+    found = sorted((row.task for row in rows), key=_age, reverse=newest_first)
+    if after is not None:
+        if after not in tables.tasks:
+            raise InvalidValue(f"{after!r} is no cursor")
+        begin = _age(tables.task(after))
+        found = [task for task in found if (_age(task) < begin if newest_first else _age(task) > begin)]
+    more = len(found) > limit
+    return Page(items=tuple(found[:limit]), next=found[limit - 1].id if more else None)
+
+
+def _age(task: Task) -> tuple[object, str]:
+    return task.created_at, task.id
+
+
+def _fits(row: TaskRow, where: TaskFilter) -> bool:
+    task = row.task
+    assert task.created_at is not None
+    columns = ("queue", "name", "agent_id", "parent_id", "owner", "key")
+    return (
+        (where.states is None or task.state in where.states)
+        and all(getattr(where, column) in {None, getattr(task, column)} for column in columns)
+        and (where.created_after is None or task.created_at > where.created_after)
+        and (where.created_before is None or task.created_at < where.created_before)
+        and (where.text is None or where.text.casefold() in row.search)
+    )
+
+
+def count(tables: Tables, where: TaskFilter | None) -> dict[TaskState, int]:
+    return dict(Counter(row.task.state for row in tables.tasks.values() if _fits(row, where or TaskFilter())))
+
+
+def summary(tables: Tables) -> Summary:
+    return Summary(
+        tasks=count(tables, None),
+        workers=sum(row.worker.state is not WorkerState.DEAD for row in tables.workers.values()),
+        open_approvals=sum(approval.state is ApprovalState.OPEN for approval in tables.approvals.values()),
+        doubts=sum(effect.state in DOUBTS for effect in tables.effects.values()),
+    )
+
+
+def steps(tables: Tables, task_id: str) -> list[Step]:
+    of_task = [step for (task, _, _), step in tables.steps.items() if task == task_id]
+    return sorted(of_task, key=lambda step: step.position)
+
+
+def effects(tables: Tables, task_id: str | None, states: Collection[EffectState] | None) -> list[Effect]:
+    return [
+        effect
+        for (task, _), effect in sorted(tables.effects.items())
+        if task_id in {None, task} and (states is None or effect.state in states)
+    ]
+
+
+def patches(tables: Tables, task_id: str, after: int) -> list[PatchRecord]:
+    return [patch for patch in tables.patches.get(task_id, ()) if patch.version > after]
+
+
+def checkpoints(tables: Tables, task_id: str) -> list[Checkpoint]:
+    return [checkpoint for (task, _), checkpoint in sorted(tables.checkpoints.items()) if task == task_id]
+
+
+def approvals(tables: Tables, task_id: str | None, states: Collection[ApprovalState] | None) -> list[Approval]:
+    return [
+        approval
+        for _, approval in sorted(tables.approvals.items())
+        if task_id in {None, approval.task_id} and (states is None or approval.state in states)
+    ]
+
+
+def accounts(tables: Tables, account: str) -> list[Account]:
+    return [row for (name, _), row in sorted(tables.accounts.items()) if name == account]
+
+
+def recall(tables: Tables, entity: str | None, attribute: str | None, text: str | None, limit: int) -> list[MemoryFact]:
+    found = [
+        fact
+        for fact in tables.facts.values()
+        if entity in {None, fact.entity} and attribute in {None, fact.attribute} and _mentions(fact, text)
+    ]
+    return sorted(found, key=lambda fact: (fact.created_at, fact.id), reverse=True)[:limit]
+
+
+def _mentions(fact: MemoryFact, text: str | None) -> bool:
+    if text is None:
+        return True
+    value = fact.value if isinstance(fact.value, str) else str(fact.value)
+    return any(text.casefold() in part.casefold() for part in (fact.entity, fact.attribute, value))

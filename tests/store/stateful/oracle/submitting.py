@@ -1,0 +1,64 @@
+"""submit."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from holdfast.model.canonical import canonical, digest
+from holdfast.model.records import Account
+from holdfast.model.task import NewTask, Submitted, Task, search_text
+from holdfast.model.transitions import TaskState
+from tests.store.stateful.oracle.changes import Cause, log_transition
+from tests.store.stateful.oracle.tables import NOT_READY, READY, Tables, TaskRow
+
+
+def submit_one(tables: Tables, new: NewTask, now: datetime) -> Submitted:
+    """Store the task unless its id, or its name and key, are taken."""
+    input_bytes = canonical(new.user_input)
+    input_digest = digest(input_bytes)
+    holder = _holder(tables, new)
+    if holder is not None:
+        same = holder.task.name == new.name and holder.input_digest == input_digest
+        return Submitted(task_id=holder.task.id, created=False, conflict=not same)
+    available_at = new.available_at or now
+    task = Task(
+        id=new.id,
+        name=new.name,
+        agent_id=new.agent_id,
+        user_input=new.user_input,
+        state=new.state,
+        result=new.result,
+        error=new.error,
+        created_at=now,
+        updated_at=now,
+        finished_at=now if new.state.is_terminal else None,
+        queue=new.queue,
+        priority=new.priority,
+        key=new.key,
+        available_at=available_at,
+        deadline=new.deadline,
+        schedule=new.schedule,
+        parent_id=new.parent_id,
+        revision=1,
+    )
+    claimable = new.state in {TaskState.PENDING, TaskState.REVIEW} and available_at <= now
+    searched = new.user_input if isinstance(new.user_input, str) else input_bytes.decode()
+    tables.tasks[new.id] = TaskRow(
+        task=task,
+        input_digest=input_digest,
+        search=search_text(name=new.name, agent_id=new.agent_id, key=new.key, user_input=searched),
+        ready=READY if claimable else NOT_READY,
+    )
+    log_transition(tables, new.id, None, Cause("submitted", new.actor, now))
+    for meter, limit in new.budget.items():
+        account = Account(account=new.id, meter=meter, limit=limit, spent=0, reserved=0)
+        tables.accounts[new.id, meter] = account
+    return Submitted(task_id=new.id, created=True)
+
+
+def _holder(tables: Tables, new: NewTask) -> TaskRow | None:
+    if new.id in tables.tasks:
+        return tables.tasks[new.id]
+    if new.key is None:
+        return None
+    return next((row for row in tables.tasks.values() if (row.task.name, row.task.key) == (new.name, new.key)), None)

@@ -1,0 +1,149 @@
+"""sweep: what time alone made true, in five parts, each of them bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+
+from holdfast.model.approval import ApprovalState
+from holdfast.model.commit import UntilDecided
+from holdfast.model.task import Task
+from holdfast.model.transitions import TaskState
+from holdfast.model.worker import Swept, WorkerState, after_death
+from tests.store.stateful.oracle.changes import Cause, end, mark_readiness, move, take_away, touch, wake
+from tests.store.stateful.oracle.tables import NOT_READY, Tables
+
+ACTOR = "sweep"
+
+
+def sweep(tables: Tables, limit: int, now: datetime, boot: float) -> Swept:
+    recovered, poisoned = _take_back(tables, limit, now, boot)
+    expired = _expire_approvals(tables, limit, now)
+    timed = _wake_timers(tables, limit, now)
+    failed, undoing = _end_by_deadline(tables, limit, now)
+    due = _make_due(tables, limit, now)
+    parts = (len(recovered) + len(poisoned), len(expired), len(timed), len(failed) + len(undoing), due)
+    return Swept(
+        recovered=tuple(recovered),
+        poisoned=tuple(poisoned),
+        woken=(*timed, *undoing),
+        due=due,
+        failed=tuple(failed),
+        expired=tuple(expired),
+        more=limit in parts,
+        next_due=min(_due_times(tables), default=None),
+    )
+
+
+def _take_back(tables: Tables, limit: int, now: datetime, boot: float) -> tuple[list[str], list[str]]:
+    for worker_id, row in list(tables.workers.items()):
+        if row.worker.state is not WorkerState.DEAD and row.expires <= boot:
+            tables.workers[worker_id] = replace(row, worker=replace(row.worker, state=WorkerState.DEAD))
+    dead = {row.worker.id for row in tables.workers.values() if row.worker.state is WorkerState.DEAD}
+    lost = sorted(row.task.id for row in tables.tasks.values() if row.task.owner in dead)[:limit]
+    poisoned = [task_id for task_id in lost if _take_one_back(tables, task_id, now)]
+    return [task_id for task_id in lost if task_id not in poisoned], poisoned
+
+
+def _take_one_back(tables: Tables, task_id: str, now: datetime) -> bool:
+    """Take the task from its dead worker; say whether it is poison."""
+    row = tables.tasks[task_id]
+    take_away(tables, task_id)
+    state, deaths, lone_deaths = after_death(
+        row.task.state, deaths=row.task.deaths, lone_deaths=row.task.lone_deaths, alone=row.alone
+    )
+    tables.change_task(task_id, deaths=deaths, lone_deaths=lone_deaths)
+    if state is TaskState.FAILED:
+        move(tables, task_id, state, Cause("poison", ACTOR, now))
+        message = f"{lone_deaths} workers died while running only this task"
+        end(tables, task_id, ACTOR, now, result=None, error={"type": "Poison", "message": message})
+    elif state is not row.task.state:
+        move(tables, task_id, state, Cause("its worker died", ACTOR, now))
+        tables.change_task(task_id, available_at=now)
+    mark_readiness(tables, task_id, now)
+    touch(tables, task_id, now)
+    return state is TaskState.FAILED
+
+
+def _expire_approvals(tables: Tables, limit: int, now: datetime) -> list[str]:
+    overdue = sorted(
+        (approval.expires_at, approval.id)
+        for approval in tables.approvals.values()
+        if approval.state is ApprovalState.OPEN and approval.expires_at is not None and approval.expires_at <= now
+    )[:limit]
+    for _, approval_id in overdue:
+        approval = replace(tables.approvals[approval_id], state=ApprovalState.EXPIRED, decided_at=now)
+        tables.approvals[approval_id] = approval
+        waits = tables.waits.get(approval.task_id, ())
+        if any(isinstance(wait, UntilDecided) and wait.approval_id == approval_id for wait in waits):
+            wake(tables, approval.task_id, Cause("decided", ACTOR, now))
+            touch(tables, approval.task_id, now)
+    return [approval_id for _, approval_id in overdue]
+
+
+def _wake_timers(tables: Tables, limit: int, now: datetime) -> list[str]:
+    timers = [(tables.wake_at(task_id), task_id) for task_id in tables.waits]
+    due = sorted((at, task_id) for at, task_id in timers if at is not None and at <= now)[:limit]
+    for _, task_id in due:
+        wake(tables, task_id, Cause("time came", ACTOR, now))
+        touch(tables, task_id, now)
+    return [task_id for _, task_id in due]
+
+
+def _end_by_deadline(tables: Tables, limit: int, now: datetime) -> tuple[list[str], list[str]]:
+    """Fail what is late and not held; wake instead what must undo first. Returns (failed, woken)."""
+    late = sorted(
+        (row.task.deadline, row.task.id)
+        for row in tables.tasks.values()
+        if row.task.deadline is not None and row.task.deadline <= now and _has_running_deadline(row.task)
+    )[:limit]
+    failed, woken = [], []
+    for deadline, task_id in late:
+        task = tables.task(task_id)
+        if not _has_running_deadline(task):
+            continue  # an earlier one of this batch was its last child, and woke it to undo
+        if task.must_undo:
+            wake(tables, task_id, Cause("deadline passed", ACTOR, now))
+            woken.append(task_id)
+        else:
+            move(tables, task_id, TaskState.FAILED, Cause("deadline passed", ACTOR, now))
+            message = f"the task's deadline passed at {deadline.isoformat()}"
+            end(tables, task_id, ACTOR, now, result=None, error={"type": "DeadlineExceeded", "message": message})
+            failed.append(task_id)
+        touch(tables, task_id, now)
+    return failed, woken
+
+
+def _has_running_deadline(task: Task) -> bool:
+    if task.owner is not None:
+        return False
+    if task.must_undo:
+        return task.state is TaskState.WAITING
+    return task.state in {TaskState.PENDING, TaskState.WAITING, TaskState.REVIEW}
+
+
+def _make_due(tables: Tables, limit: int, now: datetime) -> int:
+    due = sorted((at, task_id) for at, task_id in _delayed(tables) if at <= now)[:limit]
+    for _, task_id in due:
+        mark_readiness(tables, task_id, now)
+    return len(due)
+
+
+def _delayed(tables: Tables) -> Iterator[tuple[datetime, str]]:
+    for row in tables.tasks.values():
+        if row.task.state is TaskState.PENDING and row.ready == NOT_READY and row.task.owner is None:
+            assert row.task.available_at is not None
+            yield row.task.available_at, row.task.id
+
+
+def _due_times(tables: Tables) -> Iterator[datetime]:
+    """Yield every moment at which a sweep will have something to do, apart from dead workers."""
+    yield from (at for at, _ in _delayed(tables))
+    yield from (at for at in map(tables.wake_at, tables.waits) if at is not None)
+    for row in tables.tasks.values():
+        if row.task.deadline is not None and _has_running_deadline(row.task):
+            yield row.task.deadline
+    for approval in tables.approvals.values():
+        if approval.state is ApprovalState.OPEN and approval.expires_at is not None:
+            yield approval.expires_at
