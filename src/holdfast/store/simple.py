@@ -21,7 +21,6 @@ from holdfast.store.base import StateStore
 
 _SET_BY_CALLER = frozenset({"name", "agent_id", "user_input", "queue", "priority", "key", "deadline", "schedule"})
 _PAGE = 500
-_STEP_LEASE = 30.0
 
 
 class SimpleInterface(StateStore):
@@ -60,13 +59,16 @@ class SimpleInterface(StateStore):
             if (after := page.next) is None:
                 return tasks
 
-    async def execute_step(self, task_id: str, step: Callable[[Task], Task | Awaitable[Task]]) -> Task:
+    async def execute_step(
+        self, task_id: str, step: Callable[[Task], Task | Awaitable[Task]], *, lease: float = 30.0
+    ) -> Task:
         """Run ``step`` on the task while nobody else can change it, and store what it returns: all of it or nothing.
 
         A lease and a fenced commit, not a lock: however slow ``step`` is, nothing in the database waits for it. If it
-        raises, the task stays as it was.
+        raises, the task stays as it was; if the process dies, others may go on with the task ``lease`` seconds later.
+        Raises LeaseHeld where somebody else has it.
         """
-        async with self._leased(task_id) as claimed:
+        async with self._leased(task_id, lease) as claimed:
             outcome = step(claimed.task)
             changed = await outcome if inspect.isawaitable(outcome) else outcome
             operations = _changes(claimed.task, changed)
@@ -78,10 +80,11 @@ class SimpleInterface(StateStore):
         return await self._stored(task_id)
 
     @asynccontextmanager
-    async def _leased(self, task_id: str) -> AsyncIterator[Claimed]:
+    async def _leased(self, task_id: str, lease: float) -> AsyncIterator[Claimed]:
         """Hold a lease of our own, renewed for as long as the block runs, and given back however it ends."""
-        worker = await self.register(NewWorker(label="execute_step", lease=_STEP_LEASE))
-        renewing = asyncio.create_task(self._renew(worker.id))
+        await self.sweep()  # whoever held it may have died
+        worker = await self.register(NewWorker(label="execute_step", lease=lease))
+        renewing = asyncio.create_task(self._renew(worker.id, lease / 3))
         try:
             yield await self.acquire(task_id, worker.id)
         finally:
@@ -89,9 +92,9 @@ class SimpleInterface(StateStore):
             await asyncio.gather(renewing, return_exceptions=True)
             await self.retire(worker.id)
 
-    async def _renew(self, worker_id: str) -> None:
+    async def _renew(self, worker_id: str, every: float) -> None:
         while True:
-            await asyncio.sleep(_STEP_LEASE / 3)
+            await asyncio.sleep(every)
             try:
                 await self.heartbeat(worker_id)
             except HoldfastError:
@@ -125,8 +128,9 @@ def _changes(before: Task, after: object) -> tuple[Operation, ...]:
     for name in sorted(_SET_BY_CALLER | {"id", "parent_id"}):
         if getattr(before, name) != getattr(after, name):
             raise InvalidValue(f"{name} of task {before.id} is fixed since it was submitted; submit a new task instead")
-    if after.state is not before.state:
-        return (Move(to=after.state, reason="by hand", result=after.result, error=after.error),)
+    operations: list[Operation] = []
     if (after.result, after.error) != (before.result, before.error):
-        return (WriteOutcome(result=after.result, error=after.error),)
-    return ()
+        operations.append(WriteOutcome(result=after.result, error=after.error))
+    if after.state is not before.state:
+        operations.append(Move(to=after.state, reason="by hand", result=after.result, error=after.error))
+    return tuple(operations)

@@ -12,6 +12,9 @@ import apsw
 from holdfast.model.errors import NotAStore, ReadOnlyStore, StoreBusy, StoreDamaged, StoreError
 
 _OPEN_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+APPLICATION_ID = 0x486F6C64
+"""The letters Hold, in the file's header: how `file` and we tell a store from any other database."""
+
 _STATEMENT_CACHE = 250
 """More than the named queries plus the shapes of the task UPDATE, so that nothing is ever prepared twice."""
 
@@ -22,6 +25,11 @@ def connect(path: str, *, durable: bool) -> apsw.Connection:
     ``durable`` is synchronous=FULL: with NORMAL, a power cut loses commits that were already acknowledged.
     """
     connection = apsw.Connection(path, flags=_OPEN_FLAGS, statementcachesize=_STATEMENT_CACHE)
+    try:
+        _check_is_ours(connection, path)  # first of all: switching to WAL would already change the file
+    except BaseException:
+        connection.close()
+        raise
     connection.pragma("foreign_keys", "on")
     if path != ":memory:":
         connection.pragma("journal_mode", "wal")
@@ -29,6 +37,12 @@ def connect(path: str, *, durable: bool) -> apsw.Connection:
         if sys.platform == "darwin":
             connection.pragma("fullfsync", "on")  # fsync alone does not reach the platter there
     return connection
+
+
+def _check_is_ours(connection: apsw.Connection, path: str) -> None:
+    empty = connection.execute("SELECT count(*) = 0 FROM sqlite_schema").get
+    if not empty and connection.pragma("application_id") != APPLICATION_ID:
+        raise NotAStore(f"{path} is the SQLite database of another program; it was left untouched, choose another file")
 
 
 def check_path(path: Path) -> None:

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 import apsw
 
-from holdfast.model.errors import NotAStore, SchemaMismatch
+from holdfast.model.errors import SchemaMismatch
 from holdfast.store.sqlfiles import Migration, migrations
-
-APPLICATION_ID = 0x486F6C64
-""" "Hold": stored in the file's header, so that `file` and we can tell a store from any other database."""
+from holdfast.store.sqlite.connection import APPLICATION_ID
 
 MIGRATIONS = migrations("holdfast.store.sqlite.migrations")
 
@@ -25,11 +23,10 @@ CREATE TABLE IF NOT EXISTS migrations (
 
 
 def migrate(connection: apsw.Connection, path: str, steps: Sequence[Migration] = MIGRATIONS) -> None:
-    """Apply what is missing, in one transaction; refuse a file that is newer, edited or somebody else's."""
+    """Apply what is missing, in one transaction; refuse a file that is newer or was edited."""
     connection.set_busy_timeout(30_000)
     connection.execute("BEGIN IMMEDIATE")
     try:
-        _check_is_ours(connection, path)
         connection.execute(_HISTORY)
         applied = dict(connection.execute("SELECT version, checksum FROM migrations"))
         _check_history(path, steps, applied)
@@ -45,12 +42,6 @@ def migrate(connection: apsw.Connection, path: str, steps: Sequence[Migration] =
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
-
-
-def _check_is_ours(connection: apsw.Connection, path: str) -> None:
-    empty = connection.execute("SELECT count(*) = 0 FROM sqlite_schema").get
-    if not empty and connection.pragma("application_id") != APPLICATION_ID:
-        raise NotAStore(f"{path} is the SQLite database of another program; it was left untouched, choose another file")
 
 
 def _check_history(path: str, steps: Sequence[Migration], applied: dict[int, str]) -> None:

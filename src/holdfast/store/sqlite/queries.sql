@@ -252,9 +252,12 @@ SELECT id, owner, fence, claim FROM tasks WHERE owner = ? ORDER BY id
 SELECT id FROM tasks WHERE owner = ? AND cancel_requested IS NOT NULL
 
 -- name: held_by_the_dead
--- Driven from the few leases, not from the many dead workers that prune has yet to delete.
-SELECT t.id FROM tasks t JOIN workers w ON w.id = t.owner
-WHERE t.owner IS NOT NULL AND w.state = 'dead' ORDER BY t.id LIMIT ?
+-- Driven from the dead that still hold something: neither every lease nor every dead worker is looked at.
+SELECT t.id FROM workers w CROSS JOIN tasks t ON t.owner = w.id
+WHERE w.state = 'dead' AND w.cleared = 0 AND t.owner IS NOT NULL ORDER BY t.id LIMIT ?
+
+-- name: clear_the_dead
+UPDATE workers SET cleared = 1 WHERE state = 'dead' AND cleared = 0
 
 -- name: due_timers
 SELECT id FROM tasks WHERE wake_at IS NOT NULL AND wake_at <= ? ORDER BY wake_at, id LIMIT ?

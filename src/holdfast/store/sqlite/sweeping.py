@@ -47,7 +47,10 @@ def _declare_dead(tx: Transaction, stalled_until: int | None) -> None:
 
 def _take_back(tx: Transaction, limit: int) -> tuple[list[str], list[str]]:
     recovered, poisoned = [], []
-    for (task_id,) in tx.all("held_by_the_dead", limit):
+    held = tx.all("held_by_the_dead", limit)
+    if len(held) < limit:
+        tx.run("clear_the_dead")
+    for (task_id,) in held:
         row = _row(tx, task_id)
         with lifecycle.changing(tx, row):
             state, row.deaths, row.lone_deaths = after_death(

@@ -26,7 +26,8 @@ LEASE = 30.0
 
 def new_task(task_id: str = "task", **options: Any) -> NewTask:
     """Describe a task to submit."""
-    return NewTask(**{"name": NAME, "id": task_id} | options)
+    options = {"name": NAME} | options
+    return NewTask(id=task_id, **options)
 
 
 async def submit_one(store: StateStore, task_id: str = "task", **options: Any) -> Task:
@@ -51,9 +52,8 @@ async def enter(store: StateStore, worker_id: str = "worker", *, lease: float = 
 
 async def claim(store: StateStore, worker_id: str = "worker", number: int = 1, **options: Any) -> list[Claimed]:
     """Claim up to ten tasks of the usual name."""
-    return await store.claim(
-        Claim(**{"worker_id": worker_id, "number": number, "limit": 10, "names": (NAME,)} | options)
-    )
+    given: dict[str, Any] = {"limit": 10, "names": (NAME,)} | options
+    return await store.claim(Claim(worker_id=worker_id, number=number, **given))
 
 
 async def claimed_ids(store: StateStore, worker_id: str = "worker", number: int = 1, **options: Any) -> list[str]:
@@ -126,10 +126,11 @@ async def running_task(
     worker_id: str = "worker",
     **options: Any,
 ) -> Attempt:
-    """Submit a task, register a fresh worker and let it claim exactly this task."""
-    await submit_one(store, task_id, **{"queue": f"queue of {task_id}"} | options)
+    """Submit a task to a queue of its own, register a fresh worker and let it claim the task."""
+    options = {"queue": f"queue of {task_id}"} | options
+    await submit_one(store, task_id, **options)
     await enter(store, worker_id)
-    return await claimed_by(store, worker_id, queues=(f"queue of {task_id}",))
+    return await claimed_by(store, worker_id, queues=(options["queue"],))
 
 
 async def claimed_by(store: StateStore, worker_id: str, number: int = 1, **options: Any) -> Attempt:
@@ -145,7 +146,8 @@ async def acquired_by(store: StateStore, task_id: str, worker_id: str) -> Attemp
 
 def move(to: TaskState, **options: Any) -> Move:
     """Move, for the reason that the test says so."""
-    return Move(to=to, **{"reason": "the test says so"} | options)
+    options = {"reason": "the test says so"} | options
+    return Move(to=to, **options)
 
 
 COMPLETE = move(TaskState.COMPLETED)
@@ -154,4 +156,5 @@ CANCEL = move(TaskState.CANCELLED)
 
 def step(key: str = "collect", position: int = 1, **options: Any) -> Step:
     """Describe a completed step."""
-    return Step(**{"key": key, "kind": "step", "position": position, "state": StepState.COMPLETED} | options)
+    options = {"kind": "step", "state": StepState.COMPLETED} | options
+    return Step(key=key, position=position, **options)

@@ -29,8 +29,8 @@ from holdfast.testing.snapshot import snapshot
 
 def asked(approval_id: str = "ask", **options: Any) -> Approval:  # noqa: ANN401 - the fields of Approval
     """Describe a request for approval."""
-    given = {"task_id": "task", "question": "Deploy?", "step_key": "deploy", "arguments_hash": "hash"}
-    return Approval(**given | {"id": approval_id} | options)
+    options = {"task_id": "task", "question": "Deploy?", "step_key": "deploy", "arguments_hash": "hash"} | options
+    return Approval(id=approval_id, **options)
 
 
 def approve(approval_id: str = "ask", by: str = "bob") -> Decide:
@@ -106,9 +106,7 @@ class ApprovalsContract(ContractBase):
         assert await refusal_of(store, OpenApproval(asked())) is Refusal.APPROVAL
 
     @pytest.mark.parametrize("decision", sorted(DECISIONS))
-    async def test_a_decision_is_recorded(
-        self, store: StateStore, clock: ManualClock, decision: ApprovalState
-    ) -> None:
+    async def test_a_decision_is_recorded(self, store: StateStore, clock: ManualClock, decision: ApprovalState) -> None:
         """Who, when, what, and why."""
         approval = await open_approval(store, asked())
         clock.advance(1)

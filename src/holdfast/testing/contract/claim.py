@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,6 @@ from holdfast.testing.contract._support import (
     enter,
     move,
     running_task,
-    step,
     stored,
     submit_one,
 )
@@ -127,7 +127,7 @@ class ClaimContract(ContractBase):
         assert await claimed_ids(store) == ["known"]
 
     @pytest.mark.parametrize("nothing", [{"names": ()}, {"queues": ()}])
-    async def test_no_names_or_queues_claim_nothing(self, store: StateStore, nothing: dict[str, tuple[str, ...]]) -> None:
+    async def test_no_names_or_queues_claim_nothing(self, store: StateStore, nothing: dict[str, Any]) -> None:
         """Empty means none, not all."""
         await submit_one(store)
         await enter(store)
@@ -191,7 +191,7 @@ class ClaimContract(ContractBase):
     async def test_a_task_that_must_undo_is_handed_out_late(self, store: StateStore, clock: ManualClock) -> None:
         """Its completed steps have to be compensated by somebody."""
         await submit_one(store, deadline=clock.now() + timedelta(seconds=10))
-        await apply_outside(store, "task", RequireUndo(True))
+        await apply_outside(store, "task", RequireUndo(required=True))
         await enter(store)
         clock.advance(10)
         assert await claimed_ids(store) == ["task"]
@@ -284,4 +284,3 @@ class ClaimContract(ContractBase):
         await enter(store)
         await claim(store, number=4)
         assert [worker.claims for worker in await store.workers()] == [4]
-

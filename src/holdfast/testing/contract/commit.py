@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -143,7 +144,14 @@ class FencedCommitContract(ContractBase):
 
     @pytest.mark.parametrize(
         "ending",
-        [COMPLETE, move(TaskState.FAILED, error="no"), CANCEL, move(TaskState.WAITING), move(TaskState.PENDING), Release()],
+        [
+            COMPLETE,
+            move(TaskState.FAILED, error="no"),
+            CANCEL,
+            move(TaskState.WAITING),
+            move(TaskState.PENDING),
+            Release(),
+        ],
         ids=["completed", "failed", "cancelled", "waiting", "pending", "released"],
     )
     async def test_a_resent_last_commit_is_a_duplicate(self, store: StateStore, ending: Operation) -> None:
@@ -186,9 +194,7 @@ class FencedCommitContract(ContractBase):
         clock.advance(1)
         verdict = await attempt.apply(Release())
         assert verdict == Verdict(task_id="task", state=TaskState.RUNNING, fence=1, sequence=1, revision=3)
-        assert await stored(store) == replace(
-            attempt.task, owner=None, sequence=1, revision=3, updated_at=clock.now()
-        )
+        assert await stored(store) == replace(attempt.task, owner=None, sequence=1, revision=3, updated_at=clock.now())
         assert await store.owned("worker") == []
 
     async def test_a_released_review_is_claimable(self, store: StateStore) -> None:
@@ -207,12 +213,8 @@ class ExpectedCommitContract(ContractBase):
         before = await submit_one(store)
         clock.advance(1)
         verdict = await send(store, outside("task", RequestCancel(reason="enough")))
-        assert verdict == Verdict(
-            task_id="task", state=TaskState.PENDING, revision=2, cancel_requested="enough"
-        )
-        assert await stored(store) == replace(
-            before, revision=2, updated_at=clock.now(), cancel_requested="enough"
-        )
+        assert verdict == Verdict(task_id="task", state=TaskState.PENDING, revision=2, cancel_requested="enough")
+        assert await stored(store) == replace(before, revision=2, updated_at=clock.now(), cancel_requested="enough")
 
     @pytest.mark.parametrize(
         "expected",
@@ -224,7 +226,7 @@ class ExpectedCommitContract(ContractBase):
         ],
         ids=["states", "revision", "version", "all"],
     )
-    async def test_what_is_still_true_is_applied(self, store: StateStore, expected: dict[str, object]) -> None:
+    async def test_what_is_still_true_is_applied(self, store: StateStore, expected: dict[str, Any]) -> None:
         """Each part, and all of them together."""
         await submit_one(store)
         assert (await send(store, outside("task", CANCEL, **expected))).applied
@@ -240,7 +242,7 @@ class ExpectedCommitContract(ContractBase):
         ],
         ids=["states", "no states", "revision", "version", "one of all"],
     )
-    async def test_what_is_no_longer_true_is_a_conflict(self, store: StateStore, expected: dict[str, object]) -> None:
+    async def test_what_is_no_longer_true_is_a_conflict(self, store: StateStore, expected: dict[str, Any]) -> None:
         """Nothing changes."""
         await submit_one(store)
         before = await snapshot(store)
@@ -560,7 +562,7 @@ def _one_of_each() -> tuple[Operation, ...]:
         Emit(channel="news", payload=1),
         LinkArtifact(link),
         RequestCancel(reason="enough"),
-        RequireUndo(True),
+        RequireUndo(required=True),
         WriteOutcome(result="half"),
     )
 

@@ -10,7 +10,7 @@ import pytest
 from holdfast.model.clock import ManualClock
 from holdfast.model.commit import Refusal, Release, RequestCancel, UntilWoken
 from holdfast.model.errors import Conflict, LeaseHeld, NotFound, WorkerDead
-from holdfast.model.transitions import TaskState, Transition
+from holdfast.model.transitions import OPEN, TaskState, Transition
 from holdfast.model.worker import Claimed, Heartbeat, Lease, NewWorker, Worker, WorkerState
 from holdfast.store.base import StateStore
 from holdfast.testing.contract._support import (
@@ -215,9 +215,7 @@ class LeaseContract(ContractBase):
         ]
         assert await store.owned("nobody") == []
 
-    @pytest.mark.parametrize(
-        "state", [TaskState.PENDING, TaskState.RUNNING, TaskState.WAITING, TaskState.REVIEW], ids=str
-    )
+    @pytest.mark.parametrize("state", sorted(OPEN))
     async def test_a_task_is_acquired_without_being_moved(
         self, store: StateStore, clock: ManualClock, state: TaskState
     ) -> None:
@@ -225,9 +223,7 @@ class LeaseContract(ContractBase):
         before = await submit_one(store, state=state)
         await enter(store)
         clock.advance(1)
-        after = replace(
-            before, owner="worker", fence=1, revision=2, started_at=clock.now(), updated_at=clock.now()
-        )
+        after = replace(before, owner="worker", fence=1, revision=2, started_at=clock.now(), updated_at=clock.now())
         assert await store.acquire("task", "worker") == Claimed(task=after, fresh=True)
         assert await stored(store) == after
         assert len(await store.history("task")) == 1

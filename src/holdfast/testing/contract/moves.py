@@ -76,9 +76,7 @@ class MovesContract(ContractBase):
         ]
 
     @_parametrize(ILLEGAL)
-    async def test_an_illegal_move_from_outside(
-        self, store: StateStore, source: TaskState, target: TaskState
-    ) -> None:
+    async def test_an_illegal_move_from_outside(self, store: StateStore, source: TaskState, target: TaskState) -> None:
         """Refused; nothing changes."""
         await submit_one(store, state=source)
         before = await snapshot(store)
@@ -123,9 +121,7 @@ class MovesContract(ContractBase):
         ]
 
     @_parametrize(_held(ILLEGAL))
-    async def test_an_illegal_move_by_the_worker(
-        self, store: StateStore, source: TaskState, target: TaskState
-    ) -> None:
+    async def test_an_illegal_move_by_the_worker(self, store: StateStore, source: TaskState, target: TaskState) -> None:
         """Refused; the lease stands."""
         await submit_one(store, state=source)
         await enter(store)

@@ -71,7 +71,7 @@ class SubmitContract(ContractBase):
 
     async def test_many_tasks_are_answered_in_order(self, store: StateStore) -> None:
         """One answer a task, in the order of the call."""
-        ids = [f"task-{number}" for number in range(50)]
+        ids = [f"task-{number:02}" for number in range(50)]
         answers = await store.submit([new_task(task_id) for task_id in reversed(ids)])
         assert answers == [Submitted(task_id=task_id, created=True) for task_id in reversed(ids)]
         assert sorted(task.id for task in await all_tasks(store)) == ids
@@ -197,9 +197,7 @@ class SubmitContract(ContractBase):
         assert await claimed_ids(store) == ["task"]
 
     @pytest.mark.parametrize("state", list(TaskState))
-    async def test_a_task_may_begin_in_any_state(
-        self, store: StateStore, clock: ManualClock, state: TaskState
-    ) -> None:
+    async def test_a_task_may_begin_in_any_state(self, store: StateStore, clock: ManualClock, state: TaskState) -> None:
         """A task recorded by hand begins where the hand put it."""
         task = await submit_one(store, state=state, result="r", error="e")
         assert (task.state, task.result, task.error) == (state, "r", "e")

@@ -163,8 +163,8 @@ class SweepOfDeadWorkersContract(ContractBase):
 
     async def test_one_killer_does_not_condemn_its_neighbours(self, store: StateStore, clock: ManualClock) -> None:
         """However often they die together."""
-        for task_id in ("killer", "neighbour"):
-            await submit_one(store, task_id)
+        await submit_one(store, "killer", priority=100)
+        await submit_one(store, "neighbour")
         await _let_workers_die(store, clock, 2)
         await _let_workers_die(store, clock, 3, alone=True)
         assert (await stored(store, "killer")).state is TaskState.FAILED
@@ -298,7 +298,7 @@ class SweepOfTimeContract(ContractBase):
         """So that a worker compensates what it did."""
         deadline = clock.now() + timedelta(seconds=10)
         attempt = await running_task(store, deadline=deadline)
-        await attempt.apply(RequireUndo(True), move(TaskState.WAITING, waits=(UntilWoken(key="w"),)))
+        await attempt.apply(RequireUndo(required=True), move(TaskState.WAITING, waits=(UntilWoken(key="w"),)))
         clock.advance(10)
         assert await store.sweep() == Swept(woken=("task",))
         assert (await stored(store)).state is TaskState.PENDING
@@ -310,7 +310,7 @@ class SweepOfTimeContract(ContractBase):
     ) -> None:
         """And the sweep does not look at it again and again."""
         await submit_one(store, state=state, deadline=clock.now() + timedelta(seconds=10))
-        await apply_outside(store, "task", RequireUndo(True))
+        await apply_outside(store, "task", RequireUndo(required=True))
         before = await snapshot(store)
         clock.advance(10)
         assert await store.sweep(limit=1) == Swept()

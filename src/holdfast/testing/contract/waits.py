@@ -42,6 +42,7 @@ from holdfast.testing.contract._support import (
 )
 from holdfast.testing.contract.base import ContractBase
 
+QUEUE = "of those who wait"
 EVENT = UntilEvent(key="event", channel="news")
 ASKED = Approval(task_id="task", question="Go on?", step_key="ask", id="ask")
 DECIDED = UntilDecided(key="ask", approval_id="ask")
@@ -49,7 +50,7 @@ DECIDED = UntilDecided(key="ask", approval_id="ask")
 
 async def wait_for(store: StateStore, *waits: Wait) -> Task:
     """Let a task wait for these; return it as it then stands."""
-    attempt = await running_task(store, queue="default")
+    attempt = await running_task(store, queue=QUEUE)
     await attempt.apply(OpenApproval(ASKED), move(TaskState.WAITING, waits=waits))
     return await stored(store)
 
@@ -71,7 +72,7 @@ class WaitsContract(ContractBase):
         task = await wait_for(store, EVENT)
         assert (task.state, task.owner, task.fence) == (TaskState.WAITING, None, 1)
         assert await store.owned("worker") == []
-        assert await claimed_ids(store, number=2) == []
+        assert await claimed_ids(store, number=2, queues=(QUEUE,)) == []
         assert (await store.sweep()).next_due is None
         assert task.updated_at == clock.now()
 
@@ -88,7 +89,7 @@ class WaitsContract(ContractBase):
             revision=waiting.revision + 1,
         )
         assert await woken_by(store) == ("event", "weather")
-        assert await claimed_ids(store, number=2) == ["task"]
+        assert await claimed_ids(store, number=2, queues=(QUEUE,)) == ["task"]
 
     async def test_a_timer_that_has_run_out_does_not_wait(self, store: StateStore, clock: ManualClock) -> None:
         """Straight on to pending, in the same Commit."""
@@ -321,7 +322,7 @@ class WaitsContract(ContractBase):
         """What was awaited in an earlier attempt wakes nobody."""
         await wait_for(store, EVENT)
         await apply_outside(store, "task", move(TaskState.PENDING))
-        attempt = await claimed_by(store, "worker", 2)
+        attempt = await claimed_by(store, "worker", 2, queues=(QUEUE,))
         await attempt.apply(move(TaskState.WAITING, waits=(UntilEvent(key="event", channel="other"),)))
         await store.emit("news", 1)
         assert (await stored(store)).state is TaskState.WAITING

@@ -35,7 +35,7 @@ def commit_one(tables: Tables, commit: Commit, now: datetime) -> tuple[Tables, V
         return tables, _verdict(tables, commit, duplicate=True)
     refused = judge(row.task if row else None, commit)
     if refused is not None:
-        return tables, _verdict(tables, commit, refusal=refused[0])
+        return tables, _verdict(tables, commit, refusal=refused[0], detail=refused[1])
     changed = tables.copy()
     children: list[Submitted] = []
     try:
@@ -144,16 +144,18 @@ def _verdict(
     commit: Commit,
     *,
     refusal: Refusal | None = None,
+    detail: str = "",
     duplicate: bool = False,
     children: tuple[Submitted, ...] = (),
     budget: BudgetExceeded | None = None,
 ) -> Verdict:
     if commit.task_id not in tables.tasks:
-        return Verdict(task_id=commit.task_id, refusal=refusal)
+        return Verdict(task_id=commit.task_id, refusal=refusal, detail=detail)
     task = tables.task(commit.task_id)
     return Verdict(
         task_id=task.id,
         refusal=refusal,
+        detail=detail,
         duplicate=duplicate,
         state=task.state,
         fence=task.fence,

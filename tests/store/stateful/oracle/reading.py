@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from datetime import datetime
 
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.effect import Effect, EffectState
-from holdfast.model.errors import InvalidValue, NotFound
+from holdfast.model.errors import NotFound
 from holdfast.model.queries import Loaded, Page, Summary, TaskFilter
 from holdfast.model.records import Account, Checkpoint, MemoryFact, PatchRecord, Reservation
 from holdfast.model.step import Step
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import WorkerState
+from holdfast.store.cursor import from_cursor, to_cursor
 from tests.store.stateful.oracle.tables import Tables, TaskRow
 
 DOUBTS = frozenset({EffectState.IN_DOUBT, EffectState.NEEDS_HUMAN})
@@ -48,19 +50,17 @@ def _is_needed(step: Step, task: Task, after: int) -> bool:
 
 
 def find(tables: Tables, where: TaskFilter | None, limit: int, after: str | None, *, newest_first: bool) -> Page[Task]:
-    """Return a page whose cursor is simply the last id: cursors are opaque, so nobody compares them."""
     rows = [row for row in tables.tasks.values() if _fits(row, where or TaskFilter())]
     found = sorted((row.task for row in rows), key=_age, reverse=newest_first)
     if after is not None:
-        if after not in tables.tasks:
-            raise InvalidValue(f"{after!r} is no cursor")
-        begin = _age(tables.task(after))
+        begin = from_cursor(after)
         found = [task for task in found if (_age(task) < begin if newest_first else _age(task) > begin)]
     more = len(found) > limit
-    return Page(items=tuple(found[:limit]), next=found[limit - 1].id if more else None)
+    return Page(items=tuple(found[:limit]), next=to_cursor(*_age(found[limit - 1])) if more else None)
 
 
-def _age(task: Task) -> tuple[object, str]:
+def _age(task: Task) -> tuple[datetime, str]:
+    assert task.created_at is not None
     return task.created_at, task.id
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from holdfast.model.canonical import canonical, digest
 from holdfast.model.records import Account
@@ -20,7 +20,7 @@ def submit_one(tables: Tables, new: NewTask, now: datetime) -> Submitted:
     if holder is not None:
         same = holder.task.name == new.name and holder.input_digest == input_digest
         return Submitted(task_id=holder.task.id, created=False, conflict=not same)
-    available_at = new.available_at or now
+    available_at = (new.available_at or now).astimezone(UTC)
     task = Task(
         id=new.id,
         name=new.name,
@@ -36,7 +36,7 @@ def submit_one(tables: Tables, new: NewTask, now: datetime) -> Submitted:
         priority=new.priority,
         key=new.key,
         available_at=available_at,
-        deadline=new.deadline,
+        deadline=new.deadline and new.deadline.astimezone(UTC),
         schedule=new.schedule,
         parent_id=new.parent_id,
         revision=1,

@@ -10,24 +10,30 @@ CREATE FUNCTION {schema}.sweep(
 LANGUAGE plpgsql AS $$
 DECLARE
     moment timestamptz := coalesce(at, clock_timestamp());
-    late {schema}.late_tasks;
+    lost record;
+    undecided record;
+    late record;
+    timers text[];
     made_ready text[];
-    touched text[];
-    parts integer[];
 BEGIN
     PERFORM {schema}.declare_dead(moment, at IS NULL);
-    SELECT l.recovered, l.poisoned, l.touched INTO recovered, poisoned, touched FROM {schema}.recover(most, moment) AS l;
-    SELECT e.expired, touched || e.touched INTO expired, touched FROM {schema}.expire_approvals(most, moment) AS e;
-    woken := {schema}.wake_timers(most, moment);
-    parts := ARRAY[cardinality(recovered) + cardinality(poisoned), cardinality(expired), cardinality(woken)];
-    late := {schema}.pass_deadlines(most, moment);
-    failed := late.failed;
-    woken := woken || late.woken;
+    SELECT part.* INTO lost FROM {schema}.recover(most, moment) AS part;
+    SELECT part.* INTO undecided FROM {schema}.expire_approvals(most, moment) AS part;
+    timers := {schema}.wake_timers(most, moment);
+    SELECT part.* INTO late FROM {schema}.pass_deadlines(most, moment) AS part;
     made_ready := {schema}.make_ready(most, moment);
+
+    recovered := lost.recovered;
+    poisoned := lost.poisoned;
+    expired := undecided.expired;
+    woken := timers || late.woken;
+    failed := late.failed;
     due := cardinality(made_ready);
-    more := most = ANY (parts || cardinality(late.failed || late.woken) || due);
+    more := most IN (cardinality(recovered || poisoned), cardinality(expired), cardinality(timers),
+                     cardinality(failed || late.woken), due);
     next_due := {schema}.next_due();
-    hints := {schema}.hints_of(touched || woken || failed || late.touched || made_ready);
+    hints := {schema}.hints_of(
+        lost.touched || undecided.touched || woken || failed || late.touched || made_ready);
 END
 $$;
 
@@ -171,11 +177,11 @@ BEGIN
 END
 $$;
 
-CREATE TYPE {schema}.late_tasks AS (failed text[], woken text[], touched text[]);
-
 -- Fail tasks whose deadline passed while nobody held them. Those that must undo their steps are woken for it instead;
 -- if they are in the queue already, there is nothing to do.
-CREATE FUNCTION {schema}.pass_deadlines(most integer, moment timestamptz) RETURNS {schema}.late_tasks
+CREATE FUNCTION {schema}.pass_deadlines(
+    most integer, moment timestamptz, OUT failed text[], OUT woken text[], OUT touched text[]
+)
 LANGUAGE plpgsql AS $$
 DECLARE
     late text[] := ARRAY(
@@ -183,27 +189,25 @@ DECLARE
         WHERE t.deadline IS NOT NULL AND t.deadline <= moment AND t.owner IS NULL
           AND (t.state = 'waiting' OR (t.state IN ('pending', 'review') AND NOT t.must_undo))
         ORDER BY t.deadline, t.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED);
-    result {schema}.late_tasks;
 BEGIN
-    result.woken := ARRAY(
+    woken := ARRAY(
         SELECT t.id FROM {schema}.tasks t WHERE t.id = ANY (late) AND t.must_undo ORDER BY t.deadline, t.id);
-    result.failed := {schema}.endable(ARRAY(
+    failed := {schema}.endable(ARRAY(
         SELECT t.id FROM {schema}.tasks t WHERE t.id = ANY (late) AND NOT t.must_undo ORDER BY t.deadline, t.id));
 
     INSERT INTO {schema}.transitions (task_id, number, from_state, to_state, reason, actor, fence, at)
     SELECT t.id, t.moves + 1, t.state, 'pending', 'deadline passed', 'sweep', t.fence, moment
-    FROM {schema}.tasks t WHERE t.id = ANY (result.woken);
-    PERFORM {schema}.stop_waiting(result.woken);
+    FROM {schema}.tasks t WHERE t.id = ANY (woken);
+    PERFORM {schema}.stop_waiting(woken);
     UPDATE {schema}.tasks t
     SET state = 'pending', available_at = moment, rank = {schema}.rank_of(moment, t.priority), wake_at = NULL,
         moves = t.moves + 1, ready = {schema}.readiness('pending', NULL, moment, t.deaths, moment),
         revision = t.revision + 1, updated_at = moment
-    WHERE t.id = ANY (result.woken);
+    WHERE t.id = ANY (woken);
 
-    result.touched := {schema}.fail(result.failed, 'deadline passed', ARRAY(
+    touched := {schema}.fail(failed, 'deadline passed', ARRAY(
         SELECT {schema}.error_body('DeadlineExceeded', 'the task''s deadline passed at ' || {schema}.iso(t.deadline))
-        FROM {schema}.tasks t WHERE t.id = ANY (result.failed) ORDER BY t.deadline, t.id), moment);
-    RETURN result;
+        FROM {schema}.tasks t WHERE t.id = ANY (failed) ORDER BY t.deadline, t.id), moment);
 END
 $$;
 

@@ -276,8 +276,13 @@ CREATE TABLE workers (
     started_at INTEGER NOT NULL,
     seen_at    INTEGER NOT NULL,
     boot_id    TEXT    NOT NULL,
-    expires    INTEGER NOT NULL
+    expires    INTEGER NOT NULL,
+    -- Dead, and every task it held was taken back.
+    cleared    INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID, STRICT;
+
+CREATE INDEX workers_alive ON workers (id) WHERE state <> 'dead';
+CREATE INDEX workers_to_clear ON workers (id) WHERE state = 'dead' AND cleared = 0;
 
 CREATE TABLE channels (
     channel TEXT    PRIMARY KEY NOT NULL,

@@ -1,0 +1,50 @@
+"""What the databases can do at best: one-row commits, and rows in 100-row transactions, with nothing around them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import apsw
+import psycopg
+
+_TABLE = "CREATE TABLE raw (task TEXT, n INTEGER, body {bytes}, PRIMARY KEY (task, n))"
+_BODY = b'{"data":"ok","schema":1}'
+
+
+def sqlite_commits(folder: Path, seconds: float, rows: int = 1) -> float:
+    """Return rows a second, ``rows`` in each transaction, with the settings our store has."""
+    path = folder / "raw.db"
+    connection = apsw.Connection(str(path))
+    connection.pragma("journal_mode", "wal")
+    connection.pragma("synchronous", "full")
+    connection.execute("DROP TABLE IF EXISTS raw; " + _TABLE.format(bytes="BLOB"))
+    done, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        connection.execute("BEGIN IMMEDIATE")
+        for _ in range(rows):
+            connection.execute("INSERT INTO raw VALUES (?, ?, ?)", ("task-0123456789", done, _BODY))
+            done += 1
+        connection.execute("COMMIT")
+    elapsed = time.perf_counter() - began
+    connection.close()
+    return done / elapsed
+
+
+async def postgres_commits(url: str, seconds: float, rows: int = 1) -> float:
+    """Return rows a second over one connection, ``rows`` in each statement."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True, prepare_threshold=0) as connection:
+        await connection.execute("DROP TABLE IF EXISTS raw")
+        await connection.execute(_TABLE.format(bytes="BYTEA"))
+        done, began = 0, time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            numbers = list(range(done, done + rows))
+            if rows == 1:
+                await connection.execute("INSERT INTO raw VALUES (%s, %s, %s)", ("task-0123456789", done, _BODY))
+            else:
+                await connection.execute(
+                    "INSERT INTO raw SELECT 'task-0123456789', unnest(%s::int[]), unnest(%s::bytea[])",
+                    (numbers, [_BODY] * rows),
+                )
+            done += rows
+        return done / (time.perf_counter() - began)

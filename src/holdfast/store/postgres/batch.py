@@ -1,0 +1,280 @@
+"""How Commits and new tasks travel: structure as one JSON document, payloads as an array of bytes beside it.
+
+JSON inside PostgreSQL could not carry every payload (NUL, duplicate keys, the exact bytes), so that the document only
+says where in the array each payload stands, counted from 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from holdfast.model.approval import Approval
+from holdfast.model.canonical import canonical, digest
+from holdfast.model.commit import (
+    ApplyPatch,
+    Commit,
+    ConsumeApproval,
+    Decide,
+    Emit,
+    Expect,
+    Held,
+    LinkArtifact,
+    Move,
+    OpenApproval,
+    Operation,
+    Release,
+    RequestCancel,
+    RequireUndo,
+    Reserve,
+    RotateCheckpoints,
+    SaveCheckpoint,
+    SetAsideCheckpoint,
+    SetLimits,
+    Settle,
+    SettleStale,
+    SubmitChild,
+    UntilChildren,
+    UntilDecided,
+    UntilEvent,
+    UntilTime,
+    UntilWoken,
+    Wait,
+    WriteEffect,
+    WriteOutcome,
+    WriteStep,
+)
+from holdfast.model.effect import Effect
+from holdfast.model.records import Checkpoint
+from holdfast.model.step import Step
+from holdfast.model.task import JsonValue, NewTask, search_text
+from holdfast.model.transitions import TaskState
+from holdfast.store.postgres import plan
+
+Document = dict[str, Any]
+
+_REFUSABLE = WriteEffect | Reserve | OpenApproval | Decide | ConsumeApproval | SubmitChild
+_KEEPS_LEASE = frozenset({TaskState.RUNNING, TaskState.REVIEW})
+_to_json = msgspec.json.Encoder().encode
+
+
+@dataclass(slots=True)
+class Payloads:
+    """The bytes that travel beside a document."""
+
+    items: list[bytes] = field(default_factory=list)
+
+    def add(self, body: bytes | None) -> int | None:
+        """Take the bytes along and return their place; None for none."""
+        if body is None:
+            return None
+        self.items.append(body)
+        return len(self.items)
+
+    def add_value(self, value: JsonValue, name: str = "value") -> int | None:
+        """Take a JSON value along; None counts as absent."""
+        return None if value is None else self.add(canonical(value, name=name))
+
+
+def encode_batch(commits: Sequence[Commit]) -> tuple[str, list[bytes]]:
+    """Return the document and payloads that commit_batch() takes."""
+    payloads = Payloads()
+    records = [_commit(position, commit, payloads) for position, commit in enumerate(commits)]
+    locks = plan.locks(commits)
+    document = {
+        "runs": [[records[position] for position in run] for run in plan.runs(commits)],
+        "refusable": any(record["refusable"] for record in records),
+        "locks": {
+            "tasks": sorted(locks.tasks),
+            "ending": sorted(locks.ending),
+            "emits": sorted(locks.emits),
+            "listens": sorted(locks.listens),
+            "accounts": sorted(locks.accounts),
+            "keys": locks.keys if len(locks.keys) > 1 else [],
+        },
+    }
+    return _to_json(document).decode(), payloads.items
+
+
+def encode_tasks(tasks: Sequence[NewTask]) -> tuple[str, list[bytes]]:
+    """Return the document and payloads that submit() takes."""
+    payloads = Payloads()
+    documents = [{"n": position, **_new_task(task, payloads)} for position, task in enumerate(tasks)]
+    return _to_json(documents).decode(), payloads.items
+
+
+def _commit(position: int, commit: Commit, payloads: Payloads) -> Document:
+    record: Document = {
+        "n": position,
+        "task_id": commit.task_id,
+        "actor": commit.actor,
+        "refusable": any(isinstance(op, _REFUSABLE) for op in commit.operations),
+        "lets_go": any(isinstance(op, Release) for op in commit.operations),
+        "writes_outcome": False,
+        "counts_attempt": False,
+        "new_round": False,
+    }
+    match commit.guard:
+        case Held(owner, fence, sequence):
+            record.update(owner=owner, fence=fence, sequence=sequence)
+        case Expect(states=states, revision=revision, version=version, request=request):
+            expected = None if states is None else sorted(states)
+            record.update(request=request, states=expected, revision=revision, version=version)
+    _fold(record, commit.operations, payloads)
+    if commit.move is not None:
+        _move(record, commit.move, payloads, fenced=isinstance(commit.guard, Held))
+    return record
+
+
+def _fold(record: Document, operations: Sequence[Operation], payloads: Payloads) -> None:
+    """Bring together what may be written at once; the rest stays in order."""
+    steps: dict[tuple[int, str], Document] = {}
+    links: dict[str, Document] = {}
+    patches: list[Document] = []
+    ordered: list[Document] = []
+    for op in operations:
+        match op:
+            case WriteStep(step):
+                steps[step.round, step.key] = _step(step, payloads)
+            case ApplyPatch(body=body, author=author, reason=reason):
+                patches.append({"body_at": payloads.add(body), "author": author, "reason": reason})
+            case LinkArtifact(link):
+                links[link.artifact_id] = _fields(link)
+            case RequestCancel(reason=reason):
+                record.setdefault("cancel", reason)
+            case RequireUndo(required):
+                record["undo"] = required
+            case WriteOutcome(result=result, error=error):
+                _outcome(record, result, error, payloads)
+            case Release() | Move():
+                pass  # they have fields of their own in the record
+            case _:
+                ordered.append(_ordered(op, payloads))
+    parts = {"steps": list(steps.values()), "links": list(links.values()), "patches": patches, "ordered": ordered}
+    record.update({name: part for name, part in parts.items() if part})
+
+
+def _outcome(record: Document, result: JsonValue, error: JsonValue, payloads: Payloads) -> None:
+    record.update(
+        writes_outcome=True, result=payloads.add_value(result, "result"), error=payloads.add_value(error, "error")
+    )
+
+
+def _move(record: Document, move: Move, payloads: Payloads, *, fenced: bool) -> None:
+    record.update(
+        to_state=move.to,
+        reason=move.reason,
+        available_at=move.available_at,
+        counts_attempt=move.counts_attempt,
+        new_round=move.new_round,
+        feedback=move.feedback,
+    )
+    if fenced and move.to not in _KEEPS_LEASE:
+        record["lets_go"] = True
+    if move.to.is_terminal or move.to is TaskState.REVIEW:
+        _outcome(record, move.result, move.error, payloads)
+    if move.to is TaskState.WAITING:
+        record["waits"] = [_wait(wait) for wait in move.waits]
+        record["wake_at"] = min((wait.at for wait in move.waits if isinstance(wait, UntilTime)), default=None)
+
+
+def _wait(wait: Wait) -> Document:
+    match wait:
+        case UntilTime(key=key, at=at):
+            return {"key": key, "kind": "time", "at": at}
+        case UntilEvent(key=key, channel=channel, after=after):
+            return {"key": key, "kind": "event", "channel": channel, "after": after}
+        case UntilChildren(key=key, children=children):
+            return {"key": key, "kind": "children", "children": children}
+        case UntilDecided(key=key, approval_id=approval_id):
+            return {"key": key, "kind": "decided", "approval_id": approval_id}
+        case UntilWoken(key=key):
+            return {"key": key, "kind": "woken"}
+
+
+def _ordered(op: Operation, payloads: Payloads) -> Document:  # noqa: PLR0911 - one case an operation
+    match op:
+        case WriteEffect(effect):
+            return {"op": "write_effect", **_effect(effect, payloads)}
+        case SaveCheckpoint(checkpoint):
+            return {"op": "save_checkpoint", **_checkpoint(checkpoint, payloads)}
+        case RotateCheckpoints(keep=keep, before=before):
+            return {"op": "rotate_checkpoints", "keep": keep, "before": before}
+        case SetAsideCheckpoint(number=number, why=why):
+            return {"op": "set_aside_checkpoint", "number": number, "why": why}
+        case SetLimits(account=account, limits=limits):
+            return {"op": "set_limits", "account": account, "limits": dict(limits)}
+        case Reserve(account=account, step_key=step_key, amounts=amounts):
+            return {"op": "reserve", "account": account, "step_key": step_key, "amounts": dict(amounts)}
+        case Settle(account=account, step_key=step_key, amounts=amounts):
+            return {"op": "settle", "account": account, "step_key": step_key, "amounts": dict(amounts)}
+        case SettleStale():
+            return {"op": "settle_stale"}
+        case OpenApproval(approval):
+            return {"op": "open_approval", **_approval(approval, payloads)}
+        case Decide(approval_id=approval_id, state=state, by=by, note=note, answer=answer):
+            answer_at = payloads.add_value(answer, "answer")
+            decision = {"approval_id": approval_id, "state": state, "by": by, "note": note, "answer_at": answer_at}
+            return {"op": "decide", **decision}
+        case ConsumeApproval():
+            return {"op": "consume_approval", **_fields(op)}
+        case SubmitChild(task):
+            return {"op": "submit_child", **_new_task(task, payloads)}
+        case Emit(channel=channel, payload=payload, key=key):
+            payload_at = payloads.add(canonical(payload, name="payload"))
+            return {"op": "emit", "channel": channel, "key": key, "payload_at": payload_at}
+    raise TypeError(f"{type(op).__name__} is no operation of a Commit")
+
+
+def _fields(record: object, *left_out: str) -> Document:
+    return {name: getattr(record, name) for name in type(record).__dataclass_fields__ if name not in left_out}  # type: ignore[attr-defined]
+
+
+def _step(step: Step, payloads: Payloads) -> Document:
+    document = _fields(step)
+    document.update(output=payloads.add(step.output), error=payloads.add(step.error))
+    return document
+
+
+def _effect(effect: Effect, payloads: Payloads) -> Document:
+    document = _fields(effect, "arguments", "result", "task_id", "updated_at")
+    document.update(arguments_at=payloads.add(effect.arguments), result_at=payloads.add(effect.result))
+    return document
+
+
+def _checkpoint(checkpoint: Checkpoint, payloads: Payloads) -> Document:
+    document = _fields(checkpoint, "body")
+    document.update(body_at=payloads.add(checkpoint.body))
+    return document
+
+
+def _approval(approval: Approval, payloads: Payloads) -> Document:
+    document = _fields(approval, "arguments", "answer", "default", "task_id")
+    document.update(
+        fallback=approval.default,
+        arguments_at=payloads.add(approval.arguments),
+        answer_at=payloads.add_value(approval.answer, "answer"),
+    )
+    return document
+
+
+def _new_task(task: NewTask, payloads: Payloads) -> Document:
+    body = canonical(task.user_input, name="user_input")
+    document = _fields(task, "user_input", "result", "error", "budget")
+    document.update(
+        budget=dict(task.budget),
+        input=payloads.add(body),
+        input_digest=digest(body),
+        search=search_text(
+            name=task.name,
+            agent_id=task.agent_id,
+            key=task.key,
+            user_input=task.user_input if isinstance(task.user_input, str) else body.decode(),
+        ),
+        result=payloads.add_value(task.result, "result"),
+        error=payloads.add_value(task.error, "error"),
+    )
+    return document

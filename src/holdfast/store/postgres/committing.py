@@ -1,0 +1,109 @@
+"""commit: make many Commits durable in one transaction, and answer each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import psycopg
+
+from holdfast.model.commit import Commit, Held, Refusal, Verdict, WriteStep
+from holdfast.model.errors import StoreError
+from holdfast.model.transitions import TaskState
+from holdfast.store.postgres.base import PostgresBase
+from holdfast.store.postgres.batch import encode_batch
+from holdfast.store.postgres.errors import is_lost, was_undone
+from holdfast.store.postgres.rows import step_values, task_record
+from holdfast.store.postgres.verdicts import topics_of, verdict_of
+
+_from_json: Final = msgspec.json.Decoder().decode
+
+
+class Committing(PostgresBase):
+    """The heart of the store."""
+
+    async def _commit(self, commits: Sequence[Commit]) -> list[Verdict]:
+        if not commits:
+            return []
+        if len(commits) == 1 and (verdict := await self._write_lone_step(commits[0])) is not None:
+            return [verdict]
+        verdicts, hints = await self._commit_batch(commits, alone=len(commits) == 1)
+        self._publish(hints | topics_of(commits, verdicts))
+        return verdicts
+
+    async def _write_lone_step(self, commit: Commit) -> Verdict | None:
+        """Take the short way for a worker that commits one step; None: not that, or the guard did not hold."""
+        guard, operations = commit.guard, commit.operations
+        if not isinstance(guard, Held) or len(operations) != 1 or not isinstance(operations[0], WriteStep):
+            return None
+        values = (commit.task_id, guard.owner, guard.fence, guard.sequence, self._at(), *step_values(operations[0].step))
+        try:
+            rows = await self._fetch("write_step", *values)
+        except StoreError as error:
+            if _is_refused(error.__cause__):
+                return None  # commit_batch meets the same refusal, and knows what to make of it
+            raise
+        if not rows:
+            return None
+        state, revision, version, cancel_requested = rows[0]
+        return Verdict(
+            task_id=commit.task_id,
+            state=TaskState(state),
+            fence=guard.fence,
+            sequence=guard.sequence,
+            revision=revision,
+            version=version,
+            owner=guard.owner,
+            cancel_requested=cancel_requested,
+        )
+
+    async def _commit_batch(self, commits: Sequence[Commit], *, alone: bool) -> tuple[list[Verdict], set[str]]:
+        """Send the batch. Where the database itself refuses something in it, find out what: halve and try again.
+
+        Sent again after a lost connection it is the very same batch, so that what was applied is recognised.
+        """
+        document, payloads = encode_batch(commits)
+        try:
+            [(text,)] = await self._fetch("commit_batch", document, payloads, self._at())
+        except StoreError as error:
+            if not _is_refused(error.__cause__):
+                raise
+            if len(commits) > 1:
+                middle = len(commits) // 2
+                first, first_hints = await self._commit_batch(commits[:middle], alone=False)
+                second, second_hints = await self._commit_batch(commits[middle:], alone=False)
+                return first + second, first_hints | second_hints
+            if alone:
+                raise
+            return [await self._refused_by_database(commits[0], error)], set()
+        answer = _from_json(text)
+        by_position = {one["n"]: one for one in answer["answers"]}
+        verdicts = [verdict_of(commit, by_position[position]) for position, commit in enumerate(commits)]
+        return verdicts, set(answer["hints"])
+
+    async def _refused_by_database(self, commit: Commit, error: StoreError) -> Verdict:
+        rows = await self._fetch("task", commit.task_id)
+        detail = str(error)
+        if not rows:
+            return Verdict(task_id=commit.task_id, refusal=Refusal.NOT_FOUND, detail=detail)
+        task = task_record(rows[0])
+        return Verdict(
+            task_id=task.id,
+            refusal=Refusal.CONFLICT,
+            detail=detail,
+            state=task.state,
+            fence=task.fence,
+            sequence=task.sequence,
+            revision=task.revision,
+            version=task.version,
+            owner=task.owner,
+            cancel_requested=task.cancel_requested,
+        )
+
+
+def _is_refused(cause: BaseException | None) -> bool:
+    """Say whether the database refused a value, as opposed to being away or being another version."""
+    return isinstance(cause, psycopg.DataError | psycopg.IntegrityError) and not is_lost(cause) and not was_undone(cause)
+
+

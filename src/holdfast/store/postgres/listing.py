@@ -1,0 +1,88 @@
+"""Listings whose WHERE clause depends on the question: tasks, effects, approvals."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from holdfast.model.queries import TaskFilter
+from holdfast.store.cursor import from_cursor
+
+
+class Where:
+    """Conditions that must all hold, with their values."""
+
+    def __init__(self) -> None:
+        """Start with no condition: everything fits."""
+        self._conditions: list[str] = []
+        self.values: list[object] = []
+
+    def add(self, condition: str, *values: object) -> None:
+        """Add one condition; ``?`` stands for each value."""
+        for value in values:
+            self.values.append(value)
+            condition = condition.replace("?", f"${len(self.values)}", 1)
+        self._conditions.append(condition)
+
+    def equal(self, column: str, value: object | None) -> None:
+        """Ask for this value, unless it is None."""
+        if value is not None:
+            self.add(f"{column} = ?", value)
+
+    def one_of(self, column: str, values: Collection[str] | None) -> None:
+        """Ask for one of these values, unless it is None."""
+        if values is not None:
+            self.add(f"{column} = ANY (?::text[])", sorted(map(str, values)))
+
+    def __str__(self) -> str:
+        """Return the clause."""
+        return f"WHERE {' AND '.join(self._conditions)}" if self._conditions else ""
+
+
+def tasks_where(where: TaskFilter) -> Where:
+    """Say which tasks fit."""
+    clause = Where()
+    if where.states is not None and len(where.states) == 1:
+        # Equality keeps the order of the index behind it; a list of states would have to be sorted.
+        clause.equal("state", str(next(iter(where.states))))
+    else:
+        clause.one_of("state", where.states)
+    if where.states is not None and not any(state.is_terminal for state in where.states):
+        clause.add("finished_at IS NULL")  # implied, and what lets the planner use the index of open tasks
+    for column in ("queue", "name", "agent_id", "parent_id", "owner", "key"):
+        clause.equal(column, getattr(where, column))
+    if where.created_after is not None:
+        clause.add("created_at > ?", where.created_after)
+    if where.created_before is not None:
+        clause.add("created_at < ?", where.created_before)
+    if where.text:
+        clause.add(
+            "EXISTS (SELECT FROM {schema}.inputs s WHERE s.task_id = t.id AND strpos(s.search, ?) > 0)",
+            where.text.casefold(),
+        )
+    return clause
+
+
+def page_query(where: TaskFilter, *, after: str | None, newest_first: bool, limit: int) -> tuple[str, list[object]]:
+    """Return the SQL and values for one page, with one task more than asked to see whether there is a next one."""
+    clause = tasks_where(where)
+    if after is not None:
+        clause.add(f"(created_at, id) {'<' if newest_first else '>'} (?, ?)", *from_cursor(after))
+    order = "DESC" if newest_first else "ASC"
+    sql = f"SELECT * FROM {{schema}}.task_records t {clause} ORDER BY created_at {order}, id {order}"  # noqa: S608 - parts of our own
+    return f"{sql} LIMIT {limit + 1}", clause.values
+
+
+def count_query(where: TaskFilter) -> tuple[str, list[object]]:
+    """Return the SQL and values that count tasks by state."""
+    clause = tasks_where(where)
+    return f"SELECT state, count(*) FROM {{schema}}.tasks t {clause} GROUP BY state", clause.values  # noqa: S608 - as above
+
+
+def records_query(
+    table: str, order: str, *, task_id: str | None, states: Collection[str] | None, limit: int
+) -> tuple[str, list[object]]:
+    """Return the SQL and values for effects or approvals of one task or of all."""
+    clause = Where()
+    clause.equal("task_id", task_id)
+    clause.one_of("state", states)
+    return f"SELECT * FROM {{schema}}.{table} {clause} ORDER BY {order} LIMIT {limit}", clause.values  # noqa: S608 - as above

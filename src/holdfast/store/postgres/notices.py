@@ -1,0 +1,125 @@
+"""Hints between processes: LISTEN on a connection of its own, NOTIFY after the fact and for many changes at once.
+
+A NOTIFY inside a commit would make all commits of the database queue for one lock. Here a hint is noted, and one
+background task sends whatever has gathered while the last one was on its way. Hints may get lost with a connection;
+polling stays the truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+
+import psycopg
+from psycopg import sql
+
+from holdfast.model.errors import HoldfastError
+from holdfast.store.base import ANYTHING, Listener
+from holdfast.store.hints import Hints
+from holdfast.store.postgres.connections import Connection
+
+LONGEST_PAYLOAD = 7000
+"""PostgreSQL takes 8000 bytes at most."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_log = logging.getLogger(__name__)
+
+
+class Notices:
+    """Tells listeners of this process at once, and those of other processes soon."""
+
+    def __init__(
+        self,
+        channel: str,
+        *,
+        send: Callable[[str, str], Awaitable[object]],
+        connect: Callable[[], Awaitable[Connection]],
+    ) -> None:
+        """``send`` sends one NOTIFY; ``connect`` opens the connection that listens."""
+        self._channel = channel
+        self._send = send
+        self._connect = connect
+        self._sender = str(uuid.uuid4())
+        self._hints = Hints()
+        self._unsent: set[str] = set()
+        self._sending: asyncio.Task[None] | None = None
+        self._receiving: asyncio.Task[None] | None = None
+        self._listening = asyncio.Event()
+
+    def publish(self, topics: Iterable[str]) -> None:
+        """Hint at these topics."""
+        topics = set(topics)
+        if not topics:
+            return
+        self._hints.publish(topics)
+        self._unsent |= topics
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send_all(), name="holdfast-notify")
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[Listener]:
+        """Listen until the block ends."""
+        if self._receiving is None:
+            self._receiving = asyncio.create_task(self._receive(), name="holdfast-listen")
+        async with self._hints.listening() as listener:
+            # So that what happens from now on is heard; a server that cannot be reached must not hold anybody up.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._listening.wait(), 1.0)
+            yield listener
+
+    async def close(self) -> None:
+        """Send what is left, and stop."""
+        if self._sending is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._sending, 1.0)
+        if self._receiving is not None:
+            self._receiving.cancel()
+            await asyncio.gather(self._receiving, return_exceptions=True)
+
+    async def _send_all(self) -> None:
+        while self._unsent:
+            topics, self._unsent = self._unsent, set()
+            try:
+                await self._send(self._channel, _payload(self._sender, topics))
+            except HoldfastError as error:
+                _log.debug("hints were not sent: %s", error)  # whoever polls finds out anyway
+
+    async def _receive(self) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                connection = await self._connect()
+                try:
+                    await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+                    self._listening.set()
+                    pause = _FIRST_PAUSE
+                    # What happened while nobody listened is not known.
+                    self._hints.publish({ANYTHING})
+                    async for notice in connection.notifies():
+                        self._hear(notice.payload)
+                finally:
+                    self._listening.clear()
+                    await connection.close()
+            except psycopg.Error as error:
+                _log.debug("hints are not heard: %s", error)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _hear(self, payload: str) -> None:
+        try:
+            sender, topics = json.loads(payload)
+        except ValueError:
+            self._hints.publish({ANYTHING})
+            return
+        if sender != self._sender:  # our own listeners were told when it happened
+            self._hints.publish(topics)
+
+
+def _payload(sender: str, topics: set[str]) -> str:
+    payload = json.dumps([sender, sorted(topics)])
+    return payload if len(payload) <= LONGEST_PAYLOAD else json.dumps([sender, [ANYTHING]])

@@ -1,0 +1,117 @@
+"""Questions: nothing here changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import psycopg
+
+from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.effect import Effect, EffectState, Evidence
+from holdfast.model.queries import Page, Summary, TaskFilter
+from holdfast.model.records import Account, Checkpoint, Event, PatchRecord
+from holdfast.model.step import Step
+from holdfast.model.task import Task
+from holdfast.model.transitions import TaskState, Transition
+from holdfast.model.worker import Worker
+from holdfast.store.checks import check_limit
+from holdfast.store.cursor import to_cursor
+from holdfast.store.postgres import rows
+from holdfast.store.postgres.base import PostgresBase
+from holdfast.store.postgres.connections import Row
+from holdfast.store.postgres.errors import translate
+from holdfast.store.postgres.listing import count_query, page_query, records_query
+
+
+class Reading(PostgresBase):
+    """See Reads."""
+
+    async def _list(self, query: tuple[str, list[object]]) -> list[Row]:
+        sql, values = query
+        try:
+            return await self._open_connections().fetch(sql.replace("{schema}", f'"{self._schema}"'), values)
+        except psycopg.Error as error:
+            raise translate(error, self._where) from error
+
+    async def get(self, task_id: str) -> Task | None:
+        """See Reads."""
+        found = await self._fetch("task", task_id)
+        return rows.task_record(found[0]) if found else None
+
+    async def find(
+        self,
+        where: TaskFilter | None = None,
+        *,
+        limit: int = 50,
+        after: str | None = None,
+        newest_first: bool = True,
+    ) -> Page[Task]:
+        """See Reads."""
+        check_limit(limit)
+        found = await self._list(page_query(where or TaskFilter(), after=after, newest_first=newest_first, limit=limit))
+        items = tuple(rows.task_record(row) for row in found[:limit])
+        last = items[-1] if len(found) > limit else None
+        return Page(items=items, next=to_cursor(last.created_at, last.id) if last and last.created_at else None)
+
+    async def count(self, where: TaskFilter | None = None) -> dict[TaskState, int]:
+        """See Reads."""
+        return {TaskState(state): count for state, count in await self._list(count_query(where or TaskFilter()))}
+
+    async def summary(self) -> Summary:
+        """See Reads."""
+        [(workers, open_approvals, doubts)] = await self._fetch("summary")
+        return Summary(tasks=await self.count(), workers=workers, open_approvals=open_approvals, doubts=doubts)
+
+    async def history(self, task_id: str) -> list[Transition]:
+        """See Reads."""
+        return [rows.transition_record(row) for row in await self._fetch("history", task_id)]
+
+    async def steps(self, task_id: str) -> list[Step]:
+        """See Reads."""
+        return [rows.step_record(row) for row in await self._fetch("steps", task_id)]
+
+    async def effects(
+        self, *, task_id: str | None = None, states: Collection[EffectState] | None = None, limit: int = 100
+    ) -> list[Effect]:
+        """See Reads."""
+        check_limit(limit)
+        query = records_query("effects", "task_id, effect_id", task_id=task_id, states=states, limit=limit)
+        return [rows.effect_record(row) for row in await self._list(query)]
+
+    async def evidence(self, task_id: str, effect_id: str) -> list[Evidence]:
+        """See Reads."""
+        return [rows.evidence_record(row) for row in await self._fetch("evidence", task_id, effect_id)]
+
+    async def patches(self, task_id: str, *, after: int = 0) -> list[PatchRecord]:
+        """See Reads."""
+        return [rows.patch_record(row) for row in await self._fetch("patches", task_id, after)]
+
+    async def checkpoints(self, task_id: str) -> list[Checkpoint]:
+        """See Reads."""
+        return [rows.checkpoint_record(row) for row in await self._fetch("checkpoints", task_id)]
+
+    async def approvals(
+        self, *, task_id: str | None = None, states: Collection[ApprovalState] | None = None, limit: int = 100
+    ) -> list[Approval]:
+        """See Reads."""
+        check_limit(limit)
+        query = records_query("approvals", "id", task_id=task_id, states=states, limit=limit)
+        return [rows.approval_record(row) for row in await self._list(query)]
+
+    async def approval(self, approval_id: str) -> Approval | None:
+        """See Reads."""
+        found = await self._fetch("approval", approval_id)
+        return rows.approval_record(found[0]) if found else None
+
+    async def accounts(self, account: str) -> list[Account]:
+        """See Reads."""
+        return [rows.account_record(row) for row in await self._fetch("accounts", account)]
+
+    async def workers(self) -> list[Worker]:
+        """See Reads."""
+        return [rows.worker_record(row) for row in await self._fetch("workers")]
+
+    async def events(self, channel: str, *, after: int = 0, limit: int = 100) -> list[Event]:
+        """See Reads."""
+        found = await self._fetch("events", channel, after, check_limit(limit))
+        return [rows.event_record(row) for row in found]

@@ -1,0 +1,111 @@
+"""PostgresStore: opening and closing, time, and hints. The verbs are in the modules it is made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Self
+
+import psycopg
+
+from holdfast.model.clock import Clock
+from holdfast.model.errors import InvalidValue, StoreError
+from holdfast.store.base import Capabilities, Listener
+from holdfast.store.postgres.connections import Connection, Connections, unreachable
+from holdfast.store.postgres.errors import is_lost, translate
+from holdfast.store.postgres.keeping import Keeping
+from holdfast.store.postgres.migrating import prepare
+from holdfast.store.postgres.notices import Notices
+from holdfast.store.postgres.reading import Reading
+from holdfast.store.postgres.working import Working
+
+_SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}")
+
+
+class PostgresStore(Working, Reading, Keeping):
+    """Tasks in a PostgreSQL database that any number of machines share.
+
+    ``schema`` holds all tables and functions; several stores can live in one database. ``migrate``: see
+    ``migrating.prepare``. ``prepare=False`` is for poolers in transaction mode that know no prepared statements;
+    ``listen_url`` names the server directly where ``url`` leads to such a pooler, which has no LISTEN. ``retry_for``
+    is how many seconds a verb keeps trying while the database is away.
+    """
+
+    capabilities = Capabilities(durable=True, multi_process=True, multi_machine=True, precise_hints=True)
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = "holdfast",
+        clock: Clock | None = None,
+        migrate: bool | None = None,
+        pool_size: int = 4,
+        prepare: bool = True,
+        listen_url: str | None = None,
+        retry_for: float = 10.0,
+    ) -> None:
+        """Check the settings; ``open`` connects."""
+        if not _SCHEMA_NAME.fullmatch(schema):
+            raise InvalidValue(f"schema {schema!r} should be a short name of lower-case letters, digits and _")
+        if pool_size < 1:
+            raise InvalidValue(f"pool_size is {pool_size}; at least one connection is needed")
+        super().__init__(url, schema=schema, clock=clock)
+        self._url = url
+        self._migrate = migrate
+        self._pool_size = pool_size
+        self._prepare = prepare
+        self._listen_url = listen_url or url
+        self._retry_for = retry_for
+
+    async def open(self) -> Self:
+        """See StateStore. Raises StoreUnavailable at once if there is no server: a typing error should not wait."""
+        if self._connections is not None:
+            raise StoreError(f"the store in {self._where} is open already; use this one, or close it first")
+        connections = Connections(
+            self._url, size=self._pool_size, prepare=self._prepare, retry_for=self._retry_for
+        )
+        try:
+            connection = await connections.connect()
+        except psycopg.Error as error:
+            raise unreachable(error, self._where) from error
+        try:
+            await prepare(connection, self._schema, migrate=self._migrate, where=self._where)
+        except psycopg.Error as error:
+            raise unreachable(error, self._where) if is_lost(error) else translate(error, self._where) from error
+        finally:
+            await connection.close()
+        self._connections = connections
+        self._notices = Notices(f"{self._schema}_hints", send=self._notify, connect=self._connect_listener)
+        return self
+
+    async def close(self) -> None:
+        """See StateStore."""
+        if self._connections is None:
+            return
+        if self._notices is not None:
+            await self._notices.close()
+        connections, self._connections, self._notices = self._connections, None, None
+        await connections.close()
+
+    @asynccontextmanager
+    async def listen(self) -> AsyncIterator[Listener]:
+        """See StateStore."""
+        self._open_connections()
+        if self._notices is not None:
+            async with self._notices.listening() as listener:
+                yield listener
+
+    async def now(self) -> datetime:
+        """See StateStore: the database's clock, or a test's."""
+        [(moment,)] = await self._fetch("now", self._at())
+        assert isinstance(moment, datetime)  # noqa: S101 - for the type checker
+        return moment
+
+    async def _notify(self, channel: str, payload: str) -> None:
+        await self._fetch("notify", channel, payload, repeatable=False)
+
+    async def _connect_listener(self) -> Connection:
+        return await Connections(self._listen_url, size=1, prepare=False, retry_for=0).connect()

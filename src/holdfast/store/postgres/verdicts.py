@@ -1,0 +1,89 @@
+"""From the database's answers to verdicts, in the model's own words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from holdfast.model.commit import (
+    ApplyPatch,
+    Commit,
+    ConsumeApproval,
+    Decide,
+    Emit,
+    LinkArtifact,
+    OpenApproval,
+    Refusal,
+    RequestCancel,
+    Verdict,
+    WriteEffect,
+    WriteOutcome,
+    judge,
+)
+from holdfast.model.errors import BudgetExceeded
+from holdfast.model.task import Submitted, Task
+from holdfast.model.transitions import TaskState
+
+Answer = Mapping[str, Any]
+
+_DUPLICATE = "duplicate"
+_SHOWN = ApplyPatch | Decide | ConsumeApproval | LinkArtifact | OpenApproval | RequestCancel | WriteEffect | WriteOutcome
+"""Operations after which somebody who looks at the task sees something new."""
+
+
+def verdict_of(commit: Commit, answer: Answer) -> Verdict:
+    """Make the verdict on a Commit."""
+    word = answer["verdict"]
+    if word == Refusal.NOT_FOUND:
+        return Verdict(task_id=commit.task_id, refusal=Refusal.NOT_FOUND, detail=f"no task {commit.task_id}")
+    refusal = None if word in {None, _DUPLICATE} else Refusal(word)
+    detail, budget = _explain(commit, answer, refusal)
+    return Verdict(
+        task_id=commit.task_id,
+        refusal=refusal,
+        detail=detail,
+        duplicate=word == _DUPLICATE,
+        state=TaskState(answer["state"]),
+        fence=answer["fence"],
+        sequence=answer["sequence"],
+        revision=answer["revision"],
+        version=answer["version"],
+        owner=answer["owner"],
+        cancel_requested=answer["cancel_requested"],
+        children=tuple(Submitted(**child) for child in answer.get("children", ())),
+        budget=budget,
+    )
+
+
+def _explain(commit: Commit, answer: Answer, refusal: Refusal | None) -> tuple[str, BudgetExceeded | None]:
+    detail = answer.get("detail") or {}
+    match refusal:
+        case None:
+            return "", None
+        case Refusal.BUDGET:
+            exceeded = BudgetExceeded(**detail)
+            return str(exceeded), exceeded
+        case Refusal.EFFECT:
+            before = detail["before"] or "not stored"
+            return f"effect {detail['id']} is {before}, it cannot become {detail['after']}", None
+        case Refusal.APPROVAL:
+            return f"approval {detail['id']} of task {commit.task_id}: {detail['why']}", None
+        case Refusal.KEY:
+            return f"a child of {commit.task_id} needs key {detail['key']!r}, taken by {detail['task_id']}", None
+    # The guard did not hold or the move is illegal: the model says why, from the same row.
+    stood = ("fence", "sequence", "revision", "version", "owner")
+    task = Task(id=commit.task_id, state=TaskState(answer["state"]), **{name: answer[name] for name in stood})
+    judged = judge(task, commit)
+    return judged[1] if judged else str(refusal), None
+
+
+def topics_of(commits: Iterable[Commit], verdicts: Iterable[Verdict]) -> set[str]:
+    """Return what to hint at, beyond the moves and wake-ups that the database reports itself."""
+    topics = set()
+    for commit, verdict in zip(commits, verdicts, strict=True):
+        if not verdict.applied or verdict.duplicate:
+            continue
+        topics |= {f"channel:{op.channel}" for op in commit.operations if isinstance(op, Emit)}
+        if any(isinstance(op, _SHOWN) for op in commit.operations):
+            topics.add(f"task:{commit.task_id}")
+    return topics

@@ -1,0 +1,161 @@
+"""The verbs of the engine, apart from commit: each is one call of one function in the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import psycopg
+
+from holdfast.model.canonical import canonical
+from holdfast.model.commit import Commit, Verdict
+from holdfast.model.errors import NotFound, StoreError, WorkerDead
+from holdfast.model.ids import check_name, check_text
+from holdfast.model.queries import Loaded
+from holdfast.model.records import Event
+from holdfast.model.task import JsonValue, NewTask, Submitted
+from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker, WorkerState
+from holdfast.store.checks import check_commits, check_limit
+from holdfast.store.postgres import rows
+from holdfast.store.postgres.batch import encode_tasks
+from holdfast.store.postgres.committing import Committing
+from holdfast.store.postgres.connections import Connection, Row, fetch_on
+from holdfast.store.postgres.errors import lease_refused, translate
+
+
+class Working(Committing):
+    """See WorkVerbs."""
+
+    async def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+        """See WorkVerbs."""
+        if not tasks:
+            return []
+        document, payloads = encode_tasks(tasks)
+        found = await self._fetch("submit", document, payloads, _meet_each_other(tasks), self._at())
+        answers = [Submitted(task_id=task_id, created=created, conflict=conflict) for _, task_id, created, conflict in found]
+        created = [task for task, answer in zip(tasks, answers, strict=True) if answer.created]
+        self._publish({f"queue:{task.queue}" for task in created} | {f"task:{task.id}" for task in created})
+        return answers
+
+    async def register(self, worker: NewWorker) -> Worker:
+        """See WorkVerbs."""
+        details = canonical(dict(worker.details), name="worker details")
+        [row] = await self._fetch("register", worker.id, worker.label, worker.lease, details, self._at())
+        record = rows.worker_record(row)
+        if record.state is WorkerState.DEAD:
+            raise WorkerDead(worker.id)
+        return record
+
+    async def heartbeat(self, worker_id: str) -> Heartbeat:
+        """See WorkVerbs."""
+        [(cancel_requested, suspects)] = await self._fetch("heartbeat", worker_id, self._at())
+        return Heartbeat(cancel_requested=frozenset(cancel_requested), suspects=suspects)
+
+    async def drain(self, worker_id: str) -> None:
+        """See WorkVerbs."""
+        await self._fetch("drain", worker_id)
+
+    async def retire(self, worker_id: str) -> list[str]:
+        """See WorkVerbs."""
+        [(handed_back, hints)] = await self._fetch("retire", worker_id, self._at())
+        self._publish(hints)
+        return list(handed_back)
+
+    async def claim(self, claim: Claim) -> list[Claimed]:
+        """See WorkVerbs."""
+        found = await self._fetch(
+            "claim",
+            *(claim.worker_id, claim.number, claim.limit, list(claim.queues), list(claim.names), claim.alone),
+            self._at(),
+        )
+        return [rows.claimed_record(row) for row in found]
+
+    async def acquire(self, task_id: str, worker_id: str) -> Claimed:
+        """See WorkVerbs."""
+        try:
+            [row] = await self._fetch("acquire", worker_id, task_id, self._at())
+        except StoreError as error:
+            if isinstance(error.__cause__, psycopg.Error) and (refused := lease_refused(error.__cause__, task_id)):
+                raise refused from None
+            raise
+        return rows.claimed_record(row)
+
+    async def owned(self, worker_id: str) -> list[Lease]:
+        """See WorkVerbs."""
+        return [rows.lease_record(row) for row in await self._fetch("owned", worker_id)]
+
+    async def sweep(self, limit: int = 100) -> Swept:
+        """See WorkVerbs."""
+        [row] = await self._fetch("sweep", check_limit(limit), self._at())
+        recovered, poisoned, woken, due, failed, expired, more, next_due, hints = row
+        self._publish(hints)
+        return Swept(
+            recovered=tuple(recovered),
+            poisoned=tuple(poisoned),
+            woken=tuple(woken),
+            due=due,
+            failed=tuple(failed),
+            expired=tuple(expired),
+            more=more,
+            next_due=next_due,
+        )
+
+    async def commit(self, commits: Sequence[Commit]) -> list[Verdict]:
+        """See WorkVerbs."""
+        check_commits(commits)
+        return await self._commit(commits)
+
+    async def load(self, task_id: str, *, after: int = 0) -> Loaded:
+        """See WorkVerbs. One pipelined burst in one snapshot."""
+
+        async def read(connection: Connection) -> list[list[Row]]:
+            async with connection.pipeline():
+                await connection.execute(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                cursors = []
+                for query in _PARTS_OF_A_LOAD:
+                    values = (task_id, after) if query == "journal" else (task_id,)
+                    cursor = connection.cursor(binary=True)
+                    await cursor.execute(self._queries[query].encode(), values)
+                    cursors.append(cursor)
+                await connection.execute(b"COMMIT")
+            return [await cursor.fetchall() for cursor in cursors]
+
+        try:
+            parts = await self._open_connections().run(read)
+        except psycopg.Error as error:
+            raise translate(error, self._where) from error
+        task, steps, effects, patches, checkpoint, approvals, accounts, reservations = parts
+        if not task:
+            raise NotFound("task", task_id)
+        return Loaded(
+            task=rows.task_record(task[0]),
+            steps=tuple(map(rows.step_record, steps)),
+            effects=tuple(map(rows.effect_record, effects)),
+            patches=tuple(map(rows.patch_record, patches)),
+            checkpoint=rows.checkpoint_record(checkpoint[0]) if checkpoint else None,
+            approvals=tuple(map(rows.approval_record, approvals)),
+            accounts=tuple(map(rows.account_record, accounts)),
+            reservations=tuple(map(rows.reservation_record, reservations)),
+        )
+
+    async def emit(self, channel: str, payload: JsonValue, *, key: str | None = None, actor: str = "emit") -> Event:
+        """See WorkVerbs."""
+        check_name("channel", channel)
+        check_text("actor", actor)
+        body = canonical(payload, name="payload")
+        # Without a key, an event whose answer was lost cannot be told from one that never arrived.
+        [row] = await self._fetch("emit", channel, key, body, actor, self._at(), repeatable=key is not None)
+        self._publish(row[-1])
+        return rows.event_record(row)
+
+
+_PARTS_OF_A_LOAD = (
+    *("task", "journal", "task_effects", "patches_behind_checkpoint", "newest_checkpoint", "task_approvals"),
+    *("accounts", "task_reservations"),
+)
+
+
+def _meet_each_other(tasks: Sequence[NewTask]) -> bool:
+    """Say whether two of the tasks share an id or a key, so that the later one must find the earlier one."""
+    ids = {task.id for task in tasks}
+    keys = [(task.name, task.key) for task in tasks if task.key is not None]
+    return len(ids) < len(tasks) or len(set(keys)) < len(keys)

@@ -1,0 +1,93 @@
+"""Events: facts on a channel, numbered, kept, read from any position."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.model.clock import ManualClock
+from holdfast.model.commit import Emit
+from holdfast.model.errors import InvalidValue
+from holdfast.model.records import Event
+from holdfast.store.base import StateStore
+from holdfast.testing.contract._support import apply_outside, outside, send, submit_one
+from holdfast.testing.contract.base import ContractBase
+
+
+class EventsContract(ContractBase):
+    """emit and events."""
+
+    async def test_events_are_numbered_within_their_channel(self, store: StateStore, clock: ManualClock) -> None:
+        """From 1, without gaps."""
+        start = clock.now()
+        first = await store.emit("news", {"n": 1}, actor="alice")
+        clock.advance(1)
+        second = await store.emit("news", [2], key="k")
+        other = await store.emit("other", None)
+        assert first == Event(channel="news", number=1, payload={"n": 1}, actor="alice", key=None, at=start)
+        assert second == Event(channel="news", number=2, payload=[2], actor="emit", key="k", at=clock.now())
+        assert other.number == 1
+        assert await store.events("news") == [first, second]
+
+    async def test_the_same_key_is_the_same_event(self, store: StateStore) -> None:
+        """The first one is returned, whatever is sent with it."""
+        first = await store.emit("news", 1, key="k")
+        assert await store.emit("news", 2, key="k", actor="somebody else") == first
+        assert await store.events("news") == [first]
+
+    async def test_a_key_belongs_to_its_channel(self, store: StateStore) -> None:
+        """The same key elsewhere is another event."""
+        await store.emit("news", 1, key="k")
+        assert (await store.emit("other", 1, key="k")).channel == "other"
+
+    async def test_events_without_a_key_are_all_kept(self, store: StateStore) -> None:
+        """Equal payloads are not the same event."""
+        for _ in range(3):
+            await store.emit("news", "again")
+        assert [event.number for event in await store.events("news")] == [1, 2, 3]
+
+    async def test_events_are_read_from_any_position(self, store: StateStore) -> None:
+        """After a number, up to a limit."""
+        for number in range(5):
+            await store.emit("news", number)
+        assert [event.number for event in await store.events("news", after=2)] == [3, 4, 5]
+        assert [event.number for event in await store.events("news", after=1, limit=2)] == [2, 3]
+        assert await store.events("news", after=5) == []
+        assert await store.events("silent") == []
+
+    async def test_an_event_of_a_commit(self, store: StateStore, clock: ManualClock) -> None:
+        """In the name of the Commit's actor, and once."""
+        await submit_one(store)
+        commit = outside("task", Emit(channel="news", payload="from a task", key="k"))
+        await send(store, commit)
+        await send(store, commit)
+        await apply_outside(store, "task", Emit(channel="news", payload="again", key="k"))
+        assert await store.events("news") == [
+            Event(channel="news", number=1, payload="from a task", actor="person", key="k", at=clock.now())
+        ]
+
+    async def test_several_events_of_one_commit(self, store: StateStore) -> None:
+        """In the order in which they stand there."""
+        await submit_one(store)
+        await apply_outside(store, "task", *(Emit(channel="news", payload=payload) for payload in "abc"))
+        events = await store.events("news")
+        assert [(event.number, event.payload) for event in events] == [(1, "a"), (2, "b"), (3, "c")]
+
+    async def test_racing_events_get_different_numbers(self, store: StateStore) -> None:
+        """However many emit at once."""
+        events = await asyncio.gather(*(store.emit("news", number) for number in range(20)))
+        assert sorted(event.number for event in events) == list(range(1, 21))
+        assert await store.events("news") == sorted(events, key=lambda event: event.number)
+
+    async def test_racing_events_with_one_key_are_one(self, store: StateStore) -> None:
+        """All get the same answer."""
+        events = await asyncio.gather(*(store.emit("news", 1, key="k") for _ in range(10)))
+        assert events == [events[0]] * 10
+        assert await store.events("news") == [events[0]]
+
+    async def test_a_channel_no_store_could_hold_is_refused(self, store: StateStore) -> None:
+        """As every name."""
+        for channel in ("", "a\x00b", "x" * 201):
+            with pytest.raises(InvalidValue):
+                await store.emit(channel, None)

@@ -1,0 +1,165 @@
+"""prune: what ended long ago goes, with everything that belongs to it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from holdfast.model.approval import Approval
+from holdfast.model.clock import ManualClock
+from holdfast.model.commit import (
+    ApplyPatch,
+    LinkArtifact,
+    OpenApproval,
+    SaveCheckpoint,
+    SetLimits,
+    WriteEffect,
+    WriteOutcome,
+    WriteStep,
+)
+from holdfast.model.effect import Effect, EffectClass, EffectState, Evidence
+from holdfast.model.queries import Pruned
+from holdfast.model.records import ArtifactLink, Checkpoint
+from holdfast.model.transitions import TaskState
+from holdfast.store.base import StateStore
+from holdfast.testing.contract._support import (
+    CANCEL,
+    apply_outside,
+    enter,
+    move,
+    new_task,
+    running_task,
+    step,
+    submit_one,
+)
+from holdfast.testing.contract.base import ContractBase
+from holdfast.testing.snapshot import all_tasks
+
+DAY = timedelta(days=1)
+NOTHING = Pruned(tasks=0, events=0, artifacts=0, more=False)
+
+
+class PruneContract(ContractBase):
+    """Deleting what is old."""
+
+    async def test_ended_tasks_go_when_they_are_old_enough(self, store: StateStore, clock: ManualClock) -> None:
+        """Counted from their end, to the moment."""
+        await submit_one(store)
+        clock.advance(DAY)
+        await apply_outside(store, "task", CANCEL)
+        clock.advance(DAY)
+        assert await store.prune(DAY) == NOTHING
+        clock.advance(timedelta(microseconds=1))
+        assert await store.prune(DAY) == Pruned(tasks=1, events=0, artifacts=0, more=False)
+        assert await store.get("task") is None
+
+    async def test_open_tasks_stay(self, store: StateStore, clock: ManualClock) -> None:
+        """However old they are."""
+        for state in (TaskState.PENDING, TaskState.RUNNING, TaskState.WAITING, TaskState.REVIEW):
+            await submit_one(store, state, state=state)
+        clock.advance(365 * DAY)
+        assert await store.prune(DAY) == NOTHING
+
+    async def test_a_task_goes_with_all_its_rows(self, store: StateStore, clock: ManualClock) -> None:
+        """Nothing is left that its id could be found under."""
+        effect = Effect(effect_id="e", step_key="s", effect_class=EffectClass.ONCE, state=EffectState.ARMED)
+        attempt = await running_task(store, budget={"tokens": 3}, key="k")
+        await attempt.apply(
+            WriteStep(step()),
+            WriteEffect(effect),
+            ApplyPatch(body=b"{}", author="a"),
+            SaveCheckpoint(Checkpoint(number=1, position=1, version=1, body=b"", checksum="")),
+            OpenApproval(Approval(task_id="task", question="?", step_key="s", id="ask")),
+            LinkArtifact(ArtifactLink(artifact_id="a", name="n", type="t", summary="", bytes=0)),
+            move(TaskState.COMPLETED, result="done"),
+        )
+        await store.add_evidence(Evidence(task_id="task", effect_id="e", fence=1, body=b"1"))
+        clock.advance(2 * DAY)
+        assert (await store.prune(DAY)).tasks == 1
+        assert await all_tasks(store) == []
+        assert await store.history("task") == []
+        assert await store.steps("task") == []
+        assert await store.effects() == []
+        assert await store.evidence("task", "e") == []
+        assert await store.patches("task") == []
+        assert await store.checkpoints("task") == []
+        assert await store.approvals() == []
+        assert await store.accounts("task") == []
+        assert await store.artifact_links("task") == []
+
+    async def test_a_pruned_id_and_key_are_free_again(self, store: StateStore, clock: ManualClock) -> None:
+        """And what is submitted under them begins anew."""
+        await submit_one(store, key="k", user_input="old")
+        await apply_outside(store, "task", WriteOutcome(result="old"), CANCEL)
+        clock.advance(2 * DAY)
+        await store.prune(DAY)
+        [answer] = await store.submit([new_task(key="k", user_input="new")])
+        assert answer.created
+        again = await store.load("task")
+        assert (again.task.revision, again.task.result, again.steps, again.patches) == (1, None, (), ())
+
+    async def test_a_child_stays_while_its_parent_is_open(self, store: StateStore, clock: ManualClock) -> None:
+        """The parent may still want to read it."""
+        await submit_one(store, "parent")
+        await submit_one(store, "child", parent_id="parent", state=TaskState.COMPLETED)
+        await submit_one(store, "orphan", parent_id="missing", state=TaskState.COMPLETED)
+        clock.advance(2 * DAY)
+        assert (await store.prune(DAY)).tasks == 1
+        assert await store.get("orphan") is None
+        await apply_outside(store, "parent", CANCEL)
+        assert (await store.prune(DAY)).tasks == 1
+        assert [task.id for task in await all_tasks(store)] == ["parent"]
+
+    async def test_the_oldest_go_first_and_in_batches(self, store: StateStore, clock: ManualClock) -> None:
+        """By when they ended."""
+        for task_id in ("c", "a", "b"):
+            await submit_one(store, task_id, state=TaskState.FAILED)
+            clock.advance(1)
+        clock.advance(2 * DAY)
+        assert await store.prune(DAY, limit=2) == Pruned(tasks=2, events=0, artifacts=0, more=True)
+        assert [task.id for task in await all_tasks(store)] == ["b"]
+        assert await store.prune(DAY, limit=2) == Pruned(tasks=1, events=0, artifacts=0, more=False)
+
+    async def test_old_events_go_and_numbers_go_on(self, store: StateStore, clock: ManualClock) -> None:
+        """Nobody who remembers a number is misled by a second event under it."""
+        await store.emit("news", 1, key="k")
+        clock.advance(2 * DAY)
+        kept = await store.emit("news", 2)
+        assert await store.prune(DAY) == Pruned(tasks=0, events=1, artifacts=0, more=False)
+        assert await store.events("news") == [kept]
+        clock.advance(2 * DAY)
+        await store.prune(DAY)
+        assert (await store.emit("news", 3, key="k")).number == 3
+
+    async def test_old_artifacts_nobody_uses_go(self, store: StateStore, clock: ManualClock) -> None:
+        """A link from any task keeps them; the last task takes them along."""
+        used, unused = await store.put_artifact(b"used"), await store.put_artifact(b"unused")
+        link = ArtifactLink(artifact_id=used.id, name="n", type="t", summary="", bytes=4)
+        await submit_one(store)
+        await apply_outside(store, "task", LinkArtifact(link))
+        clock.advance(2 * DAY)
+        young = await store.put_artifact(b"young")
+        assert await store.prune(DAY) == Pruned(tasks=0, events=0, artifacts=1, more=False)
+        assert await store.artifact(unused.id) is None
+        assert await store.read_artifact(used.id) == b"used"
+        await apply_outside(store, "task", CANCEL)
+        clock.advance(timedelta(hours=23))
+        assert (await store.prune(timedelta(hours=22))).artifacts == 2
+        assert await store.artifact(used.id) is None
+        assert await store.artifact(young.id) is None
+
+    async def test_workers_as_long_dead_go(self, store: StateStore, clock: ManualClock) -> None:
+        """Those that live stay, however quiet."""
+        await enter(store, "retired")
+        await enter(store, "quiet", lease=86_400)
+        await store.retire("retired")
+        clock.advance(2 * DAY)
+        await store.prune(DAY)
+        assert [worker.id for worker in await store.workers()] == ["quiet"]
+
+    async def test_a_shared_account_stays(self, store: StateStore, clock: ManualClock) -> None:
+        """It belongs to no single task."""
+        await submit_one(store)
+        await apply_outside(store, "task", SetLimits(account="team", limits={"tokens": 5}), CANCEL)
+        clock.advance(2 * DAY)
+        await store.prune(DAY)
+        assert len(await store.accounts("team")) == 1

@@ -1,0 +1,215 @@
+"""Queries: filters, pages, counts."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast.model.approval import Approval
+from holdfast.model.clock import ManualClock
+from holdfast.model.commit import OpenApproval, WriteEffect
+from holdfast.model.effect import Effect, EffectClass, EffectState
+from holdfast.model.errors import InvalidValue
+from holdfast.model.queries import Page, Summary, TaskFilter
+from holdfast.model.transitions import TaskState
+from holdfast.store.base import StateStore
+from holdfast.testing.contract._support import CANCEL, apply_outside, enter, new_task, running_task, stored, submit_one
+from holdfast.testing.contract.base import ContractBase
+
+
+async def found(store: StateStore, where: TaskFilter | None = None) -> list[str]:
+    """Return the ids of the tasks that fit, oldest first."""
+    page = await store.find(where, newest_first=False)
+    assert page.next is None
+    return [task.id for task in page.items]
+
+
+async def submit_zoo(store: StateStore, clock: ManualClock) -> None:
+    """Submit four tasks that differ in everything a filter looks at, one second apart."""
+    await submit_one(store, "a", name="deploy", agent_id="devops", queue="slow", key="k-1", user_input="Billing")
+    clock.advance(1)
+    await submit_one(store, "b", name="deploy", agent_id="writer", parent_id="a", user_input={"text": "Straße"})
+    clock.advance(1)
+    await submit_one(store, "c", name="report", agent_id="devops", parent_id="a", state=TaskState.COMPLETED)
+    clock.advance(1)
+    await submit_one(store, "d", name="report", agent_id="writer", queue="slow", user_input="100%_sure")
+
+
+class QueriesContract(ContractBase):
+    """find, count, summary."""
+
+    async def test_an_empty_store(self, store: StateStore) -> None:
+        """Every question has an empty answer."""
+        assert await store.find() == Page(items=(), next=None)
+        assert await store.count() == {}
+        assert await store.summary() == Summary()
+        assert await store.get("missing") is None
+
+    async def test_tasks_come_whole_and_newest_first(self, store: StateStore, clock: ManualClock) -> None:
+        """With their payloads."""
+        await submit_zoo(store, clock)
+        page = await store.find()
+        assert page == Page(items=tuple([await stored(store, task_id) for task_id in "dcba"]), next=None)
+
+    @pytest.mark.parametrize(
+        ("where", "expected"),
+        [
+            (TaskFilter(), "abcd"),
+            (TaskFilter(states=frozenset({TaskState.PENDING})), "abd"),
+            (TaskFilter(states=frozenset({TaskState.COMPLETED, TaskState.FAILED})), "c"),
+            (TaskFilter(states=frozenset()), ""),
+            (TaskFilter(queue="slow"), "ad"),
+            (TaskFilter(name="report"), "cd"),
+            (TaskFilter(agent_id="writer"), "bd"),
+            (TaskFilter(parent_id="a"), "bc"),
+            (TaskFilter(key="k-1"), "a"),
+            (TaskFilter(owner="nobody"), ""),
+            (TaskFilter(name="deploy", agent_id="writer"), "b"),
+            (TaskFilter(name="deploy", queue="slow", states=frozenset({TaskState.PENDING}), text="bill"), "a"),
+            (TaskFilter(name="deploy", queue="elsewhere"), ""),
+            (TaskFilter(text="BILLING"), "a"),
+            (TaskFilter(text="strasse"), "b"),
+            (TaskFilter(text="STRASSE"), "b"),
+            (TaskFilter(text="straße"), "b"),
+            (TaskFilter(text="devops"), "ac"),
+            (TaskFilter(text="K-1"), "a"),
+            (TaskFilter(text="eport"), "cd"),
+            (TaskFilter(text="%"), "d"),
+            (TaskFilter(text="0%_s"), "d"),
+            (TaskFilter(text="_"), "d"),
+            (TaskFilter(text="\\"), ""),
+            (TaskFilter(text="nowhere"), ""),
+        ],
+        ids=repr,
+    )
+    async def test_filters(self, store: StateStore, clock: ManualClock, where: TaskFilter, expected: str) -> None:
+        """Every given part must hold; text is sought as it is, ignoring case."""
+        await submit_zoo(store, clock)
+        assert await found(store, where) == list(expected)
+        assert sum((await store.count(where)).values()) == len(expected)
+
+    async def test_the_times_of_a_filter_are_exclusive(self, store: StateStore, clock: ManualClock) -> None:
+        """After and before mean what they say."""
+        start = clock.now()
+        await submit_zoo(store, clock)
+        assert await found(store, TaskFilter(created_after=start)) == ["b", "c", "d"]
+        assert await found(store, TaskFilter(created_before=start + timedelta(seconds=2))) == ["a", "b"]
+        between = TaskFilter(created_after=start, created_before=start + timedelta(seconds=3))
+        assert await found(store, between) == ["b", "c"]
+
+    async def test_the_filter_by_owner(self, store: StateStore) -> None:
+        """Who holds it now."""
+        await running_task(store, "held", "worker")
+        await submit_one(store, "free")
+        assert await found(store, TaskFilter(owner="worker")) == ["held"]
+
+    async def test_long_input_is_searched_at_its_beginning(self, store: StateStore) -> None:
+        """So that an index of it stays small."""
+        await submit_one(store, user_input="needle " + "x" * 1000 + " thread")
+        assert await found(store, TaskFilter(text="needle")) == ["task"]
+        assert await found(store, TaskFilter(text="thread")) == []
+
+    @pytest.mark.parametrize("newest_first", [True, False])
+    @pytest.mark.parametrize("limit", [1, 2, 3, 7])
+    async def test_pages_cover_everything_once(
+        self, store: StateStore, clock: ManualClock, limit: int, *, newest_first: bool
+    ) -> None:
+        """Also where many tasks share a moment."""
+        expected = [f"task-{number}" for number in range(7)]
+        await store.submit([new_task(task_id) for task_id in expected[:4]])
+        clock.advance(1)
+        await store.submit([new_task(task_id) for task_id in expected[4:]])
+        seen: list[str] = []
+        cursor: str | None = None
+        while True:
+            page = await store.find(limit=limit, after=cursor, newest_first=newest_first)
+            assert 0 < len(page.items) <= limit
+            seen += [task.id for task in page.items]
+            cursor = page.next
+            if cursor is None:
+                break
+        assert seen == (expected[::-1] if newest_first else expected)
+
+    async def test_the_last_page_says_so(self, store: StateStore) -> None:
+        """Even if it is full."""
+        for task_id in ("a", "b"):
+            await submit_one(store, task_id)
+        assert (await store.find(limit=2)).next is None
+        assert (await store.find(limit=1)).next is not None
+
+    async def test_new_tasks_never_shift_a_page(self, store: StateStore, clock: ManualClock) -> None:
+        """The next page goes on where the last one ended."""
+        for task_id in ("a", "b", "c", "d"):
+            await submit_one(store, task_id)
+            clock.advance(1)
+        first = await store.find(limit=2)
+        assert [task.id for task in first.items] == ["d", "c"]
+        await submit_one(store, "e")
+        second = await store.find(limit=2, after=first.next)
+        assert ([task.id for task in second.items], second.next) == (["b", "a"], None)
+
+    async def test_a_cursor_survives_the_task_it_names(self, store: StateStore, clock: ManualClock) -> None:
+        """A pruned task still marks its place."""
+        for task_id in ("a", "b", "c"):
+            await submit_one(store, task_id)
+            clock.advance(1)
+        first = await store.find(limit=2, newest_first=False)
+        await apply_outside(store, "b", CANCEL)
+        clock.advance(10)
+        assert (await store.prune(timedelta(seconds=5))).tasks == 1
+        second = await store.find(limit=2, after=first.next, newest_first=False)
+        assert [task.id for task in second.items] == ["c"]
+
+    async def test_pages_of_a_filtered_listing(self, store: StateStore, clock: ManualClock) -> None:
+        """The filter goes on with the cursor."""
+        await submit_zoo(store, clock)
+        where = TaskFilter(agent_id="devops")
+        first = await store.find(where, limit=1)
+        second = await store.find(where, limit=1, after=first.next)
+        assert [task.id for page in (first, second) for task in page.items] == ["c", "a"]
+        assert second.next is None
+
+    @pytest.mark.parametrize("cursor", ["", "x", "bm90IGpzb24=", "W10=", "WzEsMl0=", "ü", "'; DROP TABLE tasks"])
+    async def test_a_cursor_nobody_issued_is_refused(self, store: StateStore, cursor: str) -> None:
+        """Rather than answered with some page."""
+        await submit_one(store)
+        with pytest.raises(InvalidValue):
+            await store.find(after=cursor)
+
+    @pytest.mark.parametrize("limit", [0, -1])
+    async def test_a_page_of_nothing_is_refused(self, store: StateStore, limit: int) -> None:
+        """Nobody can mean it."""
+        with pytest.raises(InvalidValue):
+            await store.find(limit=limit)
+
+    async def test_counts_by_state(self, store: StateStore, clock: ManualClock) -> None:
+        """States without any are absent."""
+        await submit_zoo(store, clock)
+        assert await store.count() == {TaskState.PENDING: 3, TaskState.COMPLETED: 1}
+        assert await store.count(TaskFilter(name="report")) == {TaskState.PENDING: 1, TaskState.COMPLETED: 1}
+        assert await store.count(TaskFilter(name="nothing")) == {}
+
+    async def test_the_summary(self, store: StateStore, clock: ManualClock) -> None:
+        """Tasks by state, workers that are alive, questions that are open, effects in doubt."""
+        await submit_zoo(store, clock)
+        attempt = await running_task(store)
+        for worker_id in ("draining", "retired"):
+            await enter(store, worker_id)
+        await store.drain("draining")
+        await store.retire("retired")
+        for effect_id, states in (
+            ("doubted", (EffectState.ARMED, EffectState.IN_DOUBT)),
+            ("asked", (EffectState.ARMED, EffectState.IN_DOUBT, EffectState.NEEDS_HUMAN)),
+            ("clear", (EffectState.ARMED, EffectState.DONE)),
+        ):
+            for state in states:
+                effect = Effect(effect_id=effect_id, step_key="s", effect_class=EffectClass.ONCE, state=state)
+                await attempt.apply(WriteEffect(effect))
+        await attempt.apply(OpenApproval(Approval(task_id="task", question="?", step_key="s", id="ask")))
+        assert await store.summary() == Summary(
+            tasks={TaskState.PENDING: 3, TaskState.COMPLETED: 1, TaskState.RUNNING: 1},
+            workers=2,
+            open_approvals=1,
+            doubts=2,
+        )

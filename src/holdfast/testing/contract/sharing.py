@@ -1,0 +1,141 @@
+"""Stores that outlive their process, and stores that several processes share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+from holdfast.model.clock import ManualClock
+from holdfast.model.commit import Refusal, UntilEvent, WriteStep
+from holdfast.model.transitions import TaskState
+from holdfast.model.worker import WorkerState
+from holdfast.store.base import ANYTHING, StateStore
+from holdfast.testing.contract._support import (
+    LEASE,
+    claimed_by,
+    claimed_ids,
+    enter,
+    move,
+    new_task,
+    running_task,
+    send,
+    step,
+    stored,
+    submit_one,
+)
+from holdfast.testing.contract.base import ContractBase
+from holdfast.testing.contract.hints import PATIENCE
+from holdfast.testing.snapshot import snapshot
+
+
+class ReopenContract(ContractBase):
+    """What was acknowledged is there again. For stores that outlive their process; needs ``another_store``."""
+
+    async def test_everything_is_there_again(
+        self, store: StateStore, clock: ManualClock, another_store: Callable[[], StateStore]
+    ) -> None:
+        """To the last field."""
+        attempt = await running_task(store, user_input={"a": ["\x00", 2**70]}, budget={"tokens": 3}, key="k")
+        await attempt.apply(WriteStep(step(output=b"\x00\xff")))
+        await store.emit("news", 1, key="k")
+        await submit_one(store, "delayed", available_at=clock.now() + timedelta(hours=1))
+        artifact = await store.put_artifact(b"bytes")
+        before = await snapshot(store, channels=("news",), artifacts=(artifact.id,))
+        await store.close()
+        async with another_store() as again:
+            assert await snapshot(again, channels=("news",), artifacts=(artifact.id,)) == before
+            assert await again.read_artifact(artifact.id) == b"bytes"
+
+    async def test_work_goes_on_where_it_was(
+        self, store: StateStore, clock: ManualClock, another_store: Callable[[], StateStore]
+    ) -> None:
+        """Leases, waits, delays and duplicates outlive the store object."""
+        attempt = await running_task(store)
+        commit = attempt.commit(move(TaskState.WAITING, waits=(UntilEvent(key="e", channel="news"),)))
+        await send(store, commit)
+        await running_task(store, "running", "other")
+        await store.close()
+        async with another_store() as again:
+            assert (await send(again, commit)).duplicate
+            await again.emit("news", 1)
+            assert (await stored(again)).state is TaskState.PENDING
+            clock.advance(LEASE)
+            assert (await again.sweep()).recovered == ("running",)
+            assert {worker.state for worker in await again.workers()} == {WorkerState.DEAD}
+
+
+class SharedContract(ContractBase):
+    """Two stores over the same data at once. For stores with ``multi_process``; needs ``another_store``."""
+
+    async def test_each_sees_what_the_other_wrote(
+        self, store: StateStore, another_store: Callable[[], StateStore]
+    ) -> None:
+        """At once: there is one truth."""
+        async with another_store() as other:
+            await submit_one(store)
+            assert await other.get("task") == await store.get("task")
+            attempt = await running_task(other, "running")
+            await attempt.apply(WriteStep(step()))
+            assert await snapshot(store) == await snapshot(other)
+
+    async def test_racing_claims_never_share_a_task(
+        self, store: StateStore, another_store: Callable[[], StateStore]
+    ) -> None:
+        """However many processes claim."""
+        ids = [f"task-{number:02}" for number in range(30)]
+        await store.submit([new_task(task_id) for task_id in ids])
+        async with another_store() as other:
+            await enter(store, "here")
+            await enter(other, "there")
+            answers = await asyncio.gather(
+                *(claimed_ids(store, "here", number, limit=3) for number in range(1, 7)),
+                *(claimed_ids(other, "there", number, limit=3) for number in range(1, 7)),
+            )
+        handed_out = [task_id for answer in answers for task_id in answer]
+        assert len(handed_out) == len(set(handed_out))
+        assert set(handed_out) <= set(ids)
+
+    async def test_racing_submissions_of_one_key_are_one_task(
+        self, store: StateStore, another_store: Callable[[], StateStore]
+    ) -> None:
+        """The losers learn the winner's id."""
+        async with another_store() as other:
+            answers = await asyncio.gather(
+                *(
+                    each.submit([new_task(f"task-{number}-{index}", key="k")])
+                    for number in range(5)
+                    for index, each in enumerate((store, other))
+                )
+            )
+        assert len({answer.task_id for [answer] in answers}) == 1
+        assert sum(answer.created for [answer] in answers) == 1
+
+    async def test_a_take_over_fences_the_other_process(
+        self, store: StateStore, clock: ManualClock, another_store: Callable[[], StateStore]
+    ) -> None:
+        """The sleeper wakes up and is told."""
+        sleeper = await running_task(store, queue="default")
+        async with another_store() as other:
+            clock.advance(LEASE)
+            await other.sweep()
+            await enter(other, "successor")
+            successor = await claimed_by(other, "successor")
+            assert (await sleeper.send(WriteStep(step("late", 1)))).refusal is Refusal.SUPERSEDED
+            await successor.apply(WriteStep(step("in time", 1)))
+        assert [found.key for found in await store.steps("task")] == ["in time"]
+
+    async def test_hints_come_from_the_other_process(
+        self, store: StateStore, another_store: Callable[[], StateStore]
+    ) -> None:
+        """By name where the store can tell, as ANYTHING where it cannot."""
+        async with another_store() as other, store.listen() as listener:
+            for precise, act in (
+                ("queue:q", lambda: other.submit([new_task(queue="q")])),
+                ("channel:news", lambda: other.emit("news", 1)),
+            ):
+                expected = precise if store.capabilities.precise_hints else ANYTHING
+                await act()
+                async with asyncio.timeout(PATIENCE):
+                    while expected not in await listener.wait():
+                        pass

@@ -1,0 +1,231 @@
+"""The simple interface: save, get, list_by_state, execute_step."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.model.clock import ManualClock
+from holdfast.model.errors import Conflict, IllegalMove, InvalidValue, LeaseHeld, NotFound
+from holdfast.model.task import MANUAL, Task
+from holdfast.model.transitions import MOVES, OPEN, TaskState
+from holdfast.store.simple import SimpleInterface
+from holdfast.testing.contract._support import claim, enter, running_task, stored
+from holdfast.testing.contract.base import ContractBase
+from holdfast.testing.snapshot import snapshot
+
+
+def by_hand(task_id: str = "task", state: TaskState = TaskState.PENDING, **options: Any) -> Task:  # noqa: ANN401 - the fields of Task
+    """Describe a task driven by hand."""
+    return Task(id=task_id, state=state, **options)
+
+
+class SaveContract(ContractBase):
+    """save and list_by_state. The store mixes in ``SimpleInterface``."""
+
+    @pytest.mark.parametrize("state", list(TaskState))
+    async def test_a_new_task_is_stored_in_its_state(
+        self, store: SimpleInterface, clock: ManualClock, state: TaskState
+    ) -> None:
+        """With everything it carries."""
+        task = by_hand(state=state, agent_id="devops", user_input={"a": 1}, result="r", error="e", priority=3)
+        saved = await store.save(task)
+        now = clock.now()
+        assert saved == replace(
+            task,
+            name=MANUAL,
+            created_at=now,
+            updated_at=now,
+            available_at=now,
+            finished_at=now if state.is_terminal else None,
+            revision=1,
+        )
+        assert await store.get("task") == saved
+
+    async def test_saving_what_is_stored_changes_nothing_anybody_set(self, store: SimpleInterface) -> None:
+        """A save whose answer was lost can be sent again."""
+        first = await store.save(by_hand(user_input="hello"))
+        again = await store.save(by_hand(user_input="hello"))
+        assert replace(again, revision=first.revision) == first
+
+    async def test_a_legal_change_of_state_is_stored(self, store: SimpleInterface, clock: ManualClock) -> None:
+        """And logged like every move."""
+        task = await store.save(by_hand())
+        clock.advance(1)
+        running = await store.save(replace(task, state=TaskState.RUNNING))
+        assert (running.state, running.updated_at) == (TaskState.RUNNING, clock.now())
+        done = await store.save(replace(running, state=TaskState.COMPLETED, result=42))
+        assert (done.state, done.result, done.finished_at) == (TaskState.COMPLETED, 42, clock.now())
+        moves = [transition.to_state for transition in await store.history("task")]
+        assert moves == [TaskState.PENDING, TaskState.RUNNING, TaskState.COMPLETED]
+
+    @pytest.mark.parametrize("source", list(TaskState))
+    async def test_an_illegal_change_of_state_is_refused(self, store: SimpleInterface, source: TaskState) -> None:
+        """The same table as everywhere."""
+        task = await store.save(by_hand(state=source))
+        before = await snapshot(store)
+        for target in set(TaskState) - set(MOVES[source]) - {source}:
+            with pytest.raises(IllegalMove):
+                await store.save(replace(task, state=target))
+        assert await snapshot(store) == before
+
+    async def test_result_and_error_are_replaced_without_a_move(self, store: SimpleInterface) -> None:
+        """Nothing is logged for that."""
+        task = await store.save(by_hand(state=TaskState.RUNNING, result="half"))
+        saved = await store.save(replace(task, result=None, error={"type": "Oops"}))
+        assert (saved.state, saved.result, saved.error) == (TaskState.RUNNING, None, {"type": "Oops"})
+        assert len(await store.history("task")) == 1
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"agent_id": "other"},
+            {"user_input": "other"},
+            {"name": "other"},
+            {"queue": "other"},
+            {"priority": 9},
+            {"key": "other"},
+            {"deadline": timedelta(hours=1)},
+            {"parent_id": "other"},
+        ],
+        ids=lambda change: next(iter(change)),
+    )
+    async def test_other_fields_are_fixed(
+        self, store: SimpleInterface, clock: ManualClock, change: dict[str, Any]
+    ) -> None:
+        """Refused rather than silently ignored."""
+        task = await store.save(by_hand())
+        before = await snapshot(store)
+        if "deadline" in change:
+            change = {"deadline": clock.now() + change["deadline"]}
+        with pytest.raises(InvalidValue):
+            await store.save(replace(task, **change))
+        assert await snapshot(store) == before
+
+    async def test_a_leased_task_is_not_moved(self, store: SimpleInterface) -> None:
+        """A worker is at it."""
+        attempt = await running_task(store)
+        before = await snapshot(store)
+        with pytest.raises(LeaseHeld):
+            await store.save(replace(attempt.task, state=TaskState.COMPLETED))
+        assert await snapshot(store) == before
+
+    async def test_a_key_taken_by_another_task_is_a_conflict(self, store: SimpleInterface) -> None:
+        """Two tasks never share a key."""
+        await store.save(by_hand("first", key="k"))
+        with pytest.raises(Conflict):
+            await store.save(by_hand("second", key="k"))
+
+    async def test_tasks_driven_by_hand_are_not_claimed(self, store: SimpleInterface) -> None:
+        """No worker registers their name."""
+        await store.save(by_hand())
+        await enter(store)
+        assert await claim(store) == []
+
+    async def test_tasks_are_listed_by_state(self, store: SimpleInterface, clock: ManualClock) -> None:
+        """Oldest first."""
+        for task_id in ("c", "a", "b"):
+            await store.save(by_hand(task_id))
+            clock.advance(1)
+        await store.save(by_hand("done", TaskState.COMPLETED))
+        assert [task.id for task in await store.list_by_state(TaskState.PENDING)] == ["c", "a", "b"]
+        assert await store.list_by_state(TaskState.COMPLETED) == [await stored(store, "done")]
+        assert await store.list_by_state(TaskState.REVIEW) == []
+
+
+class ExecuteStepContract(ContractBase):
+    """execute_step: one change of a task, which nobody else can disturb."""
+
+    async def test_what_the_step_returns_is_stored(self, store: SimpleInterface) -> None:
+        """A plain function or a coroutine."""
+        await store.save(by_hand())
+
+        async def complete(task: Task) -> Task:
+            await asyncio.sleep(0)
+            return replace(task, state=TaskState.COMPLETED, result=[1])
+
+        running = await store.execute_step("task", lambda task: replace(task, state=TaskState.RUNNING))
+        assert (running.state, running.owner) == (TaskState.RUNNING, None)
+        done = await store.execute_step("task", complete)
+        assert (done.state, done.result, done.owner) == (TaskState.COMPLETED, [1], None)
+        assert await store.get("task") == done
+
+    @pytest.mark.parametrize("state", sorted(OPEN))
+    async def test_a_step_that_raises_leaves_the_task_as_it_was(self, store: SimpleInterface, state: TaskState) -> None:
+        """And not leased."""
+        before = await store.save(by_hand(state=state, result="half"))
+
+        def fail(task: Task) -> Task:
+            raise RuntimeError(f"no luck with {task.id}")
+
+        with pytest.raises(RuntimeError, match="no luck with task"):
+            await store.execute_step("task", fail)
+        after = await stored(store)
+        assert (after.state, after.result, after.owner) == (before.state, before.result, None)
+        assert [transition.to_state for transition in await store.history("task")] == [state]
+        await store.execute_step("task", lambda task: replace(task, result="whole"))
+
+    async def test_an_illegal_move_leaves_the_task_as_it_was(self, store: SimpleInterface) -> None:
+        """All or nothing: the result is not stored either."""
+        await store.save(by_hand())
+        with pytest.raises(IllegalMove):
+            await store.execute_step("task", lambda task: replace(task, state=TaskState.COMPLETED, result=1))
+        after = await stored(store)
+        assert (after.state, after.result, after.owner) == (TaskState.PENDING, None, None)
+
+    async def test_a_fixed_field_is_refused(self, store: SimpleInterface) -> None:
+        """As in save."""
+        await store.save(by_hand())
+        with pytest.raises(InvalidValue):
+            await store.execute_step("task", lambda task: replace(task, user_input="other"))
+        assert (await stored(store)).owner is None
+
+    async def test_nobody_disturbs_a_step(self, store: SimpleInterface) -> None:
+        """While it runs, nobody claims, saves or steps."""
+        await store.save(by_hand(name="job"))
+        await enter(store)
+        begun, finish = asyncio.Event(), asyncio.Event()
+
+        async def slow(task: Task) -> Task:
+            begun.set()
+            await finish.wait()
+            return replace(task, state=TaskState.CANCELLED)
+
+        stepping = asyncio.create_task(store.execute_step("task", slow))
+        await begun.wait()
+        assert await claim(store) == []
+        with pytest.raises(LeaseHeld):
+            await store.save(replace(await stored(store), state=TaskState.FAILED))
+        with pytest.raises(LeaseHeld):
+            await store.execute_step("task", lambda task: replace(task, state=TaskState.FAILED))
+        finish.set()
+        assert (await stepping).state is TaskState.CANCELLED
+
+    async def test_a_task_that_cannot_be_stepped(self, store: SimpleInterface) -> None:
+        """It is not there, or has ended, or somebody holds it."""
+        await store.save(by_hand("ended", TaskState.COMPLETED))
+        await running_task(store, "held")
+        with pytest.raises(NotFound):
+            await store.execute_step("missing", lambda task: task)
+        with pytest.raises(Conflict):
+            await store.execute_step("ended", lambda task: task)
+        with pytest.raises(LeaseHeld):
+            await store.execute_step("held", lambda task: task)
+
+    async def test_concurrent_steps_never_lose_a_change(self, store: SimpleInterface) -> None:
+        """Each either counts or is told that somebody was faster."""
+        await store.save(by_hand(state=TaskState.RUNNING, result=0))
+
+        async def count(task: Task) -> Task:
+            await asyncio.sleep(0)
+            return replace(task, result=task.result + 1)
+
+        answers = await asyncio.gather(*(store.execute_step("task", count) for _ in range(8)), return_exceptions=True)
+        counted = [answer for answer in answers if isinstance(answer, Task)]
+        refused = [answer for answer in answers if isinstance(answer, LeaseHeld)]
+        assert len(counted) + len(refused) == 8
+        assert (await stored(store)).result == len(counted) > 0

@@ -1,0 +1,182 @@
+"""The JSON store's files: readable, whole, and one process at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast import (
+    ManualClock,
+    NewTask,
+    NotAStore,
+    SchemaMismatch,
+    StoreBusy,
+    StoreDamaged,
+    StoreUnavailable,
+    Task,
+    TaskState,
+)
+from holdfast.model.commit import Commit, Held, Move, SubmitChild
+from holdfast.model.worker import Claim, NewWorker
+from holdfast.store.jsonfile import JsonStore, files
+
+
+async def test_a_task_is_a_file_a_person_can_read(tmp_path: Path) -> None:
+    async with JsonStore(tmp_path / "store") as store:
+        await store.save(Task(id="fix-disk", user_input="Я out of disk space", state=TaskState.RUNNING))
+    text = (tmp_path / "store/tasks/fix-disk.json").read_text()
+    document = json.loads(text)
+    assert document["tasks"][0]["state"] == "running"
+    assert document["inputs"][0]["user_input"] == {"json": "Я out of disk space"}
+    assert document["transitions"][0]["at"].startswith("20")
+    assert "Я out" in text
+
+
+async def test_everything_is_back_after_reopening(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with JsonStore(tmp_path, clock=clock) as store:
+        await store.submit([NewTask(id="a", name="work", key="k", user_input={"lone": "\ud800", "nul": "\0"})])
+        await store.submit([NewTask(id="A", name="work"), NewTask(id="../a", name="work"), NewTask(id="é/", name="w")])
+        await store.register(NewWorker(id="w", lease=30))
+        await store.claim(Claim(worker_id="w", number=1, limit=1, names=("work",)))
+        artifact = await store.put_artifact(os.urandom(600_000))
+        await store.emit("channel", {"n": 1})
+        before = await store.find(), await store.workers(), await store.events("channel"), await store.history("a")
+        content = await store.read_artifact(artifact.id)
+    async with JsonStore(tmp_path, clock=clock) as store:
+        after = await store.find(), await store.workers(), await store.events("channel"), await store.history("a")
+        assert after == before
+        assert await store.read_artifact(artifact.id) == content
+        assert (await store.submit([NewTask(name="work", key="k", user_input=1)]))[0].conflict
+    inside = {path.resolve() for path in tmp_path.rglob("*")}
+    assert all(path.is_relative_to(tmp_path.resolve()) for path in inside)
+    assert len(list((tmp_path / "tasks").iterdir())) == 4
+
+
+async def test_a_second_opening_is_refused_and_names_the_holder(tmp_path: Path) -> None:
+    async with JsonStore(tmp_path):
+        with pytest.raises(StoreBusy, match=rf"process {os.getpid()}.*sqlite"):
+            await JsonStore(tmp_path).open()
+        code = "import asyncio, sys; from holdfast.store.jsonfile import JsonStore; asyncio.run(JsonStore(sys.argv[1]).open())"
+        second = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False)
+        assert second.returncode == 1
+        assert f"StoreBusy: {tmp_path} is open in process {os.getpid()}" in second.stderr
+    async with JsonStore(tmp_path):
+        pass
+
+
+async def test_what_is_no_store_is_left_untouched(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(NotAStore, match="not a Holdfast store"):
+        await JsonStore(tmp_path).open()
+    with pytest.raises(NotAStore, match="is a file"):
+        await JsonStore(tmp_path / "letter.txt").open()
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+async def test_a_newer_schema_says_upgrade(tmp_path: Path) -> None:
+    async with JsonStore(tmp_path):
+        pass
+    (tmp_path / "holdfast.json").write_text('{"holdfast": "json", "schema": 99}')
+    with pytest.raises(SchemaMismatch, match="schema 99.*upgrade"):
+        await JsonStore(tmp_path).open()
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"tasks": [{"id": "x"}]}', '{"cats": []}', "[]", '{"tasks": [{"a": 1}]}'])
+async def test_a_damaged_document_is_named(tmp_path: Path, damage: str) -> None:
+    async with JsonStore(tmp_path) as store:
+        await store.submit([NewTask(id="x", name="work")])
+    (tmp_path / "tasks/x.json").write_text(damage)
+    with pytest.raises(StoreDamaged, match=r"tasks/x\.json cannot be read"):
+        await JsonStore(tmp_path).open()
+    (tmp_path / "tasks/x.json").unlink()
+    async with JsonStore(tmp_path) as store:  # the lock was given back
+        assert await store.get("x") is None
+
+
+class PowerCut(BaseException):
+    """The process is gone."""
+
+
+def cut_after(monkeypatch: pytest.MonkeyPatch, count: int) -> Callable[[], bool]:
+    """Let ``count`` writes to the disk happen, then cut the power before or within the next; say whether it fired."""
+    calls = 0
+    fired = False
+
+    def counting(original: Callable[..., object]) -> Callable[..., object]:
+        def wrapped(*arguments: object) -> object:
+            nonlocal calls, fired
+            if calls >= count:
+                fired = True
+                raise PowerCut
+            calls += 1
+            return original(*arguments)
+
+        return wrapped
+
+    monkeypatch.setattr(files.os, "fsync", counting(os.fsync))
+    monkeypatch.setattr(files.Path, "replace", counting(Path.replace))
+    monkeypatch.setattr(files.Path, "unlink", counting(Path.unlink))
+    return lambda: fired
+
+
+DISK_OPERATIONS = 24
+"""More than the commit below needs, so that every one of them is cut once."""
+
+
+@pytest.mark.parametrize("count", range(DISK_OPERATIONS))
+async def test_a_commit_over_several_files_is_whole_wherever_the_power_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    store = JsonStore(tmp_path)
+    await store.open()
+    await store.submit([NewTask(id="parent", name="work")])
+    await store.register(NewWorker(id="w"))
+    await store.claim(Claim(worker_id="w", number=1, limit=1, names=("work",)))
+    children = tuple(SubmitChild(NewTask(id=f"child-{n}", name="work")) for n in range(2))
+    done = Move(to=TaskState.COMPLETED, reason="done")
+    commit = Commit(task_id="parent", guard=Held("w", 1, 1), operations=(*children, done))
+
+    fired = cut_after(monkeypatch, count)
+    acknowledged = False
+    try:
+        acknowledged = (await store.commit([commit]))[0].applied
+    except PowerCut:
+        pass
+    assert acknowledged != fired()
+    assert fired() or count > 1  # the first cuts surely hit
+    assert not fired() or count < DISK_OPERATIONS - 1  # and the last surely do not
+    monkeypatch.undo()
+    await store.close()
+
+    async with JsonStore(tmp_path) as reopened:
+        parent = await reopened.get("parent")
+        whole = parent is not None and parent.state is TaskState.COMPLETED
+        assert [await reopened.get(f"child-{n}") is not None for n in range(2)] == [whole, whole]
+        assert whole or not acknowledged
+        assert not (tmp_path / "commit.json").exists()
+
+
+async def test_a_failing_disk_stops_the_store_until_it_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with JsonStore(tmp_path) as store:
+        await store.submit([NewTask(id="before", name="work")])
+
+        def full(_: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(files.os, "fsync", full)
+        with pytest.raises(StoreUnavailable, match="No space left"):
+            await store.submit([NewTask(id="lost", name="work")])
+        monkeypatch.undo()
+        with pytest.raises(StoreUnavailable, match="open it again"):
+            await store.submit([NewTask(id="later", name="work")])
+    async with JsonStore(tmp_path) as store:
+        assert [task.id for task in (await store.find()).items] == ["before"]

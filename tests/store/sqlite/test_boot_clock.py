@@ -1,0 +1,60 @@
+"""Leases on SQLite are counted on the machine's boot clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast import ManualClock, NewTask, WorkerDead
+from holdfast.model.worker import Claim, NewWorker
+from holdfast.store.sqlite import SqliteStore
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: ManualClock) -> SqliteStore:  # type: ignore[misc]
+    async with SqliteStore(tmp_path / "agents.db", clock=clock) as opened:
+        await opened.submit([NewTask(id="held", name="work")])
+        await opened.register(NewWorker(id="w", lease=30))
+        assert await opened.claim(Claim(worker_id="w", number=1, limit=1, names=("work",)))
+        yield opened
+
+
+@pytest.mark.parametrize("jump", [86_400, -86_400])
+async def test_a_jump_of_the_wall_clock_expires_nothing(store: SqliteStore, clock: ManualClock, jump: float) -> None:
+    clock.jump_wall(jump)
+    assert (await store.sweep()).recovered == ()
+    await store.heartbeat("w")
+
+
+async def test_a_lease_ends_by_the_boot_clock_whatever_the_wall_clock_says(
+    store: SqliteStore, clock: ManualClock
+) -> None:
+    clock.jump_wall(-86_400)
+    clock.advance(30)
+    assert (await store.sweep()).recovered == ("held",)
+
+
+async def test_a_reboot_ends_every_lease_at_once(store: SqliteStore, clock: ManualClock) -> None:
+    clock.advance(5)
+    clock.reboot()
+    assert (await store.sweep()).recovered == ("held",)
+    with pytest.raises(WorkerDead):
+        await store.heartbeat("w")
+
+
+async def test_a_reboot_nobody_names_is_seen_by_the_clock_going_back(
+    store: SqliteStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Systems without a boot id have one constant name for all boots."""
+    clock.advance(1000)
+    await store.heartbeat("w")
+    boot_id = clock.boot_id
+    clock.reboot()
+    monkeypatch.setattr(ManualClock, "boot_id", boot_id)
+    assert (await store.sweep()).recovered == ("held",)

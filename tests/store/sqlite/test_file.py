@@ -1,0 +1,144 @@
+"""Opening a file: what is created, what is refused, and that a refusal leaves the file as it was."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast import NewTask, NotAStore, ReadOnlyStore, SchemaMismatch, StoreDamaged, StoreError
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.connection import APPLICATION_ID
+from holdfast.store.sqlite.migrating import MIGRATIONS, migrate
+
+
+def edit(path: Path, *statements: str) -> None:
+    connection = apsw.Connection(str(path))
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+
+
+async def new_store(path: Path) -> None:
+    async with SqliteStore(path) as store:
+        await store.submit([NewTask(id="kept", name="work")])
+
+
+async def refused(path: Path, error: type[StoreError], words: str) -> None:
+    before = path.read_bytes() if path.is_file() else None
+    with pytest.raises(error, match=words):
+        await SqliteStore(path).open()
+    assert (path.read_bytes() if path.is_file() else None) == before
+
+
+async def test_a_new_file_is_marked_as_ours_and_durable_by_default(tmp_path: Path) -> None:
+    await new_store(tmp_path / "agents.db")
+    connection = apsw.Connection(str(tmp_path / "agents.db"))
+    assert connection.pragma("application_id") == APPLICATION_ID
+    assert connection.pragma("journal_mode") == "wal"
+    connection.close()
+
+
+@pytest.mark.parametrize(("durable", "level"), [(True, 2), (False, 1)])
+async def test_synchronous_is_full_unless_durability_is_given_up(tmp_path: Path, durable: bool, level: int) -> None:  # noqa: FBT001
+    async with SqliteStore(tmp_path / "agents.db", durable=durable) as store:
+        assert await store._write(lambda tx: tx._connection.pragma("synchronous")) == level
+
+
+async def test_what_was_stored_is_there_after_reopening(tmp_path: Path) -> None:
+    await new_store(tmp_path / "agents.db")
+    async with SqliteStore(tmp_path / "agents.db") as store:
+        assert await store.get("kept") is not None
+
+
+async def test_a_file_that_is_no_database_is_left_untouched(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database, but long enough to look like one " * 100)
+    await refused(path, NotAStore, "not a SQLite database")
+
+
+async def test_somebody_elses_database_is_left_untouched(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    edit(path, "CREATE TABLE cats (name TEXT)")
+    await refused(path, NotAStore, "another program")
+
+
+async def test_a_newer_schema_says_upgrade(tmp_path: Path) -> None:
+    path = tmp_path / "agents.db"
+    await new_store(path)
+    edit(path, "INSERT INTO migrations (version, name, checksum) VALUES (99, 'later', 'x')")
+    await refused(path, SchemaMismatch, "schema 99.*upgrade Holdfast")
+
+
+async def test_a_migration_applied_in_another_form_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "agents.db"
+    await new_store(path)
+    edit(path, "UPDATE migrations SET checksum = 'edited' WHERE version = 1")
+    await refused(path, SchemaMismatch, "migration 1")
+
+
+async def test_a_directory_and_a_missing_folder_are_refused(tmp_path: Path) -> None:
+    await refused(tmp_path, NotAStore, "is a directory")
+    await refused(tmp_path / "missing" / "agents.db", NotAStore, "does not exist")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to any file")
+async def test_a_read_only_file_is_refused_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "agents.db"
+    await new_store(path)
+    path.chmod(0o444)
+    tmp_path.chmod(0o555)
+    try:
+        await refused(path, ReadOnlyStore, "cannot be written")
+    finally:
+        tmp_path.chmod(0o755)
+
+
+async def test_a_read_only_database_is_refused_in_words_whoever_we_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root ignores file rights, so the database itself is opened read-only here."""
+    path = tmp_path / "agents.db"
+    await new_store(path)
+    monkeypatch.setattr("holdfast.store.sqlite.connection._OPEN_FLAGS", apsw.SQLITE_OPEN_READONLY)
+    await refused(path, ReadOnlyStore, "cannot be written")
+
+
+async def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "agents.db"
+    await new_store(path)
+    content = bytearray(path.read_bytes())
+    content[100:4096] = b"\xff" * (4096 - 100)  # the header still says SQLite
+    path.write_bytes(content)
+    with pytest.raises(StoreDamaged, match="restore a backup"):
+        await SqliteStore(path).open()
+
+
+async def test_opening_an_open_store_is_refused(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "agents.db") as store:
+        with pytest.raises(StoreError, match="open already"):
+            await store.open()
+
+
+def schema_of(connection: apsw.Connection) -> list[tuple[str, ...]]:
+    return list(connection.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY type, name"))
+
+
+def test_fresh_schema_equals_migrated_schema() -> None:
+    """One by one, as an old file meets them, the migrations make the schema that a new file gets at once."""
+    fresh = apsw.Connection(":memory:")
+    migrate(fresh, "fresh")
+    migrated = apsw.Connection(":memory:")
+    for count in range(1, len(MIGRATIONS) + 1):
+        migrate(migrated, "migrated", MIGRATIONS[:count])
+    assert schema_of(fresh) == schema_of(migrated)
+
+
+def test_a_migration_that_fails_leaves_nothing_behind() -> None:
+    connection = apsw.Connection(":memory:")
+    broken = [*MIGRATIONS, type(MIGRATIONS[0])(len(MIGRATIONS) + 1, "broken", "CREATE TABLE good (a); CREATE TABLE 1")]
+    with pytest.raises(apsw.SQLError):
+        migrate(connection, "x", broken)
+    assert schema_of(connection) == []

@@ -1,0 +1,119 @@
+"""The schema defends what the model promises."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import apsw
+import pytest
+
+from holdfast.model.effect import EffectClass, EffectState
+from holdfast.model.step import StepState
+from holdfast.model.transitions import MOVES, TaskState
+from holdfast.store.sqlite.migrating import migrate
+from holdfast.store.sqlite.rows import TASK_COLUMNS
+from holdfast.store.sqlite.transaction import QUERIES
+
+
+@pytest.fixture
+def connection() -> apsw.Connection:
+    made = apsw.Connection(":memory:")
+    migrate(made, ":memory:")
+    made.execute("INSERT INTO tasks (id, name, agent_id, queue, priority, input_digest, search, state, rank,"
+                 " available_at, created_at, updated_at) VALUES ('t', 'n', 'a', 'q', 0, '', '', 'pending', 0, 0, 0, 0)")  # fmt: skip
+    return made
+
+
+def accepts(connection: apsw.Connection, sql: str, *values: object) -> bool:
+    connection.execute("SAVEPOINT attempt")
+    try:
+        connection.execute(sql, values)
+    except apsw.ConstraintError:
+        return False
+    finally:
+        connection.execute("ROLLBACK TO attempt; RELEASE attempt")
+    return True
+
+
+def test_the_check_on_transitions_is_the_models_table(connection: apsw.Connection) -> None:
+    sql = "INSERT INTO transitions VALUES ('t', 2, ?, ?, '', '', 0, 0)"
+    allowed = {pair for pair in itertools.product(TaskState, TaskState) if accepts(connection, sql, *pair)}
+    assert allowed == {(source, target) for source, targets in MOVES.items() for target in targets}
+
+
+def test_only_a_first_transition_may_come_from_nowhere(connection: apsw.Connection) -> None:
+    sql = "INSERT INTO transitions VALUES ('t', ?, NULL, 'pending', '', '', 0, 0)"
+    assert accepts(connection, sql, 1)
+    assert not accepts(connection, sql, 2)
+
+
+@pytest.mark.parametrize("state", TaskState)
+def test_a_task_has_ended_if_and_only_if_it_says_when(connection: apsw.Connection, state: TaskState) -> None:
+    sql = "UPDATE tasks SET ready = 0, state = ?, finished_at = ?"
+    assert accepts(connection, sql, state, 1) == state.is_terminal
+    assert accepts(connection, sql, state, None) != state.is_terminal
+
+
+def test_no_ended_task_is_leased_and_no_leased_task_is_ready(connection: apsw.Connection) -> None:
+    assert not accepts(connection, "UPDATE tasks SET state = 'failed', finished_at = 1, owner = 'w'")
+    assert not accepts(connection, "UPDATE tasks SET ready = 1, owner = 'w'")
+    assert accepts(connection, "UPDATE tasks SET ready = 1")
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "names"),
+    [
+        ("tasks", "state", TaskState),
+        ("steps", "state", StepState),
+        ("effects", "state", EffectState),
+        ("effects", "effect_class", EffectClass),
+    ],
+)
+def test_every_enum_column_lists_the_enum(
+    connection: apsw.Connection, table: str, column: str, names: type[TaskState]
+) -> None:
+    sql = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).get
+    listed = re.search(rf"CHECK \({column} IN \(([^)]*)\)\)", sql)
+    assert listed is not None
+    assert set(re.findall(r"'(\w+)'", listed[1])) == {str(name) for name in names}
+
+
+def test_the_task_query_reads_the_columns_of_the_row_in_order() -> None:
+    found = re.search(r"SELECT (.*?)\nFROM", QUERIES["task_row"], re.DOTALL)
+    assert found is not None
+    assert tuple(re.split(r",\s*", found[1])) == TASK_COLUMNS
+
+
+HOT = {
+    "advance": 5,
+    "task_row": 1,
+    "ready_tasks": 4,
+    "suspect_tasks": 4,
+    "lease_task": 5,
+    "log_claim": 3,
+    "claimed_records": 2,
+    "owned": 1,
+    "owned_to_cancel": 1,
+    "held_by_the_dead": 1,
+    "due_timers": 2,
+    "passed_deadlines": 2,
+    "due_delayed": 2,
+    "due_approvals": 2,
+    "next_due": 0,
+    "any_suspect": 0,
+    "loose_ends": 1,
+    "wait_that_holds": 2,
+    "waiting_for_channel": 2,
+    "journal": 3,
+    "task_by_id_or_key": 3,
+}
+
+
+@pytest.mark.parametrize(("query", "parameters"), HOT.items())
+def test_no_hot_query_reads_a_whole_table(connection: apsw.Connection, query: str, parameters: int) -> None:
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {QUERIES[query]}", ("x",) * parameters)]
+    # Going through a partial index from end to end is fine: it holds only the rows the query is about.
+    scans = [line for line in plan if re.match(r"SCAN (?!\w+ USING (COVERING )?INDEX)(?!\(|CONSTANT)", line)]
+    assert scans == [], plan
+    assert not [line for line in plan if "TEMP B-TREE FOR ORDER BY" in line and query == "ready_tasks"]

@@ -1,0 +1,168 @@
+"""The one writer of a process: where it runs, what it survives."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import threading
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast import NewTask, StoreError, TaskState
+from holdfast.model.commit import Commit, Expect, Move
+from holdfast.model.worker import Claim, NewWorker
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.transaction import Transaction
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> SqliteStore:  # type: ignore[misc]
+    async with SqliteStore(tmp_path / "agents.db") as opened:
+        yield opened
+
+
+def thread_of(tx: Transaction) -> int:
+    del tx
+    return threading.get_ident()
+
+
+async def test_a_lone_write_runs_on_the_loop_and_costs_no_thread(store: SqliteStore) -> None:
+    assert await store._write(thread_of) == threading.get_ident()
+
+
+async def test_writes_beside_a_busy_writer_go_to_its_thread_in_order(store: SqliteStore, tmp_path: Path) -> None:
+    order: list[int] = []
+    with (tmp_path / "agents.db-gate").open() as gate:  # another process is writing
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        writes = [asyncio.create_task(store._write(lambda tx, n=n: (order.append(n), thread_of(tx))[1]))  # type: ignore[misc]
+                  for n in range(5)]  # fmt: skip
+        await asyncio.sleep(0.05)
+        assert not any(write.done() for write in writes)
+        fcntl.flock(gate, fcntl.LOCK_UN)
+    assert threading.get_ident() not in await asyncio.gather(*writes)
+    assert order == [0, 1, 2, 3, 4]
+
+
+async def test_the_loop_goes_on_while_another_process_writes(store: SqliteStore, tmp_path: Path) -> None:
+    with (tmp_path / "agents.db-gate").open() as gate:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        write = asyncio.create_task(store.submit([NewTask(id="late", name="work")]))
+        for _ in range(20):
+            await asyncio.sleep(0.001)  # each turn of the loop comes back at once
+        assert await store.get("late") is None
+        fcntl.flock(gate, fcntl.LOCK_UN)
+    await write
+    assert await store.get("late") is not None
+
+
+async def test_a_program_that_knows_no_gate_is_waited_for(store: SqliteStore) -> None:
+    stranger = apsw.Connection(store.path)
+    stranger.execute("BEGIN IMMEDIATE")
+    write = asyncio.create_task(store.submit([NewTask(id="late", name="work")]))
+    await asyncio.sleep(0.05)
+    assert not write.done()
+    stranger.execute("COMMIT")
+    await write
+    stranger.close()
+
+
+async def test_a_cancelled_caller_does_not_let_two_writers_at_the_connection(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def slow(tx: Transaction) -> None:
+        began.set()
+        go_on.wait(5)
+        tx.run("set_limit", "account", "steps", 1)
+
+    with (tmp_path / "agents.db-gate").open() as gate:  # push it to the thread
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        caller = asyncio.create_task(store._write(slow))
+        await asyncio.sleep(0.02)
+        fcntl.flock(gate, fcntl.LOCK_UN)
+    await asyncio.to_thread(began.wait, 5)
+    caller.cancel()
+    await asyncio.sleep(0)
+    beside = asyncio.create_task(store._write(thread_of))
+    await asyncio.sleep(0.02)
+    assert not beside.done()
+    go_on.set()
+    assert await beside != threading.get_ident()
+    assert [account.limit for account in await store.accounts("account")] == [1]
+
+
+async def test_a_full_disk_writes_nothing_and_says_so(store: SqliteStore) -> None:
+    """On SQLITE_FULL SQLite may end the whole transaction by itself; a statement after that would commit alone."""
+    await store.submit([NewTask(id="before", name="work")])
+
+    def shrink(tx: Transaction) -> None:
+        pages = tx._connection.pragma("page_count")
+        tx._connection.pragma("max_page_count", pages + 1)
+
+    await store._write(shrink)
+    big = [NewTask(id=f"big-{n}", name="work", user_input="x" * 100_000) for n in range(3)]
+    with pytest.raises(StoreError, match="free disk space"):
+        await store.submit(big)
+    assert [task.id for task in (await store.find()).items] == ["before"]
+
+    await store._write(lambda tx: tx._connection.pragma("max_page_count", 1_000_000))
+    assert all(submitted.created for submitted in await store.submit(big))
+
+
+async def test_a_transaction_sqlite_ended_is_never_half_committed(store: SqliteStore) -> None:
+    def ended(tx: Transaction) -> None:
+        tx.run("set_limit", "account", "first", 1)
+        tx.statement("ROLLBACK")  # what SQLite does by itself on an interrupt
+        tx.run("next_event_number", "channel")
+
+    with pytest.raises(StoreError, match="ended the transaction"):
+        await store._write(ended)
+    assert await store.accounts("account") == []
+
+
+async def test_what_the_database_itself_refuses_spoils_one_commit_only(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A legal-looking move the CHECK constraint refuses: as if the model and the schema had come apart."""
+    await store.submit([NewTask(id=name, name="work") for name in ("one", "two", "three")])
+    monkeypatch.setattr("holdfast.model.commit.is_legal", lambda *_: True)
+
+    def move(task_id: str, to: TaskState) -> Commit:
+        return Commit(task_id=task_id, guard=Expect(), operations=(Move(to=to, reason="test"),))
+
+    verdicts = await store.commit(
+        [move("one", TaskState.CANCELLED), move("two", TaskState.COMPLETED), move("three", TaskState.CANCELLED)]
+    )
+    assert [verdict.applied for verdict in verdicts] == [True, False, True]
+    assert "the database refused it" in verdicts[1].detail
+    assert len(await store.history("two")) == 1
+
+
+async def test_nobody_is_declared_dead_after_everybody_stood_at_the_gate(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All leases lapse together while one process sits on the lock; nobody died."""
+    monkeypatch.setattr("holdfast.store.sqlite.writer.LONG_WAIT", 0.1)
+    worker = await store.register(NewWorker(lease=0.2))
+    await store.submit([NewTask(id="held", name="work")])
+    await store.claim(Claim(worker_id=worker.id, number=1, limit=1, names=("work",)))
+    with (tmp_path / "agents.db-gate").open() as gate:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        sweep = asyncio.create_task(store.sweep())
+        await asyncio.sleep(0.3)
+        fcntl.flock(gate, fcntl.LOCK_UN)
+    assert (await sweep).recovered == ()
+    await store.heartbeat(worker.id)  # it lives, and has its lease again
+    await asyncio.sleep(0.3)
+    assert (await store.sweep()).recovered == ("held",)
+
+
+async def test_without_a_stall_a_lapsed_lease_is_death(store: SqliteStore) -> None:
+    worker = await store.register(NewWorker(lease=0.05))
+    await store.submit([NewTask(id="held", name="work")])
+    await store.claim(Claim(worker_id=worker.id, number=1, limit=1, names=("work",)))
+    await asyncio.sleep(0.1)
+    assert (await store.sweep()).recovered == ("held",)

@@ -1,0 +1,111 @@
+"""The oracle behind the asynchronous contract, so that the contract suite can be tried on it and it on the suite."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
+from typing import Any, Self
+
+from holdfast.model.canonical import canonical
+from holdfast.model.clock import Clock
+from holdfast.model.commit import Commit, Decide, Emit, Move, WriteOutcome
+from holdfast.model.errors import StoreClosed, StoreError
+from holdfast.model.ids import check_name
+from holdfast.store.base import Capabilities, Keeping, Listener, Reads, WorkVerbs
+from holdfast.store.checks import check_commits, check_limit
+from holdfast.store.hints import Hints
+from holdfast.store.simple import SimpleInterface
+from tests.store.stateful.oracle import Oracle
+from tests.store.stateful.oracle.tables import Tables
+
+VERBS = sorted(verb for group in (WorkVerbs, Reads, Keeping) for verb in group.__abstractmethods__)
+
+
+class _OpenOrClosed(SimpleInterface):
+    """The part that is no verb. Everything is kept when it is closed, and gone when it is dropped."""
+
+    capabilities = Capabilities(durable=False, multi_process=False, multi_machine=False, precise_hints=True)
+
+    def __init__(self, clock: Clock) -> None:
+        self.oracle = Oracle(clock)
+        self._hints = Hints()
+        self._is_open = False
+
+    async def open(self) -> Self:
+        if self._is_open:
+            raise StoreError("the oracle is open already")
+        self._is_open = True
+        return self
+
+    async def close(self) -> None:
+        self._is_open = False
+
+    async def now(self) -> datetime:
+        return self.oracle.now()
+
+    def listen(self) -> AbstractAsyncContextManager[Listener]:
+        return self._listening()
+
+    @asynccontextmanager
+    async def _listening(self) -> AsyncIterator[Listener]:
+        async with self._hints.listening() as listener:
+            yield listener
+
+    def ask(self, verb: str, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - any verb
+        if not self._is_open:
+            raise StoreClosed("the oracle is closed")
+        _check_at_the_door(verb, arguments, options)
+        before = self.oracle.tables.copy()
+        try:
+            answer = getattr(self.oracle, verb)(*arguments, **options)
+        except BaseException:
+            self.oracle.tables = before
+            raise
+        self._hints.publish(_changed_topics(before, self.oracle.tables))
+        return answer
+
+
+def _check_at_the_door(verb: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    if verb == "commit":
+        check_commits(*arguments)
+        for commit in arguments[0]:
+            _check_payloads(commit)
+    if verb == "emit":
+        check_name("channel", arguments[0])
+        canonical(arguments[1])
+    if "limit" in options:
+        check_limit(options["limit"])
+
+
+def _check_payloads(commit: Commit) -> None:
+    for operation in commit.operations:
+        match operation:
+            case WriteOutcome(result=result, error=error) | Move(result=result, error=error):
+                canonical(result)
+                canonical(error)
+            case Emit(payload=payload) | Decide(answer=payload):
+                canonical(payload)
+            case _:
+                pass
+
+
+def _changed_topics(before: Tables, after: Tables) -> set[str]:
+    changed = [row for task_id, row in after.tasks.items() if before.tasks.get(task_id) != row]
+    channels = [name for name, number in after.event_numbers.items() if before.event_numbers.get(name) != number]
+    return (
+        {f"task:{row.task.id}" for row in changed}
+        | {f"queue:{row.task.queue}" for row in changed if row.ready}
+        | {f"channel:{channel}" for channel in channels}
+    )
+
+
+def _verb(name: str) -> Callable[..., Awaitable[Any]]:
+    async def ask(self: _OpenOrClosed, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - any verb
+        return self.ask(name, *arguments, **options)
+
+    return ask
+
+
+OracleStore: type[_OpenOrClosed] = type("OracleStore", (_OpenOrClosed,), {name: _verb(name) for name in VERBS})
+"""A store made of the oracle."""

@@ -1,0 +1,57 @@
+"""Eight processes on one store: every task is claimed once per fence, completed once, and no zombie writes."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from holdfast import NewTask, TaskState, open_store
+from tests.postgres_server import PostgresServer
+from tests.store import claiming_process
+
+PROCESSES = 8
+TASKS = 10_000
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/agents.db"
+    server: PostgresServer = request.getfixturevalue("postgres18")
+    return server.create_database()
+
+
+async def test_a_crowd_of_workers_some_of_them_dying(url: str, tmp_path: Path) -> None:
+    async with open_store(url) as store:
+        for start in range(0, TASKS, 2000):
+            await store.submit([NewTask(id=f"t{n}", name=claiming_process.NAME) for n in range(start, start + 2000)])
+        logs = [tmp_path / f"{seed}.log" for seed in range(PROCESSES)]
+        crowd = [
+            subprocess.Popen([sys.executable, claiming_process.__file__, url, str(seed), log])
+            for seed, log in enumerate(logs)
+        ]
+        codes = await asyncio.gather(*(asyncio.to_thread(process.wait, 120) for process in crowd))
+        assert codes == [0] * PROCESSES
+
+        lines = [line.split() for log in logs for line in log.read_text().splitlines()]
+        claims = Counter((task, fence) for what, task, *fence_ in lines if what == "claimed" for fence in fence_)
+        completions = Counter(line[1] for line in lines if line[0] == "completed")
+        assert set(claims.values()) == {1}
+        assert len({task for task, _ in claims}) == TASKS
+        assert completions == {f"t{n}": 1 for n in range(TASKS)}
+
+        # The faults really fired: workers slept through their lease, and were refused when they came back.
+        assert any(line[0] == "slept" for line in lines)
+        refused = [(line[1], line[2]) for line in lines if line[0] == "refused"]
+        assert refused
+        for task_id, fence in refused:
+            task = await store.get(task_id)
+            assert task is not None
+            assert int(fence) < task.fence
+        assert await store.count() == {TaskState.COMPLETED: TASKS}
+        assert sum(log.read_text().count("claimed") > 0 for log in logs) > 1
