@@ -69,19 +69,27 @@ class SimpleInterface(StateStore):
         Raises LeaseHeld where somebody else has it.
         """
         async with self._leased(task_id, lease) as claimed:
-            outcome = step(claimed.task)
-            changed = await outcome if inspect.isawaitable(outcome) else outcome
-            operations = _changes(claimed.task, changed)
             guard = Held(claimed.task.owner or "", claimed.fence, 1)
-            commit = Commit(task_id=task_id, guard=guard, operations=(*operations, Release()), actor="execute_step")
-            (verdict,) = await self.commit([commit])
-            if not verdict.applied:
-                raise verdict.error()
+            try:
+                outcome = step(claimed.task)
+                changed = await outcome if inspect.isawaitable(outcome) else outcome
+                operations = _changes(claimed.task, changed)
+            except BaseException:
+                await self._apply(task_id, guard)
+                raise
+            await self._apply(task_id, guard, *operations)
         return await self._stored(task_id)
+
+    async def _apply(self, task_id: str, guard: Held, *operations: Operation) -> None:
+        """Write the changes and give the lease back, in one Commit."""
+        commit = Commit(task_id=task_id, guard=guard, operations=(*operations, Release()), actor="execute_step")
+        (verdict,) = await self.commit([commit])
+        if not verdict.applied:
+            raise verdict.error()
 
     @asynccontextmanager
     async def _leased(self, task_id: str, lease: float) -> AsyncIterator[Claimed]:
-        """Hold a lease of our own, renewed for as long as the block runs, and given back however it ends."""
+        """Hold a lease of our own, renewed for as long as the block runs."""
         await self.sweep()  # whoever held it may have died
         worker = await self.register(NewWorker(label="execute_step", lease=lease))
         renewing = asyncio.create_task(self._renew(worker.id, lease / 3))

@@ -79,7 +79,3 @@ def test_no_two_topics_have_a_test_of_the_same_name() -> None:
     topics = (*TOPICS, ReopenContract, SharedContract)
     names = Counter(name for topic in topics for name in vars(topic) if name.startswith("test_"))
     assert [name for name, uses in names.items() if uses > 1] == []
-
-
-def test_the_whole_contract_is_all_topics() -> None:
-    assert StoreContract.__bases__ == TOPICS

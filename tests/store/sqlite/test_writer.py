@@ -166,3 +166,23 @@ async def test_without_a_stall_a_lapsed_lease_is_death(store: SqliteStore) -> No
     await store.claim(Claim(worker_id=worker.id, number=1, limit=1, names=("work",)))
     await asyncio.sleep(0.1)
     assert (await store.sweep()).recovered == ("held",)
+
+
+@pytest.mark.parametrize("kept_short", [True, False])
+async def test_the_wal_is_restarted_when_sqlites_own_checkpoints_do_not_get_to(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, kept_short: bool  # noqa: FBT001
+) -> None:
+    monkeypatch.setattr("holdfast.store.sqlite.writer._WAL_CHECK_EVERY", 1)
+    monkeypatch.setattr("holdfast.store.sqlite.writer._WAL_LIMIT", 1 << 20 if kept_short else 1 << 40)
+    await store._write(lambda tx: tx._connection.pragma("wal_autocheckpoint", 0))
+    for n in range(100):
+        await store.submit([NewTask(id=f"t{n}", name="work", user_input="x" * 50_000)])
+    assert (Path(f"{store.path}-wal").stat().st_size < 2 << 20) == kept_short
+
+
+async def test_two_stores_in_one_process_take_turns(store: SqliteStore) -> None:
+    async with SqliteStore(store.path) as other:
+        await asyncio.gather(
+            *(owner.submit([NewTask(id=f"{n}-{k}", name="work")]) for n, owner in enumerate((store, other)) for k in range(50))
+        )
+        assert await other.count() == {TaskState.PENDING: 100}

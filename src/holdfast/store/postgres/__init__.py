@@ -24,7 +24,7 @@ except ImportError as missing:
     raise MissingExtra("postgres", "the PostgreSQL store") from missing
 del _psycopg
 
-from holdfast.store.postgres.migrating import grant_work
-from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.postgres.migrating import grant_work  # noqa: E402 - only with the driver
+from holdfast.store.postgres.store import PostgresStore  # noqa: E402 - as above
 
 __all__ = ["PostgresStore", "grant_work"]

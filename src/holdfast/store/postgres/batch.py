@@ -93,7 +93,7 @@ def encode_batch(commits: Sequence[Commit]) -> tuple[str, list[bytes]]:
             "emits": sorted(locks.emits),
             "listens": sorted(locks.listens),
             "accounts": sorted(locks.accounts),
-            "keys": locks.keys if len(locks.keys) > 1 else [],
+            "keys": locks.keys,
         },
     }
     return _to_json(document).decode(), payloads.items
@@ -195,7 +195,7 @@ def _wait(wait: Wait) -> Document:
             return {"key": key, "kind": "woken"}
 
 
-def _ordered(op: Operation, payloads: Payloads) -> Document:  # noqa: PLR0911 - one case an operation
+def _ordered(op: Operation, payloads: Payloads) -> Document:  # noqa: C901, PLR0911, PLR0912 - one case an operation
     match op:
         case WriteEffect(effect):
             return {"op": "write_effect", **_effect(effect, payloads)}

@@ -37,7 +37,14 @@ class Committing(PostgresBase):
         guard, operations = commit.guard, commit.operations
         if not isinstance(guard, Held) or len(operations) != 1 or not isinstance(operations[0], WriteStep):
             return None
-        values = (commit.task_id, guard.owner, guard.fence, guard.sequence, self._at(), *step_values(operations[0].step))
+        values = (
+            commit.task_id,
+            guard.owner,
+            guard.fence,
+            guard.sequence,
+            self._at(),
+            *step_values(operations[0].step),
+        )
         try:
             rows = await self._fetch("write_step", *values)
         except StoreError as error:
@@ -104,6 +111,6 @@ class Committing(PostgresBase):
 
 def _is_refused(cause: BaseException | None) -> bool:
     """Say whether the database refused a value, as opposed to being away or being another version."""
-    return isinstance(cause, psycopg.DataError | psycopg.IntegrityError) and not is_lost(cause) and not was_undone(cause)
-
-
+    return (
+        isinstance(cause, psycopg.DataError | psycopg.IntegrityError) and not is_lost(cause) and not was_undone(cause)
+    )

@@ -21,7 +21,6 @@ from holdfast.model.errors import (
     WorkerDead,
 )
 
-
 # Deadlock, serialization failure, lock not available: the database has undone everything.
 _UNDONE = frozenset({"40P01", "40001", "55P03"})
 _NO_PRIVILEGE = "42501"
@@ -55,7 +54,7 @@ def place(url: str) -> str:
     return f"database {parts.get('dbname') or parts.get('user') or 'default'} on {host}{port}"
 
 
-def translate(error: psycopg.Error, where: str) -> HoldfastError:
+def translate(error: psycopg.Error, where: str) -> HoldfastError:  # noqa: PLR0911 - one case a meaning
     """Return the error of our tree that says what this one means."""
     detail = error.diag.message_detail or ""
     words = (error.diag.message_primary or str(error)).strip().splitlines()

@@ -50,7 +50,7 @@ async def grant_work(url: str, role: str, *, schema: str = "holdfast") -> None:
     with translated(place(url)):
         async with await psycopg.AsyncConnection.connect(url) as connection:
             # LiteralString is a promise to type checkers that this is no user input: it is a file of ours.
-            statement = sql.SQL(text).format(schema=sql.Identifier(schema), role=sql.Identifier(role))  # type: ignore[arg-type]
+            statement = sql.SQL(text).format(schema=sql.Identifier(schema), role=sql.Identifier(role))
             await connection.execute(statement)
 
 
@@ -60,7 +60,7 @@ async def _applied(connection: Connection, schema: str) -> dict[int, str] | None
     if not await fetch_on(connection, exists, (schema,)):
         return None
     rows = await fetch_on(connection, f'SELECT version, checksum FROM "{schema}".migrations ORDER BY version')  # noqa: S608 - a checked identifier
-    return {version: checksum for version, checksum in rows}
+    return {int(version): str(checksum) for version, checksum in rows}
 
 
 def _missing(applied: dict[int, str], known: list[Migration], where: str) -> list[Migration]:

@@ -66,39 +66,36 @@ FROM {schema}.emit($1, $2, $3, $4, $5) AS e
 -- name: task
 SELECT * FROM {schema}.task_records WHERE id = $1
 
--- name: journal
--- What a replay needs: this round behind a position, and whatever left an effect in an earlier round.
-SELECT s.* FROM {schema}.steps s JOIN {schema}.tasks t ON t.id = s.task_id
-WHERE s.task_id = $1 AND ((s.round = t.round AND s.position > $2) OR (s.round < t.round AND s.effect_id IS NOT NULL))
-ORDER BY s.position, s.round, s.key
+-- name: load
+-- A task with everything a replay needs. One statement, so that all of it is of one moment; each part is an array of
+-- rows. Of the steps: this round behind a position, and whatever left an effect in an earlier round. Of the patches:
+-- what is folded onto the newest undamaged checkpoint.
+SELECT ARRAY(SELECT ROW(r.*) FROM {schema}.task_records r WHERE r.id = t.id),
+       ARRAY(SELECT ROW(s.*) FROM {schema}.steps s
+             WHERE s.task_id = t.id AND ((s.round = t.round AND s.position > $2)
+                                         OR (s.round < t.round AND s.effect_id IS NOT NULL))
+             ORDER BY s.position, s.round, s.key),
+       ARRAY(SELECT ROW(e.*) FROM {schema}.effects e WHERE e.task_id = t.id ORDER BY e.effect_id),
+       ARRAY(SELECT ROW(p.version, p.body, p.author, p.reason, p.at) FROM {schema}.patches p
+             WHERE p.task_id = t.id AND p.version > coalesce(c.version, 0) ORDER BY p.version),
+       CASE WHEN c.number IS NOT NULL THEN
+             ROW(c.number, c.position, c.version, c.body, c.checksum, c.schema, c.created_at, c.damaged) END,
+       ARRAY(SELECT ROW(a.*) FROM {schema}.approvals a WHERE a.task_id = t.id ORDER BY a.id),
+       ARRAY(SELECT ROW(b.account, b.meter, b.ceiling, b.spent, b.reserved) FROM {schema}.accounts b
+             WHERE b.account = t.id ORDER BY b.meter),
+       ARRAY(SELECT ROW(v.account, v.meter, v.step_key, v.fence, v.amount) FROM {schema}.reservations v
+             WHERE v.task_id = t.id ORDER BY v.account, v.meter, v.step_key, v.fence)
+FROM {schema}.tasks t
+LEFT JOIN LATERAL (
+    SELECT * FROM {schema}.checkpoints n WHERE n.task_id = t.id AND n.damaged IS NULL ORDER BY n.number DESC LIMIT 1
+) AS c ON true
+WHERE t.id = $1
 
 -- name: steps
 SELECT * FROM {schema}.steps WHERE task_id = $1 ORDER BY position, round, key
 
--- name: task_effects
-SELECT * FROM {schema}.effects WHERE task_id = $1 ORDER BY effect_id
-
--- name: newest_checkpoint
-SELECT number, position, version, body, checksum, schema, created_at, damaged FROM {schema}.checkpoints
-WHERE task_id = $1 AND damaged IS NULL ORDER BY number DESC LIMIT 1
-
--- name: patches_behind_checkpoint
--- What is folded onto the newest undamaged checkpoint, or onto nothing where there is none.
-SELECT version, body, author, reason, at FROM {schema}.patches
-WHERE task_id = $1 AND version > coalesce((
-    SELECT version FROM {schema}.checkpoints
-    WHERE task_id = $1 AND damaged IS NULL ORDER BY number DESC LIMIT 1), 0)
-ORDER BY version
-
--- name: task_approvals
-SELECT * FROM {schema}.approvals WHERE task_id = $1 ORDER BY id
-
 -- name: accounts
 SELECT account, meter, ceiling, spent, reserved FROM {schema}.accounts WHERE account = $1 ORDER BY meter
-
--- name: task_reservations
-SELECT account, meter, step_key, fence, amount FROM {schema}.reservations WHERE task_id = $1
-ORDER BY account, meter, step_key, fence
 
 -- name: history
 SELECT task_id, number, from_state, to_state, reason, actor, fence, at FROM {schema}.transitions

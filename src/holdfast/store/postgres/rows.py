@@ -7,7 +7,16 @@ from typing import Any
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.effect import Effect, EffectClass, EffectState, Evidence
-from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord, Reservation
+from holdfast.model.records import (
+    Account,
+    Artifact,
+    ArtifactLink,
+    Checkpoint,
+    Event,
+    MemoryFact,
+    PatchRecord,
+    Reservation,
+)
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import TaskState, Transition

@@ -64,9 +64,7 @@ class PostgresStore(Working, Reading, Keeping):
         """See StateStore. Raises StoreUnavailable at once if there is no server: a typing error should not wait."""
         if self._connections is not None:
             raise StoreError(f"the store in {self._where} is open already; use this one, or close it first")
-        connections = Connections(
-            self._url, size=self._pool_size, prepare=self._prepare, retry_for=self._retry_for
-        )
+        connections = Connections(self._url, size=self._pool_size, prepare=self._prepare, retry_for=self._retry_for)
         try:
             connection = await connections.connect()
         except psycopg.Error as error:

@@ -27,7 +27,9 @@ from holdfast.model.transitions import TaskState
 Answer = Mapping[str, Any]
 
 _DUPLICATE = "duplicate"
-_SHOWN = ApplyPatch | Decide | ConsumeApproval | LinkArtifact | OpenApproval | RequestCancel | WriteEffect | WriteOutcome
+_SHOWN = (
+    ApplyPatch | Decide | ConsumeApproval | LinkArtifact | OpenApproval | RequestCancel | WriteEffect | WriteOutcome
+)
 """Operations after which somebody who looks at the task sees something new."""
 
 

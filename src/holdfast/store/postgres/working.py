@@ -18,8 +18,7 @@ from holdfast.store.checks import check_commits, check_limit
 from holdfast.store.postgres import rows
 from holdfast.store.postgres.batch import encode_tasks
 from holdfast.store.postgres.committing import Committing
-from holdfast.store.postgres.connections import Connection, Row, fetch_on
-from holdfast.store.postgres.errors import lease_refused, translate
+from holdfast.store.postgres.errors import lease_refused
 
 
 class Working(Committing):
@@ -31,7 +30,9 @@ class Working(Committing):
             return []
         document, payloads = encode_tasks(tasks)
         found = await self._fetch("submit", document, payloads, _meet_each_other(tasks), self._at())
-        answers = [Submitted(task_id=task_id, created=created, conflict=conflict) for _, task_id, created, conflict in found]
+        answers = [
+            Submitted(task_id=task_id, created=created, conflict=conflict) for _, task_id, created, conflict in found
+        ]
         created = [task for task, answer in zip(tasks, answers, strict=True) if answer.created]
         self._publish({f"queue:{task.queue}" for task in created} | {f"task:{task.id}" for task in created})
         return answers
@@ -105,33 +106,17 @@ class Working(Committing):
         return await self._commit(commits)
 
     async def load(self, task_id: str, *, after: int = 0) -> Loaded:
-        """See WorkVerbs. One pipelined burst in one snapshot."""
-
-        async def read(connection: Connection) -> list[list[Row]]:
-            async with connection.pipeline():
-                await connection.execute(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                cursors = []
-                for query in _PARTS_OF_A_LOAD:
-                    values = (task_id, after) if query == "journal" else (task_id,)
-                    cursor = connection.cursor(binary=True)
-                    await cursor.execute(self._queries[query].encode(), values)
-                    cursors.append(cursor)
-                await connection.execute(b"COMMIT")
-            return [await cursor.fetchall() for cursor in cursors]
-
-        try:
-            parts = await self._open_connections().run(read)
-        except psycopg.Error as error:
-            raise translate(error, self._where) from error
-        task, steps, effects, patches, checkpoint, approvals, accounts, reservations = parts
-        if not task:
+        """See WorkVerbs."""
+        found = await self._fetch("load", task_id, after)
+        if not found:
             raise NotFound("task", task_id)
+        [task], steps, effects, patches, checkpoint, approvals, accounts, reservations = found[0]
         return Loaded(
-            task=rows.task_record(task[0]),
+            task=rows.task_record(task),
             steps=tuple(map(rows.step_record, steps)),
             effects=tuple(map(rows.effect_record, effects)),
             patches=tuple(map(rows.patch_record, patches)),
-            checkpoint=rows.checkpoint_record(checkpoint[0]) if checkpoint else None,
+            checkpoint=None if checkpoint is None else rows.checkpoint_record(checkpoint),
             approvals=tuple(map(rows.approval_record, approvals)),
             accounts=tuple(map(rows.account_record, accounts)),
             reservations=tuple(map(rows.reservation_record, reservations)),
@@ -146,12 +131,6 @@ class Working(Committing):
         [row] = await self._fetch("emit", channel, key, body, actor, self._at(), repeatable=key is not None)
         self._publish(row[-1])
         return rows.event_record(row)
-
-
-_PARTS_OF_A_LOAD = (
-    *("task", "journal", "task_effects", "patches_behind_checkpoint", "newest_checkpoint", "task_approvals"),
-    *("accounts", "task_reservations"),
-)
 
 
 def _meet_each_other(tasks: Sequence[NewTask]) -> bool:

@@ -94,7 +94,7 @@ def apply_operation(  # noqa: C901, PLR0912 - one case an operation
         case SubmitChild(task):
             return _submit_child(tx, commit, replace(task, parent_id=row.id, actor=commit.actor))
         case Emit(channel=channel, payload=payload, key=key):
-            submitting.emit(tx, channel, payload, key=key, actor=commit.actor)
+            submitting.emit(tx, channel, payload, key=key, actor=commit.actor, besides=row.id)
         case LinkArtifact(link):
             created_at = tx.now if link.created_at is None else micros(link.created_at)
             tx.run(

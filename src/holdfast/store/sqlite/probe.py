@@ -30,10 +30,10 @@ class ChangeProbe:
     def wake(self) -> None:
         """Begin to look, unless already looking."""
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._look(), name="holdfast-change-probe")
+            # Looked at before the listener goes on: what changes from here on is news to it.
+            self._task = asyncio.create_task(self._look(self._version()), name="holdfast-change-probe")
 
-    async def _look(self) -> None:
-        seen = self._version()
+    async def _look(self, seen: int) -> None:
         while self._hints.wanted:
             await asyncio.sleep(INTERVAL)
             version = self._version()

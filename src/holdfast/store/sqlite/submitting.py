@@ -61,14 +61,20 @@ def submit(tx: Transaction, task: NewTask) -> Submitted:
     return Submitted(task_id=task.id, created=True)
 
 
-def emit(tx: Transaction, channel: str, payload: JsonValue, *, key: str | None, actor: str) -> Event:
-    """Append an event and wake whoever waits for it; an event with this key stays the only one."""
+def emit(
+    tx: Transaction, channel: str, payload: JsonValue, *, key: str | None, actor: str, besides: str | None = None
+) -> Event:
+    """Append an event and wake whoever waits for it; an event with this key stays the only one.
+
+    ``besides`` is a task that a Commit is just working on: that Commit looks after it, when all its changes are in.
+    """
     body = canonical(payload, name="payload")
     if key is not None and (existing := tx.first("event_by_key", channel, key)) is not None:
         return event_record(existing)
     ((number,),) = tx.all("next_event_number", channel)
     tx.run("insert_event", channel, number, key, body, actor, tx.now)
     for (task_id,) in tx.all("waiting_for_channel", channel, number):
-        wake_if_due(tx, task_id, actor=actor)
+        if task_id != besides:
+            wake_if_due(tx, task_id, actor=actor)
     tx.hints.add(f"channel:{channel}")
     return event_record((channel, number, key, body, actor, tx.now))

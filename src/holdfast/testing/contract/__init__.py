@@ -12,6 +12,8 @@ A store that outlives its process also takes ``ReopenContract``, one that severa
 and both need the fixture ``another_store``. One topic alone can be had by its own class.
 """
 
+# ruff: noqa: E402 - the topics are imported after the line that has their assertions rewritten
+
 import pkgutil
 
 import pytest
@@ -19,75 +21,40 @@ import pytest
 # Before they are imported: so that a failed assertion of theirs shows what it compared.
 pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)))
 
-from holdfast.store.base import StateStore  # noqa: E402 - after the line above, by its nature
-from holdfast.testing.contract.approvals import ApprovalsContract  # noqa: E402
-from holdfast.testing.contract.artifacts import ArtifactsContract  # noqa: E402
-from holdfast.testing.contract.base import ContractBase  # noqa: E402
-from holdfast.testing.contract.budget import BudgetContract  # noqa: E402
-from holdfast.testing.contract.claim import ClaimContract  # noqa: E402
-from holdfast.testing.contract.closing import ClosingContract  # noqa: E402
-from holdfast.testing.contract.commit import (  # noqa: E402
-    AtomicCommitContract,
-    CommitBatchContract,
-    ExpectedCommitContract,
-    FencedCommitContract,
-)
-from holdfast.testing.contract.effects import EffectsContract  # noqa: E402
-from holdfast.testing.contract.events import EventsContract  # noqa: E402
-from holdfast.testing.contract.fidelity import FidelityContract  # noqa: E402
-from holdfast.testing.contract.hints import HintsContract  # noqa: E402
-from holdfast.testing.contract.history import HistoryContract  # noqa: E402
-from holdfast.testing.contract.journal import (  # noqa: E402
+from holdfast.store.base import StateStore
+from holdfast.testing.contract.approvals import ApprovalsContract
+from holdfast.testing.contract.artifacts import ArtifactsContract
+from holdfast.testing.contract.base import ContractBase
+from holdfast.testing.contract.budget import BudgetContract
+from holdfast.testing.contract.claim import ClaimContract
+from holdfast.testing.contract.closing import ClosingContract
+from holdfast.testing.contract.commit_atomic import AtomicCommitContract
+from holdfast.testing.contract.commit_batch import CommitBatchContract
+from holdfast.testing.contract.commit_expected import ExpectedCommitContract
+from holdfast.testing.contract.commit_fenced import FencedCommitContract
+from holdfast.testing.contract.effects import EffectsContract
+from holdfast.testing.contract.events import EventsContract
+from holdfast.testing.contract.fidelity import FidelityContract
+from holdfast.testing.contract.hints import HintsContract
+from holdfast.testing.contract.history import HistoryContract
+from holdfast.testing.contract.journal import (
     CheckpointsContract,
     LoadContract,
     PatchesContract,
     StepsContract,
 )
-from holdfast.testing.contract.lease import LeaseContract  # noqa: E402
-from holdfast.testing.contract.memory import MemoryContract  # noqa: E402
-from holdfast.testing.contract.moves import MovesContract  # noqa: E402
-from holdfast.testing.contract.names import NamesContract  # noqa: E402
-from holdfast.testing.contract.prune import PruneContract  # noqa: E402
-from holdfast.testing.contract.queries import QueriesContract  # noqa: E402
-from holdfast.testing.contract.sharing import ReopenContract, SharedContract  # noqa: E402
-from holdfast.testing.contract.simple import ExecuteStepContract, SaveContract  # noqa: E402
-from holdfast.testing.contract.submit import SubmitContract  # noqa: E402
-from holdfast.testing.contract.sweep import SweepOfDeadWorkersContract, SweepOfTimeContract  # noqa: E402
-from holdfast.testing.contract.waits import WaitsContract  # noqa: E402
-
-TOPICS: tuple[type[ContractBase], ...] = (
-    SubmitContract,
-    ClaimContract,
-    LeaseContract,
-    SweepOfDeadWorkersContract,
-    SweepOfTimeContract,
-    FencedCommitContract,
-    ExpectedCommitContract,
-    CommitBatchContract,
-    AtomicCommitContract,
-    MovesContract,
-    WaitsContract,
-    BudgetContract,
-    ApprovalsContract,
-    EffectsContract,
-    StepsContract,
-    PatchesContract,
-    CheckpointsContract,
-    LoadContract,
-    QueriesContract,
-    HistoryContract,
-    EventsContract,
-    ArtifactsContract,
-    MemoryContract,
-    PruneContract,
-    HintsContract,
-    SaveContract,
-    ExecuteStepContract,
-    ClosingContract,
-    FidelityContract,
-    NamesContract,
-)
-"""What every store is held to."""
+from holdfast.testing.contract.lease import LeaseContract
+from holdfast.testing.contract.memory import MemoryContract
+from holdfast.testing.contract.moves import MovesContract
+from holdfast.testing.contract.names import NamesContract
+from holdfast.testing.contract.prune import PruneContract
+from holdfast.testing.contract.queries import QueriesContract
+from holdfast.testing.contract.sharing import ReopenContract, SharedContract
+from holdfast.testing.contract.simple import ExecuteStepContract, SaveContract
+from holdfast.testing.contract.submit import SubmitContract
+from holdfast.testing.contract.sweep_dead_workers import SweepOfDeadWorkersContract
+from holdfast.testing.contract.sweep_time import SweepOfTimeContract
+from holdfast.testing.contract.waits import WaitsContract
 
 
 class StoreContract(
@@ -129,5 +96,8 @@ class StoreContract(
         assert isinstance(self, SharedContract) == store.capabilities.multi_process
         assert isinstance(self, ReopenContract) >= store.capabilities.durable
 
+
+TOPICS: tuple[type, ...] = StoreContract.__bases__
+"""What every store is held to, topic by topic."""
 
 __all__ = ["TOPICS", "ContractBase", "ReopenContract", "SharedContract", "StoreContract"]

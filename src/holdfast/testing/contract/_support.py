@@ -7,13 +7,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.model.commit import Commit, Expect, Held, Move, Operation, Verdict
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import NewTask, Task
-from holdfast.model.transitions import TaskState
+from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Claim, Claimed, NewWorker
 from holdfast.store.base import StateStore
 
@@ -158,3 +158,13 @@ def step(key: str = "collect", position: int = 1, **options: Any) -> Step:
     """Describe a completed step."""
     options = {"kind": "step", "state": StepState.COMPLETED} | options
     return Step(key=key, position=position, **options)
+
+
+def without_detail(verdict: Verdict) -> Verdict:
+    """Drop the words, which are for people and may differ between stores."""
+    return replace(verdict, detail="")
+
+
+async def last_move(store: StateStore, task_id: str = "task") -> Transition:
+    """Return the newest line of the task's history."""
+    return (await store.history(task_id))[-1]

@@ -203,6 +203,13 @@ class ClaimContract(ContractBase):
         await store.drain("worker")
         assert await claim(store) == []
 
+    async def test_a_draining_or_late_worker_may_repeat_a_claim(self, store: StateStore, clock: ManualClock) -> None:
+        """It gets no new work, but what it holds already it must be able to learn."""
+        attempt = await running_task(store, queue="default")
+        await store.drain("worker")
+        clock.advance(LEASE)
+        assert await claim(store, number=1) == [Claimed(task=attempt.task, fresh=False)]
+
     async def test_an_unknown_worker_is_refused(self, store: StateStore) -> None:
         """Only registered workers hold leases."""
         with pytest.raises(WorkerDead):

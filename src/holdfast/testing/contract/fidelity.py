@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -62,7 +63,7 @@ PAYLOADS: dict[str, Any] = {
 
 def same(left: object, right: object) -> bool:
     """Compare as JSON does: 1, 1.0 and true are three values, and so are 0.0 and -0.0."""
-    return repr(left) == repr(right)
+    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
 class FidelityContract(ContractBase):

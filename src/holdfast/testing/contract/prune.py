@@ -24,6 +24,7 @@ from holdfast.store.base import StateStore
 from holdfast.testing.contract._support import (
     CANCEL,
     apply_outside,
+    claim,
     enter,
     move,
     new_task,
@@ -155,6 +156,21 @@ class PruneContract(ContractBase):
         clock.advance(2 * DAY)
         await store.prune(DAY)
         assert [worker.id for worker in await store.workers()] == ["quiet"]
+
+    async def test_a_dead_worker_stays_until_its_tasks_are_taken_back(
+        self, store: StateStore, clock: ManualClock
+    ) -> None:
+        """Without it, nobody would find them."""
+        await store.submit([new_task("a"), new_task("b")])
+        await enter(store)
+        await claim(store)
+        clock.advance(2 * DAY)
+        assert (await store.sweep(limit=1)).recovered == ("a",)
+        await store.prune(DAY)
+        assert [worker.id for worker in await store.workers()] == ["worker"]
+        assert (await store.sweep(limit=1)).recovered == ("b",)
+        await store.prune(DAY)
+        assert await store.workers() == []
 
     async def test_a_shared_account_stays(self, store: StateStore, clock: ManualClock) -> None:
         """It belongs to no single task."""

@@ -148,6 +148,13 @@ class WaitsContract(ContractBase):
         assert await store.emit("news", 1, key="k") == first
         assert await stored(store) == task
 
+    async def test_an_event_is_the_reason_even_after_the_time_came(self, store: StateStore, clock: ManualClock) -> None:
+        """Whoever brings it wakes the task with it, before a sweep has looked at the timer."""
+        await wait_for(store, UntilTime(key="timer", at=clock.now() + timedelta(seconds=10)), EVENT)
+        clock.advance(10)
+        await store.emit("news", 1, actor="weather")
+        assert await woken_by(store) == ("event", "weather")
+
     async def test_an_event_in_a_commit_wakes_too(self, store: StateStore) -> None:
         """In the name of that Commit's actor; the woken task changes by one revision."""
         waiting = await wait_for(store, EVENT)

@@ -95,13 +95,18 @@ def take_away(tables: Tables, task_id: str) -> None:
 
 def end(tables: Tables, task_id: str, actor: str, now: datetime, *, result: JsonValue, error: JsonValue) -> None:
     """Do what belongs to the end of a task that has just moved to a terminal state."""
+    settle_affairs(tables, task_id, now, result=result, error=error)
+    end_in_joins(tables, task_id, actor, now)
+
+
+def settle_affairs(tables: Tables, task_id: str, now: datetime, *, result: JsonValue, error: JsonValue) -> None:
+    """Do that part of an ending which concerns nobody else: the outcome, open questions, reservations."""
     tables.change_task(task_id, finished_at=now, result=result, error=error)
     tables.change_row(task_id, ready=NOT_READY)
     for approval in list(tables.approvals.values()):
         if approval.task_id == task_id and approval.state is ApprovalState.OPEN:
             tables.approvals[approval.id] = replace(approval, state=ApprovalState.CLOSED, decided_at=now)
     count_as_spent(tables, [key for key in tables.reservations if key[0] == task_id])
-    end_in_joins(tables, task_id, actor, now)
 
 
 def count_as_spent(tables: Tables, keys: list[ReservationKey]) -> None:

@@ -44,8 +44,10 @@ def prune(tables: Tables, older_than: timedelta, limit: int, now: datetime) -> P
     artifacts = sorted(unused, key=lambda artifact: (artifact.created_at, artifact.id))[:limit]
     for artifact in artifacts:
         del tables.artifacts[artifact.id]
+    owners = {row.task.owner for row in tables.tasks.values()}
     for worker_id, row in list(tables.workers.items()):
-        if row.worker.state is WorkerState.DEAD and row.worker.seen_at < cutoff:
+        # One whose tasks are still to be taken back stays: without it nobody would find them.
+        if row.worker.state is WorkerState.DEAD and row.worker.seen_at < cutoff and worker_id not in owners:
             del tables.workers[worker_id]
     counts = (len(tasks), len(events), len(artifacts))
     return Pruned(tasks=counts[0], events=counts[1], artifacts=counts[2], more=limit in counts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from holdfast.model.errors import Conflict, LeaseHeld, NotFound, WorkerDead
 from holdfast.model.task import rank
@@ -13,7 +13,7 @@ from tests.store.stateful.oracle.changes import Cause, log_transition, mark_read
 from tests.store.stateful.oracle.tables import NOT_READY, READY, READY_ALONE, Tables, TaskRow, WorkerRow
 
 
-def register(tables: Tables, new: NewWorker, now: datetime, boot: float) -> Worker:
+def register(tables: Tables, new: NewWorker, now: datetime, boot: timedelta) -> Worker:
     if new.id in tables.workers:
         return _living(tables, new.id).worker
     worker = Worker(
@@ -26,14 +26,14 @@ def register(tables: Tables, new: NewWorker, now: datetime, boot: float) -> Work
         started_at=now,
         seen_at=now,
     )
-    tables.workers[new.id] = WorkerRow(worker=worker, expires=boot + new.lease)
+    tables.workers[new.id] = WorkerRow(worker=worker, expires=boot + timedelta(seconds=new.lease))
     return worker
 
 
-def heartbeat(tables: Tables, worker_id: str, now: datetime, boot: float) -> Heartbeat:
+def heartbeat(tables: Tables, worker_id: str, now: datetime, boot: timedelta) -> Heartbeat:
     row = _living(tables, worker_id)
     worker = replace(row.worker, seen_at=now)
-    tables.workers[worker_id] = WorkerRow(worker=worker, expires=boot + worker.lease)
+    tables.workers[worker_id] = WorkerRow(worker=worker, expires=boot + timedelta(seconds=worker.lease))
     unwanted = (held.task.id for held in _held_by(tables, worker_id) if held.task.cancel_requested is not None)
     suspects = any(task.ready == READY_ALONE for task in tables.tasks.values())
     return Heartbeat(cancel_requested=frozenset(unwanted), suspects=suspects)
@@ -59,13 +59,13 @@ def retire(tables: Tables, worker_id: str, now: datetime) -> list[str]:
     return sorted(handed_back)
 
 
-def claim(tables: Tables, asked: Claim, now: datetime, boot: float) -> list[Claimed]:
+def claim(tables: Tables, asked: Claim, now: datetime, boot: timedelta) -> list[Claimed]:
     row = _living(tables, asked.worker_id)
-    if row.worker.state is WorkerState.DRAINING or row.expires <= boot:
-        return []
     if asked.number <= row.worker.claims:
         again = [held for held in _held_by(tables, asked.worker_id) if held.claim == asked.number]
         return [Claimed(task=held.task, fresh=False, alone=held.alone) for held in sorted(again, key=_place)]
+    if row.worker.state is WorkerState.DRAINING or row.expires <= boot:
+        return []
     tables.workers[asked.worker_id] = replace(row, worker=replace(row.worker, claims=asked.number))
     wanted_readiness, limit = (READY_ALONE, min(asked.limit, 1)) if asked.alone else (READY, asked.limit)
     candidates = [
@@ -80,7 +80,7 @@ def claim(tables: Tables, asked: Claim, now: datetime, boot: float) -> list[Clai
     return [_grant(tables, candidate, asked.worker_id, asked.number, now, alone=asked.alone) for candidate in chosen]
 
 
-def acquire(tables: Tables, task_id: str, worker_id: str, now: datetime, boot: float) -> Claimed:
+def acquire(tables: Tables, task_id: str, worker_id: str, now: datetime, boot: timedelta) -> Claimed:
     if _living(tables, worker_id).expires <= boot:
         raise WorkerDead(worker_id)
     row = tables.tasks.get(task_id)

@@ -30,14 +30,18 @@ class Oracle:
     def now(self) -> datetime:
         return self._clock.now()
 
+    def _boot(self) -> timedelta:
+        """Return the boot clock to the microsecond: sums of floats would not meet again."""
+        return timedelta(seconds=self._clock.boot())
+
     def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
         return [submitting.submit_one(self.tables, task, self.now()) for task in tasks]
 
     def register(self, worker: NewWorker) -> Worker:
-        return leasing.register(self.tables, worker, self.now(), self._clock.boot())
+        return leasing.register(self.tables, worker, self.now(), self._boot())
 
     def heartbeat(self, worker_id: str) -> Heartbeat:
-        return leasing.heartbeat(self.tables, worker_id, self.now(), self._clock.boot())
+        return leasing.heartbeat(self.tables, worker_id, self.now(), self._boot())
 
     def drain(self, worker_id: str) -> None:
         leasing.drain(self.tables, worker_id)
@@ -46,16 +50,16 @@ class Oracle:
         return leasing.retire(self.tables, worker_id, self.now())
 
     def claim(self, claim: Claim) -> list[Claimed]:
-        return leasing.claim(self.tables, claim, self.now(), self._clock.boot())
+        return leasing.claim(self.tables, claim, self.now(), self._boot())
 
     def acquire(self, task_id: str, worker_id: str) -> Claimed:
-        return leasing.acquire(self.tables, task_id, worker_id, self.now(), self._clock.boot())
+        return leasing.acquire(self.tables, task_id, worker_id, self.now(), self._boot())
 
     def owned(self, worker_id: str) -> list[Lease]:
         return leasing.owned(self.tables, worker_id)
 
     def sweep(self, limit: int = 100) -> Swept:
-        return sweeping.sweep(self.tables, limit, self.now(), self._clock.boot())
+        return sweeping.sweep(self.tables, limit, self.now(), self._boot())
 
     def commit(self, commits: Sequence[Commit]) -> list[Verdict]:
         verdicts = []

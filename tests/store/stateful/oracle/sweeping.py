@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from holdfast.model.approval import ApprovalState
 from holdfast.model.commit import UntilDecided
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Swept, WorkerState, after_death
-from tests.store.stateful.oracle.changes import Cause, end, mark_readiness, move, take_away, touch, wake
+from tests.store.stateful.oracle.changes import (
+    Cause,
+    end,
+    end_in_joins,
+    mark_readiness,
+    move,
+    settle_affairs,
+    take_away,
+    touch,
+    wake,
+)
 from tests.store.stateful.oracle.tables import NOT_READY, Tables
 
 ACTOR = "sweep"
 
 
-def sweep(tables: Tables, limit: int, now: datetime, boot: float) -> Swept:
+def sweep(tables: Tables, limit: int, now: datetime, boot: timedelta) -> Swept:
     recovered, poisoned = _take_back(tables, limit, now, boot)
     expired = _expire_approvals(tables, limit, now)
     timed = _wake_timers(tables, limit, now)
@@ -36,7 +46,7 @@ def sweep(tables: Tables, limit: int, now: datetime, boot: float) -> Swept:
     )
 
 
-def _take_back(tables: Tables, limit: int, now: datetime, boot: float) -> tuple[list[str], list[str]]:
+def _take_back(tables: Tables, limit: int, now: datetime, boot: timedelta) -> tuple[list[str], list[str]]:
     for worker_id, row in list(tables.workers.items()):
         if row.worker.state is not WorkerState.DEAD and row.expires <= boot:
             tables.workers[worker_id] = replace(row, worker=replace(row.worker, state=WorkerState.DEAD))
@@ -92,26 +102,30 @@ def _wake_timers(tables: Tables, limit: int, now: datetime) -> list[str]:
 
 
 def _end_by_deadline(tables: Tables, limit: int, now: datetime) -> tuple[list[str], list[str]]:
-    """Fail what is late and not held; wake instead what must undo first. Returns (failed, woken)."""
+    """Fail what is late and not held; wake instead what must undo first. Returns (failed, woken).
+
+    All of them at once: a parent that is late itself is not woken by the end of its child before it ends as well.
+    """
     late = sorted(
         (row.task.deadline, row.task.id)
         for row in tables.tasks.values()
         if row.task.deadline is not None and row.task.deadline <= now and _has_running_deadline(row.task)
     )[:limit]
-    failed, woken = [], []
-    for deadline, task_id in late:
-        task = tables.task(task_id)
-        if not _has_running_deadline(task):
-            continue  # an earlier one of this batch was its last child, and woke it to undo
-        if task.must_undo:
-            wake(tables, task_id, Cause("deadline passed", ACTOR, now))
-            woken.append(task_id)
-        else:
-            move(tables, task_id, TaskState.FAILED, Cause("deadline passed", ACTOR, now))
-            message = f"the task's deadline passed at {deadline.isoformat()}"
-            end(tables, task_id, ACTOR, now, result=None, error={"type": "DeadlineExceeded", "message": message})
-            failed.append(task_id)
+    woken = [task_id for _, task_id in late if tables.task(task_id).must_undo]
+    failed = [task_id for _, task_id in late if task_id not in woken]
+    cause = Cause("deadline passed", ACTOR, now)
+    for task_id in woken:
+        wake(tables, task_id, cause)
         touch(tables, task_id, now)
+    for task_id in failed:
+        deadline = tables.task(task_id).deadline
+        assert deadline is not None
+        message = f"the task's deadline passed at {deadline.isoformat()}"
+        move(tables, task_id, TaskState.FAILED, cause)
+        settle_affairs(tables, task_id, now, result=None, error={"type": "DeadlineExceeded", "message": message})
+        touch(tables, task_id, now)
+    for task_id in failed:
+        end_in_joins(tables, task_id, ACTOR, now)
     return failed, woken
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Self
 
 from holdfast.model.approval import Approval
@@ -35,7 +35,7 @@ class TaskRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRow:
     worker: Worker
-    expires: float
+    expires: timedelta
     """On the boot clock."""
 
 

@@ -1,46 +1,46 @@
 -- What follows for others when something happens to a task. These functions change only tasks whose rows the
 -- caller has locked: a task's row lock covers everything that belongs to the task, its waits and joins included.
 
--- Move those of these tasks to pending that wait for something which is true by now, and return their ids.
--- The caller counts the revision itself (counted = 0) where the task's own Commit does so already.
-CREATE FUNCTION {schema}.wake_due(ids text[], who text, moment timestamptz, counted integer DEFAULT 1) RETURNS text[]
+-- Move those of these tasks that are waiting to pending, and return their ids. `counted` is 0 where the task's own
+-- Commit counts the revision already.
+CREATE FUNCTION {schema}.wake(ids text[], why text, who text, moment timestamptz, counted integer DEFAULT 1)
+RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
     woken text[];
 BEGIN
-    WITH causes AS (
-        -- When several waits hold, the lowest number names the reason.
-        SELECT w.task_id, min(CASE w.kind
-            WHEN 'time' THEN CASE WHEN w.at <= moment THEN 1 END
-            WHEN 'event' THEN CASE WHEN EXISTS (
-                SELECT FROM {schema}.channels c WHERE c.channel = w.channel AND c.last_number > w.after) THEN 2 END
-            WHEN 'children' THEN CASE WHEN w.remaining <= 0 THEN 3 END
-            WHEN 'decided' THEN CASE WHEN EXISTS (
-                SELECT FROM {schema}.approvals a WHERE a.id = w.approval_id AND a.state <> 'open') THEN 4 END
-        END) AS cause
-        FROM {schema}.waits w
-        WHERE w.task_id = ANY (ids)
-        GROUP BY w.task_id
-    ), moved AS (
+    IF cardinality(ids) = 0 THEN
+        RETURN ids;
+    END IF;
+    WITH moved AS (
         INSERT INTO {schema}.transitions (task_id, number, from_state, to_state, reason, actor, fence, at)
-        SELECT t.id, t.moves + 1, t.state, 'pending',
-               (ARRAY['time came', 'event', 'children ended', 'decided'])[c.cause], who, t.fence, moment
-        FROM causes c JOIN {schema}.tasks t ON t.id = c.task_id
-        WHERE c.cause IS NOT NULL AND t.state = 'waiting'
+        SELECT t.id, t.moves + 1, t.state, 'pending', why, who, t.fence, moment
+        FROM {schema}.tasks t WHERE t.id = ANY (ids) AND t.state = 'waiting'
         RETURNING task_id
     )
-    SELECT coalesce(array_agg(task_id ORDER BY task_id), '{}') INTO woken FROM moved;
-
-    IF cardinality(woken) > 0 THEN
-        PERFORM {schema}.stop_waiting(woken);
-        UPDATE {schema}.tasks t
-        SET state = 'pending', available_at = moment, rank = {schema}.rank_of(moment, t.priority), wake_at = NULL,
-            moves = t.moves + 1, ready = {schema}.readiness('pending', t.owner, moment, t.deaths, moment),
-            revision = t.revision + counted, updated_at = moment
-        WHERE t.id = ANY (woken);
-    END IF;
+    SELECT coalesce(array_agg(task_id), '{}') INTO woken FROM moved;
+    PERFORM {schema}.stop_waiting(woken);
+    UPDATE {schema}.tasks t
+    SET state = 'pending', available_at = moment, rank = {schema}.rank_of(moment, t.priority), wake_at = NULL,
+        moves = t.moves + 1, ready = {schema}.readiness('pending', t.owner, moment, t.deaths, moment),
+        revision = t.revision + counted, updated_at = moment
+    WHERE t.id = ANY (woken);
     RETURN woken;
 END
+$$;
+
+-- Why a waiting task may go on by now, or NULL. When several of its waits hold, the lowest number names the reason.
+CREATE FUNCTION {schema}.reason_to_go_on(waiting_id text, moment timestamptz) RETURNS text
+LANGUAGE sql VOLATILE AS $$
+    SELECT (ARRAY['time came', 'event', 'children ended', 'decided'])[min(CASE w.kind
+        WHEN 'time' THEN CASE WHEN w.at <= moment THEN 1 END
+        WHEN 'event' THEN CASE WHEN EXISTS (
+            SELECT FROM {schema}.channels c WHERE c.channel = w.channel AND c.last_number > w.after) THEN 2 END
+        WHEN 'children' THEN CASE WHEN w.remaining = 0 THEN 3 END
+        WHEN 'decided' THEN CASE WHEN EXISTS (
+            SELECT FROM {schema}.approvals a WHERE a.id = w.approval_id AND a.state <> 'open') THEN 4 END
+    END)]
+    FROM {schema}.waits w WHERE w.task_id = waiting_id
 $$;
 
 -- Forget what these tasks waited for; a replay that still has to wait says so again.
@@ -95,9 +95,8 @@ BEGIN
         WHERE w.task_id = n.task_id AND w.key = n.key
         RETURNING w.task_id, w.remaining
     )
-    SELECT array_agg(DISTINCT task_id) INTO parents FROM lowered;
-
-    RETURN CASE WHEN parents IS NULL THEN '{}' ELSE {schema}.wake_due(parents, who, moment) END;
+    SELECT coalesce(array_agg(DISTINCT task_id), '{}') INTO parents FROM lowered WHERE remaining = 0;
+    RETURN {schema}.wake(parents, 'children ended', who, moment);
 END
 $$;
 

@@ -1,5 +1,9 @@
 -- Locks, in the one order that everybody keeps: workers, then tasks by id, accounts, channels, keys, each sorted.
 -- Whoever needs a lock out of that order takes it with SKIP LOCKED and never waits, so nobody waits in a circle.
+--
+-- And plans: every statement in these files finds its rows by key, but PL/pgSQL keeps a plan for as long as the session
+-- lives, and one made while a table was small would scan it when it is large. The functions that clients call
+-- therefore forbid what only pays on small tables (SET enable_...); whatever they call is planned under the same.
 
 -- Lock these tasks, and those that may be woken: whoever waits for one of `ending` or listens to one of `emits`.
 --
@@ -9,10 +13,10 @@
 CREATE FUNCTION {schema}.lock_tasks(ids text[], ending text[], emits text[], listens text[], accounts text[])
 RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    wanted text[] := ids || {schema}.waiters(ending, emits);
 BEGIN
-    PERFORM FROM {schema}.tasks t
-    WHERE t.id = ANY (ids || {schema}.waiters(ending, emits))
-    ORDER BY t.id FOR NO KEY UPDATE;
+    PERFORM FROM {schema}.tasks t WHERE t.id = ANY (wanted) ORDER BY t.id FOR NO KEY UPDATE;
 
     IF cardinality(accounts) > 0 OR cardinality(ending) > 0 THEN
         PERFORM {schema}.lock_accounts(accounts, ending);
@@ -52,10 +56,12 @@ BEGIN
 END
 $$;
 
--- Lock the meters of these accounts, and of those on which the ending tasks still hold a reservation.
+-- Lock the meters of these accounts, and of those on which the ending tasks still hold a reservation. A meter may be
+-- opened only now, and its insert would wait for another one's: so the names are locked before the rows.
 CREATE FUNCTION {schema}.lock_accounts(named text[], ending text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM {schema}.lock_names('account', to_jsonb(named));
     PERFORM FROM {schema}.accounts a
     WHERE a.account = ANY (named || ARRAY(
         SELECT r.account FROM {schema}.reservations r WHERE r.task_id = ANY (ending)))
@@ -85,14 +91,14 @@ BEGIN
 END
 $$;
 
--- Lock idempotency keys, given as pairs of name and key, before any of them is inserted: inserts wait for one another
--- in the order in which they are made, and that order is the caller's.
-CREATE FUNCTION {schema}.lock_keys(pairs jsonb) RETURNS void
+-- Lock names of things that may not exist yet: idempotency keys, as pairs of name and key, and accounts. Inserts wait
+-- for one another in the order in which they are made, and that order is the caller's.
+CREATE FUNCTION {schema}.lock_names(kind text, names jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(number) FROM (
-        SELECT DISTINCT hashtextextended('{schema}' || pair::text, 0) AS number
-        FROM jsonb_array_elements(pairs) AS pair
+        SELECT DISTINCT hashtextextended('{schema}' || kind || name::text, 0) AS number
+        FROM jsonb_array_elements(names) AS name
         ORDER BY number
     ) AS sorted;
 END

@@ -15,7 +15,8 @@ CREATE TYPE {schema}.submission AS (n integer, task_id text, created boolean, co
 CREATE FUNCTION {schema}.submit(
     tasks jsonb, payloads bytea[], one_by_one boolean, at timestamptz DEFAULT NULL
 ) RETURNS SETOF {schema}.submission
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     wanted {schema}.new_task[] := ARRAY(SELECT t FROM jsonb_populate_recordset(NULL::{schema}.new_task, tasks) AS t);
     lone {schema}.new_task;
@@ -23,7 +24,7 @@ DECLARE
 BEGIN
     SELECT jsonb_agg(jsonb_build_array(w.name, w.key)) INTO keys FROM unnest(wanted) AS w WHERE w.key IS NOT NULL;
     IF jsonb_array_length(keys) > 1 THEN
-        PERFORM {schema}.lock_keys(keys);
+        PERFORM {schema}.lock_names('key', keys);
     END IF;
     IF one_by_one THEN
         FOREACH lone IN ARRAY wanted LOOP
@@ -98,10 +99,11 @@ BEGIN
 END
 $$;
 
--- Append an event to a channel whose row, and whose waiting tasks, the caller has locked; wake those tasks.
+-- Append an event to a channel whose row, and whose waiting tasks, the caller has locked; wake those tasks, except the
+-- one whose own Commit emits, which is looked at when that Commit has been applied.
 -- Returns their ids, or NULL where an event with this key was there before.
 CREATE FUNCTION {schema}.append_event(
-    wanted_channel text, wanted_key text, body bytea, who text, moment timestamptz
+    wanted_channel text, wanted_key text, body bytea, who text, moment timestamptz, apart_from text DEFAULT NULL
 ) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -114,9 +116,10 @@ BEGIN
     RETURNING c.last_number INTO next_number;
     INSERT INTO {schema}.events (channel, number, payload, actor, key, at)
     VALUES (wanted_channel, next_number, body, who, wanted_key, moment);
-    RETURN {schema}.wake_due(ARRAY(
-        SELECT w.task_id FROM {schema}.waits w
-        WHERE w.kind = 'event' AND w.channel = wanted_channel AND w.after < next_number), who, moment);
+    RETURN {schema}.wake(ARRAY(
+        SELECT DISTINCT w.task_id FROM {schema}.waits w
+        WHERE w.kind = 'event' AND w.channel = wanted_channel AND w.after < next_number
+          AND w.task_id IS DISTINCT FROM apart_from), 'event', who, moment);
 END
 $$;
 
@@ -125,7 +128,8 @@ CREATE FUNCTION {schema}.emit(
     wanted_channel text, wanted_key text, body bytea, who text, at timestamptz DEFAULT NULL,
     OUT event {schema}.events, OUT hints text[]
 )
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     woken text[];
 BEGIN

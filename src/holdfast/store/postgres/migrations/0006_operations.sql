@@ -236,7 +236,8 @@ BEGIN
             touched := ARRAY[child ->> 'task_id'];
         WHEN 'emit' THEN
             touched := coalesce({schema}.append_event(
-                op ->> 'channel', op ->> 'key', payloads[(op ->> 'payload_at')::integer], who, moment), '{}');
+                op ->> 'channel', op ->> 'key', payloads[(op ->> 'payload_at')::integer], who, moment, owner_id),
+                '{}');
     END CASE;
 END
 $$;

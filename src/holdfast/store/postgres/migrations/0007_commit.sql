@@ -30,7 +30,8 @@ CREATE TYPE {schema}.step_record AS (
 -- and savepoints are not free (beyond 64 of them every reader of the database pays), so the batch is first tried
 -- under a single one; only if something in it is refused is it applied again, one Commit at a time, each under its own.
 CREATE FUNCTION {schema}.commit_batch(batch jsonb, payloads bytea[], at timestamptz DEFAULT NULL) RETURNS jsonb
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 BEGIN
     IF NOT (batch ->> 'refusable')::boolean THEN
         RETURN {schema}.apply_batch(batch, payloads, false, at);
@@ -58,7 +59,7 @@ BEGIN
         {schema}.texts(locks -> 'tasks'), {schema}.texts(locks -> 'ending'), {schema}.texts(locks -> 'emits'),
         {schema}.texts(locks -> 'listens'), {schema}.texts(locks -> 'accounts'));
     IF jsonb_array_length(locks -> 'keys') > 0 THEN
-        PERFORM {schema}.lock_keys(locks -> 'keys');
+        PERFORM {schema}.lock_names('key', locks -> 'keys');
     END IF;
     -- Only now, when nobody can come in between: a time read before a wait for a lock would be in the past.
     moment := coalesce(at, clock_timestamp());
@@ -153,9 +154,11 @@ DECLARE
     answers jsonb;
     children jsonb := '[]';
     touched text[] := '{}';
+    ended text[];
     c {schema}.commit_record;
     done record;
     op jsonb;
+    why text;
 BEGIN
     SELECT array_agg(j.c) FILTER (WHERE j.verdict IS NULL),
            coalesce(jsonb_agg({schema}.answer((j.c).n, j.verdict, j.t)) FILTER (WHERE j.verdict IS NOT NULL), '[]')
@@ -184,15 +187,20 @@ BEGIN
     PERFORM {schema}.write_journal(accepted, payloads, moment);
     PERFORM {schema}.write_tasks(accepted, payloads, moment);
 
-    FOREACH c IN ARRAY accepted LOOP
+    -- Only a run of one ends a task that somebody waits for, so that there is one actor whom the wake-up is owed to.
+    ended := ARRAY(SELECT a.task_id FROM unnest(accepted) AS a WHERE {schema}.is_terminal(a.to_state));
+    IF cardinality(ended) > 0 THEN
+        touched := touched || {schema}.after_the_end(ended, accepted[1].actor, moment);
+    END IF;
+    FOR c IN SELECT a.* FROM unnest(accepted) AS a JOIN {schema}.tasks t ON t.id = a.task_id WHERE t.state = 'waiting' LOOP
         IF c.to_state = 'waiting' THEN
             PERFORM {schema}.start_waiting(c.task_id, c.waits);
-        ELSIF {schema}.is_terminal(c.to_state) THEN
-            touched := touched || {schema}.after_the_end(ARRAY[c.task_id], c.actor, moment);
         END IF;
         -- A task that is left waiting for something that is already true goes on at once.
-        PERFORM {schema}.wake_due(ARRAY[t.id], c.actor, moment, 0)
-        FROM {schema}.tasks t WHERE t.id = c.task_id AND t.state = 'waiting';
+        why := {schema}.reason_to_go_on(c.task_id, moment);
+        IF why IS NOT NULL THEN
+            PERFORM {schema}.wake(ARRAY[c.task_id], why, c.actor, moment, 0);
+        END IF;
     END LOOP;
 
     SELECT answers || jsonb_agg({schema}.answer(a.n, NULL, t) || CASE

@@ -41,7 +41,8 @@ $$;
 CREATE FUNCTION {schema}.heartbeat(
     wanted_id text, at timestamptz DEFAULT NULL, OUT cancel_requested text[], OUT suspects boolean
 )
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     worker {schema}.workers := {schema}.living_worker(wanted_id, true);
     moment timestamptz := coalesce(at, clock_timestamp());
@@ -68,7 +69,8 @@ CREATE FUNCTION {schema}.claim(
     wanted_id text, number bigint, most integer, queues text[], names text[], wants_suspect boolean,
     at timestamptz DEFAULT NULL
 ) RETURNS TABLE (task {schema}.task_records, fresh boolean, lone boolean)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     worker {schema}.workers := {schema}.living_worker(wanted_id, true);
     moment timestamptz := coalesce(at, clock_timestamp());
@@ -132,7 +134,8 @@ $$;
 CREATE FUNCTION {schema}.acquire(
     wanted_id text, wanted_task text, at timestamptz DEFAULT NULL
 ) RETURNS TABLE (task {schema}.task_records, fresh boolean, lone boolean)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     worker {schema}.workers := {schema}.living_worker(wanted_id, false);
     before {schema}.tasks;
@@ -167,7 +170,8 @@ $$;
 CREATE FUNCTION {schema}.retire(
     wanted_id text, at timestamptz DEFAULT NULL, OUT handed_back text[], OUT hints text[]
 )
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     moment timestamptz;
 BEGIN

@@ -7,7 +7,8 @@ CREATE FUNCTION {schema}.sweep(
     OUT recovered text[], OUT poisoned text[], OUT woken text[], OUT due integer, OUT failed text[],
     OUT expired text[], OUT more boolean, OUT next_due timestamptz, OUT hints text[]
 )
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     moment timestamptz := coalesce(at, clock_timestamp());
     lost record;
@@ -81,7 +82,11 @@ BEGIN
 
     -- Dead workers claim nothing more: one without tasks need never be looked at again.
     UPDATE {schema}.workers w SET emptied = true
-    WHERE w.state = 'dead' AND NOT w.emptied AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.owner = w.id);
+    WHERE w.id IN (
+        SELECT idle.id FROM {schema}.workers idle
+        WHERE idle.state = 'dead' AND NOT idle.emptied
+          AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.owner = idle.id)
+        FOR UPDATE SKIP LOCKED);
 END
 $$;
 
@@ -90,15 +95,14 @@ $$;
 CREATE FUNCTION {schema}.endable(ids text[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    parents text[];
+    parents text[] := {schema}.waiters(ids, '{}');
     charged text[];
 BEGIN
     IF cardinality(ids) = 0 THEN
         RETURN ids;
     END IF;
     parents := ARRAY(
-        SELECT t.id FROM {schema}.tasks t
-        WHERE t.id = ANY ({schema}.waiters(ids, '{}')) FOR NO KEY UPDATE SKIP LOCKED);
+        SELECT t.id FROM {schema}.tasks t WHERE t.id = ANY (parents) FOR NO KEY UPDATE SKIP LOCKED);
     charged := ARRAY(
         SELECT a.account || chr(31) || a.meter FROM {schema}.accounts a
         WHERE EXISTS (
@@ -160,7 +164,10 @@ BEGIN
     )
     SELECT coalesce(array_agg(id ORDER BY expires_at, id), '{}'), coalesce(array_agg(DISTINCT task_id), '{}')
     INTO expired, touched FROM gone;
-    PERFORM {schema}.wake_due(touched, 'sweep', moment);
+    PERFORM {schema}.wake(ARRAY(
+        SELECT DISTINCT w.task_id FROM {schema}.approvals a
+        JOIN {schema}.waits w ON w.task_id = a.task_id AND w.kind = 'decided' AND w.approval_id = a.id
+        WHERE a.id = ANY (expired)), 'decided', 'sweep', moment);
 END
 $$;
 
@@ -171,9 +178,9 @@ DECLARE
     due text[] := ARRAY(
         SELECT t.id FROM {schema}.tasks t WHERE t.wake_at <= moment
         ORDER BY t.wake_at, t.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED);
-    woken text[] := {schema}.wake_due(due, 'sweep', moment);
 BEGIN
-    RETURN ARRAY(SELECT id FROM unnest(due) WITH ORDINALITY AS d (id, n) WHERE id = ANY (woken) ORDER BY n);
+    PERFORM {schema}.wake(due, 'time came', 'sweep', moment);
+    RETURN due;
 END
 $$;
 
@@ -195,16 +202,7 @@ BEGIN
     failed := {schema}.endable(ARRAY(
         SELECT t.id FROM {schema}.tasks t WHERE t.id = ANY (late) AND NOT t.must_undo ORDER BY t.deadline, t.id));
 
-    INSERT INTO {schema}.transitions (task_id, number, from_state, to_state, reason, actor, fence, at)
-    SELECT t.id, t.moves + 1, t.state, 'pending', 'deadline passed', 'sweep', t.fence, moment
-    FROM {schema}.tasks t WHERE t.id = ANY (woken);
-    PERFORM {schema}.stop_waiting(woken);
-    UPDATE {schema}.tasks t
-    SET state = 'pending', available_at = moment, rank = {schema}.rank_of(moment, t.priority), wake_at = NULL,
-        moves = t.moves + 1, ready = {schema}.readiness('pending', NULL, moment, t.deaths, moment),
-        revision = t.revision + 1, updated_at = moment
-    WHERE t.id = ANY (woken);
-
+    PERFORM {schema}.wake(woken, 'deadline passed', 'sweep', moment);
     touched := {schema}.fail(failed, 'deadline passed', ARRAY(
         SELECT {schema}.error_body('DeadlineExceeded', 'the task''s deadline passed at ' || {schema}.iso(t.deadline))
         FROM {schema}.tasks t WHERE t.id = ANY (failed) ORDER BY t.deadline, t.id), moment);

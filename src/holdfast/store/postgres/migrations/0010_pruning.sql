@@ -5,7 +5,8 @@
 CREATE FUNCTION {schema}.prune(
     cutoff timestamptz, most integer, OUT tasks integer, OUT events integer, OUT artifacts integer
 )
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     gone text[] := ARRAY(
         SELECT t.id FROM {schema}.tasks t

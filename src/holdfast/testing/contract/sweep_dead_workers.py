@@ -1,0 +1,177 @@
+"""sweep: tasks are taken back from workers that fell silent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.model.clock import ManualClock
+from holdfast.model.transitions import TaskState, Transition
+from holdfast.model.worker import Swept, WorkerState
+from holdfast.store.base import StateStore
+from holdfast.testing.contract._support import (
+    LEASE,
+    claim,
+    claimed_by,
+    claimed_ids,
+    enter,
+    last_move,
+    move,
+    running_task,
+    stored,
+    submit_one,
+)
+from holdfast.testing.contract.base import ContractBase
+
+
+class SweepOfDeadWorkersContract(ContractBase):
+    """Taking tasks back from workers that fell silent."""
+
+    async def test_a_silent_worker_loses_its_task(self, store: StateStore, clock: ManualClock) -> None:
+        """The task returns to the queue under a new fence, with the death on its record."""
+        attempt = await running_task(store, queue="default")
+        clock.advance(LEASE)
+        assert await store.sweep() == Swept(recovered=("task",))
+        assert await stored(store) == replace(
+            attempt.task,
+            state=TaskState.PENDING,
+            owner=None,
+            fence=2,
+            revision=3,
+            deaths=1,
+            available_at=clock.now(),
+            updated_at=clock.now(),
+        )
+        assert await last_move(store) == Transition(
+            task_id="task",
+            number=3,
+            from_state=TaskState.RUNNING,
+            to_state=TaskState.PENDING,
+            reason="its worker died",
+            actor="sweep",
+            fence=2,
+            at=clock.now(),
+        )
+        assert [worker.state for worker in await store.workers()] == [WorkerState.DEAD]
+
+    async def test_a_lease_lasts_to_its_last_moment(self, store: StateStore, clock: ManualClock) -> None:
+        """It is over exactly when it is over."""
+        await running_task(store)
+        clock.advance(LEASE - 0.001)
+        assert (await store.sweep()).recovered == ()
+        clock.advance(0.001)
+        assert (await store.sweep()).recovered == ("task",)
+
+    async def test_a_task_in_review_stays_there(self, store: StateStore, clock: ManualClock) -> None:
+        """The work is done; only the verifier died."""
+        attempt = await running_task(store, queue="default")
+        await attempt.apply(move(TaskState.REVIEW, result="done"))
+        clock.advance(LEASE)
+        assert (await store.sweep()).recovered == ("task",)
+        task = await stored(store)
+        assert (task.state, task.result, task.deaths, task.owner) == (TaskState.REVIEW, "done", 1, None)
+        await enter(store, "next")
+        assert await claimed_ids(store, "next") == ["task"]
+
+    async def test_merely_holding_a_task_counts_no_death(self, store: StateStore, clock: ManualClock) -> None:
+        """A task that was acquired and not being run did not kill anybody."""
+        await submit_one(store)
+        await enter(store)
+        await store.acquire("task", "worker")
+        clock.advance(LEASE)
+        assert (await store.sweep()).recovered == ("task",)
+        task = await stored(store)
+        assert (task.state, task.deaths, task.fence) == (TaskState.PENDING, 0, 2)
+        await enter(store, "next")
+        assert await claimed_ids(store, "next") == ["task"]
+
+    async def test_a_worker_without_tasks_dies_too(self, store: StateStore, clock: ManualClock) -> None:
+        """Idle workers beat as well."""
+        await enter(store)
+        clock.advance(LEASE)
+        assert await store.sweep() == Swept()
+        assert [worker.state for worker in await store.workers()] == [WorkerState.DEAD]
+
+    async def test_many_tasks_are_taken_back_in_batches(self, store: StateStore, clock: ManualClock) -> None:
+        """By id; a full batch says that there may be more."""
+        for task_id in ("a", "b", "c"):
+            await submit_one(store, task_id)
+        await enter(store)
+        await claim(store)
+        clock.advance(LEASE)
+        first = await store.sweep(limit=2)
+        assert (first.recovered, first.more) == (("a", "b"), True)
+        second = await store.sweep(limit=2)
+        assert (second.recovered, second.more) == (("c",), False)
+
+    async def test_a_second_death_makes_a_suspect(self, store: StateStore, clock: ManualClock) -> None:
+        """A suspect is handed out only to a worker that runs nothing else, and one at a time."""
+        for task_id in ("a", "b"):
+            await submit_one(store, task_id)
+        await _let_workers_die(store, clock, 2)
+        await enter(store, "careful")
+        assert await claim(store, "careful", 1) == []
+        assert (await store.heartbeat("careful")).suspects
+        [claimed] = await claim(store, "careful", 2, alone=True)
+        assert (claimed.task.id, claimed.alone, claimed.task.deaths) == ("a", True, 2)
+
+    async def test_a_lone_claim_takes_no_ordinary_task(self, store: StateStore) -> None:
+        """It asks for a suspect, and there is none."""
+        await submit_one(store)
+        await enter(store)
+        assert not (await store.heartbeat("worker")).suspects
+        assert await claim(store, alone=True) == []
+
+    async def test_a_repeated_lone_claim_says_so_again(self, store: StateStore, clock: ManualClock) -> None:
+        """The worker must know that it may run nothing beside it."""
+        await submit_one(store)
+        await _let_workers_die(store, clock, 2)
+        await enter(store, "careful")
+        [first] = await claim(store, "careful", 1, alone=True)
+        [again] = await claim(store, "careful", 1, alone=True)
+        assert again == replace(first, fresh=False)
+        assert again.alone
+
+    async def test_only_deaths_while_alone_make_poison(self, store: StateStore, clock: ManualClock) -> None:
+        """After three of them the task is set aside, with the reason as its error."""
+        await submit_one(store)
+        await _let_workers_die(store, clock, 2)
+        swept = await _let_workers_die(store, clock, 3, alone=True)
+        assert (swept.poisoned, swept.recovered) == (("task",), ())
+        task = await stored(store)
+        assert (task.state, task.deaths, task.lone_deaths) == (TaskState.FAILED, 5, 3)
+        assert task.error == {"type": "Poison", "message": "3 workers died while running only this task"}
+        assert task.finished_at == clock.now()
+        assert (await last_move(store)).reason == "poison"
+
+    async def test_one_killer_does_not_condemn_its_neighbours(self, store: StateStore, clock: ManualClock) -> None:
+        """However often they die together."""
+        await submit_one(store, "killer", priority=100)
+        await submit_one(store, "neighbour")
+        await _let_workers_die(store, clock, 2)
+        await _let_workers_die(store, clock, 3, alone=True)
+        assert (await stored(store, "killer")).state is TaskState.FAILED
+        neighbour = await stored(store, "neighbour")
+        assert (neighbour.state, neighbour.deaths, neighbour.lone_deaths) == (TaskState.PENDING, 2, 0)
+
+    async def test_a_new_round_forgets_the_deaths(self, store: StateStore, clock: ManualClock) -> None:
+        """Somebody looked at the task and wants it tried again."""
+        await submit_one(store)
+        await _let_workers_die(store, clock, 2)
+        await enter(store, "careful")
+        suspect = await claimed_by(store, "careful", 1, alone=True)
+        await suspect.apply(move(TaskState.PENDING, new_round=True))
+        task = await stored(store)
+        assert (task.deaths, task.lone_deaths, task.round) == (0, 0, 2)
+        assert await claimed_ids(store, "careful", 2) == ["task"]
+
+
+async def _let_workers_die(store: StateStore, clock: ManualClock, times: int, *, alone: bool = False) -> Swept:
+    """Let one fresh worker after the other claim what there is and fall silent; return the last sweep."""
+    swept = Swept()
+    for number in range(times):
+        doomed = await enter(store, f"doomed {number} {'alone' if alone else 'in company'}")
+        claimed = await claim(store, doomed, alone=alone)
+        assert claimed
+        clock.advance(LEASE)
+        swept = await store.sweep()
+    return swept

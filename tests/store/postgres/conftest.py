@@ -1,0 +1,27 @@
+"""A database of its own for each test, on each version of the server."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from holdfast.store.postgres import PostgresStore
+from tests.postgres_server import PostgresServer
+
+
+@pytest.fixture(params=[15, 16, 18])
+def server(request: pytest.FixtureRequest) -> PostgresServer:
+    server: PostgresServer = request.getfixturevalue(f"postgres{request.param}")
+    return server
+
+
+@pytest.fixture
+def url(server: PostgresServer) -> Iterator[str]:
+    url = server.create_database()
+    yield url
+    server.drop_database(url)
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[PostgresStore]:
+    async with PostgresStore(url) as store:
+        yield store

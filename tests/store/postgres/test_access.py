@@ -1,0 +1,111 @@
+"""How rows are reached: HOT updates, and no scan of a large table on the hot path."""
+
+import re
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from holdfast.store.postgres import PostgresStore
+from tests.postgres_server import PostgresServer
+from tests.store.postgres.support import claimed, execute, held, step
+
+MANY = 100_000
+
+
+async def test_step_commits_are_hot_updates(url: str, store: PostgresStore) -> None:
+    """No index is touched when a step is committed, alone or in a batch."""
+    claims = await claimed(store, "a", "b")
+    for number in range(1, 51):
+        await store.commit([held(claims[0], number, step(f"s{number}"))])
+    for number in range(51, 101):
+        await store.commit(
+            [held(claims[0], number, step(f"s{number}")), held(claims[1], number - 50, step(f"s{number}"))]
+        )
+    await store.close()
+    updates = hot = 0
+    while updates < 152:  # statistics arrive a moment after the session ends
+        [(updates, hot)] = execute(
+            url, "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'tasks'"
+        )
+    assert (updates, hot) == (152, 150)  # the claim of the two tasks moved them, and that touches indexes
+
+
+@pytest.fixture(scope="module")
+def crowded(postgres16: PostgresServer) -> Iterator[str]:
+    """A database with many tasks of each kind that a claim or a sweep could stumble over."""
+    url = postgres16.create_database()
+    yield url
+    postgres16.drop_database(url)
+
+
+async def crowd(url: str) -> None:
+    async with PostgresStore(url):
+        pass
+    execute(
+        url,
+        f"""
+        INSERT INTO holdfast.tasks (id, name, agent_id, state, created_at, updated_at, finished_at, queue, priority,
+            available_at, deadline, wake_at, owner, ready, rank, input_digest)
+        SELECT n::text, 'job', 'x', s.state, now(), now(), CASE WHEN s.state = 'completed' THEN now() END, 'default', 0,
+            now(), now() + interval '1 day', CASE WHEN s.state = 'waiting' THEN now() + interval '1 day' END,
+            CASE WHEN s.state = 'running' THEN 'w' || n % 1000 END, (s.state = 'pending')::int, now(), ''
+        FROM generate_series(1, {MANY}) AS n,
+             LATERAL (SELECT (ARRAY['completed', 'completed', 'pending', 'running', 'waiting'])[n % 5 + 1]) AS s (state)
+        """,
+        "INSERT INTO holdfast.workers SELECT 'w' || n, '', 30, 'live', 0, '{}', now(), now(), now() + interval '1 day' "
+        "FROM generate_series(0, 999) AS n",
+    )
+
+
+def queries_in(url: str, function: str) -> list[str]:
+    """The SELECTs with which a function finds its rows, its variables filled in."""
+    [(body,)] = execute(
+        url, f"SELECT prosrc FROM pg_proc WHERE proname = '{function}' AND pronamespace = 'holdfast'::regnamespace"
+    )
+    found = []
+    for match in re.finditer(r"ARRAY\((SELECT|\s+SELECT)", body):
+        depth, end = 1, match.end()
+        while depth:
+            depth += {"(": 1, ")": -1}.get(body[end], 0)
+            end += 1
+        found.append(body[match.start() + len("ARRAY(") : end - 1])
+    values = {"moment": "now()", "most": "100", "queues": "ARRAY['default', 'other']", "names": "ARRAY['job', 'y']"}
+    return [re.sub(r"\b(moment|most|queues|names)\b", lambda name: values[name[1]], one) for one in found]
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+async def test_claims_and_sweeps_scan_no_table(crowded: str, analyzed: bool) -> None:  # noqa: FBT001
+    """Neither with statistics nor, as in a fresh store, without."""
+    if not analyzed:
+        await crowd(crowded)
+    else:
+        execute(crowded, "VACUUM ANALYZE")
+    with psycopg.connect(crowded, autocommit=True) as connection:
+        # What the functions themselves set.
+        for setting in ("enable_seqscan", "enable_hashjoin", "enable_mergejoin"):
+            connection.execute(f"SET {setting} = off".encode())
+        seen = 0
+        for function in ("claim", "wake_timers", "pass_deadlines", "make_ready", "expire_approvals"):
+            for query in queries_in(crowded, function):
+                if "LIMIT" not in query:
+                    continue
+                seen += 1
+                plan = "\n".join(row[0] for row in connection.execute(f"EXPLAIN ANALYZE {query}".encode()))
+                assert "Seq Scan on tasks" not in plan, plan
+                assert not re.search(r"Sort +\(.*rows=\d{4,} loops", plan), plan
+                read = [int(rows) for rows in re.findall(r"Scan .*on tasks.*\(actual .*rows=(\d+)", plan)]
+                assert max(read, default=0) <= 200, plan
+        assert seen >= 6
+
+
+async def test_a_claim_reads_little_of_a_large_table(crowded: str) -> None:
+    """Seen from outside: the pages that a whole call touches."""
+    execute(crowded, "UPDATE holdfast.workers SET state = 'live' WHERE id = 'w1'")
+    with psycopg.connect(crowded, autocommit=True) as connection:
+        call = b"EXPLAIN (ANALYZE, BUFFERS) SELECT * FROM holdfast.claim('w1', %d, 10, '{default}', '{job}', false)"
+        pages = []
+        for number in range(1, 9):
+            plan = "\n".join(row[0] for row in connection.execute(call % number))
+            pages.append(sum(map(int, re.findall(r"shared hit=(\d+)", plan.split("Planning")[0]))))
+        assert min(pages) < 1000, pages

@@ -1,0 +1,168 @@
+"""Commits against take-overs, re-sends, other Commits and other keys.
+
+Where a test takes `broken`, the same interleaving is also run with the rule taken out, and then shows the damage.
+"""
+
+import asyncio
+
+import psycopg
+import pytest
+
+from holdfast.model.commit import ApplyPatch, Refusal, SubmitChild
+from holdfast.model.task import NewTask
+from holdfast.model.transitions import TaskState
+from holdfast.store.postgres import PostgresStore
+from tests.store.postgres.support import (
+    COMPLETE,
+    begin,
+    break_rule,
+    claimed,
+    held,
+    is_blocked,
+    move,
+    outside,
+    paused,
+    step,
+)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_a_zombies_steps_do_not_land_after_the_take_over(url: str, store: PostgresStore, *, broken: bool) -> None:
+    """The zombie's batch is under way while the take-over commits: it must see the new fence."""
+    if broken:
+        break_rule(url, "lock_tasks", "FOR NO KEY UPDATE")
+    zombie, other = await claimed(store, "a", "b")
+    async with paused(url) as taker:
+        await taker.retire("worker")
+        # Two Commits, so that they go through the batch and not through the scalar form.
+        late = begin(store.commit([held(zombie, 1, step()), held(other, 1, step())]))
+        await is_blocked(late)
+        await taker.finish()
+    if broken:
+        # It judged the row as it stood before the take-over committed, and wrote its steps under a dead fence.
+        assert [verdict.refusal for verdict in await late] == [None, None]
+        assert (await store.load("a")).steps != ()
+        return
+    assert [verdict.refusal for verdict in await late] == [Refusal.SUPERSEDED] * 2
+    assert (await store.load("a")).steps == ()
+
+
+async def test_a_zombies_lone_step_does_not_land_either(url: str, store: PostgresStore) -> None:
+    [zombie] = await claimed(store, "a")
+    async with paused(url) as taker:
+        await taker.retire("worker")
+        late = begin(store.commit([held(zombie, 1, step())]))
+        assert await is_blocked(late)
+        await taker.finish()
+    [verdict] = await late
+    assert verdict.refusal is Refusal.SUPERSEDED
+    assert (await store.load("a")).steps == ()
+
+
+async def test_a_take_over_waits_for_a_commit_under_way_and_loads_it(url: str, store: PostgresStore) -> None:
+    [claim] = await claimed(store, "a")
+    async with paused(url) as worker:
+        await worker.commit([held(claim, 1, step())])
+        taken = begin(store.retire("worker"))
+        assert await is_blocked(taken)
+        await worker.finish()
+    assert await taken == ["a"]
+    assert [one.key for one in (await store.load("a")).steps] == ["step"]
+
+
+async def test_an_unknown_outcome_is_asked_for_under_the_lock(url: str, store: PostgresStore) -> None:
+    """While the first send is still committing, a re-send must wait: "not there" would be a guess."""
+    [claim] = await claimed(store, "a")
+    commit = held(claim, 1, step(), ApplyPatch(body=b"{}", author="test"), COMPLETE)
+    async with paused(url) as first:
+        await first.commit([commit])
+        again = begin(store.commit([commit]))
+        assert await is_blocked(again)
+        await first.finish()
+    [verdict] = await again
+    assert (verdict.applied, verdict.duplicate, verdict.state) == (True, True, TaskState.COMPLETED)
+    assert (await store.load("a")).task.version == 1
+
+
+async def test_batches_in_opposite_order_do_not_meet_in_a_circle(url: str, store: PostgresStore) -> None:
+    """Locks are taken by id, whatever the order in which Commits were sent."""
+    one, two = await claimed(store, "a", "b")
+    async with paused(url) as first:
+        await first.commit([held(two, 1, step()), held(one, 1, step())])
+        second = begin(store.commit([held(one, 2, step()), held(two, 2, step())]))
+        assert await is_blocked(second)
+        await first.finish()
+    assert [verdict.applied for verdict in await second] == [True, True]
+
+
+async def test_of_two_submissions_of_one_key_the_loser_learns_who_won(url: str, store: PostgresStore) -> None:
+    """The loser's insert waits for the winner; only a later statement can see the winner's task."""
+    async with paused(url) as winner:
+        await winner.submit([NewTask(name="job", key="k", id="winner", user_input=1)])
+        same = begin(store.submit([NewTask(name="job", key="k", id="same", user_input=1)]))
+        other = begin(store.submit([NewTask(name="job", key="k", id="other", user_input=2)]))
+        assert await is_blocked(same)
+        await winner.finish()
+    [[same_answer], [other_answer]] = await asyncio.gather(same, other)
+    assert (same_answer.task_id, same_answer.created, same_answer.conflict) == ("winner", False, False)
+    assert (other_answer.task_id, other_answer.created, other_answer.conflict) == ("winner", False, True)
+
+
+async def test_a_key_is_free_again_when_its_submission_is_undone(url: str, store: PostgresStore) -> None:
+    async with paused(url) as first:
+        await first.submit([NewTask(name="job", key="k", id="first")])
+        second = begin(store.submit([NewTask(name="job", key="k", id="second")]))
+        assert await is_blocked(second)
+        await first.connection.rollback()
+    [answer] = await second
+    assert (answer.task_id, answer.created) == ("second", True)
+
+
+async def test_children_with_the_same_keys_in_opposite_order(url: str, store: PostgresStore) -> None:
+    """Keys are locked in one order before any is inserted."""
+    one, two = await claimed(store, "a", "b")
+    keyed = [SubmitChild(NewTask(name="child", key=key)) for key in ("x", "y")]
+    async with paused(url) as first:
+        await first.commit([held(one, 1, keyed[1], keyed[0])])
+        second = begin(store.commit([held(two, 1, *keyed)]))
+        assert await is_blocked(second)
+        await first.finish()
+    [verdict] = await second
+    assert [child.created for child in verdict.children] == [False, False]
+
+
+async def test_a_refused_commit_leaves_nothing_and_spoils_nobody(store: PostgresStore) -> None:
+    """What comes before the refused operation in its Commit is undone, what others did is not."""
+    one, two = await claimed(store, "a", "b")
+    await store.submit([NewTask(name="child", key="k", user_input="taken")])
+    good = SubmitChild(NewTask(name="child", id="good"))
+    bad = SubmitChild(NewTask(name="child", key="k", user_input="other"))
+    verdicts = await store.commit([held(one, 1, good, bad, step()), held(two, 1, step())])
+    assert [verdict.refusal for verdict in verdicts] == [Refusal.KEY, None]
+    assert await store.get("good") is None
+    assert (await store.load("a")).steps == ()
+    assert (await store.load("b")).steps != ()
+
+
+async def test_the_moves_of_a_batch_see_one_another(store: PostgresStore) -> None:
+    """As if sent one by one: the outsider's second Commit meets what the first left."""
+    await store.submit([NewTask(name="job", id="a")])
+    commits = [outside("a", move(TaskState.CANCELLED)), outside("a", move(TaskState.CANCELLED))]
+    verdicts = await store.commit(commits)
+    assert [verdict.refusal for verdict in verdicts] == [None, Refusal.ILLEGAL_MOVE]
+
+
+async def test_the_database_refuses_what_the_code_should_never_write(url: str, store: PostgresStore) -> None:
+    await store.submit([NewTask(name="job", id="a")])
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        for broken in (
+            "UPDATE holdfast.tasks SET state = 'completed'",
+            "UPDATE holdfast.tasks SET finished_at = now()",
+            "UPDATE holdfast.tasks SET owner = 'w'",
+            "UPDATE holdfast.tasks SET wake_at = now()",
+            "UPDATE holdfast.tasks SET state = 'unknown', ready = 0",
+            "INSERT INTO holdfast.transitions VALUES ('a', 2, 'completed', 'running', '', '', 1, now())",
+        ):
+            with pytest.raises(psycopg.errors.CheckViolation):
+                await connection.execute(broken.encode())
+            await connection.rollback()

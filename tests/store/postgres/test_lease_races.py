@@ -1,0 +1,157 @@
+"""Leases: who is dead, who may claim, and what a restart of the database means."""
+
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from holdfast.model.clock import ManualClock
+from holdfast.model.commit import Refusal
+from holdfast.model.errors import WorkerDead
+from holdfast.model.task import NewTask
+from holdfast.model.transitions import TaskState
+from holdfast.model.worker import Claim, NewWorker
+from holdfast.store.postgres import PostgresStore
+from tests.postgres_server import PostgresServer, ServerUnavailable, start_postgres
+from tests.store.postgres.support import begin, break_rule, claimed, execute, held, is_blocked, paused, step
+
+SHORT = 0.2
+
+
+def claim_of(worker_id: str, number: int = 1, limit: int = 10) -> Claim:
+    return Claim(worker_id=worker_id, number=number, limit=limit, names=("job",))
+
+
+def forget_the_restart(url: str) -> None:
+    """Let a sweep act at once, as if the server had been up for longer than any lease."""
+    break_rule(url, "declare_dead", "NOT real_time OR", "true OR")
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_a_sweep_leaves_a_worker_alone_while_it_claims(url: str, store: PostgresStore, *, broken: bool) -> None:
+    """Its lease runs out between its claim's look and its claim's commit: the sweep must not come in between.
+
+    Otherwise the tasks of that claim belong to a worker that is already dead and was already swept.
+    """
+    forget_the_restart(url)
+    if broken:
+        break_rule(url, "living_worker", "FOR NO KEY UPDATE")
+        break_rule(url, "claim", 'UPDATE "holdfast".workers w SET claims = number WHERE w.id = worker.id;')
+    await store.submit([NewTask(name="job", id="a")])
+    await store.register(NewWorker(id="slow", lease=SHORT))
+    async with paused(url) as slow:
+        assert len(await slow.claim(claim_of("slow"))) == 1
+        await asyncio.sleep(SHORT)
+        await store.sweep()
+        await slow.finish()
+    [worker] = await store.workers()
+    emptied = execute(url, "SELECT emptied FROM holdfast.workers")
+    if broken:
+        assert (worker.state, emptied) == ("dead", [(True,)])  # nobody will ever look for its task again
+        assert (await store.sweep()).recovered == ()
+        return
+    assert worker.state == "live"
+    assert (await store.sweep()).recovered == ("a",)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_a_heartbeat_that_came_first_counts(url: str, store: PostgresStore, *, broken: bool) -> None:
+    """The sweep looks at the expiry again under the lock."""
+    forget_the_restart(url)
+    if broken:
+        break_rule(url, "declare_dead", "FOR UPDATE SKIP LOCKED")
+    await claimed(store, "a", lease=SHORT)
+    await asyncio.sleep(SHORT)
+    async with paused(url) as alive:
+        await alive.heartbeat("worker")
+        sweeping = begin(store.sweep())
+        await is_blocked(sweeping)
+        await alive.finish()
+    swept = await sweeping
+    assert swept.recovered == (("a",) if broken else ())
+
+
+async def test_dead_is_final(url: str, store: PostgresStore) -> None:
+    forget_the_restart(url)
+    [claim] = await claimed(store, "a", lease=SHORT)
+    await asyncio.sleep(SHORT)
+    assert (await store.sweep()).recovered == ("a",)
+    for verb in (
+        store.heartbeat("worker"),
+        store.claim(claim_of("worker", 2)),
+        store.acquire("a", "worker"),
+        store.register(NewWorker(id="worker")),
+    ):
+        with pytest.raises(WorkerDead):
+            await verb
+    [verdict] = await store.commit([held(claim, 1, step())])
+    assert verdict.refusal is Refusal.SUPERSEDED
+
+
+async def test_a_claim_sent_twice_at_once_leases_once(url: str, store: PostgresStore) -> None:
+    """The first answer is only late, not lost: both sends of the number get the same tasks."""
+    await store.submit([NewTask(name="job") for _ in range(10)])
+    await store.register(NewWorker(id="w"))
+    async with paused(url) as first:
+        got = await first.claim(claim_of("w", limit=3))
+        again = begin(store.claim(claim_of("w", limit=3)))
+        assert await is_blocked(again)
+        await first.finish()
+    assert [one.task.id for one in await again] == [one.task.id for one in got]
+    assert len(await store.owned("w")) == 3
+
+
+async def test_claims_pass_by_what_another_claim_holds(url: str, store: PostgresStore) -> None:
+    await store.submit([NewTask(name="job") for _ in range(6)])
+    await store.register(NewWorker(id="one"))
+    await store.register(NewWorker(id="two"))
+    async with paused(url) as first:
+        mine = {one.task.id for one in await first.claim(claim_of("one", limit=3))}
+        theirs = {one.task.id for one in await store.claim(claim_of("two", limit=6))}
+        await first.finish()
+    assert len(mine) == len(theirs) == 3
+    assert not mine & theirs
+
+
+async def test_a_sweep_waits_for_nobody(url: str) -> None:
+    """What somebody holds is swept the next time."""
+    clock = ManualClock()
+    async with PostgresStore(url, clock=clock) as timed:
+        await timed.submit([NewTask(name="job", id=i, deadline=clock.now() + timedelta(seconds=5)) for i in ("a", "b")])
+        await timed.register(NewWorker(id="w", lease=60))
+        clock.advance(10)
+        async with paused(url) as holder:
+            await holder.connection.execute(b"SELECT FROM holdfast.tasks WHERE id = 'a' FOR UPDATE")
+            assert (await asyncio.wait_for(timed.sweep(), 5)).failed == ("b",)
+            await holder.finish()
+        assert (await timed.sweep()).failed == ("a",)
+
+
+@pytest.fixture(params=[15, 16, 18])
+def own_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    try:
+        server = start_postgres(request.param)
+    except ServerUnavailable as missing:
+        pytest.skip(str(missing))
+    with server:
+        yield server
+
+
+async def test_nobody_is_dead_right_after_a_restart(own_server: PostgresServer) -> None:
+    """A crash of the server longer than every lease: no worker could renew, and none loses its tasks for that."""
+    lease = 2.0
+    async with PostgresStore(own_server.create_database()) as store:
+        [claim] = await claimed(store, "a", lease=lease)
+        own_server.stop("immediate")
+        await asyncio.sleep(lease)
+        own_server.start()
+        assert (await store.sweep()).recovered == ()
+        await store.heartbeat("worker")
+        [verdict] = await store.commit([held(claim, 1, step())])
+        assert verdict.applied
+        await asyncio.sleep(lease + 0.1)  # this time it was silent while the server was there
+        assert (await store.sweep()).recovered == ("a",)
+        task = await store.get("a")
+        assert task is not None
+        assert task.state is TaskState.PENDING

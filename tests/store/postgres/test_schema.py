@@ -1,0 +1,152 @@
+"""Setting up, upgrading, refusing; rights; and the rules that the schema shares with the model."""
+
+import asyncio
+import itertools
+
+import psycopg
+import pytest
+from psycopg import conninfo
+
+from holdfast.model.commit import effect_move_refused
+from holdfast.model.effect import EffectState
+from holdfast.model.errors import SchemaMismatch, StoreError
+from holdfast.model.task import NewTask
+from holdfast.model.transitions import TERMINAL, TaskState, is_legal
+from holdfast.model.worker import ALONE_AFTER, POISON_AFTER
+from holdfast.store.postgres import PostgresStore, grant_work
+from holdfast.store.sqlfiles import migrations
+from tests.postgres_server import PostgresServer
+from tests.store.postgres.support import COMPLETE, claimed, execute, held, step
+
+LAST = migrations("holdfast.store.postgres.migrations")[-1].version
+
+
+async def test_an_empty_database_is_set_up_once(url: str) -> None:
+    async with PostgresStore(url):
+        pass
+    before = execute(url, "SELECT version, applied_at FROM holdfast.migrations ORDER BY version")
+    assert [version for version, _ in before] == list(range(1, LAST + 1))
+    async with PostgresStore(url, migrate=True):
+        pass
+    assert execute(url, "SELECT version, applied_at FROM holdfast.migrations ORDER BY version") == before
+
+
+async def test_many_may_set_it_up_at_once(url: str) -> None:
+    stores = [PostgresStore(url) for _ in range(6)]
+    await asyncio.gather(*(store.open() for store in stores))
+    await asyncio.gather(*(store.close() for store in stores))
+
+
+async def test_an_empty_database_is_left_alone_when_asked(url: str) -> None:
+    with pytest.raises(SchemaMismatch, match="holdfast migrate"):
+        await PostgresStore(url, migrate=False).open()
+    assert execute(url, "SELECT FROM pg_namespace WHERE nspname = 'holdfast'") == []
+
+
+async def test_two_stores_live_in_one_database(url: str) -> None:
+    async with PostgresStore(url) as one, PostgresStore(url, schema="other_one") as other:
+        await one.submit([NewTask(name="job", id="a")])
+        assert await other.get("a") is None
+
+
+async def test_an_older_schema_is_upgraded_only_on_request(url: str) -> None:
+    async with PostgresStore(url):
+        pass
+    execute(url, "DROP FUNCTION holdfast.prune", f"DELETE FROM holdfast.migrations WHERE version = {LAST}")
+    with pytest.raises(SchemaMismatch, match="holdfast migrate"):
+        await PostgresStore(url).open()
+    async with PostgresStore(url, migrate=True):
+        pass
+    async with PostgresStore(url):
+        pass
+
+
+@pytest.mark.parametrize("migrate", [None, True, False])
+async def test_a_newer_schema_is_refused(url: str, migrate: bool | None) -> None:  # noqa: FBT001
+    async with PostgresStore(url):
+        pass
+    execute(url, f"INSERT INTO holdfast.migrations VALUES ({LAST + 1}, 'future', 'x', now())")
+    with pytest.raises(SchemaMismatch, match="upgrade holdfast"):
+        await PostgresStore(url, migrate=migrate).open()
+
+
+async def test_a_changed_migration_is_refused(url: str) -> None:
+    async with PostgresStore(url):
+        pass
+    execute(url, "UPDATE holdfast.migrations SET checksum = 'other' WHERE version = 1")
+    with pytest.raises(SchemaMismatch, match="migration 1"):
+        await PostgresStore(url, migrate=True).open()
+
+
+async def test_a_migration_that_fails_leaves_nothing(url: str) -> None:
+    execute(url, "CREATE SCHEMA holdfast", "CREATE TABLE holdfast.workers (id text)")
+    with pytest.raises(StoreError):
+        await PostgresStore(url).open()
+    assert execute(url, "SELECT tablename FROM pg_tables WHERE schemaname = 'holdfast'") == [("workers",)]
+
+
+async def test_one_role_owns_and_another_works(server: PostgresServer, url: str) -> None:
+    """Neither is a superuser. The worker's role can do everything but change a table."""
+    dbname = str(conninfo.conninfo_to_dict(url)["dbname"])
+    owner, worker = f"owner_{dbname}", f"worker_{dbname}"
+    for role in (owner, worker):
+        execute(url, f"CREATE ROLE {role} LOGIN PASSWORD 'secret'")
+    execute(url, f"GRANT CREATE ON DATABASE {dbname} TO {owner}")
+    as_owner, as_worker = (conninfo.make_conninfo(url, user=role, password="secret") for role in (owner, worker))  # noqa: S106
+    try:
+        with pytest.raises(SchemaMismatch, match="holdfast migrate"):
+            await PostgresStore(as_worker).open()
+        async with PostgresStore(as_owner):
+            pass
+        with pytest.raises(StoreError, match="grant"):
+            await PostgresStore(as_worker).open()
+        await grant_work(as_owner, worker)
+        async with PostgresStore(as_worker) as store:
+            [claim] = await claimed(store, "a")
+            await store.commit([held(claim, 1, step())])
+            verdicts = await store.commit([held(claim, 2, step(), COMPLETE)])
+            assert verdicts[0].applied
+            await store.emit("news", 1)
+            await store.sweep()
+            await store.put_artifact(b"bytes")
+        for forbidden in ("DROP TABLE holdfast.steps", "DELETE FROM holdfast.migrations", "CREATE TABLE holdfast.x ()"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                execute(as_worker, forbidden)
+    finally:
+        for role in (owner, worker):
+            execute(url, f"DROP OWNED BY {role} CASCADE", f"DROP ROLE {role}")
+    assert server.running
+
+
+async def test_the_moves_are_those_of_the_model(url: str, store: PostgresStore) -> None:
+    assert store.capabilities.multi_machine
+    for source, target in itertools.product(TaskState, TaskState):
+        [(legal,)] = execute(url, f"SELECT holdfast.is_legal_move('{source}', '{target}')")
+        assert legal == is_legal(source, target), (source, target)
+    assert set(
+        execute(
+            url,
+            "SELECT s FROM unnest(ARRAY['pending', 'running', 'waiting', 'review', 'completed', "
+            "'failed', 'cancelled']) AS s WHERE holdfast.is_terminal(s)",
+        )
+    ) == {(s,) for s in TERMINAL}
+
+
+async def test_the_moves_of_effects_are_those_of_the_model(url: str, store: PostgresStore) -> None:
+    assert store.capabilities.durable
+    for source, target, fenced in itertools.product((None, *EffectState), EffectState, (True, False)):
+        quoted = "NULL" if source is None else f"'{source}'"
+        [(legal,)] = execute(url, f"SELECT holdfast.is_legal_effect_move({quoted}, '{target}', {fenced})")
+        assert legal != effect_move_refused(source, target, fenced=fenced), (source, target, fenced)
+
+
+async def test_the_numbers_are_those_of_the_model(url: str, store: PostgresStore) -> None:
+    assert store.capabilities.durable
+    [(before, after)] = execute(
+        url,
+        f"SELECT holdfast.readiness('review', NULL, now(), {ALONE_AFTER - 1}, now()), "
+        f"holdfast.readiness('review', NULL, now(), {ALONE_AFTER}, now())",
+    )
+    assert (before, after) == (1, 2)
+    [(recover,)] = execute(url, "SELECT prosrc FROM pg_proc WHERE proname = 'recover'")
+    assert f"t.lone_deaths + 1 >= {POISON_AFTER}" in recover

@@ -1,0 +1,323 @@
+"""Random sequences of all writing verbs, sent to a store and to the oracle, whose every answer must be equal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.strategies import DataObject
+
+from holdfast.model.clock import ManualClock
+from holdfast.model.commit import Commit, Expect, Held, Operation, Verdict
+from holdfast.model.effect import Evidence
+from holdfast.model.errors import HoldfastError
+from holdfast.model.queries import Loaded
+from holdfast.model.task import NewTask, Task
+from holdfast.model.transitions import TaskState
+from holdfast.model.worker import Claim, NewWorker, WorkerState
+from holdfast.store.simple import SimpleInterface
+from holdfast.testing.snapshot import snapshot
+from tests.store.stateful import strategies as make
+from tests.store.stateful.oracle.tables import READY_ALONE
+from tests.store.stateful.oracle_store import OracleStore
+
+START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+
+Ask = Callable[[SimpleInterface], Awaitable[Any]]
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """One example: an empty store, an empty oracle, one clock for both."""
+
+    def __init__(self, make_store: Callable[[ManualClock], SimpleInterface]) -> None:
+        super().__init__()
+        self.clock = ManualClock(START)
+        self.runner = asyncio.Runner()
+        self.opened = AsyncExitStack()
+        oracle = OracleStore(self.clock)
+        self.oracle = oracle.oracle
+        self.stores = self.run(self._open(make_store(self.clock), oracle))
+        self.requests = 0
+        self.workers = 2
+
+    async def _open(self, *stores: SimpleInterface) -> tuple[SimpleInterface, ...]:
+        return tuple([await self.opened.enter_async_context(store) for store in stores])
+
+    def teardown(self) -> None:
+        self.run(self.opened.aclose())
+        self.runner.close()
+
+    def run(self, awaitable: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever the verb answers
+        async def wait() -> Any:  # noqa: ANN401 - as above
+            return await awaitable
+
+        return self.runner.run(wait())
+
+    def both(self, ask: Ask) -> Any:  # noqa: ANN401 - as above
+        """Ask the store and the oracle the same; return the answer, which must be one."""
+        answer, expected = (self.run(_answer(ask, store)) for store in self.stores)
+        assert answer == expected
+        return answer
+
+    def now(self) -> datetime:
+        return self.clock.now()
+
+    def task(self, task_id: str) -> Task | None:
+        return self.oracle.get(task_id)
+
+    # What the rules are about: mostly what is there, sometimes what is not
+
+    def draw_task(self, data: DataObject) -> str:
+        return data.draw(make.now_and_then(sorted(self.oracle.tables.tasks) or ["t1"], list(make.TASKS)))
+
+    def draw_worker(self, data: DataObject) -> str:
+        workers = self.oracle.workers()
+        living = [worker.id for worker in workers if worker.state is not WorkerState.DEAD]
+        gone = [worker.id for worker in workers if worker.state is WorkerState.DEAD]
+        return data.draw(make.now_and_then(living or ["unknown"], [*gone, "unknown"]))
+
+    # Tasks
+
+    @initialize(tasks=st.lists(make.new_tasks(START), min_size=2, max_size=5))
+    def begin(self, tasks: list[NewTask]) -> None:
+        """Some work and two workers that have begun it, so that there is something to go wrong."""
+        self.both(lambda store: store.submit(tasks))
+        for worker_id in ("w1", "w2"):
+            self._register(NewWorker(id=worker_id, lease=30))
+            self._claim(Claim(worker_id=worker_id, number=1, limit=2, queues=make.QUEUES, names=make.NAMES))
+
+    @rule(data=st.data())
+    def submit(self, data: DataObject) -> None:
+        tasks = data.draw(st.lists(make.new_tasks(self.now()), min_size=1, max_size=3))
+        self.both(lambda store: store.submit(tasks))
+
+    @rule(data=st.data())
+    def save(self, data: DataObject) -> None:
+        """Store a task by hand, or bring a stored one to another state."""
+        stored = self.task(self.draw_task(data))
+        if stored is None or data.draw(st.sampled_from([False, False, True])):
+            new = data.draw(make.new_tasks(self.now()))
+            stored = Task(id=new.id, name=new.name, user_input=new.user_input, key=new.key, priority=new.priority)
+        task = replace(stored, state=data.draw(st.sampled_from(make.SAVED_STATES)), result="by hand")
+        self.both(lambda store: store.save(task))
+
+    # Workers
+
+    @rule(data=st.data(), lease=st.sampled_from([10.0, 30.0]))
+    def register(self, data: DataObject, lease: float) -> None:
+        """A fresh incarnation, or now and then one that registered before."""
+        self.workers += 1
+        worker_id = data.draw(make.now_and_then([f"w{self.workers}"], ["w1", "w2"]))
+        self._register(NewWorker(id=worker_id, lease=lease, details={"pid": self.workers}))
+
+    def _register(self, worker: NewWorker) -> None:
+        self.both(lambda store: store.register(worker))
+
+    @rule(data=st.data(), verb=st.sampled_from(["heartbeat", "heartbeat", "heartbeat", "drain", "retire"]))
+    def tell(self, data: DataObject, verb: str) -> None:
+        """A worker lives on, or begins to leave, or leaves."""
+        worker_id = self.draw_worker(data)
+        self.both(lambda store: getattr(store, verb)(worker_id))
+
+    @rule(data=st.data(), ahead=st.sampled_from([1, 1, 1, 1, 0, -1, 3]), limit=st.sampled_from([10, 10, 2, 1, 0]))
+    def claim(self, data: DataObject, ahead: int, limit: int) -> None:
+        """Claim under the next number, or repeat an earlier one, or leave some out."""
+        worker_id = self.draw_worker(data)
+        worker = next((found for found in self.oracle.workers() if found.id == worker_id), None)
+        queues, names = data.draw(st.sampled_from(_CLAIMED))
+        self._claim(
+            Claim(
+                worker_id=worker_id,
+                number=max(1, (worker.claims if worker else 0) + ahead),
+                limit=limit,
+                queues=queues,
+                names=names,
+                alone=data.draw(st.booleans()) if self._has_suspects() else False,
+            )
+        )
+
+    def _claim(self, asked: Claim) -> None:
+        self.both(lambda store: store.claim(asked))
+
+    def _has_suspects(self) -> bool:
+        return any(row.ready == READY_ALONE for row in self.oracle.tables.tasks.values())
+
+    @rule(data=st.data())
+    def acquire(self, data: DataObject) -> None:
+        task_id, worker_id = self.draw_task(data), self.draw_worker(data)
+        self.both(lambda store: store.acquire(task_id, worker_id))
+
+    # Commits
+
+    @rule(data=st.data())
+    def go_on(self, data: DataObject) -> None:
+        """A worker goes on with a task it holds."""
+        held = [row.task for row in self.oracle.tables.tasks.values() if row.task.owner is not None]
+        if held:
+            task = data.draw(st.sampled_from(held))
+            guard = Held(owner=task.owner or "", fence=task.fence, sequence=task.sequence + 1)
+            commit = self._commit(data, task.id, guard)
+            self.both(lambda store: store.commit([commit]))
+
+    @rule(data=st.data())
+    def intervene(self, data: DataObject) -> None:
+        """Somebody else changes a task."""
+        commit = self._commit(data, self.draw_task(data), self._fresh_request())
+        self.both(lambda store: store.commit([commit]))
+
+    @rule(data=st.data(), lost=st.booleans())
+    def commit(self, data: DataObject, *, lost: bool) -> None:
+        """A batch of Commits of any tasks, under guards of all kinds; sent again if the answer is lost."""
+        sent: Counter[str] = Counter()
+        commits = [self._guarded_commit(data, sent) for _ in range(data.draw(st.integers(2, 4)))]
+        self.both(lambda store: store.commit(commits))
+        if lost:
+            self.both(lambda store: store.commit(commits))
+
+    def _guarded_commit(self, data: DataObject, sent: Counter[str]) -> Commit:
+        task_id = self.draw_task(data)
+        task = self.task(task_id)
+        if task is None or task.owner is None:
+            return self._commit(data, task_id, self._expect(data, task))
+        sent[task_id] += 1
+        return self._commit(data, task_id, _held(data, task, sent[task_id]))
+
+    def _commit(self, data: DataObject, task_id: str, guard: Held | Expect) -> Commit:
+        one = make.operations(task_id, self.now(), held=isinstance(guard, Held))
+        operations: list[Operation] = data.draw(st.lists(one, max_size=4))
+        if data.draw(st.booleans()):
+            task = self.task(task_id)
+            move = data.draw(make.moves(task_id, task.state if task else TaskState.PENDING, self.now()))
+            operations.insert(data.draw(st.integers(0, len(operations))), move)
+        actor = data.draw(st.sampled_from(["alice", "bob"]))
+        return Commit(task_id=task_id, guard=guard, operations=tuple(operations), actor=actor)
+
+    def _expect(self, data: DataObject, task: Task | None) -> Expect:
+        revision, version, state = (task.revision, task.version, task.state) if task else (1, 0, TaskState.PENDING)
+        fresh = self._fresh_request()
+        return data.draw(
+            make.now_and_then(
+                [
+                    fresh,
+                    replace(fresh, revision=revision),
+                    replace(fresh, version=version),
+                    replace(fresh, states=frozenset({state, TaskState.PENDING})),
+                    replace(fresh, request="again"),
+                ],
+                [
+                    replace(fresh, revision=revision + 1),
+                    replace(fresh, version=version + 1),
+                    replace(fresh, states=frozenset({TaskState.CANCELLED})),
+                ],
+            )
+        )
+
+    def _fresh_request(self) -> Expect:
+        self.requests += 1
+        return Expect(request=f"request {self.requests}")
+
+    @rule(data=st.data(), payload=st.sampled_from(make.PAYLOADS), key=st.sampled_from([None, None, "k1"]))
+    def emit(self, data: DataObject, payload: object, key: str | None) -> None:
+        channel = data.draw(st.sampled_from(make.CHANNELS))
+        self.both(lambda store: store.emit(channel, payload, key=key))
+
+    # Time
+
+    @rule(seconds=st.sampled_from([0.001, 1, 5, 5, 10, 30]), limit=st.sampled_from([100, 100, 2, 1]))
+    def let_time_pass(self, seconds: float, limit: int) -> None:
+        self.clock.advance(seconds)
+        self.both(lambda store: store.sweep(limit))
+
+    @rule(seconds=st.sampled_from([1, 5, 30]))
+    def let_time_pass_unnoticed(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    # Everything else
+
+    @rule(data=st.data(), age=st.sampled_from([0, 30, 60]), limit=st.sampled_from([1000, 1000, 1, 2]))
+    def keep(self, data: DataObject, age: int, limit: int) -> None:
+        """Store, forget and prune what lives outside one task."""
+        content = data.draw(st.sampled_from(make.CONTENTS))
+        fact = data.draw(make.facts(self.now()))
+        evidence = Evidence(task_id=self.draw_task(data), effect_id="e1", fence=1, body=b"late")
+        chosen: Ask = data.draw(
+            st.sampled_from(
+                [
+                    lambda store: store.put_artifact(content, media_type="text/plain"),
+                    lambda store: store.remember(fact),
+                    lambda store: store.forget(fact.id),
+                    lambda store: store.add_evidence(evidence),
+                    lambda store: store.prune(timedelta(seconds=age), limit=limit),
+                ]
+            )
+        )
+        self.both(chosen)
+
+    @rule(data=st.data(), newest_first=st.booleans())
+    def ask(self, data: DataObject, *, newest_first: bool) -> None:
+        """Ask what a snapshot does not."""
+        where = data.draw(make.filters(self.now()))
+        task_id = self.draw_task(data)
+        self.both(lambda store: store.find(where, limit=2, newest_first=newest_first))
+        self.both(lambda store: store.count(where))
+        self.both(lambda store: store.load(task_id, after=10))
+
+    @invariant()
+    def everything_is_the_same(self) -> None:
+        self.both(_everything)
+
+
+_CLAIMED: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
+    (make.QUEUES, make.NAMES),
+    (make.QUEUES, make.NAMES),
+    (make.QUEUES, make.NAMES),
+    (("slow", "fast", "none"), ("deploy",)),
+    (("fast",), make.NAMES),
+    (make.QUEUES, ()),
+]
+
+
+def _held(data: DataObject, task: Task, number: int) -> Held:
+    """Guard the Commit by the lease that stands, or by something close to it."""
+    guard = Held(owner=task.owner or "", fence=task.fence, sequence=task.sequence + number)
+    wrong = [
+        replace(guard, owner="thief"),
+        replace(guard, fence=guard.fence - 1),
+        replace(guard, sequence=guard.sequence + 1),
+        replace(guard, sequence=max(1, guard.sequence - 1)),
+    ]
+    return data.draw(make.now_and_then([guard], wrong))
+
+
+async def _answer(ask: Ask, store: SimpleInterface) -> object:
+    try:
+        return _comparable(await ask(store))
+    except HoldfastError as error:
+        return type(error)
+
+
+async def _everything(store: SimpleInterface) -> dict[str, Any]:
+    return await snapshot(store, accounts=(make.SHARED_ACCOUNT,), channels=make.CHANNELS, artifacts=make.ARTIFACTS)
+
+
+def _comparable(answer: Any) -> Any:  # noqa: ANN401 - whatever the verb answers
+    """Leave out what may differ: words for people, and the identity of exceptions."""
+    match answer:
+        case Verdict():
+            budget = answer.budget and vars(answer.budget)
+            return replace(answer, detail="", budget=None), budget
+        case Loaded():
+            return replace(answer, reservations=tuple(sorted(answer.reservations, key=repr)))
+        case list():
+            return [_comparable(item) for item in answer]
+        case dict():
+            return {key: _comparable(item) for key, item in answer.items()}
+        case _:
+            return answer
