@@ -155,8 +155,10 @@ def _move(tx: Transaction, commit: Commit, row: TaskRow, change: Move) -> None:
     if change.to is TaskState.PENDING:
         lifecycle.requeue(tx, row, reason=reason, actor=actor, available_at=micros_or_none(change.available_at))
     elif change.to.is_terminal:
-        lifecycle.end(tx, row, change.to, reason=reason, actor=actor)
+        awaited = lifecycle.end(tx, row, change.to, reason=reason, actor=actor)
         lifecycle.write_outcome(tx, row.id, change.result, change.error)
+        if awaited:
+            lifecycle.tell_parents(tx, row.id, actor=actor)
     else:
         lifecycle.move(tx, row, change.to, reason=reason, actor=actor)
         if change.to is TaskState.REVIEW:

@@ -14,7 +14,8 @@ from holdfast.store.sqlite.rows import TaskRow, micros, payload_or_none
 from holdfast.store.sqlite.transaction import Transaction
 
 NO_FENCE_BOUND = 1 << 62
-WAKE_REASONS = {1: "time came", 2: "event", 3: "children ended", 4: "decided"}
+TIME_CAME, EVENT, CHILDREN_ENDED, DECIDED = "time came", "event", "children ended", "decided"
+_WAKE_REASONS = {1: TIME_CAME, 2: EVENT, 3: CHILDREN_ENDED, 4: DECIDED}
 """By the numbers that the query wait_that_holds gives them."""
 
 _AGEING = AGEING // timedelta(microseconds=1)
@@ -82,18 +83,23 @@ def requeue(tx: Transaction, row: TaskRow, *, reason: str, actor: str, available
     move(tx, row, TaskState.PENDING, reason=reason, actor=actor)
 
 
-def end(tx: Transaction, row: TaskRow, to: TaskState, *, reason: str, actor: str) -> None:
-    """Move to a terminal state, with all that follows from it for others."""
+def end(tx: Transaction, row: TaskRow, to: TaskState, *, reason: str, actor: str) -> bool:
+    """Move to a terminal state and tie up the task's own loose ends; say whether somebody waits for its end."""
     move(tx, row, to, reason=reason, actor=actor)
     ((open_approvals, reservations, joins),) = tx.all("loose_ends", row.id)
     if open_approvals:
         tx.run("close_approvals", row.id, tx.now)
     if reservations:
         count_as_spent(tx, row.id, below_fence=NO_FENCE_BOUND)
-    if joins:
-        for parent_id, key in tx.all("leave_joins", row.id):
-            tx.run("lower_join", parent_id, key)
-            wake_if_due(tx, parent_id, actor=actor)
+    return bool(joins)
+
+
+def tell_parents(tx: Transaction, task_id: str, *, actor: str) -> None:
+    """Strike an ended task off every join that counts on it, and wake whoever waited only for that."""
+    for parent_id, key in tx.all("leave_joins", task_id):
+        ((remaining,),) = tx.all("lower_join", parent_id, key)
+        if remaining == 0:
+            wake(tx, parent_id, reason=CHILDREN_ENDED, actor=actor)
 
 
 def write_outcome(tx: Transaction, task_id: str, result: JsonValue, error: JsonValue) -> None:
@@ -143,17 +149,15 @@ def go_on_if_due(tx: Transaction, row: TaskRow, *, actor: str) -> bool:
     found = tx.first("wait_that_holds", row.id, tx.now)
     if found is None or found[0] is None:
         return False
-    requeue(tx, row, reason=WAKE_REASONS[found[0]], actor=actor)
+    requeue(tx, row, reason=_WAKE_REASONS[found[0]], actor=actor)
     return True
 
 
-def wake_if_due(tx: Transaction, task_id: str, *, actor: str) -> bool:
-    """Look at another task that may be waiting for what just happened."""
+def wake(tx: Transaction, task_id: str, *, reason: str, actor: str) -> bool:
+    """Move another task to pending if it is still waiting; say whether it was."""
     row = tx.task(task_id)
     if row is None or row.state is not TaskState.WAITING:
         return False
-    if not go_on_if_due(tx, row, actor=actor):
-        return False
-    row.revision, row.updated_at = row.revision + 1, tx.now
-    tx.save(row)
+    with changing(tx, row):
+        requeue(tx, row, reason=reason, actor=actor)
     return True

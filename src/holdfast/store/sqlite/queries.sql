@@ -121,6 +121,9 @@ UPDATE approvals SET state = 'closed', decided_at = ?2 WHERE task_id = ?1 AND st
 SELECT task_id, id FROM approvals WHERE state = 'open' AND expires_at IS NOT NULL AND expires_at <= ?
 ORDER BY expires_at, id LIMIT ?
 
+-- name: waits_for_approval
+SELECT 1 FROM waits WHERE task_id = ? AND approval_id = ?
+
 -- name: expire_approval
 UPDATE approvals SET state = 'expired', decided_at = ?3 WHERE task_id = ?1 AND id = ?2
 
@@ -153,7 +156,7 @@ SELECT EXISTS (SELECT 1 FROM approvals WHERE task_id = ?1 AND state = 'open'),
 DELETE FROM joins WHERE child_id = ? RETURNING task_id, key
 
 -- name: lower_join
-UPDATE waits SET remaining = remaining - 1 WHERE task_id = ? AND key = ?
+UPDATE waits SET remaining = remaining - 1 WHERE task_id = ? AND key = ? RETURNING remaining
 
 -- name: wait_that_holds
 -- Why a waiting task may go on, if it may; the order of the cases is their precedence.

@@ -6,7 +6,7 @@ from holdfast.model.canonical import canonical, digest
 from holdfast.model.records import Event
 from holdfast.model.task import JsonValue, NewTask, Submitted, search_text
 from holdfast.model.transitions import TaskState
-from holdfast.store.sqlite.lifecycle import rank, wake_if_due, write_outcome
+from holdfast.store.sqlite.lifecycle import EVENT, rank, wake, write_outcome
 from holdfast.store.sqlite.records import event_record
 from holdfast.store.sqlite.rows import micros, micros_or_none
 from holdfast.store.sqlite.transaction import Transaction
@@ -75,6 +75,6 @@ def emit(
     tx.run("insert_event", channel, number, key, body, actor, tx.now)
     for (task_id,) in tx.all("waiting_for_channel", channel, number):
         if task_id != besides:
-            wake_if_due(tx, task_id, actor=actor)
+            wake(tx, task_id, reason=EVENT, actor=actor)
     tx.hints.add(f"channel:{channel}")
     return event_record((channel, number, key, body, actor, tx.now))

@@ -46,7 +46,7 @@ def _declare_dead(tx: Transaction, stalled_until: int | None) -> None:
 
 
 def _take_back(tx: Transaction, limit: int) -> tuple[list[str], list[str]]:
-    recovered, poisoned = [], []
+    recovered, poisoned, awaited = [], [], []
     held = tx.all("held_by_the_dead", limit)
     if len(held) < limit:
         tx.run("clear_the_dead")
@@ -59,12 +59,16 @@ def _take_back(tx: Transaction, limit: int) -> tuple[list[str], list[str]]:
             row.fence, row.sequence = row.fence + 1, 0
             lifecycle.give_back(tx, row)
             if state is TaskState.FAILED:
-                _fail(tx, row, "poison", "Poison", f"{row.lone_deaths} workers died while running only this task")
+                message = f"{row.lone_deaths} workers died while running only this task"
+                if _fail(tx, row, "poison", "Poison", message):
+                    awaited.append(task_id)
                 poisoned.append(task_id)
                 continue
             if state is not row.state:
                 lifecycle.requeue(tx, row, reason="its worker died", actor=ACTOR)
             recovered.append(task_id)
+    for task_id in awaited:
+        lifecycle.tell_parents(tx, task_id, actor=ACTOR)
     return recovered, poisoned
 
 
@@ -73,35 +77,47 @@ def _expire_approvals(tx: Transaction, limit: int) -> list[str]:
     for task_id, approval_id in tx.all("due_approvals", tx.now, limit):
         tx.run("expire_approval", task_id, approval_id, tx.now)
         tx.hints.add(f"task:{task_id}")
-        lifecycle.wake_if_due(tx, task_id, actor=ACTOR)
+        if tx.first("waits_for_approval", task_id, approval_id) is not None:
+            lifecycle.wake(tx, task_id, reason=lifecycle.DECIDED, actor=ACTOR)
         expired.append(approval_id)
     return expired
 
 
 def _wake_timers(tx: Transaction, limit: int) -> list[str]:
     due = [task_id for (task_id,) in tx.all("due_timers", tx.now, limit)]
-    return [task_id for task_id in due if lifecycle.wake_if_due(tx, task_id, actor=ACTOR)]
+    for task_id in due:
+        lifecycle.wake(tx, task_id, reason=lifecycle.TIME_CAME, actor=ACTOR)
+    return due
 
 
 def _fail_late(tx: Transaction, limit: int) -> tuple[list[str], list[str]]:
-    failed, woken = [], []
-    for (task_id,) in tx.all("passed_deadlines", tx.now, limit):
-        row = _row(tx, task_id)
-        with lifecycle.changing(tx, row):
-            if row.must_undo:
+    """Fail those whose deadline passed, and wake those that must undo.
+
+    All of them at once, before anybody is told: a parent and its child may be late together, and the child's end must
+    not wake a parent that is failing too.
+    """
+    late = [_row(tx, task_id) for (task_id,) in tx.all("passed_deadlines", tx.now, limit)]
+    failed, woken, awaited = [], [], []
+    for row in late:
+        if row.must_undo:
+            with lifecycle.changing(tx, row):
                 lifecycle.requeue(tx, row, reason="deadline passed", actor=ACTOR)
-                woken.append(task_id)
-            else:
-                deadline = moment(row.deadline or 0).isoformat()
-                message = f"the task's deadline passed at {deadline}"
-                _fail(tx, row, "deadline passed", "DeadlineExceeded", message)
-                failed.append(task_id)
+            woken.append(row.id)
+        else:
+            message = f"the task's deadline passed at {moment(row.deadline or 0).isoformat()}"
+            with lifecycle.changing(tx, row):
+                if _fail(tx, row, "deadline passed", "DeadlineExceeded", message):
+                    awaited.append(row.id)
+            failed.append(row.id)
+    for task_id in awaited:
+        lifecycle.tell_parents(tx, task_id, actor=ACTOR)
     return failed, woken
 
 
-def _fail(tx: Transaction, row: TaskRow, reason: str, error_type: str, message: str) -> None:
-    lifecycle.end(tx, row, TaskState.FAILED, reason=reason, actor=ACTOR)
+def _fail(tx: Transaction, row: TaskRow, reason: str, error_type: str, message: str) -> bool:
+    awaited = lifecycle.end(tx, row, TaskState.FAILED, reason=reason, actor=ACTOR)
     lifecycle.write_outcome(tx, row.id, None, {"type": error_type, "message": message})
+    return awaited
 
 
 def _make_ready(tx: Transaction, limit: int) -> int:
