@@ -36,7 +36,7 @@ bench: $(STAMP) ## Measure the stores on this machine
 	@$(RUN) -m benchmarks.store
 
 soak: $(STAMP) ## Run the randomised tests at length, from a fresh seed (HOLDFAST_SEED=n repeats one)
-	@HOLDFAST_SOAK=1 $(RUN) -m pytest -m soak
+	@HOLDFAST_SOAK=1 $(RUN) -m pytest -m soak -o faulthandler_timeout=0
 
 serve: ## Open the dashboard (not part of this version yet)
 	@echo "The dashboard is not part of this version of Holdfast yet." >&2; exit 1

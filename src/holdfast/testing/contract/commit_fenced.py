@@ -57,6 +57,16 @@ class FencedCommitContract(ContractBase):
         attempt = await running_task(store)
         assert (await attempt.apply()).sequence == 1
 
+    async def test_a_workers_own_older_fence_is_superseded(self, store: StateStore) -> None:
+        """The same worker holds the task again: what it began under the lease before must not land in this one."""
+        first = await running_task(store, queue="default")
+        await first.apply(move(TaskState.PENDING))
+        again = await claimed_by(store, "worker", number=2)
+        first.sequence = again.sequence  # the number alone would fit
+        assert (await first.send(WriteStep(step()))).refusal is Refusal.SUPERSEDED
+        assert await store.steps("task") == []
+        await again.apply(WriteStep(step()))
+
     async def test_a_stale_fence_is_superseded(self, store: StateStore, clock: ManualClock) -> None:
         """A worker that slept through its lease can change nothing, and is told who holds the task."""
         sleeper = await running_task(store, queue="default")

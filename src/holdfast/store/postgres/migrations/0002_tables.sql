@@ -45,7 +45,10 @@ CREATE TABLE {schema}.tasks (
     CONSTRAINT known_state CHECK (
         state IN ('pending', 'running', 'waiting', 'review', 'completed', 'failed', 'cancelled')
     ),
-    CONSTRAINT terminal_iff_finished CHECK ({schema}.is_terminal(state) = (finished_at IS NOT NULL)),
+    -- Spelled out: a function here would be looked up and parsed anew by every statement that writes a task.
+    CONSTRAINT terminal_iff_finished CHECK (
+        (state IN ('completed', 'failed', 'cancelled')) = (finished_at IS NOT NULL)
+    ),
     CONSTRAINT ended_tasks_are_free CHECK (owner IS NULL OR finished_at IS NULL),
     CONSTRAINT ready_tasks_are_free CHECK (ready = 0 OR (owner IS NULL AND state IN ('pending', 'review'))),
     CONSTRAINT known_readiness CHECK (ready BETWEEN 0 AND 2),

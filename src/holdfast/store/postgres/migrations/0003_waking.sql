@@ -31,23 +31,29 @@ $$;
 
 -- Why a waiting task may go on by now, or NULL. When several of its waits hold, the lowest number names the reason.
 CREATE FUNCTION {schema}.reason_to_go_on(waiting_id text, moment timestamptz) RETURNS text
-LANGUAGE sql VOLATILE AS $$
-    SELECT (ARRAY['time came', 'event', 'children ended', 'decided'])[min(CASE w.kind
-        WHEN 'time' THEN CASE WHEN w.at <= moment THEN 1 END
-        WHEN 'event' THEN CASE WHEN EXISTS (
-            SELECT FROM {schema}.channels c WHERE c.channel = w.channel AND c.last_number > w.after) THEN 2 END
-        WHEN 'children' THEN CASE WHEN w.remaining = 0 THEN 3 END
-        WHEN 'decided' THEN CASE WHEN EXISTS (
-            SELECT FROM {schema}.approvals a WHERE a.id = w.approval_id AND a.state <> 'open') THEN 4 END
-    END)]
-    FROM {schema}.waits w WHERE w.task_id = waiting_id
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (
+        SELECT (ARRAY['time came', 'event', 'children ended', 'decided'])[min(CASE w.kind
+            WHEN 'time' THEN CASE WHEN w.at <= moment THEN 1 END
+            WHEN 'event' THEN CASE WHEN EXISTS (
+                SELECT FROM {schema}.channels c WHERE c.channel = w.channel AND c.last_number > w.after) THEN 2 END
+            WHEN 'children' THEN CASE WHEN w.remaining = 0 THEN 3 END
+            WHEN 'decided' THEN CASE WHEN EXISTS (
+                SELECT FROM {schema}.approvals a WHERE a.id = w.approval_id AND a.state <> 'open') THEN 4 END
+        END)]
+        FROM {schema}.waits w WHERE w.task_id = waiting_id
+    );
+END
 $$;
 
 -- Forget what these tasks waited for; a replay that still has to wait says so again.
 CREATE FUNCTION {schema}.stop_waiting(ids text[]) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE plpgsql AS $$
+BEGIN
     DELETE FROM {schema}.joins WHERE task_id = ANY (ids);
     DELETE FROM {schema}.waits WHERE task_id = ANY (ids);
+END
 $$;
 
 -- Store what a task that was just moved to waiting waits for. Its children are locked, so none of them can end
@@ -102,7 +108,8 @@ $$;
 
 -- Turn reservations that nobody will settle into spending: all of these tasks', or those below a fence.
 CREATE FUNCTION {schema}.count_as_spent(ids text[], below_fence bigint DEFAULT NULL) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE plpgsql AS $$
+BEGIN
     WITH gone AS (
         DELETE FROM {schema}.reservations
         WHERE task_id = ANY (ids) AND (below_fence IS NULL OR fence < below_fence)
@@ -111,13 +118,18 @@ LANGUAGE sql AS $$
     UPDATE {schema}.accounts a SET reserved = a.reserved - n.amount, spent = a.spent + n.amount
     FROM (SELECT account, meter, sum(amount)::bigint AS amount FROM gone GROUP BY account, meter) n
     WHERE a.account = n.account AND a.meter = n.meter;
+END
 $$;
 
 -- The topics to hint at when these tasks changed: each task, and each queue where one of them can now be claimed.
 CREATE FUNCTION {schema}.hints_of(ids text[]) RETURNS text[]
-LANGUAGE sql STABLE AS $$
-    SELECT coalesce(array_agg(DISTINCT topic), '{}')
-    FROM {schema}.tasks t,
-         LATERAL (VALUES ('task:' || t.id), (CASE WHEN t.ready > 0 THEN 'queue:' || t.queue END)) AS v (topic)
-    WHERE t.id = ANY (ids) AND topic IS NOT NULL
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT DISTINCT topic
+        FROM {schema}.tasks t,
+             LATERAL (VALUES ('task:' || t.id), (CASE WHEN t.ready > 0 THEN 'queue:' || t.queue END)) AS v (topic)
+        WHERE t.id = ANY (ids) AND topic IS NOT NULL
+    );
+END
 $$;

@@ -32,12 +32,17 @@ $$;
 
 -- The tasks that wait for the end of one of `ending` or for an event on one of `emits`.
 CREATE FUNCTION {schema}.waiters(ending text[], emits text[]) RETURNS text[]
-LANGUAGE sql VOLATILE AS $$
-    SELECT coalesce(array_agg(task_id), '{}') FROM (
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF cardinality(ending) = 0 AND cardinality(emits) = 0 THEN
+        RETURN '{}';
+    END IF;
+    RETURN ARRAY(
         SELECT task_id FROM {schema}.joins WHERE child_id = ANY (ending)
         UNION
         SELECT task_id FROM {schema}.waits WHERE kind = 'event' AND channel = ANY (emits)
-    ) AS both_kinds
+    );
+END
 $$;
 
 CREATE FUNCTION {schema}.lock_latecomers(ending text[], emits text[]) RETURNS void

@@ -54,18 +54,22 @@ $$;
 
 -- Delete checkpoints that are both beyond the newest `keep` and older than `before`.
 CREATE FUNCTION {schema}.rotate_checkpoints(owner_id text, keep bigint, before timestamptz) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE plpgsql AS $$
+BEGIN
     DELETE FROM {schema}.checkpoints
     WHERE task_id = owner_id AND created_at < before AND number NOT IN (
         SELECT c.number FROM {schema}.checkpoints c
-        WHERE c.task_id = owner_id ORDER BY c.number DESC LIMIT greatest(keep, 0))
+        WHERE c.task_id = owner_id ORDER BY c.number DESC LIMIT greatest(keep, 0));
+END
 $$;
 
 CREATE FUNCTION {schema}.set_limits(wanted_account text, limits jsonb) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE plpgsql AS $$
+BEGIN
     INSERT INTO {schema}.accounts (account, meter, ceiling)
     SELECT wanted_account, l.key, l.value::bigint FROM jsonb_each_text(limits) AS l ORDER BY l.key COLLATE "C"
-    ON CONFLICT (account, meter) DO UPDATE SET ceiling = excluded.ceiling
+    ON CONFLICT (account, meter) DO UPDATE SET ceiling = excluded.ceiling;
+END
 $$;
 
 -- Hold part of a budget for a step, or refuse where a meter would go over its limit.

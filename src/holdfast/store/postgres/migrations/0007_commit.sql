@@ -24,6 +24,11 @@ CREATE TYPE {schema}.step_record AS (
     started_at timestamptz, finished_at timestamptz, retry_at timestamptz, undone_at timestamptz
 );
 
+-- What a batch has to lock (plan.py's Locks).
+CREATE TYPE {schema}.lock_list AS (
+    tasks text[], ending text[], emits text[], listens text[], accounts text[], keys jsonb
+);
+
 -- Apply a batch and return {"answers": [...], "hints": [...]}.
 --
 -- An operation that refuses its Commit raises, which undoes everything since the last savepoint. Refusals are rare
@@ -44,78 +49,78 @@ BEGIN
 END
 $$;
 
+-- Lock everything, then apply one run after the other. A run is {"parts": [...], "commits": [...]}; the parts say what
+-- kinds of things its Commits write, so that no statement is run for nothing.
 CREATE FUNCTION {schema}.apply_batch(batch jsonb, payloads bytea[], one_by_one boolean, at timestamptz) RETURNS jsonb
 LANGUAGE plpgsql AS $$
 DECLARE
-    locks jsonb := batch -> 'locks';
+    locks {schema}.lock_list := jsonb_populate_record(NULL::{schema}.lock_list, batch -> 'locks');
     moment timestamptz;
-    run_json jsonb;
-    run {schema}.commit_record[];
-    answer jsonb;
+    planned record;
+    applied record;
     answers jsonb := '[]';
     hints text[] := '{}';
 BEGIN
-    PERFORM {schema}.lock_tasks(
-        {schema}.texts(locks -> 'tasks'), {schema}.texts(locks -> 'ending'), {schema}.texts(locks -> 'emits'),
-        {schema}.texts(locks -> 'listens'), {schema}.texts(locks -> 'accounts'));
-    IF jsonb_array_length(locks -> 'keys') > 0 THEN
-        PERFORM {schema}.lock_names('key', locks -> 'keys');
+    PERFORM {schema}.lock_tasks(locks.tasks, locks.ending, locks.emits, locks.listens, locks.accounts);
+    IF jsonb_array_length(locks.keys) > 0 THEN
+        PERFORM {schema}.lock_names('key', locks.keys);
     END IF;
     -- Only now, when nobody can come in between: a time read before a wait for a lock would be in the past.
     moment := coalesce(at, clock_timestamp());
 
-    FOR run_json IN SELECT jsonb_array_elements(batch -> 'runs') LOOP
-        run := ARRAY(SELECT c FROM jsonb_populate_recordset(NULL::{schema}.commit_record, run_json) AS c);
-        IF one_by_one OR {schema}.ends_an_awaited_task(run) THEN
-            FOR i IN 1 .. cardinality(run) LOOP
-                answer := {schema}.apply_alone(run[i], payloads, moment);
-                answers := answers || (answer -> 'answers');
-                hints := hints || {schema}.texts(answer -> 'hints');
+    FOR planned IN
+        SELECT r.parts, ARRAY(SELECT c FROM jsonb_populate_recordset(NULL::{schema}.commit_record, r.commits) AS c) AS run
+        FROM jsonb_to_recordset(batch -> 'runs') AS r (parts text[], commits jsonb)
+    LOOP
+        IF one_by_one OR {schema}.ends_an_awaited_task(planned.run) THEN
+            FOR i IN 1 .. cardinality(planned.run) LOOP
+                applied := {schema}.apply_alone(planned.run[i], planned.parts, payloads, moment);
+                answers := answers || applied.answers;
+                hints := hints || applied.hints;
             END LOOP;
         ELSE
-            answer := {schema}.apply_run(run, payloads, moment);
-            answers := answers || (answer -> 'answers');
-            hints := hints || {schema}.texts(answer -> 'hints');
+            applied := {schema}.apply_run(planned.run, planned.parts, payloads, moment);
+            answers := answers || applied.answers;
+            hints := hints || applied.hints;
         END IF;
     END LOOP;
     RETURN jsonb_build_object('answers', answers, 'hints', to_jsonb(hints));
 END
 $$;
 
--- A JSON list of strings as an array.
-CREATE FUNCTION {schema}.texts(list jsonb) RETURNS text[]
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT ARRAY(SELECT jsonb_array_elements_text(list))
-$$;
-
 -- Whether the run ends a task that somebody waits for. The end wakes the waiting one, which may be another task of the
 -- run, so the order within the run matters after all.
 CREATE FUNCTION {schema}.ends_an_awaited_task(run {schema}.commit_record[]) RETURNS boolean
-LANGUAGE sql VOLATILE AS $$
-    SELECT cardinality(run) > 1 AND EXISTS (
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN cardinality(run) > 1 AND EXISTS (
         SELECT FROM unnest(run) AS c JOIN {schema}.joins j ON j.child_id = c.task_id
-        WHERE {schema}.is_terminal(c.to_state))
+        WHERE {schema}.is_terminal(c.to_state));
+END
 $$;
 
 -- Apply one Commit, under a savepoint if it can still be refused when its operations are applied.
-CREATE FUNCTION {schema}.apply_alone(c {schema}.commit_record, payloads bytea[], moment timestamptz) RETURNS jsonb
+CREATE FUNCTION {schema}.apply_alone(
+    c {schema}.commit_record, parts text[], payloads bytea[], moment timestamptz, OUT answers jsonb, OUT hints text[]
+)
 LANGUAGE plpgsql AS $$
 DECLARE
     refusal text;
     detail text;
-    answer jsonb;
 BEGIN
     IF NOT c.refusable THEN
-        RETURN {schema}.apply_run(ARRAY[c], payloads, moment);
+        SELECT a.* INTO answers, hints FROM {schema}.apply_run(ARRAY[c], parts, payloads, moment) AS a;
+        RETURN;
     END IF;
     BEGIN
-        RETURN {schema}.apply_run(ARRAY[c], payloads, moment);
+        SELECT a.* INTO answers, hints FROM {schema}.apply_run(ARRAY[c], parts, payloads, moment) AS a;
+        RETURN;
     EXCEPTION WHEN SQLSTATE 'HF001' THEN
         GET STACKED DIAGNOSTICS refusal = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL;
     END;
-    SELECT {schema}.answer(c.n, refusal, t) || jsonb_build_object('detail', detail::jsonb) INTO answer
-    FROM {schema}.tasks t WHERE t.id = c.task_id;
-    RETURN jsonb_build_object('answers', jsonb_build_array(answer), 'hints', '[]'::jsonb);
+    SELECT jsonb_build_array({schema}.answer(c.n, refusal, t) || jsonb_build_object('detail', detail::jsonb))
+    INTO answers FROM {schema}.tasks t WHERE t.id = c.task_id;
+    hints := '{}';
 END
 $$;
 
@@ -128,129 +133,203 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- Judge a Commit against its task as it stands under the lock: model/commit.py's judge(), with duplicates before it.
-CREATE FUNCTION {schema}.judge(c {schema}.commit_record, t {schema}.tasks) RETURNS text
-LANGUAGE sql STABLE AS $$
+-- `seen`: the request of an outsider was applied before.
+CREATE FUNCTION {schema}.judge(c {schema}.commit_record, t {schema}.tasks, seen boolean) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE
         WHEN t.id IS NULL THEN 'not_found'
-        WHEN c.request IS NULL THEN CASE
-            WHEN t.fence = c.fence AND c.sequence <= t.sequence THEN 'duplicate'
-            WHEN t.fence <> c.fence OR t.owner IS DISTINCT FROM c.owner THEN 'superseded'
-            WHEN c.sequence <> t.sequence + 1 THEN 'out_of_order'
-            WHEN c.to_state IS NOT NULL AND NOT {schema}.is_legal_move(t.state, c.to_state) THEN 'illegal_move'
-        END
-        WHEN EXISTS (SELECT FROM {schema}.requests r WHERE r.task_id = t.id AND r.request = c.request) THEN 'duplicate'
-        WHEN NOT t.state = ANY (c.states) OR t.revision <> c.revision OR t.version <> c.version THEN 'conflict'
-        WHEN c.to_state IS NOT NULL AND t.owner IS NOT NULL THEN 'leased'
+        WHEN seen THEN 'duplicate'
+        WHEN c.request IS NULL AND t.fence = c.fence AND c.sequence <= t.sequence THEN 'duplicate'
+        WHEN c.request IS NULL AND (t.fence <> c.fence OR t.owner IS DISTINCT FROM c.owner) THEN 'superseded'
+        WHEN c.request IS NULL AND c.sequence <> t.sequence + 1 THEN 'out_of_order'
+        WHEN c.request IS NOT NULL
+            AND (NOT t.state = ANY (c.states) OR t.revision <> c.revision OR t.version <> c.version) THEN 'conflict'
+        WHEN c.request IS NOT NULL AND c.to_state IS NOT NULL AND t.owner IS NOT NULL THEN 'leased'
         WHEN c.to_state IS NOT NULL AND NOT {schema}.is_legal_move(t.state, c.to_state) THEN 'illegal_move'
     END
 $$;
 
 -- Apply Commits on different tasks that touch nothing of each other's: judge all, write all that is accepted, then
 -- draw the consequences.
-CREATE FUNCTION {schema}.apply_run(run {schema}.commit_record[], payloads bytea[], moment timestamptz) RETURNS jsonb
+CREATE FUNCTION {schema}.apply_run(
+    run {schema}.commit_record[], parts text[], payloads bytea[], moment timestamptz,
+    OUT answers jsonb, OUT hints text[]
+)
 LANGUAGE plpgsql AS $$
 DECLARE
     accepted {schema}.commit_record[];
-    answers jsonb;
     children jsonb := '[]';
     touched text[] := '{}';
-    ended text[];
-    c {schema}.commit_record;
-    done record;
-    op jsonb;
-    why text;
 BEGIN
     SELECT array_agg(j.c) FILTER (WHERE j.verdict IS NULL),
            coalesce(jsonb_agg({schema}.answer((j.c).n, j.verdict, j.t)) FILTER (WHERE j.verdict IS NOT NULL), '[]')
     INTO accepted, answers
     FROM (
-        SELECT r AS c, t, {schema}.judge(r, t) AS verdict
-        FROM unnest(run) AS r LEFT JOIN {schema}.tasks t ON t.id = r.task_id
+        SELECT r AS c, t, {schema}.judge(r, t, q.request IS NOT NULL) AS verdict
+        FROM unnest(run) AS r
+        LEFT JOIN {schema}.tasks t ON t.id = r.task_id
+        LEFT JOIN {schema}.requests q ON q.task_id = r.task_id AND q.request = r.request
         OFFSET 0  -- judged once, not once for each use of the verdict
     ) AS j;
+    hints := '{}';
     IF accepted IS NULL THEN
-        RETURN jsonb_build_object('answers', answers, 'hints', '[]'::jsonb);
+        RETURN;
     END IF;
 
+    IF 'ordered' = ANY (parts) THEN
+        SELECT o.touched, o.children INTO touched, children FROM {schema}.apply_in_order(accepted, payloads, moment) AS o;
+    END IF;
+    PERFORM {schema}.write_journal(accepted, parts, payloads, moment);
+    PERFORM {schema}.write_tasks(accepted, parts, payloads, moment);
+    touched := touched || {schema}.follow_up(accepted, parts, moment);
+
+    SELECT answers || jsonb_agg({schema}.answer(a.n, NULL, t) || CASE
+        WHEN children = '[]' THEN '{}' ELSE jsonb_build_object('children', children) END)
+    INTO answers
+    FROM unnest(accepted) AS a JOIN {schema}.tasks t ON t.id = a.task_id;
+    IF cardinality(touched) > 0 THEN
+        hints := {schema}.hints_of(touched);
+    END IF;
+END
+$$;
+
+-- Apply the operations of the accepted Commits that have to be applied in order. Returns the ids of tasks that they
+-- created or woke, and what became of children.
+CREATE FUNCTION {schema}.apply_in_order(
+    accepted {schema}.commit_record[], payloads bytea[], moment timestamptz, OUT touched text[], OUT children jsonb
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    c {schema}.commit_record;
+    standing_fence bigint;
+    op jsonb;
+    done record;
+BEGIN
+    touched := '{}';
+    children := '[]';
     FOREACH c IN ARRAY accepted LOOP
         CONTINUE WHEN c.ordered IS NULL;
+        -- An outsider's operations count under the fence that stands; a worker's was just found to be that one.
+        standing_fence := (SELECT t.fence FROM {schema}.tasks t WHERE t.id = c.task_id);
         FOR op IN SELECT jsonb_array_elements(c.ordered) LOOP
-            -- An outsider's operations count under the fence that stands; a worker's was just found to be that one.
-            SELECT a.* INTO done FROM {schema}.tasks t, LATERAL {schema}.apply_operation(
-                t.id, t.fence, c.request IS NULL, c.actor, op, payloads, moment) AS a
-            WHERE t.id = c.task_id;
+            done := {schema}.apply_operation(
+                c.task_id, standing_fence, c.request IS NULL, c.actor, op, payloads, moment);
             touched := touched || done.touched;
             children := CASE WHEN done.child IS NULL THEN children ELSE children || done.child END;
         END LOOP;
     END LOOP;
+END
+$$;
 
-    PERFORM {schema}.write_journal(accepted, payloads, moment);
-    PERFORM {schema}.write_tasks(accepted, payloads, moment);
-
-    -- Only a run of one ends a task that somebody waits for, so that there is one actor whom the wake-up is owed to.
-    ended := ARRAY(SELECT a.task_id FROM unnest(accepted) AS a WHERE {schema}.is_terminal(a.to_state));
-    IF cardinality(ended) > 0 THEN
-        touched := touched || {schema}.after_the_end(ended, accepted[1].actor, moment);
+-- Draw the consequences of what was written. Returns the ids of the tasks that moved or woke.
+CREATE FUNCTION {schema}.follow_up(accepted {schema}.commit_record[], parts text[], moment timestamptz) RETURNS text[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    touched text[] := '{}';
+    ended text[];
+    c {schema}.commit_record;
+    why text;
+BEGIN
+    IF 'moves' = ANY (parts) THEN
+        touched := ARRAY(SELECT a.task_id FROM unnest(accepted) AS a WHERE a.lets_go OR a.to_state IS NOT NULL);
+        -- Only a run of one ends a task that somebody waits for, so there is one actor to whom the wake-up is owed.
+        ended := ARRAY(SELECT a.task_id FROM unnest(accepted) AS a WHERE {schema}.is_terminal(a.to_state));
+        IF cardinality(ended) > 0 THEN
+            touched := touched || {schema}.after_the_end(ended, accepted[1].actor, moment);
+        END IF;
     END IF;
-    FOR c IN SELECT a.* FROM unnest(accepted) AS a JOIN {schema}.tasks t ON t.id = a.task_id WHERE t.state = 'waiting' LOOP
+    FOR c IN
+        SELECT a.* FROM unnest(accepted) AS a JOIN {schema}.tasks t ON t.id = a.task_id WHERE t.state = 'waiting'
+    LOOP
         IF c.to_state = 'waiting' THEN
             PERFORM {schema}.start_waiting(c.task_id, c.waits);
         END IF;
         -- A task that is left waiting for something that is already true goes on at once.
         why := {schema}.reason_to_go_on(c.task_id, moment);
         IF why IS NOT NULL THEN
-            PERFORM {schema}.wake(ARRAY[c.task_id], why, c.actor, moment, 0);
+            touched := touched || {schema}.wake(ARRAY[c.task_id], why, c.actor, moment, 0);
         END IF;
     END LOOP;
-
-    SELECT answers || jsonb_agg({schema}.answer(a.n, NULL, t) || CASE
-        WHEN children = '[]' THEN '{}' ELSE jsonb_build_object('children', children) END)
-    INTO answers
-    FROM unnest(accepted) AS a JOIN {schema}.tasks t ON t.id = a.task_id;
-    touched := touched || ARRAY(SELECT a.task_id FROM unnest(accepted) AS a WHERE a.lets_go OR a.to_state IS NOT NULL);
-    RETURN jsonb_build_object('answers', answers, 'hints', to_jsonb({schema}.hints_of(touched)));
+    RETURN touched;
 END
 $$;
 
 -- Write what the accepted Commits add to the journals of their tasks.
-CREATE FUNCTION {schema}.write_journal(accepted {schema}.commit_record[], payloads bytea[], moment timestamptz)
-RETURNS void
+CREATE FUNCTION {schema}.write_journal(
+    accepted {schema}.commit_record[], parts text[], payloads bytea[], moment timestamptz
+) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO {schema}.steps
-    SELECT c.task_id, s.round, s.key, s.kind, s.position, s.state, s.attempts, s.fence, s.digest,
-           payloads[s.output], payloads[s.error], s.effect_id,
-           s.started_at, s.finished_at, s.retry_at, s.undone_at
-    FROM unnest(accepted) AS c, jsonb_populate_recordset(NULL::{schema}.step_record, c.steps) AS s
-    ON CONFLICT (task_id, round, key) DO UPDATE SET
-        kind = excluded.kind, position = excluded.position, state = excluded.state, attempts = excluded.attempts,
-        fence = excluded.fence, digest = excluded.digest, output = excluded.output, error = excluded.error,
-        effect_id = excluded.effect_id, started_at = excluded.started_at, finished_at = excluded.finished_at,
-        retry_at = excluded.retry_at, undone_at = excluded.undone_at;
+    IF 'steps' = ANY (parts) THEN
+        INSERT INTO {schema}.steps
+        SELECT c.task_id, s.round, s.key, s.kind, s.position, s.state, s.attempts, s.fence, s.digest,
+               payloads[s.output], payloads[s.error], s.effect_id,
+               s.started_at, s.finished_at, s.retry_at, s.undone_at
+        FROM unnest(accepted) AS c, jsonb_populate_recordset(NULL::{schema}.step_record, c.steps) AS s
+        ON CONFLICT (task_id, round, key) DO UPDATE SET
+            kind = excluded.kind, position = excluded.position, state = excluded.state, attempts = excluded.attempts,
+            fence = excluded.fence, digest = excluded.digest, output = excluded.output, error = excluded.error,
+            effect_id = excluded.effect_id, started_at = excluded.started_at, finished_at = excluded.finished_at,
+            retry_at = excluded.retry_at, undone_at = excluded.undone_at;
+    END IF;
 
-    INSERT INTO {schema}.patches (task_id, version, body, author, reason, at)
-    SELECT t.id, t.version + p.n, payloads[(p.patch ->> 'body_at')::integer], p.patch ->> 'author',
-           p.patch ->> 'reason', moment
-    FROM unnest(accepted) AS c JOIN {schema}.tasks t ON t.id = c.task_id,
-         jsonb_array_elements(c.patches) WITH ORDINALITY AS p (patch, n);
+    IF 'patches' = ANY (parts) THEN
+        INSERT INTO {schema}.patches (task_id, version, body, author, reason, at)
+        SELECT t.id, t.version + p.n, payloads[(p.patch ->> 'body_at')::integer], p.patch ->> 'author',
+               p.patch ->> 'reason', moment
+        FROM unnest(accepted) AS c JOIN {schema}.tasks t ON t.id = c.task_id,
+             jsonb_array_elements(c.patches) WITH ORDINALITY AS p (patch, n);
+    END IF;
 
-    INSERT INTO {schema}.artifact_links
-    SELECT c.task_id, l.artifact_id, l.name, l.type, l.summary, l.bytes, l.step, coalesce(l.created_at, moment)
-    FROM unnest(accepted) AS c, jsonb_populate_recordset(NULL::{schema}.artifact_links, c.links) AS l
-    ON CONFLICT (task_id, artifact_id) DO UPDATE SET
-        name = excluded.name, type = excluded.type, summary = excluded.summary, bytes = excluded.bytes,
-        step = excluded.step, created_at = excluded.created_at;
+    IF 'links' = ANY (parts) THEN
+        INSERT INTO {schema}.artifact_links
+        SELECT c.task_id, l.artifact_id, l.name, l.type, l.summary, l.bytes, l.step, coalesce(l.created_at, moment)
+        FROM unnest(accepted) AS c, jsonb_populate_recordset(NULL::{schema}.artifact_links, c.links) AS l
+        ON CONFLICT (task_id, artifact_id) DO UPDATE SET
+            name = excluded.name, type = excluded.type, summary = excluded.summary, bytes = excluded.bytes,
+            step = excluded.step, created_at = excluded.created_at;
+    END IF;
 
-    INSERT INTO {schema}.requests (task_id, request)
-    SELECT c.task_id, c.request FROM unnest(accepted) AS c WHERE c.request IS NOT NULL;
+    IF 'requests' = ANY (parts) THEN
+        INSERT INTO {schema}.requests (task_id, request)
+        SELECT c.task_id, c.request FROM unnest(accepted) AS c WHERE c.request IS NOT NULL;
+    END IF;
 END
 $$;
 
 -- Write the task rows of the accepted Commits, with their moves.
-CREATE FUNCTION {schema}.write_tasks(accepted {schema}.commit_record[], payloads bytea[], moment timestamptz)
-RETURNS void
+CREATE FUNCTION {schema}.write_tasks(
+    accepted {schema}.commit_record[], parts text[], payloads bytea[], moment timestamptz
+) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+    -- The usual case, apart from the rest: nothing that is indexed changes, so this is a HOT update.
+    IF 'stays' = ANY (parts) THEN
+        UPDATE {schema}.tasks t
+        SET sequence = coalesce(c.sequence, t.sequence), revision = t.revision + 1, updated_at = moment,
+            version = t.version + coalesce(jsonb_array_length(c.patches), 0),
+            cancel_requested = coalesce(t.cancel_requested, c.cancel), must_undo = coalesce(c.undo, t.must_undo)
+        FROM unnest(accepted) AS c
+        WHERE t.id = c.task_id AND c.to_state IS NULL AND NOT c.lets_go;
+    END IF;
+    IF 'outcomes' = ANY (parts) THEN
+        -- A task that is revived has no outcome any more; otherwise the last one written counts.
+        DELETE FROM {schema}.outcomes o
+        USING unnest(accepted) AS c, {schema}.tasks t
+        WHERE o.task_id = c.task_id AND t.id = c.task_id AND (
+            (c.to_state = 'pending' AND t.state = 'failed')
+            OR (c.writes_outcome AND c.result IS NULL AND c.error IS NULL));
+        INSERT INTO {schema}.outcomes (task_id, result, error)
+        SELECT c.task_id, payloads[c.result], payloads[c.error]
+        FROM unnest(accepted) AS c JOIN {schema}.tasks t ON t.id = c.task_id
+        WHERE c.writes_outcome AND (c.result IS NOT NULL OR c.error IS NOT NULL)
+          AND NOT (coalesce(c.to_state, '') = 'pending' AND t.state = 'failed')
+        ON CONFLICT (task_id) DO UPDATE SET result = excluded.result, error = excluded.error;
+    END IF;
+    IF NOT 'moves' = ANY (parts) THEN
+        RETURN;
+    END IF;
+
     -- Before the rows change, because the old row says where the move comes from.
     INSERT INTO {schema}.transitions (task_id, number, from_state, to_state, reason, actor, fence, at)
     SELECT t.id, t.moves + 1, t.state, c.to_state, c.reason, c.actor, t.fence, moment
@@ -261,27 +340,6 @@ BEGIN
     FROM unnest(accepted) AS c JOIN {schema}.tasks t ON t.id = c.task_id
     WHERE c.to_state IS NOT NULL AND t.state = 'waiting'
     HAVING count(*) > 0;
-
-    -- A task that is revived has no outcome any more; otherwise the last one written counts.
-    DELETE FROM {schema}.outcomes o
-    USING unnest(accepted) AS c, {schema}.tasks t
-    WHERE o.task_id = c.task_id AND t.id = c.task_id AND (
-        (c.to_state = 'pending' AND t.state = 'failed')
-        OR (c.writes_outcome AND c.result IS NULL AND c.error IS NULL));
-    INSERT INTO {schema}.outcomes (task_id, result, error)
-    SELECT c.task_id, payloads[c.result], payloads[c.error]
-    FROM unnest(accepted) AS c JOIN {schema}.tasks t ON t.id = c.task_id
-    WHERE c.writes_outcome AND (c.result IS NOT NULL OR c.error IS NOT NULL)
-      AND NOT (coalesce(c.to_state, '') = 'pending' AND t.state = 'failed')
-    ON CONFLICT (task_id) DO UPDATE SET result = excluded.result, error = excluded.error;
-
-    -- The usual case, apart from the rest: nothing that is indexed changes, so this is a HOT update.
-    UPDATE {schema}.tasks t
-    SET sequence = coalesce(c.sequence, t.sequence), revision = t.revision + 1, updated_at = moment,
-        version = t.version + coalesce(jsonb_array_length(c.patches), 0),
-        cancel_requested = coalesce(t.cancel_requested, c.cancel), must_undo = coalesce(c.undo, t.must_undo)
-    FROM unnest(accepted) AS c
-    WHERE t.id = c.task_id AND c.to_state IS NULL AND NOT c.lets_go;
 
     UPDATE {schema}.tasks t
     SET sequence = coalesce(c.sequence, t.sequence), revision = t.revision + 1, updated_at = moment,

@@ -194,7 +194,8 @@ $$;
 -- Take tasks, which the caller has locked, from their owner: running ones go back to the queue, others stay in their
 -- state. A new fence, so that nothing the owner still sends is written.
 CREATE FUNCTION {schema}.take_back(ids text[], why text, who text, moment timestamptz) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE plpgsql AS $$
+BEGIN
     INSERT INTO {schema}.transitions (task_id, number, from_state, to_state, reason, actor, fence, at)
     SELECT t.id, t.moves + 1, t.state, 'pending', why, who, t.fence + 1, moment
     FROM {schema}.tasks t WHERE t.id = ANY (ids) AND t.state = 'running';
@@ -210,4 +211,5 @@ LANGUAGE sql AS $$
                CASE WHEN b.state = 'running' THEN moment ELSE b.available_at END AS available_at
     ) AS n
     WHERE t.id = ANY (ids) AND b.id = t.id;
+END
 $$;

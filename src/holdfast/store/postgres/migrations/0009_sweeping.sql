@@ -42,13 +42,15 @@ $$;
 -- heartbeat that came first counts. Right after a start of the server nobody could have sent one: everybody gets one
 -- lease from then on, or a restart would make all work doubtful at once.
 CREATE FUNCTION {schema}.declare_dead(moment timestamptz, real_time boolean) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE plpgsql AS $$
+BEGIN
     UPDATE {schema}.workers w SET state = 'dead'
     WHERE w.id IN (
         SELECT late.id FROM {schema}.workers late
         WHERE NOT late.emptied AND late.state IN ('live', 'draining') AND late.expires_at <= moment
           AND (NOT real_time OR pg_postmaster_start_time() + late.lease * interval '1 second' <= moment)
-        ORDER BY late.id FOR UPDATE SKIP LOCKED)
+        ORDER BY late.id FOR UPDATE SKIP LOCKED);
+END
 $$;
 
 -- Take back the tasks of the dead (model/worker.py's after_death()). A task that killed POISON_AFTER workers which ran
@@ -234,13 +236,15 @@ $$;
 
 -- The earliest moment known at which there will be something to sweep, apart from dead workers. Five index ends.
 CREATE FUNCTION {schema}.next_due() RETURNS timestamptz
-LANGUAGE sql VOLATILE AS $$
-    SELECT least(
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN least(
         (SELECT min(t.available_at) FROM {schema}.tasks t
          WHERE t.ready = 0 AND t.state = 'pending' AND t.owner IS NULL),
         (SELECT min(t.wake_at) FROM {schema}.tasks t WHERE t.wake_at IS NOT NULL),
         (SELECT min(t.deadline) FROM {schema}.tasks t
          WHERE t.deadline IS NOT NULL AND t.owner IS NULL
            AND (t.state = 'waiting' OR (t.state IN ('pending', 'review') AND NOT t.must_undo))),
-        (SELECT min(a.expires_at) FROM {schema}.approvals a WHERE a.state = 'open' AND a.expires_at IS NOT NULL))
+        (SELECT min(a.expires_at) FROM {schema}.approvals a WHERE a.state = 'open' AND a.expires_at IS NOT NULL));
+END
 $$;
