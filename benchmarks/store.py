@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import itertools
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -21,7 +20,8 @@ from rich.table import Table
 
 from benchmarks.raw import postgres_commits, sqlite_commits
 from holdfast import NewTask, StateStore, Step, StepState, TaskState, open_store
-from holdfast.model.commit import Commit, Held, Move, WriteStep
+from holdfast.model.commit import Commit, Held
+from holdfast.model.operations import Move, WriteStep
 from holdfast.model.worker import Claim, Claimed, NewWorker
 from tests.postgres_server import start_postgres
 
@@ -188,4 +188,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -16,6 +16,7 @@ from holdfast.model.transitions import mermaid
 from holdfast.store.jsonfile import JsonStore
 from holdfast.store.memory import MemoryStore
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.simple import SimpleInterface
 from holdfast.store.sqlite import SqliteStore
 
 ROOT = Path(__file__).parent.parent
@@ -66,7 +67,12 @@ def test_the_readme_program_crashes_and_resumes_as_shown(tmp_path: Path) -> None
 def test_the_capabilities_in_the_docs_are_those_of_the_stores() -> None:
     text = (ROOT / "docs/stores.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+):.*?` \| (\w+) \| (\w+) \| (\w+) \| (\w+) \|$", text, re.MULTILINE)
-    stores = {"memory": MemoryStore, "json": JsonStore, "sqlite": SqliteStore, "postgresql": PostgresStore}
+    stores: dict[str, type[SimpleInterface]] = {
+        "memory": MemoryStore,
+        "json": JsonStore,
+        "sqlite": SqliteStore,
+        "postgresql": PostgresStore,
+    }
     assert [row[0] for row in rows] == list(stores)
     for scheme, *said in rows:
         has = stores[scheme].capabilities

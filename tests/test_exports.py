@@ -22,13 +22,71 @@ def test_importing_holdfast_brings_no_database_driver_and_no_front_end() -> None
     assert heavy.isdisjoint(loaded)
 
 
-EXPORTED = set(
-    """
-    AgentState Approval ApprovalState Artifact ArtifactRef Budget BudgetExceeded Capabilities Checkpoint Clock
-    CodecError Conflict Constraints Deadline Effect EffectClass EffectState Event Evidence GiveUp HoldfastError
-    HumanInTheLoop IllegalMove InvalidURL InvalidValue KeyConflict KnownFact LeaseHeld LeaseLost Ledger ManualClock
-    MemoryFact Meter MissingExtra NewTask NotAStore NotFound Page ReadOnlyStore Retry RetryAt RiskLevel SchemaMismatch
-    StatePatch StateStore Step StepState StoreBusy StoreClosed StoreDamaged StoreError StoreUnavailable Submitted
-    Summary Task TaskFilter TaskState Transition WorkerDead __version__ apply decode diff encode make_store open_store
-    """.split()
-)
+EXPORTED = {
+    "AgentState",
+    "Approval",
+    "ApprovalState",
+    "Artifact",
+    "ArtifactRef",
+    "Budget",
+    "BudgetExceeded",
+    "Capabilities",
+    "Checkpoint",
+    "Clock",
+    "CodecError",
+    "Conflict",
+    "Constraints",
+    "Deadline",
+    "Effect",
+    "EffectClass",
+    "EffectState",
+    "Event",
+    "Evidence",
+    "GiveUp",
+    "HoldfastError",
+    "HumanInTheLoop",
+    "IllegalMove",
+    "InvalidURL",
+    "InvalidValue",
+    "KeyConflict",
+    "KnownFact",
+    "LeaseHeld",
+    "LeaseLost",
+    "Ledger",
+    "ManualClock",
+    "MemoryFact",
+    "Meter",
+    "MissingExtra",
+    "NewTask",
+    "NotAStore",
+    "NotFound",
+    "Page",
+    "ReadOnlyStore",
+    "Retry",
+    "RetryAt",
+    "RiskLevel",
+    "SchemaMismatch",
+    "StatePatch",
+    "StateStore",
+    "Step",
+    "StepState",
+    "StoreBusy",
+    "StoreClosed",
+    "StoreDamaged",
+    "StoreError",
+    "StoreUnavailable",
+    "Submitted",
+    "Summary",
+    "Task",
+    "TaskFilter",
+    "TaskState",
+    "Transition",
+    "WorkerDead",
+    "__version__",
+    "apply",
+    "decode",
+    "diff",
+    "encode",
+    "make_store",
+    "open_store",
+}

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model import clock as clock_module
-from holdfast.model.clock import UNKNOWN_BOOT, Clock, ManualClock, SystemClock
+from holdfast.model.clock import Clock, ManualClock
 from holdfast.model.errors import InvalidValue
+from holdfast.store import clock as clock_module
+from holdfast.store.clock import UNKNOWN_BOOT, SystemClock
 
 
 async def settle() -> None:
@@ -28,7 +29,7 @@ def test_the_system_clock_tells_utc_and_a_boot_clock_that_grows() -> None:
 
 @pytest.mark.skipif(not Path("/proc/sys/kernel/random/boot_id").exists(), reason="only Linux names its boots")
 def test_the_boot_id_is_the_same_in_every_process_of_one_boot() -> None:
-    code = "from holdfast.model.clock import SystemClock; print(SystemClock().boot_id)"
+    code = "from holdfast.store.clock import SystemClock; print(SystemClock().boot_id)"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == SystemClock().boot_id != UNKNOWN_BOOT
 

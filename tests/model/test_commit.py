@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.model.commit import Commit, Expect, Held, Move, Refusal, Verdict, effect_move_refused, judge
+from holdfast.model.commit import Commit, Expect, Held, Refusal, Verdict, effect_move_refused, judge
 from holdfast.model.effect import EFFECT_MOVES, EffectState
 from holdfast.model.errors import BudgetExceeded, Conflict, IllegalMove, LeaseHeld, LeaseLost, NotFound
+from holdfast.model.operations import Move
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 

@@ -72,7 +72,7 @@ def test_matching_is_the_same_for_live_and_for_recorded_errors(
     retry_on: tuple[ErrorKind, ...],
     give_up_on: tuple[ErrorKind, ...],
     error: BaseException,
-    retries: bool,  # noqa: FBT001
+    retries: bool,
 ) -> None:
     policy = Retry(retry_on=retry_on, give_up_on=give_up_on)
     for seen in (error, RecordedError.of(error)):
@@ -118,7 +118,7 @@ def test_a_retry_after_beyond_the_cap_ends_the_retries_and_is_never_shortened(as
 
 
 @pytest.mark.parametrize(("seconds", "retries"), [(0.5, False), (1, False), (1.001, True)])
-def test_no_retry_starts_at_or_after_the_deadline(seconds: float, retries: bool) -> None:  # noqa: FBT001
+def test_no_retry_starts_at_or_after_the_deadline(seconds: float, retries: bool) -> None:
     deadline = NOW + timedelta(seconds=seconds)
     decision = decide(Retry(jitter="none"), OSError(), 1, NOW, 0, deadline=deadline)
     assert isinstance(decision, RetryAt) is retries

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.model.checks import check_text
 from holdfast.model.errors import InvalidValue
-from holdfast.model.ids import check_text, new_id
+from holdfast.model.ids import new_id
 from holdfast.model.task import AGEING, NewTask, rank, search_text
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import ALONE_AFTER, POISON_AFTER, NewWorker, after_death
@@ -72,7 +73,11 @@ def test_a_lease_nobody_can_keep_is_refused(lease: float) -> None:
     ],
 )
 def test_a_death_condemns_only_whom_it_caught_alone(
-    state: TaskState, deaths: int, lone_deaths: int, alone: bool, expected: tuple[TaskState, int, int]  # noqa: FBT001
+    state: TaskState,
+    deaths: int,
+    lone_deaths: int,
+    alone: bool,
+    expected: tuple[TaskState, int, int],
 ) -> None:
     assert after_death(state, deaths=deaths, lone_deaths=lone_deaths, alone=alone) == expected
 

@@ -16,7 +16,7 @@ def test_a_move_is_legal_or_says_what_is(source: TaskState, target: TaskState) -
     if is_legal(source, target):
         check_move("t1", source, target)
     else:
-        with pytest.raises(IllegalMove, match=f"t1 is {source} and cannot become {target}; from {source} it may become"):
+        with pytest.raises(IllegalMove, match=f"t1 is {source} and cannot become {target}; from {source} it may"):
             check_move("t1", source, target)
 
 

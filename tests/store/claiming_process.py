@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TextIO
 
 from holdfast import StateStore, TaskState, WorkerDead, open_store
-from holdfast.model.commit import Commit, Held, Move, Refusal
+from holdfast.model.commit import Commit, Held, Refusal
+from holdfast.model.operations import Move
 from holdfast.model.worker import Claim, Claimed, NewWorker
 
 NAME = "crowd"

@@ -1,4 +1,4 @@
-"""A process to be killed: ``python killed_process.py URL`` commits one step after the other and prints each one made."""
+"""A process to be killed: ``python killed_process.py URL`` commits step after step and prints each one made."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 import sys
 
 from holdfast import NewTask, Step, StepState, open_store
-from holdfast.model.commit import Commit, Held, WriteStep
+from holdfast.model.commit import Commit, Held
+from holdfast.model.operations import WriteStep
 from holdfast.model.worker import Claim, NewWorker
 
 

@@ -37,7 +37,6 @@ def run_demo(database_url: str | None, *, as_json: bool) -> int:
 
 
 async def _demo(url: str, ledger: Path, console: Console) -> dict[str, Any]:
-    ledger.touch()
     async with open_store(url) as store:
         (submitted,) = await store.submit([NewTask(name=TASK, user_input="Deploy billing to production")])
         console.print(f"[bold]Submitted[/] task {submitted.task_id}: ten steps, stored in {url.split(':', 1)[0]}")
@@ -69,18 +68,23 @@ def _start_worker(url: str, ledger: Path) -> subprocess.Popen[bytes]:
 
 async def _until(ledger: Path, line: str, worker: subprocess.Popen[bytes]) -> None:
     give_up = time.monotonic() + _PATIENCE
-    while line not in ledger.read_text(encoding="utf-8").splitlines():
+    while line not in _lines(ledger):
         if worker.poll() is not None or time.monotonic() > give_up:
             worker.kill()
             raise RuntimeError(f"the worker never got to: {line}")
         await asyncio.sleep(0.01)
 
 
+def _lines(ledger: Path) -> Counter[str]:
+    """Count the lines the workers wrote; none as long as there is no ledger."""
+    return Counter(ledger.read_text(encoding="utf-8").splitlines()) if ledger.exists() else Counter()
+
+
 async def _facts(store: StateStore, task_id: str, ledger: Path) -> dict[str, Any]:
     task = await store.get(task_id)
     if task is None:
         raise RuntimeError(f"task {task_id} is gone")
-    lines = Counter(ledger.read_text(encoding="utf-8").splitlines())
+    lines = _lines(ledger)
     did = {name: lines[f"did {name}"] for name in STEPS}
     return {
         "task_id": task.id,

@@ -10,7 +10,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from holdfast.model.commit import Commit, Held, Move, WriteStep
+from holdfast.model.commit import Commit, Held
+from holdfast.model.operations import Move, WriteStep
 from holdfast.model.step import Step, StepState
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, Claimed, NewWorker

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from holdfast.model.checks import check_moment, check_name
 from holdfast.model.errors import InvalidValue
-from holdfast.model.ids import check_name, new_id
+from holdfast.model.ids import new_id
 from holdfast.model.task import JsonValue
 
 
@@ -64,5 +65,6 @@ class Approval:
     def __post_init__(self) -> None:
         """Refuse ids no store could hold, and a default that is no decision."""
         check_name("approval id", self.id)
+        check_moment("expires_at", self.expires_at)
         if self.default not in {ApprovalState.APPROVED, ApprovalState.REJECTED}:
             raise InvalidValue(f"an approval's default is approved or rejected, not {self.default}")

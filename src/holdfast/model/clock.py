@@ -11,21 +11,12 @@ import asyncio
 import heapq
 import itertools
 import math
-import time
 import uuid
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import InvalidValue
-
-UNKNOWN_BOOT: Final = "unknown-boot"
-"""The boot id where the system does not tell. A restart of such a machine looks like the boot clock going back, so
-whoever compares boot times must treat a boot clock that is behind a recorded one as another boot."""
-
-_LINUX_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clock(Protocol):
@@ -47,27 +38,6 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Return when that much time has passed."""
         ...
-
-
-class SystemClock:
-    """The machine's own time."""
-
-    @property
-    def boot_id(self) -> str:
-        """See Clock; read once for each process."""
-        return _read_boot_id()
-
-    def now(self) -> datetime:
-        """See Clock."""
-        return datetime.now(UTC)
-
-    def boot(self) -> float:
-        """See Clock; ``time.monotonic`` where there is no CLOCK_BOOTTIME (macOS, Windows)."""
-        return _read_boot_clock()
-
-    async def sleep(self, seconds: float) -> None:
-        """See Clock."""
-        await asyncio.sleep(seconds)
 
 
 class ManualClock:
@@ -134,17 +104,3 @@ class ManualClock:
     def sleepers(self) -> int:
         """How many are asleep: a test waits for this before it advances."""
         return sum(not wake.done() for _, _, wake in self._sleepers)
-
-
-def _read_boot_clock() -> float:
-    if hasattr(time, "CLOCK_BOOTTIME"):
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    return time.monotonic()
-
-
-@lru_cache(maxsize=1)
-def _read_boot_id() -> str:
-    try:
-        return _LINUX_BOOT_ID.read_text(encoding="ascii").strip() or UNKNOWN_BOOT
-    except OSError:
-        return UNKNOWN_BOOT

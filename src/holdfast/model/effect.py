@@ -16,6 +16,8 @@ from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
 
+from holdfast.model.checks import check_moment, check_name
+
 
 class EffectClass(StrEnum):
     """How often a call may be made."""
@@ -84,6 +86,12 @@ class Effect:
     updated_at: datetime | None = None
     task_id: str = ""
     """Filled in by the store; a Commit's effects belong to the Commit's task."""
+
+    def __post_init__(self) -> None:
+        """Refuse ids and times no store could hold."""
+        check_name("effect id", self.effect_id)
+        check_moment("dispatch_by", self.dispatch_by)
+        check_moment("settle_at", self.settle_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 from holdfast.model.approval import Approval
+from holdfast.model.checks import check_moment
 from holdfast.model.effect import Effect
 from holdfast.model.records import Account, Checkpoint, PatchRecord, Reservation
 from holdfast.model.step import Step
@@ -32,6 +33,11 @@ class TaskFilter:
     created_before: datetime | None = None
     text: str | None = None
     """Found, ignoring case, in the name, agent, key or input."""
+
+    def __post_init__(self) -> None:
+        """Refuse a time without a zone."""
+        check_moment("created_after", self.created_after)
+        check_moment("created_before", self.created_before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

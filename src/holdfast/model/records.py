@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from holdfast.model.ids import check_name, new_id
+from holdfast.model.checks import check_moment, check_name, check_text
+from holdfast.model.ids import new_id
 from holdfast.model.task import JsonValue
 
 
@@ -90,6 +91,9 @@ class MemoryFact:
         check_name("fact id", self.id)
         check_name("fact entity", self.entity)
         check_name("fact attribute", self.attribute)
+        check_text("fact source", self.source)
+        check_moment("created_at", self.created_at)
+        check_moment("verified_at", self.verified_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from holdfast.model.ids import check_name
+from holdfast.model.checks import check_moment, check_name, check_text
 
 
 class StepState(StrEnum):
@@ -50,3 +50,6 @@ class Step:
         """Refuse keys no store could hold."""
         check_name("step key", self.key)
         check_name("step kind", self.kind)
+        check_text("effect id", self.effect_id)
+        for what in ("started_at", "finished_at", "retry_at", "undone_at"):
+            check_moment(what, getattr(self, what))

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
-from holdfast.model.ids import check_name, new_id
+from holdfast.model.checks import check_integer, check_moment, check_name, check_text
+from holdfast.model.ids import new_id
 from holdfast.model.transitions import TaskState
 
 JsonValue: TypeAlias = Any
@@ -107,6 +108,14 @@ class NewTask:
             check_name(f"task {what}", getattr(self, what))
         if self.key is not None:
             check_name("task key", self.key)
+        check_text("task schedule", self.schedule)
+        check_text("actor", self.actor)
+        check_moment("available_at", self.available_at)
+        check_moment("deadline", self.deadline)
+        check_integer("priority", self.priority)
+        for meter, limit in self.budget.items():
+            check_name("budget meter", meter)
+            check_integer(f"budget for {meter}", limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from holdfast.model.checks import check_integer, check_name
 from holdfast.model.errors import InvalidValue
-from holdfast.model.ids import check_name, new_id
+from holdfast.model.ids import new_id
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 
@@ -90,6 +91,14 @@ class Claim:
     """The task definitions this worker knows; empty claims nothing."""
     alone: bool = False
     """The worker runs nothing else and asks for one suspect. Without it, no suspect is handed out."""
+
+    def __post_init__(self) -> None:
+        """Refuse one string where a list of them is meant: its letters would pass for names."""
+        for what in ("queues", "names"):
+            if isinstance(getattr(self, what), str):
+                raise InvalidValue(f"{what} is the string {getattr(self, what)!r}; give a list of them")
+        check_integer("claim number", self.number, lowest=1)
+        check_integer("claim limit", self.limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from holdfast.model.approval import DECISIONS
-from holdfast.model.commit import (
+from holdfast.model.checks import check_name, check_text
+from holdfast.model.commit import Commit, Expect
+from holdfast.model.errors import InvalidValue
+from holdfast.model.operations import (
     ApplyPatch,
-    Commit,
     Decide,
     Emit,
-    Expect,
     LinkArtifact,
     Move,
     OpenApproval,
@@ -24,8 +25,6 @@ from holdfast.model.commit import (
     WriteEffect,
     WriteStep,
 )
-from holdfast.model.errors import InvalidValue
-from holdfast.model.ids import check_name, check_text
 
 
 def check_commits(commits: Sequence[Commit]) -> None:

@@ -11,8 +11,9 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from holdfast.model.commit import Commit, Expect, Held, Move, Operation, Refusal, Release, WriteOutcome
+from holdfast.model.commit import Commit, Expect, Held, Refusal
 from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, NotFound
+from holdfast.model.operations import Move, Operation, Release, WriteOutcome
 from holdfast.model.queries import TaskFilter
 from holdfast.model.task import NewTask, Task
 from holdfast.model.transitions import TaskState

@@ -16,7 +16,7 @@ _KNOWN = "memory://, json:///dir, sqlite:///file.db or postgresql://host/databas
 
 @asynccontextmanager
 async def open_store(url: str, *, clock: Clock | None = None, **options: Any) -> AsyncIterator[SimpleInterface]:  # noqa: ANN401
-    """Open the store this URL names, and close it with the block: ``async with open_store(url) as store``."""
+    """Open the store a URL names for as long as the ``async with`` block lasts."""
     async with make_store(url, clock=clock, **options) as store:
         yield store
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,10 @@ from holdfast import (
     Task,
     TaskState,
 )
-from holdfast.model.commit import Commit, Held, Move, SubmitChild
+from holdfast.model.commit import Commit, Held
+from holdfast.model.operations import Move, SubmitChild
 from holdfast.model.worker import Claim, NewWorker
-from holdfast.store.jsonfile import JsonStore, files
+from holdfast.store.jsonfile import JsonStore
 
 
 async def test_a_task_is_a_file_a_person_can_read(tmp_path: Path) -> None:
@@ -63,7 +65,7 @@ async def test_a_second_opening_is_refused_and_names_the_holder(tmp_path: Path) 
     async with JsonStore(tmp_path):
         with pytest.raises(StoreBusy, match=rf"process {os.getpid()}.*sqlite"):
             await JsonStore(tmp_path).open()
-        code = "import asyncio, sys; from holdfast.store.jsonfile import JsonStore; asyncio.run(JsonStore(sys.argv[1]).open())"
+        code = "import asyncio, sys, holdfast; asyncio.run(holdfast.make_store('json:///' + sys.argv[1]).open())"
         second = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False)
         assert second.returncode == 1
         assert f"StoreBusy: {tmp_path} is open in process {os.getpid()}" in second.stderr
@@ -84,7 +86,7 @@ async def test_a_newer_schema_says_upgrade(tmp_path: Path) -> None:
     async with JsonStore(tmp_path):
         pass
     (tmp_path / "holdfast.json").write_text('{"holdfast": "json", "schema": 99}')
-    with pytest.raises(SchemaMismatch, match="schema 99.*upgrade"):
+    with pytest.raises(SchemaMismatch, match=r"schema 99.*upgrade"):
         await JsonStore(tmp_path).open()
 
 
@@ -120,9 +122,9 @@ def cut_after(monkeypatch: pytest.MonkeyPatch, count: int) -> Callable[[], bool]
 
         return wrapped
 
-    monkeypatch.setattr(files.os, "fsync", counting(os.fsync))
-    monkeypatch.setattr(files.Path, "replace", counting(Path.replace))
-    monkeypatch.setattr(files.Path, "unlink", counting(Path.unlink))
+    monkeypatch.setattr(os, "fsync", counting(os.fsync))
+    monkeypatch.setattr(Path, "replace", counting(Path.replace))
+    monkeypatch.setattr(Path, "unlink", counting(Path.unlink))
     return lambda: fired
 
 
@@ -145,10 +147,8 @@ async def test_a_commit_over_several_files_is_whole_wherever_the_power_is_cut(
 
     fired = cut_after(monkeypatch, count)
     acknowledged = False
-    try:
+    with suppress(PowerCut):
         acknowledged = (await store.commit([commit]))[0].applied
-    except PowerCut:
-        pass
     assert acknowledged != fired()
     assert fired() or count > 1  # the first cuts surely hit
     assert not fired() or count < DISK_OPERATIONS - 1  # and the last surely do not
@@ -172,7 +172,7 @@ async def test_a_failing_disk_stops_the_store_until_it_is_opened_again(
         def full(_: int) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(files.os, "fsync", full)
+        monkeypatch.setattr(os, "fsync", full)
         with pytest.raises(StoreUnavailable, match="No space left"):
             await store.submit([NewTask(id="lost", name="work")])
         monkeypatch.undo()

@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 
 import psycopg
 
-from holdfast.model.commit import Commit, Held, Move, WriteStep
+from holdfast.model.commit import Commit, Held
+from holdfast.model.operations import Move, WriteStep
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import NewTask
 from holdfast.model.transitions import TaskState

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from holdfast.model.commit import Commit, Expect, Held, Move, Operation, WriteStep
+from holdfast.model.commit import Commit, Expect, Held
+from holdfast.model.operations import Move, Operation, WriteStep
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import NewTask
 from holdfast.model.transitions import TaskState

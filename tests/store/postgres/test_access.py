@@ -75,7 +75,7 @@ def queries_in(url: str, function: str) -> list[str]:
 
 
 @pytest.mark.parametrize("analyzed", [False, True])
-async def test_claims_and_sweeps_scan_no_table(crowded: str, analyzed: bool) -> None:  # noqa: FBT001
+async def test_claims_and_sweeps_scan_no_table(crowded: str, analyzed: bool) -> None:
     """Neither with statistics nor, as in a fresh store, without."""
     if not analyzed:
         await crowd(crowded)

@@ -8,7 +8,8 @@ import asyncio
 import psycopg
 import pytest
 
-from holdfast.model.commit import ApplyPatch, Refusal, SubmitChild
+from holdfast.model.commit import Refusal
+from holdfast.model.operations import ApplyPatch, SubmitChild
 from holdfast.model.task import NewTask
 from holdfast.model.transitions import TaskState
 from holdfast.store.postgres import PostgresStore

@@ -6,8 +6,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.model.commit import ApplyPatch, Refusal, Settle
+from holdfast.model.commit import Refusal
 from holdfast.model.errors import InvalidURL, InvalidValue, StoreClosed, StoreError, StoreUnavailable
+from holdfast.model.operations import ApplyPatch, Settle
 from holdfast.model.task import NewTask
 from holdfast.store.postgres import PostgresStore
 from tests.postgres_server import PostgresServer

@@ -4,16 +4,8 @@ import asyncio
 import random
 from collections.abc import Sequence
 
-from holdfast.model.commit import (
-    Commit,
-    Emit,
-    Reserve,
-    Settle,
-    SubmitChild,
-    UntilChildren,
-    UntilEvent,
-    Verdict,
-)
+from holdfast.model.commit import Commit, Verdict
+from holdfast.model.operations import Emit, Reserve, Settle, SubmitChild, UntilChildren, UntilEvent
 from holdfast.model.task import NewTask
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, Claimed, NewWorker

@@ -1,6 +1,7 @@
 """Planning a batch: which Commits may be applied as one set."""
 
-from holdfast.model.commit import Commit, Emit, Expect, Held, Operation, Reserve, SubmitChild, UntilChildren, UntilEvent
+from holdfast.model.commit import Commit, Expect, Held
+from holdfast.model.operations import Emit, Operation, Reserve, SubmitChild, UntilChildren, UntilEvent
 from holdfast.model.task import NewTask
 from holdfast.model.transitions import TaskState
 from holdfast.store.postgres.plan import locks, runs

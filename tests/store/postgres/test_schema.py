@@ -62,7 +62,7 @@ async def test_an_older_schema_is_upgraded_only_on_request(url: str) -> None:
 
 
 @pytest.mark.parametrize("migrate", [None, True, False])
-async def test_a_newer_schema_is_refused(url: str, migrate: bool | None) -> None:  # noqa: FBT001
+async def test_a_newer_schema_is_refused(url: str, migrate: bool | None) -> None:
     async with PostgresStore(url):
         pass
     execute(url, f"INSERT INTO holdfast.migrations VALUES ({LAST + 1}, 'future', 'x', now())")

@@ -5,7 +5,7 @@ import asyncio
 import psycopg
 import pytest
 
-from holdfast.model.commit import Emit, UntilChildren, UntilEvent
+from holdfast.model.operations import Emit, UntilChildren, UntilEvent
 from holdfast.model.task import NewTask
 from holdfast.model.transitions import TaskState
 from holdfast.store.postgres import PostgresStore

@@ -42,7 +42,7 @@ async def test_a_new_file_is_marked_as_ours_and_durable_by_default(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("durable", "level"), [(True, 2), (False, 1)])
-async def test_synchronous_is_full_unless_durability_is_given_up(tmp_path: Path, durable: bool, level: int) -> None:  # noqa: FBT001
+async def test_synchronous_is_full_unless_durability_is_given_up(tmp_path: Path, durable: bool, level: int) -> None:
     async with SqliteStore(tmp_path / "agents.db", durable=durable) as store:
         assert await store._write(lambda tx: tx._connection.pragma("synchronous")) == level
 

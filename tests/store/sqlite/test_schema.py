@@ -20,8 +20,11 @@ from holdfast.store.sqlite.transaction import QUERIES
 def connection() -> apsw.Connection:
     made = apsw.Connection(":memory:")
     migrate(made, ":memory:")
-    made.execute("INSERT INTO tasks (id, name, agent_id, queue, priority, input_digest, search, state, rank,"
-                 " available_at, created_at, updated_at) VALUES ('t', 'n', 'a', 'q', 0, '', '', 'pending', 0, 0, 0, 0)")  # fmt: skip
+    made.execute("""
+        INSERT INTO tasks (id, name, agent_id, queue, priority, input_digest, search, state, rank, available_at,
+                           created_at, updated_at)
+        VALUES ('t', 'n', 'a', 'q', 0, '', '', 'pending', 0, 0, 0, 0)
+    """)
     return made
 
 

@@ -11,7 +11,8 @@ import apsw
 import pytest
 
 from holdfast import NewTask, StoreError, TaskState
-from holdfast.model.commit import Commit, Expect, Move
+from holdfast.model.commit import Commit, Expect
+from holdfast.model.operations import Move
 from holdfast.model.worker import Claim, NewWorker
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.transaction import Transaction
@@ -34,10 +35,17 @@ async def test_a_lone_write_runs_on_the_loop_and_costs_no_thread(store: SqliteSt
 
 async def test_writes_beside_a_busy_writer_go_to_its_thread_in_order(store: SqliteStore, tmp_path: Path) -> None:
     order: list[int] = []
+
+    async def write(number: int) -> int:
+        def work(tx: Transaction) -> int:
+            order.append(number)
+            return thread_of(tx)
+
+        return await store._write(work)
+
     with (tmp_path / "agents.db-gate").open() as gate:  # another process is writing
         fcntl.flock(gate, fcntl.LOCK_EX)
-        writes = [asyncio.create_task(store._write(lambda tx, n=n: (order.append(n), thread_of(tx))[1]))  # type: ignore[misc]
-                  for n in range(5)]  # fmt: skip
+        writes = [asyncio.create_task(write(number)) for number in range(5)]
         await asyncio.sleep(0.05)
         assert not any(write.done() for write in writes)
         fcntl.flock(gate, fcntl.LOCK_UN)
@@ -170,7 +178,9 @@ async def test_without_a_stall_a_lapsed_lease_is_death(store: SqliteStore) -> No
 
 @pytest.mark.parametrize("kept_short", [True, False])
 async def test_the_wal_is_restarted_when_sqlites_own_checkpoints_do_not_get_to(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, kept_short: bool  # noqa: FBT001
+    store: SqliteStore,
+    monkeypatch: pytest.MonkeyPatch,
+    kept_short: bool,
 ) -> None:
     monkeypatch.setattr("holdfast.store.sqlite.writer._WAL_CHECK_EVERY", 1)
     monkeypatch.setattr("holdfast.store.sqlite.writer._WAL_LIMIT", 1 << 20 if kept_short else 1 << 40)
@@ -183,6 +193,10 @@ async def test_the_wal_is_restarted_when_sqlites_own_checkpoints_do_not_get_to(
 async def test_two_stores_in_one_process_take_turns(store: SqliteStore) -> None:
     async with SqliteStore(store.path) as other:
         await asyncio.gather(
-            *(owner.submit([NewTask(id=f"{n}-{k}", name="work")]) for n, owner in enumerate((store, other)) for k in range(50))
+            *(
+                owner.submit([NewTask(id=f"{n}-{k}", name="work")])
+                for n, owner in enumerate((store, other))
+                for k in range(50)
+            )
         )
         assert await other.count() == {TaskState.PENDING: 100}

@@ -15,9 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from hypothesis.strategies import DataObject
 
 from holdfast.model.clock import ManualClock
-from holdfast.model.commit import Commit, Expect, Held, Operation, Verdict
+from holdfast.model.commit import Commit, Expect, Held, Verdict
 from holdfast.model.effect import Evidence
 from holdfast.model.errors import HoldfastError
+from holdfast.model.operations import Operation
 from holdfast.model.queries import Loaded
 from holdfast.model.task import NewTask, Task
 from holdfast.model.transitions import TaskState

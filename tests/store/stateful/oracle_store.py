@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Any, Self
 
 from holdfast.model.canonical import canonical
+from holdfast.model.checks import check_name
 from holdfast.model.clock import Clock
-from holdfast.model.commit import Commit, Decide, Emit, Move, WriteOutcome
+from holdfast.model.commit import Commit
 from holdfast.model.errors import StoreClosed, StoreError
-from holdfast.model.ids import check_name
+from holdfast.model.operations import Decide, Emit, Move, WriteOutcome
 from holdfast.store.base import Capabilities, Keeping, Listener, Reads, WorkVerbs
 from holdfast.store.checks import check_commits, check_limit
 from holdfast.store.hints import Hints

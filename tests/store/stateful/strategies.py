@@ -16,7 +16,8 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from holdfast.model.approval import DECISIONS, Approval, ApprovalState
 from holdfast.model.canonical import digest
-from holdfast.model.commit import (
+from holdfast.model.effect import Effect, EffectClass, EffectState
+from holdfast.model.operations import (
     ApplyPatch,
     ConsumeApproval,
     Decide,
@@ -46,7 +47,6 @@ from holdfast.model.commit import (
     WriteOutcome,
     WriteStep,
 )
-from holdfast.model.effect import Effect, EffectClass, EffectState
 from holdfast.model.queries import TaskFilter
 from holdfast.model.records import ArtifactLink, Checkpoint, MemoryFact
 from holdfast.model.step import Step, StepState

@@ -1,12 +1,13 @@
 """The store for many machines: PostgreSQL, through psycopg 3.
 
-    store.py        the store: opening, closing, time
+    store.py        the store: opening, closing, time; base.py: what its parts share
     working.py      submit, claim, heartbeat, sweep ...: each verb is one call of one function in the schema
     committing.py   commit: a batch of Commits, planned (plan.py), sent (batch.py), answered (verdicts.py)
-    reading.py      questions; keeping.py: artifacts, facts, evidence, prune
+    reading.py      questions (queries.sql, listing.py); keeping.py: artifacts, facts, evidence, prune
+    rows.py         from rows to records
     connections.py  a small pool, and sending again what was lost
     notices.py      NOTIFY as a coalesced hint; errors.py: SQLSTATEs in our own words
-    migrating.py    setting up and checking the schema; migrations/*.sql, queries.sql, grants.sql
+    migrating.py    setting up and checking the schema (migrations/*.sql), and who may work with it (grants.sql)
 
 The rules live in the database, in PL/pgSQL functions (migrations/0003 to 0010). One call is one statement and one
 transaction: it takes its locks in one burst and holds none while a client thinks, it works behind a pooler in

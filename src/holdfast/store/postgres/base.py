@@ -7,8 +7,9 @@ from datetime import datetime
 
 import psycopg
 
-from holdfast.model.clock import Clock, SystemClock
+from holdfast.model.clock import Clock
 from holdfast.model.errors import StoreClosed
+from holdfast.store.clock import SystemClock
 from holdfast.store.postgres.connections import Connections, Row
 from holdfast.store.postgres.errors import place, translate
 from holdfast.store.postgres.notices import Notices

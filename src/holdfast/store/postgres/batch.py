@@ -14,14 +14,13 @@ import msgspec
 
 from holdfast.model.approval import Approval
 from holdfast.model.canonical import canonical, digest
-from holdfast.model.commit import (
+from holdfast.model.commit import Commit, Expect, Held
+from holdfast.model.effect import Effect
+from holdfast.model.operations import (
     ApplyPatch,
-    Commit,
     ConsumeApproval,
     Decide,
     Emit,
-    Expect,
-    Held,
     LinkArtifact,
     Move,
     OpenApproval,
@@ -47,7 +46,6 @@ from holdfast.model.commit import (
     WriteOutcome,
     WriteStep,
 )
-from holdfast.model.effect import Effect
 from holdfast.model.records import Checkpoint
 from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, NewTask, search_text
@@ -108,7 +106,9 @@ def encode_tasks(tasks: Sequence[NewTask]) -> tuple[str, list[bytes]]:
 
 def _run(records: list[Document]) -> Document:
     """Say which parts any of the Commits has, so that the database runs no statement for nothing."""
-    parts = {name for record in records for name in ("steps", "patches", "links", "ordered") if name in record}
+    parts: set[str] = {
+        name for record in records for name in ("steps", "patches", "links", "ordered") if name in record
+    }
     for record in records:
         moves = record["lets_go"] or "to_state" in record
         parts.add("moves" if moves else "stays")

@@ -8,8 +8,9 @@ from typing import Final
 import msgspec
 import psycopg
 
-from holdfast.model.commit import Commit, Held, Refusal, Verdict, WriteStep
+from holdfast.model.commit import Commit, Held, Refusal, Verdict
 from holdfast.model.errors import StoreError
+from holdfast.model.operations import WriteStep
 from holdfast.model.transitions import TaskState
 from holdfast.store.postgres.base import PostgresBase
 from holdfast.store.postgres.batch import encode_batch

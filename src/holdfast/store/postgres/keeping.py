@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 from holdfast.model.canonical import canonical, digest
+from holdfast.model.checks import check_name
 from holdfast.model.effect import Evidence
 from holdfast.model.errors import NotFound, StoreError
-from holdfast.model.ids import check_name
 from holdfast.model.queries import Pruned
 from holdfast.model.records import Artifact, ArtifactLink, MemoryFact
 from holdfast.model.task import fact_search_text

@@ -10,18 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.model.commit import (
-    Commit,
-    Emit,
-    Expect,
-    Reserve,
-    SetLimits,
-    Settle,
-    SubmitChild,
-    UntilChildren,
-    UntilEvent,
-    Wait,
-)
+from holdfast.model.commit import Commit, Expect
+from holdfast.model.operations import Emit, Reserve, SetLimits, Settle, SubmitChild, UntilChildren, UntilEvent, Wait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,8 +98,8 @@ class PostgresStore(Working, Reading, Keeping):
 
     async def now(self) -> datetime:
         """See StateStore: the database's clock, or a test's."""
-        [(moment,)] = await self._fetch("now", self._at())
-        assert isinstance(moment, datetime)  # noqa: S101 - for the type checker
+        [row] = await self._fetch("now", self._at())
+        moment: datetime = row[0]
         return moment
 
     async def _notify(self, channel: str, payload: str) -> None:

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from holdfast.model.commit import (
+from holdfast.model.commit import Commit, Refusal, Verdict, judge
+from holdfast.model.errors import BudgetExceeded
+from holdfast.model.operations import (
     ApplyPatch,
-    Commit,
     ConsumeApproval,
     Decide,
     Emit,
     LinkArtifact,
     OpenApproval,
-    Refusal,
     RequestCancel,
-    Verdict,
     WriteEffect,
     WriteOutcome,
-    judge,
 )
-from holdfast.model.errors import BudgetExceeded
 from holdfast.model.task import Submitted, Task
 from holdfast.model.transitions import TaskState
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import psycopg
 
 from holdfast.model.canonical import canonical
+from holdfast.model.checks import check_name, check_text
 from holdfast.model.commit import Commit, Verdict
 from holdfast.model.errors import NotFound, StoreError, WorkerDead
-from holdfast.model.ids import check_name, check_text
 from holdfast.model.queries import Loaded
 from holdfast.model.records import Event
 from holdfast.model.task import JsonValue, NewTask, Submitted

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import apsw
 
-from holdfast.model.commit import Commit, Held, Move, Refusal, Release, Verdict, WriteStep, judge
+from holdfast.model.commit import Commit, Held, Refusal, Verdict, judge
 from holdfast.model.errors import BudgetExceeded
+from holdfast.model.operations import Move, Release, WriteStep
 from holdfast.model.task import Submitted
 from holdfast.model.transitions import TaskState
 from holdfast.store.sqlite import lifecycle

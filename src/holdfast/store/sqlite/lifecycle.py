@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
-from holdfast.model.commit import UntilChildren, UntilDecided, UntilEvent, UntilTime, UntilWoken, Wait
+from holdfast.model.operations import UntilChildren, UntilDecided, UntilEvent, UntilTime, UntilWoken, Wait
 from holdfast.model.task import AGEING, JsonValue
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import ALONE_AFTER

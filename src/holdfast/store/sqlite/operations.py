@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.model.approval import Approval, ApprovalState
-from holdfast.model.commit import (
+from holdfast.model.commit import Commit, Held, Refusal, effect_move_refused
+from holdfast.model.effect import EffectState
+from holdfast.model.errors import BudgetExceeded
+from holdfast.model.operations import (
     ApplyPatch,
-    Commit,
     ConsumeApproval,
     Decide,
     Emit,
-    Held,
     LinkArtifact,
     Move,
     OpenApproval,
     Operation,
-    Refusal,
     Release,
     RequestCancel,
     RequireUndo,
@@ -31,10 +31,7 @@ from holdfast.model.commit import (
     WriteEffect,
     WriteOutcome,
     WriteStep,
-    effect_move_refused,
 )
-from holdfast.model.effect import EffectState
-from holdfast.model.errors import BudgetExceeded
 from holdfast.model.task import NewTask, Submitted
 from holdfast.store.sqlite import lifecycle, submitting
 from holdfast.store.sqlite.records import approval_record, approval_values, effect_values, step_values

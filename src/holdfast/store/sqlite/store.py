@@ -26,11 +26,11 @@ from typing import Self, TypeVar
 import apsw
 
 from holdfast.model.approval import Approval, ApprovalState
-from holdfast.model.clock import Clock, SystemClock
+from holdfast.model.checks import check_name, check_text
+from holdfast.model.clock import Clock
 from holdfast.model.commit import Commit, Verdict
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.errors import StoreClosed, StoreError
-from holdfast.model.ids import check_name, check_text
 from holdfast.model.queries import Loaded, Page, Pruned, Summary, TaskFilter
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
 from holdfast.model.step import Step
@@ -39,6 +39,7 @@ from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker
 from holdfast.store.base import Capabilities, Listener
 from holdfast.store.checks import check_commits, check_limit
+from holdfast.store.clock import SystemClock
 from holdfast.store.hints import Hints
 from holdfast.store.simple import SimpleInterface
 from holdfast.store.sqlite import committing, keeping, leasing, submitting, sweeping

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.model.commit import Commit, Expect, Held, Move, Operation, Verdict
+from holdfast.model.commit import Commit, Expect, Held, Verdict
+from holdfast.model.operations import Move, Operation
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import NewTask, Task
 from holdfast.model.transitions import TaskState, Transition

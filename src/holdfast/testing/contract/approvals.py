@@ -10,8 +10,9 @@ import pytest
 
 from holdfast.model.approval import DECISIONS, Approval, ApprovalState
 from holdfast.model.clock import ManualClock
-from holdfast.model.commit import ConsumeApproval, Decide, OpenApproval, Refusal
+from holdfast.model.commit import Refusal
 from holdfast.model.errors import InvalidValue
+from holdfast.model.operations import ConsumeApproval, Decide, OpenApproval
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
 from holdfast.testing.contract._support import (

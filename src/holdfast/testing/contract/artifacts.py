@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from holdfast.model.clock import ManualClock
-from holdfast.model.commit import LinkArtifact
 from holdfast.model.errors import NotFound
+from holdfast.model.operations import LinkArtifact
 from holdfast.model.records import Artifact, ArtifactLink
 from holdfast.store.base import StateStore
 from holdfast.testing.contract._support import apply_outside, submit_one

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from holdfast.model.clock import ManualClock
-from holdfast.model.commit import Refusal, Reserve, SetLimits, Settle, SettleStale
+from holdfast.model.commit import Refusal
+from holdfast.model.operations import Reserve, SetLimits, Settle, SettleStale
 from holdfast.model.records import Account, Reservation
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore

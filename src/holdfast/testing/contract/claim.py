@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.model.clock import ManualClock
-from holdfast.model.commit import Release, RequireUndo
 from holdfast.model.errors import WorkerDead
+from holdfast.model.operations import Release, RequireUndo
 from holdfast.model.task import AGEING
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Claimed

@@ -8,17 +8,17 @@ import pytest
 
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.clock import ManualClock
-from holdfast.model.commit import (
+from holdfast.model.commit import Commit, Expect, Refusal
+from holdfast.model.effect import Effect, EffectClass, EffectState
+from holdfast.model.errors import InvalidValue
+from holdfast.model.operations import (
     ApplyPatch,
-    Commit,
     ConsumeApproval,
     Decide,
     Emit,
-    Expect,
     LinkArtifact,
     OpenApproval,
     Operation,
-    Refusal,
     Release,
     RequestCancel,
     RequireUndo,
@@ -30,8 +30,6 @@ from holdfast.model.commit import (
     WriteOutcome,
     WriteStep,
 )
-from holdfast.model.effect import Effect, EffectClass, EffectState
-from holdfast.model.errors import InvalidValue
 from holdfast.model.records import ArtifactLink, Checkpoint
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.store.base import StateStore

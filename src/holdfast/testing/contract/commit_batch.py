@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.commit import (
-    ApplyPatch,
-    Refusal,
-    Reserve,
-    WriteStep,
-)
+from holdfast.model.commit import Refusal
+from holdfast.model.operations import ApplyPatch, Reserve, WriteStep
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
 from holdfast.testing.contract._support import (

@@ -8,16 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.model.clock import ManualClock
-from holdfast.model.commit import (
-    ApplyPatch,
-    Refusal,
-    Release,
-    RequestCancel,
-    RequireUndo,
-    Verdict,
-    WriteOutcome,
-    WriteStep,
-)
+from holdfast.model.commit import Refusal, Verdict
+from holdfast.model.operations import ApplyPatch, Release, RequestCancel, RequireUndo, WriteOutcome, WriteStep
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
 from holdfast.testing.contract._support import (

@@ -7,16 +7,8 @@ from dataclasses import replace
 import pytest
 
 from holdfast.model.clock import ManualClock
-from holdfast.model.commit import (
-    ApplyPatch,
-    Commit,
-    Held,
-    Operation,
-    Refusal,
-    Release,
-    Verdict,
-    WriteStep,
-)
+from holdfast.model.commit import Commit, Held, Refusal, Verdict
+from holdfast.model.operations import ApplyPatch, Operation, Release, WriteStep
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
 from holdfast.testing.contract._support import (

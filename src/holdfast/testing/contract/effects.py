@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast.model.clock import ManualClock
-from holdfast.model.commit import Refusal, WriteEffect
+from holdfast.model.commit import Refusal
 from holdfast.model.effect import EFFECT_MOVES, Effect, EffectClass, EffectState, Evidence
+from holdfast.model.operations import WriteEffect
 from holdfast.store.base import StateStore
 from holdfast.testing.contract._support import Attempt, apply_outside, outside, running_task, send, submit_one
 from holdfast.testing.contract.base import ContractBase

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from holdfast.model.clock import ManualClock
-from holdfast.model.commit import Emit
 from holdfast.model.errors import InvalidValue
+from holdfast.model.operations import Emit
 from holdfast.model.records import Event
 from holdfast.store.base import StateStore
 from holdfast.testing.contract._support import apply_outside, outside, send, submit_one

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.clock import ManualClock
-from holdfast.model.commit import Decide, Emit, OpenApproval, WriteOutcome, WriteStep
 from holdfast.model.errors import InvalidValue
+from holdfast.model.operations import Decide, Emit, OpenApproval, WriteOutcome, WriteStep
 from holdfast.model.records import MemoryFact
 from holdfast.model.worker import NewWorker
 from holdfast.store.base import StateStore

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.model.clock import ManualClock
-from holdfast.model.commit import ApplyPatch, Emit, RequestCancel, SubmitChild, UntilChildren
+from holdfast.model.operations import ApplyPatch, Emit, RequestCancel, SubmitChild, UntilChildren
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import Listener, StateStore
 from holdfast.testing.contract._support import (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from holdfast.model.clock import ManualClock
-from holdfast.model.commit import Refusal, WriteStep
+from holdfast.model.commit import Refusal
+from holdfast.model.operations import WriteStep
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.store.base import StateStore
 from holdfast.testing.contract._support import (

@@ -10,10 +10,12 @@ import pytest
 
 from holdfast.model.approval import Approval
 from holdfast.model.clock import ManualClock
-from holdfast.model.commit import (
+from holdfast.model.commit import Refusal
+from holdfast.model.effect import Effect, EffectClass, EffectState
+from holdfast.model.errors import InvalidValue, NotFound
+from holdfast.model.operations import (
     ApplyPatch,
     OpenApproval,
-    Refusal,
     Reserve,
     RotateCheckpoints,
     SaveCheckpoint,
@@ -21,8 +23,6 @@ from holdfast.model.commit import (
     WriteEffect,
     WriteStep,
 )
-from holdfast.model.effect import Effect, EffectClass, EffectState
-from holdfast.model.errors import InvalidValue, NotFound
 from holdfast.model.queries import Loaded
 from holdfast.model.records import Account, Checkpoint, PatchRecord, Reservation
 from holdfast.model.step import Step, StepState

@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 
 from holdfast.model.clock import ManualClock
-from holdfast.model.commit import Refusal, Release, RequestCancel, UntilWoken
+from holdfast.model.commit import Refusal
 from holdfast.model.errors import Conflict, LeaseHeld, NotFound, WorkerDead
+from holdfast.model.operations import Release, RequestCancel, UntilWoken
 from holdfast.model.transitions import OPEN, TaskState, Transition
 from holdfast.model.worker import Claimed, Heartbeat, Lease, NewWorker, Worker, WorkerState
 from holdfast.store.base import StateStore

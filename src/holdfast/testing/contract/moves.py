@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 
 from holdfast.model.clock import ManualClock
-from holdfast.model.commit import Refusal, RequestCancel, Verdict
+from holdfast.model.commit import Refusal, Verdict
+from holdfast.model.operations import RequestCancel
 from holdfast.model.transitions import MOVES, OPEN, TaskState, Transition
 from holdfast.store.base import StateStore
 from holdfast.testing.contract._support import (

@@ -5,15 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.approval import Approval
-from holdfast.model.commit import (
-    OpenApproval,
-    Reserve,
-    UntilChildren,
-    UntilEvent,
-    WriteEffect,
-    WriteStep,
-)
 from holdfast.model.effect import Effect, EffectClass, EffectState
+from holdfast.model.operations import OpenApproval, Reserve, UntilChildren, UntilEvent, WriteEffect, WriteStep
 from holdfast.model.queries import TaskFilter
 from holdfast.model.records import MemoryFact
 from holdfast.model.transitions import TaskState

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 from holdfast.model.approval import Approval
 from holdfast.model.clock import ManualClock
-from holdfast.model.commit import (
+from holdfast.model.effect import Effect, EffectClass, EffectState, Evidence
+from holdfast.model.operations import (
     ApplyPatch,
     LinkArtifact,
     OpenApproval,
@@ -16,7 +17,6 @@ from holdfast.model.commit import (
     WriteOutcome,
     WriteStep,
 )
-from holdfast.model.effect import Effect, EffectClass, EffectState, Evidence
 from holdfast.model.queries import Pruned
 from holdfast.model.records import ArtifactLink, Checkpoint
 from holdfast.model.transitions import TaskState

@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.model.approval import Approval
 from holdfast.model.clock import ManualClock
-from holdfast.model.commit import OpenApproval, WriteEffect
 from holdfast.model.effect import Effect, EffectClass, EffectState
 from holdfast.model.errors import InvalidValue
+from holdfast.model.operations import OpenApproval, WriteEffect
 from holdfast.model.queries import Page, Summary, TaskFilter
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from holdfast.model.clock import ManualClock
-from holdfast.model.commit import Refusal, UntilEvent, WriteStep
+from holdfast.model.commit import Refusal
+from holdfast.model.operations import UntilEvent, WriteStep
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import WorkerState
 from holdfast.store.base import ANYTHING, StateStore

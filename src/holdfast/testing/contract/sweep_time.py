@@ -9,7 +9,15 @@ import pytest
 
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.clock import ManualClock
-from holdfast.model.commit import OpenApproval, RequireUndo, Reserve, UntilChildren, UntilDecided, UntilTime, UntilWoken
+from holdfast.model.operations import (
+    OpenApproval,
+    RequireUndo,
+    Reserve,
+    UntilChildren,
+    UntilDecided,
+    UntilTime,
+    UntilWoken,
+)
 from holdfast.model.records import Account
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Swept

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.clock import ManualClock
-from holdfast.model.commit import (
+from holdfast.model.operations import (
     Decide,
     Emit,
     OpenApproval,

@@ -5,22 +5,18 @@ from __future__ import annotations
 from datetime import datetime
 
 from holdfast.model.approval import ApprovalState
-from holdfast.model.commit import (
-    Commit,
-    Held,
+from holdfast.model.commit import Commit, Held, Refusal, Verdict, judge
+from holdfast.model.errors import BudgetExceeded
+from holdfast.model.operations import (
     Move,
-    Refusal,
     Release,
     UntilChildren,
     UntilDecided,
     UntilEvent,
     UntilTime,
     UntilWoken,
-    Verdict,
     Wait,
-    judge,
 )
-from holdfast.model.errors import BudgetExceeded
 from holdfast.model.task import Submitted
 from holdfast.model.transitions import TaskState
 from tests.store.stateful.oracle.changes import Cause, end, let_go, mark_readiness, move, touch, wake

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from holdfast.model.commit import UntilEvent
+from holdfast.model.operations import UntilEvent
 from holdfast.model.records import Event
 from holdfast.model.task import JsonValue
 from tests.store.stateful.oracle.changes import Cause, touch, wake

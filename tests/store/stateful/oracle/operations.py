@@ -6,17 +6,17 @@ from dataclasses import replace
 from datetime import datetime
 
 from holdfast.model.approval import Approval, ApprovalState
-from holdfast.model.commit import (
+from holdfast.model.commit import Commit, Held, Refusal, effect_move_refused
+from holdfast.model.effect import Effect
+from holdfast.model.errors import BudgetExceeded
+from holdfast.model.operations import (
     ApplyPatch,
-    Commit,
     ConsumeApproval,
     Decide,
     Emit,
-    Held,
     LinkArtifact,
     OpenApproval,
     Operation,
-    Refusal,
     RequestCancel,
     RequireUndo,
     Reserve,
@@ -30,10 +30,7 @@ from holdfast.model.commit import (
     WriteEffect,
     WriteOutcome,
     WriteStep,
-    effect_move_refused,
 )
-from holdfast.model.effect import Effect
-from holdfast.model.errors import BudgetExceeded
 from holdfast.model.records import PatchRecord
 from holdfast.model.task import NewTask, Submitted
 from tests.store.stateful.oracle.changes import account_of, count_as_spent

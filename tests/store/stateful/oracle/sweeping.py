@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from holdfast.model.approval import ApprovalState
-from holdfast.model.commit import UntilDecided
+from holdfast.model.operations import UntilDecided
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Swept, WorkerState, after_death

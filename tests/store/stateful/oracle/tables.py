@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import Self
 
 from holdfast.model.approval import Approval
-from holdfast.model.commit import UntilTime, Wait
 from holdfast.model.effect import Effect, Evidence
+from holdfast.model.operations import UntilTime, Wait
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
 from holdfast.model.step import Step
 from holdfast.model.task import Task

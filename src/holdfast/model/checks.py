@@ -1,0 +1,49 @@
+"""What is refused at the door: names, text and times that some store could not hold."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from holdfast.model.errors import InvalidValue
+
+MAX_NAME_LENGTH = 200
+
+
+def check_name(what: str, value: str) -> str:
+    """Refuse a name that some database could not hold or a person could not type.
+
+    PostgreSQL's text has no NUL and no lone surrogates, so no store takes them.
+    """
+    if not isinstance(value, str):
+        raise InvalidValue(f"{what} is {value!r}; it has to be a string")
+    if not value:
+        raise InvalidValue(f"{what} is empty; give it a name")
+    if len(value) > MAX_NAME_LENGTH:
+        raise InvalidValue(f"{what} has {len(value)} characters; at most {MAX_NAME_LENGTH} fit")
+    if not value.isprintable():
+        raise InvalidValue(f"{what} {value!r} has characters that cannot be printed; use plain text")
+    return value
+
+
+def check_text(what: str, value: str | None) -> None:
+    """Refuse free text that some database could not hold: PostgreSQL has no NUL, and no store has lone surrogates."""
+    if value is None or (value.isascii() and "\0" not in value):
+        return
+    if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+        raise InvalidValue(f"{what} has a NUL or a lone surrogate, which cannot be stored as text; replace it")
+
+
+def check_moment(what: str, value: datetime | None) -> None:
+    """Refuse a time that does not say in which zone it is: nobody could tell which moment is meant."""
+    if value is not None and (not isinstance(value, datetime) or value.utcoffset() is None):
+        raise InvalidValue(f"{what} is {value!r}; give a datetime with a time zone, such as datetime.now(UTC)")
+
+
+def check_integer(what: str, value: int, *, lowest: int | None = None) -> None:
+    """Refuse what is no whole number, or one that the databases' 64 bits do not hold."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidValue(f"{what} is {value!r}; it has to be a whole number")
+    if lowest is not None and value < lowest:
+        raise InvalidValue(f"{what} is {value}; the lowest that makes sense is {lowest}")
+    if not -(1 << 53) < value < 1 << 53:
+        raise InvalidValue(f"{what} is {value}; numbers of that size are not stored exactly everywhere")

@@ -1,0 +1,285 @@
+"""Operations: what a Commit can do to its task, and what a waiting task can wait for.
+
+Each operation either applies or refuses the whole Commit; those that can refuse say when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.checks import check_moment
+from holdfast.model.effect import Effect
+from holdfast.model.records import ArtifactLink, Checkpoint
+from holdfast.model.step import Step
+from holdfast.model.task import JsonValue, NewTask
+from holdfast.model.transitions import TaskState
+
+# What a waiting task waits for. The first one that comes true wakes it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UntilTime:
+    """A timer."""
+
+    key: str
+    at: datetime
+
+    def __post_init__(self) -> None:
+        """Refuse a time without a zone."""
+        check_moment("the time to wait for", self.at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UntilEvent:
+    """An event on the channel with a number above ``after``; one that is already there counts."""
+
+    key: str
+    channel: str
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UntilChildren:
+    """The end of all these tasks: one join, however many they are."""
+
+    key: str
+    children: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UntilDecided:
+    """A decision on this approval, in whichever way it ends."""
+
+    key: str
+    approval_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UntilWoken:
+    """Nothing by itself: some other Commit moves the task to pending, for example when its budget is raised."""
+
+    key: str
+
+
+Wait: TypeAlias = UntilTime | UntilEvent | UntilChildren | UntilDecided | UntilWoken
+
+
+# What a Commit does.
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStep:
+    """Begin or finish a step: the row under (round, key) becomes exactly this."""
+
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class WriteEffect:
+    """Store an effect. Refused (EFFECT) unless EFFECT_MOVES allows the move from the stored state.
+
+    Writing the state it already has is allowed to a worker and refused to anybody else: of two people who resolve the
+    same doubt, the second is told.
+    """
+
+    effect: Effect
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyPatch:
+    """Append a StatePatch to the task's AgentState; the version grows by one."""
+
+    body: bytes
+    author: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SaveCheckpoint:
+    """Store a checkpoint under its number."""
+
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RotateCheckpoints:
+    """Delete checkpoints that are both beyond the newest ``keep`` and older than ``before``."""
+
+    keep: int
+    before: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAsideCheckpoint:
+    """Mark a checkpoint as damaged, for inspection."""
+
+    number: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetLimits:
+    """Open an account or change its limits; None is unlimited. What was spent stays spent."""
+
+    account: str
+    limits: Mapping[str, int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserve:
+    """Hold part of a budget for a step. Refused (BUDGET) where spent + reserved + amount is above a limit."""
+
+    account: str
+    step_key: str
+    amounts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle:
+    """Release whatever the step holds on the account and add what was really used. Never refused: it happened."""
+
+    account: str
+    step_key: str
+    amounts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettleStale:
+    """Count this task's unsettled reservations of earlier fences as spent: after a take-over nobody knows better."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenApproval:
+    """Ask a person."""
+
+    approval: Approval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decide:
+    """Decide an open approval and wake the task if it waits for it.
+
+    Refused (APPROVAL) unless it is open, unexpired, of this task, and ``by`` is one of its deciders where it names any.
+    """
+
+    approval_id: str
+    state: ApprovalState
+    by: str
+    note: str | None = None
+    answer: JsonValue = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeApproval:
+    """Use an approval for one effect.
+
+    Refused (APPROVAL) unless it was approved (or expired with default approved), its arguments hash is this one, and
+    it is unused or used by this very effect.
+    """
+
+    approval_id: str
+    effect_id: str
+    arguments_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitChild:
+    """Submit a task whose parent is this one. Refused (KEY) where its key is taken by other input."""
+
+    task: NewTask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emit:
+    """Append an event to a channel and wake who waits for it."""
+
+    channel: str
+    payload: JsonValue
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkArtifact:
+    """Note that this task uses a stored artifact."""
+
+    link: ArtifactLink
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCancel:
+    """Ask the task's worker to stop at the next durable point. Moves nothing by itself."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequireUndo:
+    """Note whether completed steps must be compensated should the task fail, so that no sweep just fails it."""
+
+    required: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOutcome:
+    """Replace result and error without a change of state, for tasks that are driven by hand."""
+
+    result: JsonValue = None
+    error: JsonValue = None
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give the lease back, also where the Move (or its absence) would keep it. For workers only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """Change the state. Refused (ILLEGAL_MOVE) by the table, (LEASED) to outsiders while a worker holds the task.
+
+    A worker's move to anything but running or review gives the lease back. Moving to waiting stores ``waits``; if one
+    of them is already true, the task goes straight on to pending.
+    """
+
+    to: TaskState
+    reason: str
+    result: JsonValue = None
+    error: JsonValue = None
+    available_at: datetime | None = None
+    """For pending: not before."""
+    waits: tuple[Wait, ...] = ()
+    counts_attempt: bool = False
+    new_round: bool = False
+    feedback: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a time without a zone."""
+        check_moment("available_at", self.available_at)
+
+
+Operation: TypeAlias = (
+    WriteStep
+    | WriteEffect
+    | ApplyPatch
+    | SaveCheckpoint
+    | RotateCheckpoints
+    | SetAsideCheckpoint
+    | SetLimits
+    | Reserve
+    | Settle
+    | SettleStale
+    | OpenApproval
+    | Decide
+    | ConsumeApproval
+    | SubmitChild
+    | Emit
+    | LinkArtifact
+    | RequestCancel
+    | RequireUndo
+    | WriteOutcome
+    | Release
+    | Move
+)
