@@ -29,7 +29,7 @@ class Committing(PostgresBase):
             return []
         if len(commits) == 1 and (verdict := await self._write_lone_step(commits[0])) is not None:
             return [verdict]
-        verdicts, hints = await self._commit_batch(commits, alone=len(commits) == 1)
+        verdicts, hints = await self._commit_batch(commits)
         self._publish(hints | topics_of(commits, verdicts))
         return verdicts
 
@@ -66,7 +66,7 @@ class Committing(PostgresBase):
             cancel_requested=cancel_requested,
         )
 
-    async def _commit_batch(self, commits: Sequence[Commit], *, alone: bool) -> tuple[list[Verdict], set[str]]:
+    async def _commit_batch(self, commits: Sequence[Commit]) -> tuple[list[Verdict], set[str]]:
         """Send the batch. Where the database itself refuses something in it, find out what: halve and try again.
 
         Sent again after a lost connection it is the very same batch, so that what was applied is recognised.
@@ -79,11 +79,9 @@ class Committing(PostgresBase):
                 raise
             if len(commits) > 1:
                 middle = len(commits) // 2
-                first, first_hints = await self._commit_batch(commits[:middle], alone=False)
-                second, second_hints = await self._commit_batch(commits[middle:], alone=False)
+                first, first_hints = await self._commit_batch(commits[:middle])
+                second, second_hints = await self._commit_batch(commits[middle:])
                 return first + second, first_hints | second_hints
-            if alone:
-                raise
             return [await self._refused_by_database(commits[0], error)], set()
         answer = _from_json(text)
         by_position = {one["n"]: one for one in answer["answers"]}

@@ -81,7 +81,6 @@ class QueriesContract(ContractBase):
             (TaskFilter(text="\\"), ""),
             (TaskFilter(text="nowhere"), ""),
         ],
-        ids=repr,
     )
     async def test_filters(self, store: StateStore, clock: ManualClock, where: TaskFilter, expected: str) -> None:
         """Every given part must hold; text is sought as it is, ignoring case."""
