@@ -4,7 +4,7 @@
     working.py      submit, claim, heartbeat, sweep ...: each verb is one call of one function in the schema
     committing.py   commit: a batch of Commits, planned (plan.py), sent (batch.py), answered (verdicts.py)
     reading.py      questions (queries.sql, listing.py); keeping.py: artifacts, facts, evidence, prune
-    rows.py         from rows to records
+    rows.py         between rows and records
     connections.py  a small pool, and sending again what was lost
     notices.py      NOTIFY as a coalesced hint; errors.py: SQLSTATEs in our own words
     migrating.py    setting up and checking the schema (migrations/*.sql), and who may work with it (grants.sql)

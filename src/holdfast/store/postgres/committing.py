@@ -15,7 +15,7 @@ from holdfast.model.transitions import TaskState
 from holdfast.store.postgres.base import PostgresBase
 from holdfast.store.postgres.batch import encode_batch
 from holdfast.store.postgres.errors import is_lost, was_undone
-from holdfast.store.postgres.rows import step_values, task_record
+from holdfast.store.postgres.rows import RECORDS, step_values
 from holdfast.store.postgres.verdicts import topics_of, verdict_of
 
 _from_json: Final = msgspec.json.Decoder().decode
@@ -93,7 +93,7 @@ class Committing(PostgresBase):
         detail = str(error)
         if not rows:
             return Verdict(task_id=commit.task_id, refusal=Refusal.NOT_FOUND, detail=detail)
-        task = task_record(rows[0])
+        task = RECORDS.task(rows[0])
         return Verdict(
             task_id=task.id,
             refusal=Refusal.CONFLICT,

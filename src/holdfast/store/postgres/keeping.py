@@ -13,8 +13,8 @@ from holdfast.model.queries import Pruned
 from holdfast.model.records import Artifact, ArtifactLink, MemoryFact
 from holdfast.model.task import fact_search_text
 from holdfast.store.checks import check_limit
-from holdfast.store.postgres import rows
 from holdfast.store.postgres.base import PostgresBase
+from holdfast.store.postgres.rows import RECORDS
 
 _TO_THE_END = 2**31 - 1 - 2**30
 """More bytes than one PostgreSQL value can hold, and still an integer when an offset is added."""
@@ -38,7 +38,7 @@ class Keeping(PostgresBase):
     async def artifact(self, artifact_id: str) -> Artifact | None:
         """See Keeping."""
         found = await self._fetch("artifact", artifact_id)
-        return rows.artifact_record(found[0]) if found else None
+        return RECORDS.artifact(found[0]) if found else None
 
     async def read_artifact(self, artifact_id: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """See Keeping."""
@@ -50,7 +50,7 @@ class Keeping(PostgresBase):
 
     async def artifact_links(self, task_id: str) -> list[ArtifactLink]:
         """See Keeping."""
-        return [rows.link_record(row) for row in await self._fetch("artifact_links", task_id)]
+        return [RECORDS.link(row) for row in await self._fetch("artifact_links", task_id)]
 
     async def remember(self, fact: MemoryFact) -> MemoryFact:
         """See Keeping."""
@@ -69,7 +69,7 @@ class Keeping(PostgresBase):
         """See Keeping."""
         needle = text.casefold() if text else None
         found = await self._fetch("recall", entity, attribute, needle, check_limit(limit))
-        return [rows.fact_record(row) for row in found]
+        return [RECORDS.fact(row) for row in found]
 
     async def forget(self, fact_id: str) -> bool:
         """See Keeping."""

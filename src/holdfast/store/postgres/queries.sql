@@ -158,7 +158,7 @@ ON CONFLICT (id) DO UPDATE SET
 RETURNING created_at
 
 -- name: recall
-SELECT id, entity, attribute, value, confidence, source, created_at, verified_at, superseded_by FROM {schema}.facts
+SELECT entity, id, attribute, value, confidence, source, created_at, verified_at, superseded_by FROM {schema}.facts
 WHERE ($1::text IS NULL OR entity = $1) AND ($2::text IS NULL OR attribute = $2)
   AND ($3::text IS NULL OR strpos(search, $3) > 0)
 ORDER BY created_at DESC, id DESC LIMIT $4

@@ -16,11 +16,11 @@ from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Worker
 from holdfast.store.checks import check_limit
 from holdfast.store.cursor import to_cursor
-from holdfast.store.postgres import rows
 from holdfast.store.postgres.base import PostgresBase
-from holdfast.store.postgres.connections import Row
 from holdfast.store.postgres.errors import translate
 from holdfast.store.postgres.listing import count_query, page_query, records_query
+from holdfast.store.postgres.rows import RECORDS
+from holdfast.store.records import Row
 
 
 class Reading(PostgresBase):
@@ -36,7 +36,7 @@ class Reading(PostgresBase):
     async def get(self, task_id: str) -> Task | None:
         """See Reads."""
         found = await self._fetch("task", task_id)
-        return rows.task_record(found[0]) if found else None
+        return RECORDS.task(found[0]) if found else None
 
     async def find(
         self,
@@ -49,7 +49,7 @@ class Reading(PostgresBase):
         """See Reads."""
         check_limit(limit)
         found = await self._list(page_query(where or TaskFilter(), after=after, newest_first=newest_first, limit=limit))
-        items = tuple(rows.task_record(row) for row in found[:limit])
+        items = tuple(RECORDS.task(row) for row in found[:limit])
         last = items[-1] if len(found) > limit else None
         return Page(items=items, next=to_cursor(last.created_at, last.id) if last and last.created_at else None)
 
@@ -64,11 +64,11 @@ class Reading(PostgresBase):
 
     async def history(self, task_id: str) -> list[Transition]:
         """See Reads."""
-        return [rows.transition_record(row) for row in await self._fetch("history", task_id)]
+        return [RECORDS.transition(row) for row in await self._fetch("history", task_id)]
 
     async def steps(self, task_id: str) -> list[Step]:
         """See Reads."""
-        return [rows.step_record(row) for row in await self._fetch("steps", task_id)]
+        return [RECORDS.step(row) for row in await self._fetch("steps", task_id)]
 
     async def effects(
         self, *, task_id: str | None = None, states: Collection[EffectState] | None = None, limit: int = 100
@@ -76,19 +76,19 @@ class Reading(PostgresBase):
         """See Reads."""
         check_limit(limit)
         query = records_query("effects", "task_id, effect_id", task_id=task_id, states=states, limit=limit)
-        return [rows.effect_record(row) for row in await self._list(query)]
+        return [RECORDS.effect(row) for row in await self._list(query)]
 
     async def evidence(self, task_id: str, effect_id: str) -> list[Evidence]:
         """See Reads."""
-        return [rows.evidence_record(row) for row in await self._fetch("evidence", task_id, effect_id)]
+        return [RECORDS.evidence(row) for row in await self._fetch("evidence", task_id, effect_id)]
 
     async def patches(self, task_id: str, *, after: int = 0) -> list[PatchRecord]:
         """See Reads."""
-        return [rows.patch_record(row) for row in await self._fetch("patches", task_id, after)]
+        return [RECORDS.patch(row) for row in await self._fetch("patches", task_id, after)]
 
     async def checkpoints(self, task_id: str) -> list[Checkpoint]:
         """See Reads."""
-        return [rows.checkpoint_record(row) for row in await self._fetch("checkpoints", task_id)]
+        return [RECORDS.checkpoint(row) for row in await self._fetch("checkpoints", task_id)]
 
     async def approvals(
         self, *, task_id: str | None = None, states: Collection[ApprovalState] | None = None, limit: int = 100
@@ -96,22 +96,22 @@ class Reading(PostgresBase):
         """See Reads."""
         check_limit(limit)
         query = records_query("approvals", "id", task_id=task_id, states=states, limit=limit)
-        return [rows.approval_record(row) for row in await self._list(query)]
+        return [RECORDS.approval(row) for row in await self._list(query)]
 
     async def approval(self, approval_id: str) -> Approval | None:
         """See Reads."""
         found = await self._fetch("approval", approval_id)
-        return rows.approval_record(found[0]) if found else None
+        return RECORDS.approval(found[0]) if found else None
 
     async def accounts(self, account: str) -> list[Account]:
         """See Reads."""
-        return [rows.account_record(row) for row in await self._fetch("accounts", account)]
+        return [RECORDS.account(row) for row in await self._fetch("accounts", account)]
 
     async def workers(self) -> list[Worker]:
         """See Reads."""
-        return [rows.worker_record(row) for row in await self._fetch("workers")]
+        return [RECORDS.worker(row) for row in await self._fetch("workers")]
 
     async def events(self, channel: str, *, after: int = 0, limit: int = 100) -> list[Event]:
         """See Reads."""
         found = await self._fetch("events", channel, after, check_limit(limit))
-        return [rows.event_record(row) for row in found]
+        return [RECORDS.event(row) for row in found]

@@ -15,10 +15,10 @@ from holdfast.model.records import Event
 from holdfast.model.task import JsonValue, NewTask, Submitted
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker, WorkerState
 from holdfast.store.checks import check_commits, check_limit
-from holdfast.store.postgres import rows
 from holdfast.store.postgres.batch import encode_tasks
 from holdfast.store.postgres.committing import Committing
 from holdfast.store.postgres.errors import lease_refused
+from holdfast.store.postgres.rows import RECORDS, claimed_record
 
 
 class Working(Committing):
@@ -41,7 +41,7 @@ class Working(Committing):
         """See WorkVerbs."""
         details = canonical(dict(worker.details), name="worker details")
         [row] = await self._fetch("register", worker.id, worker.label, worker.lease, details, self._at())
-        record = rows.worker_record(row)
+        record = RECORDS.worker(row)
         if record.state is WorkerState.DEAD:
             raise WorkerDead(worker.id)
         return record
@@ -68,7 +68,7 @@ class Working(Committing):
             *(claim.worker_id, claim.number, claim.limit, list(claim.queues), list(claim.names), claim.alone),
             self._at(),
         )
-        return [rows.claimed_record(row) for row in found]
+        return [claimed_record(row) for row in found]
 
     async def acquire(self, task_id: str, worker_id: str) -> Claimed:
         """See WorkVerbs."""
@@ -78,11 +78,11 @@ class Working(Committing):
             if isinstance(error.__cause__, psycopg.Error) and (refused := lease_refused(error.__cause__, task_id)):
                 raise refused from None
             raise
-        return rows.claimed_record(row)
+        return claimed_record(row)
 
     async def owned(self, worker_id: str) -> list[Lease]:
         """See WorkVerbs."""
-        return [rows.lease_record(row) for row in await self._fetch("owned", worker_id)]
+        return [RECORDS.lease(row) for row in await self._fetch("owned", worker_id)]
 
     async def sweep(self, limit: int = 100) -> Swept:
         """See WorkVerbs."""
@@ -112,14 +112,14 @@ class Working(Committing):
             raise NotFound("task", task_id)
         [task], steps, effects, patches, checkpoint, approvals, accounts, reservations = found[0]
         return Loaded(
-            task=rows.task_record(task),
-            steps=tuple(map(rows.step_record, steps)),
-            effects=tuple(map(rows.effect_record, effects)),
-            patches=tuple(map(rows.patch_record, patches)),
-            checkpoint=None if checkpoint is None else rows.checkpoint_record(checkpoint),
-            approvals=tuple(map(rows.approval_record, approvals)),
-            accounts=tuple(map(rows.account_record, accounts)),
-            reservations=tuple(map(rows.reservation_record, reservations)),
+            task=RECORDS.task(task),
+            steps=tuple(map(RECORDS.step, steps)),
+            effects=tuple(map(RECORDS.effect, effects)),
+            patches=tuple(map(RECORDS.patch, patches)),
+            checkpoint=None if checkpoint is None else RECORDS.checkpoint(checkpoint),
+            approvals=tuple(map(RECORDS.approval, approvals)),
+            accounts=tuple(map(RECORDS.account, accounts)),
+            reservations=tuple(map(RECORDS.reservation, reservations)),
         )
 
     async def emit(self, channel: str, payload: JsonValue, *, key: str | None = None, actor: str = "emit") -> Event:
@@ -130,7 +130,7 @@ class Working(Committing):
         # Without a key, an event whose answer was lost cannot be told from one that never arrived.
         [row] = await self._fetch("emit", channel, key, body, actor, self._at(), repeatable=key is not None)
         self._publish(row[-1])
-        return rows.event_record(row)
+        return RECORDS.event(row)
 
 
 def _meet_each_other(tasks: Sequence[NewTask]) -> bool:

@@ -10,9 +10,10 @@ from holdfast.model.errors import Conflict, LeaseHeld, NotFound, WorkerDead
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, Claimed, Heartbeat, NewWorker, Worker, WorkerState
+from holdfast.store.records import Row
 from holdfast.store.sqlite import lifecycle
-from holdfast.store.sqlite.records import worker_record
-from holdfast.store.sqlite.rows import Row, TaskRow, task_record
+from holdfast.store.sqlite.records import RECORDS
+from holdfast.store.sqlite.rows import TaskRow
 from holdfast.store.sqlite.transaction import Transaction
 
 SUBMITTED_ONLY = 1
@@ -27,7 +28,7 @@ def register(tx: Transaction, worker: NewWorker) -> Worker:
         details = canonical(dict(worker.details), name="worker details")
         tx.run("insert_worker", worker.id, worker.label, lease, details, tx.now, tx.boot_id, tx.boot + lease)
         existing = tx.first("worker", worker.id)
-    record = worker_record(existing or ())
+    record = RECORDS.worker(existing or ())
     if record.state is WorkerState.DEAD:
         raise WorkerDead(worker.id)
     return record
@@ -70,7 +71,7 @@ def claim(tx: Transaction, request: Claim) -> list[Claimed]:
     state, claims, *lease_times = _living(tx, request.worker_id)
     if request.number <= claims:
         rows = tx.all("claimed_records", request.worker_id, request.number)
-        return [Claimed(task=task_record(row), fresh=False, alone=bool(row[32])) for row in rows]
+        return [Claimed(task=RECORDS.task(row), fresh=False, alone=bool(row[32])) for row in rows]
     if state != WorkerState.LIVE or is_expired(tx, *lease_times):
         return []
     tx.run("set_worker_claims", request.worker_id, request.number)
@@ -82,7 +83,7 @@ def claim(tx: Transaction, request: Claim) -> list[Claimed]:
     tx.run("log_claim", request.worker_id, request.number, tx.now)
     tx.hints.update(f"task:{task_id}" for _, task_id in ready)
     return [
-        Claimed(task=(task := task_record(row)), fresh=task.revision == SUBMITTED_ONLY + 1, alone=request.alone)
+        Claimed(task=(task := RECORDS.task(row)), fresh=task.revision == SUBMITTED_ONLY + 1, alone=request.alone)
         for row in tx.all("claimed_records", request.worker_id, request.number)
     ]
 
@@ -143,4 +144,4 @@ def _record(tx: Transaction, task_id: str) -> Task:
     row = tx.first("task_record", task_id)
     if row is None:
         raise NotFound("task", task_id)
-    return task_record(row)
+    return RECORDS.task(row)

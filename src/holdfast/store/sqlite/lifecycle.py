@@ -10,7 +10,8 @@ from holdfast.model.operations import UntilChildren, UntilDecided, UntilEvent, U
 from holdfast.model.task import AGEING, JsonValue
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import ALONE_AFTER
-from holdfast.store.sqlite.rows import TaskRow, micros, payload_or_none
+from holdfast.store.records import payload_or_none
+from holdfast.store.sqlite.rows import TaskRow, micros
 from holdfast.store.sqlite.transaction import Transaction
 
 NO_FENCE_BOUND = 1 << 62

@@ -33,9 +33,10 @@ from holdfast.model.operations import (
     WriteStep,
 )
 from holdfast.model.task import NewTask, Submitted
+from holdfast.store.records import payload_or_none
 from holdfast.store.sqlite import lifecycle, submitting
-from holdfast.store.sqlite.records import approval_record, approval_values, effect_values, step_values
-from holdfast.store.sqlite.rows import TaskRow, micros, payload_or_none
+from holdfast.store.sqlite.records import RECORDS, approval_values, effect_values, step_values
+from holdfast.store.sqlite.rows import TaskRow, micros
 from holdfast.store.sqlite.transaction import Transaction
 
 CAN_REFUSE = (WriteEffect, Reserve, OpenApproval, Decide, ConsumeApproval, SubmitChild)
@@ -145,7 +146,7 @@ def _open_approval(tx: Transaction, row: TaskRow, approval: Approval) -> None:
         tx.run("insert_approval", *approval_values(approval, tx.now))
         tx.hints.add(f"task:{row.id}")
         return
-    stored = approval_record(existing)
+    stored = RECORDS.approval(existing)
     if (stored.task_id, stored.arguments_hash) != (approval.task_id, approval.arguments_hash):
         raise Refused(Refusal.APPROVAL, f"approval {approval.id} was opened before, with other arguments")
 
@@ -177,7 +178,7 @@ def _consume_approval(tx: Transaction, row: TaskRow, op: ConsumeApproval) -> Non
 
 def _approval_of(tx: Transaction, row: TaskRow, approval_id: str) -> Approval:
     found = tx.first("approval_by_id", approval_id)
-    if found is None or (approval := approval_record(found)).task_id != row.id:
+    if found is None or (approval := RECORDS.approval(found)).task_id != row.id:
         raise Refused(Refusal.APPROVAL, f"task {row.id} has no approval {approval_id}")
     return approval
 

@@ -179,7 +179,7 @@ INSERT OR REPLACE INTO artifact_links (task_id, artifact_id, name, type, summary
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: event_by_key
-SELECT channel, number, key, payload, actor, at FROM events WHERE channel = ? AND key = ?
+SELECT channel, number, payload, actor, key, at FROM events WHERE channel = ? AND key = ?
 
 -- name: next_event_number
 INSERT INTO channels (channel, last) VALUES (?, 1)
@@ -197,7 +197,7 @@ INSERT INTO workers (id, label, lease, state, details, started_at, seen_at, boot
 VALUES (?1, ?2, ?3, 'live', ?4, ?5, ?5, ?6, ?7)
 
 -- name: worker
-SELECT id, label, lease, state, claims, details, started_at, seen_at FROM workers WHERE id = ?
+SELECT id, label, lease / 1000000.0, state, claims, details, started_at, seen_at FROM workers WHERE id = ?
 
 -- name: worker_lease
 -- Whether a worker may act: its state, its last claim, and when it expires on which boot.
@@ -330,10 +330,10 @@ SELECT account, meter, step_key, fence, amount FROM reservations WHERE task_id =
 ORDER BY account, meter, step_key, fence
 
 -- name: workers
-SELECT id, label, lease, state, claims, details, started_at, seen_at FROM workers ORDER BY id
+SELECT id, label, lease / 1000000.0, state, claims, details, started_at, seen_at FROM workers ORDER BY id
 
 -- name: events
-SELECT channel, number, key, payload, actor, at FROM events WHERE channel = ? AND number > ? ORDER BY number LIMIT ?
+SELECT channel, number, payload, actor, key, at FROM events WHERE channel = ? AND number > ? ORDER BY number LIMIT ?
 
 -- name: artifact
 SELECT id, size, media_type, created_at FROM artifacts WHERE id = ?

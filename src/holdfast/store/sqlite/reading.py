@@ -24,9 +24,10 @@ from holdfast.model.step import Step
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Lease, Worker
-from holdfast.store.cursor import to_cursor
-from holdfast.store.sqlite import records, rows
+from holdfast.store.cursor import page_of
+from holdfast.store.records import Row
 from holdfast.store.sqlite.listing import count_query, page_query, records_query
+from holdfast.store.sqlite.records import RECORDS
 from holdfast.store.sqlite.transaction import QUERIES
 
 T = TypeVar("T")
@@ -42,10 +43,10 @@ class Reader:
         """Use this connection, from one thread at a time."""
         self._connection = connection
 
-    def _all(self, make: Callable[[rows.Row], T], query: str, *values: Any) -> list[T]:  # noqa: ANN401
+    def _all(self, make: Callable[[Row], T], query: str, *values: Any) -> list[T]:  # noqa: ANN401
         return [make(row) for row in self._connection.execute(QUERIES[query], values)]
 
-    def _first(self, make: Callable[[rows.Row], T], query: str, *values: Any) -> T | None:  # noqa: ANN401
+    def _first(self, make: Callable[[Row], T], query: str, *values: Any) -> T | None:  # noqa: ANN401
         found = self._all(make, query, *values)
         return found[0] if found else None
 
@@ -54,7 +55,7 @@ class Reader:
 
     def get(self, task_id: str) -> Task | None:
         """See Reads."""
-        return self._first(rows.task_record, "task_record", task_id)
+        return self._first(RECORDS.task, "task_record", task_id)
 
     def load(self, task_id: str, after: int) -> Loaded:
         """See WorkVerbs. A savepoint makes all parts be of one moment."""
@@ -66,26 +67,23 @@ class Reader:
         task = self.get(task_id)
         if task is None:
             raise NotFound("task", task_id)
-        checkpoint = self._first(records.checkpoint_record, "newest_checkpoint", task_id)
+        checkpoint = self._first(RECORDS.checkpoint, "newest_checkpoint", task_id)
         return Loaded(
             task=task,
-            steps=tuple(self._all(records.step_record, "journal", task_id, task.round, after)),
-            effects=tuple(self._all(records.effect_record, "task_effects", task_id)),
+            steps=tuple(self._all(RECORDS.step, "journal", task_id, task.round, after)),
+            effects=tuple(self._all(RECORDS.effect, "task_effects", task_id)),
             patches=tuple(self.patches(task_id, checkpoint.version if checkpoint else 0)),
             checkpoint=checkpoint,
-            approvals=tuple(self._all(records.approval_record, "task_approvals", task_id)),
+            approvals=tuple(self._all(RECORDS.approval, "task_approvals", task_id)),
             accounts=tuple(self.accounts(task_id)),
-            reservations=tuple(self._all(records.reservation_record, "task_reservations", task_id)),
+            reservations=tuple(self._all(RECORDS.reservation, "task_reservations", task_id)),
         )
 
     def find(self, where: TaskFilter, *, limit: int, after: str | None, newest_first: bool) -> Page[Task]:
         """See Reads."""
         sql, values = page_query(where, after=after, newest_first=newest_first, limit=limit)
-        found = [rows.task_record(row) for row in self._connection.execute(sql, values)]
-        items = tuple(found[:limit])
-        more = len(found) > limit
-        last = items[-1] if more else None
-        return Page(items=items, next=to_cursor(last.created_at, last.id) if last and last.created_at else None)
+        found = [RECORDS.task(row) for row in self._connection.execute(sql, values)]
+        return page_of(found, limit)
 
     def count(self, where: TaskFilter) -> dict[TaskState, int]:
         """See Reads."""
@@ -103,57 +101,57 @@ class Reader:
 
     def history(self, task_id: str) -> list[Transition]:
         """See Reads."""
-        return self._all(records.transition_record, "transitions", task_id)
+        return self._all(RECORDS.transition, "transitions", task_id)
 
     def steps(self, task_id: str) -> list[Step]:
         """See Reads."""
-        return self._all(records.step_record, "steps", task_id)
+        return self._all(RECORDS.step, "steps", task_id)
 
     def effects(self, task_id: str | None, states: Collection[EffectState] | None, limit: int) -> list[Effect]:
         """See Reads."""
         sql, values = records_query("effects", "task_id, effect_id", task_id=task_id, states=states, limit=limit)
-        return [records.effect_record(row) for row in self._connection.execute(sql, values)]
+        return [RECORDS.effect(row) for row in self._connection.execute(sql, values)]
 
     def evidence(self, task_id: str, effect_id: str) -> list[Evidence]:
         """See Reads."""
-        return self._all(records.evidence_record, "evidence", task_id, effect_id)
+        return self._all(RECORDS.evidence, "evidence", task_id, effect_id)
 
     def patches(self, task_id: str, after: int) -> list[PatchRecord]:
         """See Reads."""
-        return self._all(records.patch_record, "patches", task_id, after)
+        return self._all(RECORDS.patch, "patches", task_id, after)
 
     def checkpoints(self, task_id: str) -> list[Checkpoint]:
         """See Reads."""
-        return self._all(records.checkpoint_record, "checkpoints", task_id)
+        return self._all(RECORDS.checkpoint, "checkpoints", task_id)
 
     def approvals(self, task_id: str | None, states: Collection[ApprovalState] | None, limit: int) -> list[Approval]:
         """See Reads."""
         sql, values = records_query("approvals", "id", task_id=task_id, states=states, limit=limit)
-        return [records.approval_record(row) for row in self._connection.execute(sql, values)]
+        return [RECORDS.approval(row) for row in self._connection.execute(sql, values)]
 
     def approval(self, approval_id: str) -> Approval | None:
         """See Reads."""
-        return self._first(records.approval_record, "approval_by_id", approval_id)
+        return self._first(RECORDS.approval, "approval_by_id", approval_id)
 
     def accounts(self, account: str) -> list[Account]:
         """See Reads."""
-        return self._all(records.account_record, "accounts", account)
+        return self._all(RECORDS.account, "accounts", account)
 
     def workers(self) -> list[Worker]:
         """See Reads."""
-        return self._all(records.worker_record, "workers")
+        return self._all(RECORDS.worker, "workers")
 
     def owned(self, worker_id: str) -> list[Lease]:
         """See WorkVerbs."""
-        return self._all(records.lease_record, "owned", worker_id)
+        return self._all(RECORDS.lease, "owned", worker_id)
 
     def events(self, channel: str, after: int, limit: int) -> list[Event]:
         """See Reads."""
-        return self._all(records.event_record, "events", channel, after, limit)
+        return self._all(RECORDS.event, "events", channel, after, limit)
 
     def artifact(self, artifact_id: str) -> Artifact | None:
         """See Keeping."""
-        return self._first(records.artifact_record, "artifact", artifact_id)
+        return self._first(RECORDS.artifact, "artifact", artifact_id)
 
     def read_artifact(self, artifact_id: str, offset: int, length: int | None) -> bytes:
         """See Keeping. Touches only the chunks the range lies in."""
@@ -169,12 +167,12 @@ class Reader:
 
     def artifact_links(self, task_id: str) -> list[ArtifactLink]:
         """See Keeping."""
-        return self._all(records.link_record, "artifact_links", task_id)
+        return self._all(RECORDS.link, "artifact_links", task_id)
 
     def recall(self, entity: str | None, attribute: str | None, text: str | None, limit: int) -> list[MemoryFact]:
         """See Keeping."""
         needle = text.casefold() if text else None
-        return self._all(records.fact_record, "recall", entity, attribute, needle, limit)
+        return self._all(RECORDS.fact, "recall", entity, attribute, needle, limit)
 
     def close(self) -> None:
         """Let go of the connection."""

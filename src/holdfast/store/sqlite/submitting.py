@@ -7,7 +7,7 @@ from holdfast.model.records import Event
 from holdfast.model.task import JsonValue, NewTask, Submitted, search_text
 from holdfast.model.transitions import TaskState
 from holdfast.store.sqlite.lifecycle import EVENT, rank, wake, write_outcome
-from holdfast.store.sqlite.records import event_record
+from holdfast.store.sqlite.records import RECORDS
 from holdfast.store.sqlite.rows import micros, micros_or_none
 from holdfast.store.sqlite.transaction import Transaction
 
@@ -70,11 +70,11 @@ def emit(
     """
     body = canonical(payload, name="payload")
     if key is not None and (existing := tx.first("event_by_key", channel, key)) is not None:
-        return event_record(existing)
+        return RECORDS.event(existing)
     ((number,),) = tx.all("next_event_number", channel)
     tx.run("insert_event", channel, number, key, body, actor, tx.now)
     for (task_id,) in tx.all("waiting_for_channel", channel, number):
         if task_id != besides:
             wake(tx, task_id, reason=EVENT, actor=actor)
     tx.hints.add(f"channel:{channel}")
-    return event_record((channel, number, key, body, actor, tx.now))
+    return RECORDS.event((channel, number, body, actor, key, tx.now))

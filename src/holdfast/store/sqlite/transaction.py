@@ -6,8 +6,9 @@ from typing import Any
 
 import apsw
 
+from holdfast.store.records import Row
 from holdfast.store.sqlfiles import named_queries
-from holdfast.store.sqlite.rows import TASK_COLUMNS, Row, TaskRow, column_values, task_row
+from holdfast.store.sqlite.rows import TASK_COLUMNS, TaskRow, column_values, task_row
 
 _WORTH_A_HINT = frozenset({"moves", "version", "cancel_requested"})
 

@@ -205,11 +205,11 @@ CREATE TABLE {schema}.checkpoints (
 );
 
 CREATE TABLE {schema}.approvals (
-    id text COLLATE "C" PRIMARY KEY,
     task_id text COLLATE "C" NOT NULL,
-    question text NOT NULL,
-    step_key text COLLATE "C" NOT NULL,
+    id text COLLATE "C" PRIMARY KEY,
     kind text COLLATE "C" NOT NULL,
+    step_key text COLLATE "C" NOT NULL,
+    question text NOT NULL,
     risk text,
     arguments bytea NOT NULL,
     arguments_hash text COLLATE "C" NOT NULL,

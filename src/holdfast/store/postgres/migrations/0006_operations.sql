@@ -131,7 +131,7 @@ DECLARE
     a {schema}.approvals := jsonb_populate_record(NULL::{schema}.approvals, op);
 BEGIN
     INSERT INTO {schema}.approvals
-    VALUES (a.id, owner_id, a.question, a.step_key, a.kind, a.risk, payloads[(op ->> 'arguments_at')::integer],
+    VALUES (owner_id, a.id, a.kind, a.step_key, a.question, a.risk, payloads[(op ->> 'arguments_at')::integer],
             a.arguments_hash, a.policy, a.requested_by, a.deciders, a.expires_at, a.fallback, a.state,
             payloads[(op ->> 'answer_at')::integer], a.decided_by, a.note, a.consumed_by,
             coalesce(a.created_at, moment), a.decided_at)
