@@ -1,5 +1,6 @@
 """How rows are reached: HOT updates, and no scan of a large table on the hot path."""
 
+import asyncio
 import re
 from collections.abc import Iterator
 
@@ -35,13 +36,18 @@ async def test_step_commits_are_hot_updates(url: str, store: PostgresStore) -> N
 def crowded(postgres16: PostgresServer) -> Iterator[str]:
     """A database with many tasks of each kind that a claim or a sweep could stumble over."""
     url = postgres16.create_database()
+    asyncio.run(set_up(url))
+    crowd(url)
     yield url
     postgres16.drop_database(url)
 
 
-async def crowd(url: str) -> None:
+async def set_up(url: str) -> None:
     async with PostgresStore(url):
         pass
+
+
+def crowd(url: str) -> None:
     execute(
         url,
         f"""
@@ -74,12 +80,11 @@ def queries_in(url: str, function: str) -> list[str]:
     return [re.sub(r"\b(moment|most|queues|names)\b", lambda name: values[name[1]], one) for one in found]
 
 
+@pytest.mark.xdist_group("crowded")
 @pytest.mark.parametrize("analyzed", [False, True])
 async def test_claims_and_sweeps_scan_no_table(crowded: str, analyzed: bool) -> None:
     """Neither with statistics nor, as in a fresh store, without."""
-    if not analyzed:
-        await crowd(crowded)
-    else:
+    if analyzed:
         execute(crowded, "VACUUM ANALYZE")
     with psycopg.connect(crowded, autocommit=True) as connection:
         # What the functions themselves set.
@@ -99,6 +104,7 @@ async def test_claims_and_sweeps_scan_no_table(crowded: str, analyzed: bool) -> 
         assert seen >= 6
 
 
+@pytest.mark.xdist_group("crowded")
 async def test_a_claim_reads_little_of_a_large_table(crowded: str) -> None:
     """Seen from outside: the pages that a whole call touches."""
     execute(crowded, "UPDATE holdfast.workers SET state = 'live' WHERE id = 'w1'")
