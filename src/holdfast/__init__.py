@@ -1,6 +1,7 @@
 """Holdfast keeps long-running AI agents alive: their task, every step, state, budget and approvals in a database.
 
-Everything public is exported here; modules below ``holdfast.model`` and ``holdfast.store`` may move between versions.
+Everything an application needs is exported here. Whoever writes a store, or works with one verb by verb, also needs the
+types of ``holdfast.model.commit``, ``.operations`` and ``.worker``; modules may still move before 1.0.
 """
 
 from holdfast._version import __version__

@@ -1,12 +1,13 @@
 """The worker process of ``holdfast demo``: it claims a deployment and does ten steps, each durable before the next.
 
-Runs as ``python -m holdfast.cli.demo_worker URL LEDGER``. The ledger is a plain file outside the store: it counts what
-really happened.
+Runs as ``python -m holdfast.cli.demo_worker NAME LEDGER``, with the store's URL in HOLDFAST_DATABASE_URL. The ledger is
+a plain file outside the store: it counts what really happened.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, Claimed, NewWorker
 from holdfast.store import StateStore, open_store
 
-TASK = "demo-deploy"
 STEPS = (
     *("check-status", "collect-config", "build-image", "run-tests", "push-image"),
     *("backup-database", "migrate-schema", "apply-manifests", "wait-for-health", "switch-traffic"),
@@ -33,23 +33,23 @@ _FATAL_STEP_SECONDS = 1.0
 _POLL_SECONDS = 0.1
 
 
-async def work(url: str, ledger: Path) -> None:
-    """Wait for the deployment, go on where it stands, and finish it."""
+async def work(url: str, name: str, ledger: Path) -> None:
+    """Wait for the deployment of this name, go on where it stands, and finish it."""
     async with open_store(url) as store:
         worker = await store.register(NewWorker(label="demo", lease=LEASE))
         heart = asyncio.create_task(_beat(store, worker.id))
-        claimed = await _next_task(store, worker.id)
+        claimed = await _next_task(store, worker.id, name)
         await _deploy(store, claimed, ledger)
         heart.cancel()
         await store.retire(worker.id)
 
 
-async def _next_task(store: StateStore, worker_id: str) -> Claimed:
+async def _next_task(store: StateStore, worker_id: str, name: str) -> Claimed:
     number = 0
     while True:
         await store.sweep()  # takes back what a dead worker left
         number += 1
-        claims = await store.claim(Claim(worker_id=worker_id, number=number, limit=1, names=(TASK,)))
+        claims = await store.claim(Claim(worker_id=worker_id, number=number, limit=1, names=(name,)))
         if claims:
             return claims[0]
         await asyncio.sleep(_POLL_SECONDS)
@@ -91,4 +91,4 @@ async def _beat(store: StateStore, worker_id: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(work(sys.argv[1], Path(sys.argv[2])))
+    asyncio.run(work(os.environ["HOLDFAST_DATABASE_URL"], sys.argv[1], Path(sys.argv[2])))

@@ -66,5 +66,7 @@ class Approval:
         """Refuse ids no store could hold, and a default that is no decision."""
         check_name("approval id", self.id)
         check_moment("expires_at", self.expires_at)
+        if not isinstance(self.deciders, tuple):
+            raise InvalidValue(f"deciders is {self.deciders!r}; give a tuple of names")
         if self.default not in {ApprovalState.APPROVED, ApprovalState.REJECTED}:
             raise InvalidValue(f"an approval's default is approved or rejected, not {self.default}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from enum import Enum
 
 from holdfast.model.errors import InvalidValue
 
@@ -39,11 +41,25 @@ def check_moment(what: str, value: datetime | None) -> None:
         raise InvalidValue(f"{what} is {value!r}; give a datetime with a time zone, such as datetime.now(UTC)")
 
 
-def check_integer(what: str, value: int, *, lowest: int | None = None) -> None:
+def check_integer(what: str, value: int, *, lowest: int | None = None, highest: int = (1 << 53) - 1) -> None:
     """Refuse what is no whole number, or one that the databases' 64 bits do not hold."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidValue(f"{what} is {value!r}; it has to be a whole number")
     if lowest is not None and value < lowest:
         raise InvalidValue(f"{what} is {value}; the lowest that makes sense is {lowest}")
-    if not -(1 << 53) < value < 1 << 53:
-        raise InvalidValue(f"{what} is {value}; numbers of that size are not stored exactly everywhere")
+    if not -(1 << 53) < value <= highest:
+        raise InvalidValue(f"{what} is {value}; the highest that is taken is {highest}")
+
+
+def check_member(what: str, value: object, members: type[Enum]) -> None:
+    """Refuse what is no member of the enum: a plain string would work here and fail there."""
+    if not isinstance(value, members):
+        raise InvalidValue(f"{what} is {value!r}; use {members.__name__}.{next(iter(members)).name} or another of them")
+
+
+def check_amounts(amounts: Mapping[str, int | None], *, unlimited: bool = False) -> None:
+    """Refuse amounts that are no whole numbers, or less than nothing; None means no limit where that is allowed."""
+    for meter, amount in amounts.items():
+        check_name("meter", meter)
+        if amount is not None or not unlimited:
+            check_integer(f"the amount of {meter}", amount, lowest=0)  # type: ignore[arg-type]

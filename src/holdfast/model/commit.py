@@ -12,11 +12,23 @@ from enum import StrEnum
 from typing import Protocol
 
 from holdfast.model.effect import EFFECT_MOVES, EffectState
-from holdfast.model.errors import BudgetExceeded, Conflict, HoldfastError, IllegalMove, LeaseHeld, LeaseLost, NotFound
+from holdfast.model.errors import (
+    BudgetExceeded,
+    Conflict,
+    HoldfastError,
+    IllegalMove,
+    InvalidValue,
+    LeaseHeld,
+    LeaseLost,
+    NotFound,
+)
 from holdfast.model.ids import new_id
-from holdfast.model.operations import Move, Operation
+from holdfast.model.operations import Move, Operation, WriteOutcome, WriteStep
 from holdfast.model.task import Submitted
 from holdfast.model.transitions import TaskState, illegal_move_message, is_legal
+
+_ONLY_FOR_THE_HOLDER = (Move, WriteOutcome, WriteStep)
+"""What nobody else may do to a task while a worker holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +39,11 @@ class Held:
     fence: int
     sequence: int
     """Counts up from 1 under each fence. A number already applied is answered, not applied again."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers no lease and no Commit ever had: they would pass for something long applied."""
+        if self.fence < 1 or self.sequence < 1:
+            raise InvalidValue(f"fence {self.fence} and sequence {self.sequence} count from 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +180,7 @@ def _judge_lease(task: TaskHead, held: Held) -> tuple[Refusal, str] | None:
 def _judge_expectation(task: TaskHead, commit: Commit) -> tuple[Refusal, str] | None:
     if isinstance(commit.guard, Expect) and (mismatch := _mismatch(task, commit.guard)) is not None:
         return Refusal.CONFLICT, mismatch
-    if commit.move is not None and task.owner is not None:
+    if task.owner is not None and any(isinstance(op, _ONLY_FOR_THE_HOLDER) for op in commit.operations):
         return Refusal.LEASED, f"task {task.id} is leased by worker {task.owner}"
     return None
 

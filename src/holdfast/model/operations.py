@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from holdfast.model.approval import Approval, ApprovalState
-from holdfast.model.checks import check_moment
+from holdfast.model.checks import check_integer, check_member, check_moment, check_name
 from holdfast.model.effect import Effect
 from holdfast.model.records import ArtifactLink, Checkpoint
 from holdfast.model.step import Step
@@ -40,6 +40,11 @@ class UntilEvent:
     key: str
     channel: str
     after: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse a position nobody can be at: the wait would never end."""
+        check_name("channel", self.channel)
+        check_integer("the event to wait behind", self.after, lowest=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +145,10 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settle:
-    """Release whatever the step holds on the account and add what was really used. Never refused: it happened."""
+    """Release what the step holds on the account under this fence and add what was really used.
+
+    Never refused: it happened. What earlier fences left behind is SettleStale's: nobody knows what became of it.
+    """
 
     account: str
     step_key: str
@@ -256,7 +264,8 @@ class Move:
     feedback: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a time without a zone."""
+        """Refuse a state that is none, and a time without a zone."""
+        check_member("the state to move to", self.to, TaskState)
         check_moment("available_at", self.available_at)
 
 

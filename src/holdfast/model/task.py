@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
-from holdfast.model.checks import check_integer, check_moment, check_name, check_text
+from holdfast.model.checks import check_amounts, check_integer, check_member, check_moment, check_name, check_text
 from holdfast.model.ids import new_id
 from holdfast.model.transitions import TaskState
 
@@ -20,6 +20,9 @@ MANUAL = "manual"
 
 AGEING = timedelta(minutes=10)
 """How much older a task must be to overtake one whose priority is higher by one."""
+
+MAX_PRIORITY = 1_000_000
+"""Nineteen years of waiting: more could not be told apart from the end of time."""
 
 _SEARCHED_INPUT = 500
 
@@ -112,10 +115,10 @@ class NewTask:
         check_text("actor", self.actor)
         check_moment("available_at", self.available_at)
         check_moment("deadline", self.deadline)
-        check_integer("priority", self.priority)
-        for meter, limit in self.budget.items():
-            check_name("budget meter", meter)
-            check_integer(f"budget for {meter}", limit)
+        check_integer("priority", self.priority, lowest=-MAX_PRIORITY, highest=MAX_PRIORITY)
+        check_amounts(self.budget)
+        check_member("task state", self.state, TaskState)
+        check_text("parent id", self.parent_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,10 @@ POISON_AFTER = 3
 """After this many deaths of workers that ran nothing else, the task is set aside as poison."""
 
 
+SHORTEST_LEASE, LONGEST_LEASE = 0.01, 86_400.0
+"""Seconds. Shorter could never be renewed in time; longer would strand a dead worker's tasks for days."""
+
+
 class WorkerState(StrEnum):
     """Whether a worker may claim."""
 
@@ -49,8 +53,10 @@ class NewWorker:
         """Refuse a lease that could never be renewed in time."""
         check_name("worker id", self.id)
         check_name("worker label", self.label)
-        if not 0 < self.lease <= 86_400:  # noqa: PLR2004 - a day, said once
-            raise InvalidValue(f"a lease of {self.lease} s makes no sense; choose more than 0 and at most 86400")
+        if not SHORTEST_LEASE <= self.lease <= LONGEST_LEASE:
+            raise InvalidValue(
+                f"a lease of {self.lease} s makes no sense; choose {SHORTEST_LEASE} to {LONGEST_LEASE} seconds"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,11 +158,13 @@ class Swept:
 def after_death(state: TaskState, *, deaths: int, lone_deaths: int, alone: bool) -> tuple[TaskState, int, int]:
     """Decide what becomes of a task whose worker died: its next state, deaths, lone deaths.
 
-    Only a worker that was really at work on it counts; one that merely held it (``acquire``) does not.
+    A death counts where the task was being worked on: in running, or in review.
     """
     if state not in {TaskState.RUNNING, TaskState.REVIEW}:
         return state, deaths, lone_deaths
     lone_deaths += alone
-    if state is TaskState.RUNNING:
-        state = TaskState.FAILED if lone_deaths >= POISON_AFTER else TaskState.PENDING
+    if lone_deaths >= POISON_AFTER:
+        state = TaskState.FAILED
+    elif state is TaskState.RUNNING:
+        state = TaskState.PENDING
     return state, deaths + 1, lone_deaths

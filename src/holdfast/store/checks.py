@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from datetime import timedelta
 
-from holdfast.model.approval import DECISIONS
-from holdfast.model.checks import check_name, check_text
+from holdfast.model.approval import DECISIONS, ApprovalState
+from holdfast.model.canonical import canonical
+from holdfast.model.checks import check_amounts, check_integer, check_moment, check_name, check_text
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.errors import InvalidValue
 from holdfast.model.operations import (
@@ -19,12 +21,17 @@ from holdfast.model.operations import (
     Release,
     RequestCancel,
     Reserve,
+    RotateCheckpoints,
     SetAsideCheckpoint,
+    SetLimits,
     Settle,
+    SubmitChild,
     Wait,
     WriteEffect,
+    WriteOutcome,
     WriteStep,
 )
+from holdfast.model.task import JsonValue, NewTask
 
 
 def check_commits(commits: Sequence[Commit]) -> None:
@@ -32,13 +39,16 @@ def check_commits(commits: Sequence[Commit]) -> None:
     for commit in commits:
         if sum(isinstance(op, Move) for op in commit.operations) > 1:
             raise InvalidValue(f"a Commit of task {commit.task_id} moves it twice; send one Move a Commit")
+        check_name("task id", commit.task_id)
         check_text("actor", commit.actor)
+        if isinstance(commit.guard, Expect):
+            check_name("request", commit.guard.request)
         for op in commit.operations:
             if not isinstance(op, WriteStep):  # the most frequent by far, and checked when it was made
                 _check_operation(commit, op)
 
 
-def _check_operation(commit: Commit, op: Operation) -> None:  # noqa: C901, PLR0912 - one case an operation
+def _check_operation(commit: Commit, op: Operation) -> None:  # noqa: C901, PLR0912, PLR0915 - one case an operation
     match op:
         case Release() if isinstance(commit.guard, Expect):
             raise InvalidValue("only the worker that holds a task can release it")
@@ -46,19 +56,27 @@ def _check_operation(commit: Commit, op: Operation) -> None:  # noqa: C901, PLR0
             raise InvalidValue(f"approval {approval.id} is of task {approval.task_id}, not {commit.task_id}")
         case Decide(state=state) if state not in DECISIONS:
             raise InvalidValue(f"{state} is no decision; choose one of {', '.join(sorted(DECISIONS))}")
+        case OpenApproval(approval) if approval.state is not ApprovalState.OPEN or approval.decided_by is not None:
+            raise InvalidValue(
+                f"approval {approval.id} is {approval.state} before anybody was asked; open it undecided"
+            )
         case OpenApproval(approval):
             for what in ("question", "step_key", "kind", "risk", "policy", "requested_by"):
                 check_text(f"approval {what}", getattr(approval, what))
-        case Decide(by=by, note=note):
+        case Decide(by=by, note=note, answer=answer):
             check_name("decider", by)
             check_text("note", note)
-        case Emit(channel=channel, key=key):
+            check_payload("answer", answer)
+        case Emit(channel=channel, key=key, payload=payload):
             check_name("channel", channel)
-            check_text("event key", key)
-        case Move(reason=reason, feedback=feedback, waits=waits):
+            check_event_key(key)
+            check_payload("payload", payload)
+        case Move(reason=reason, feedback=feedback, waits=waits, result=result, error=error):
             check_text("reason", reason)
             check_text("feedback", feedback)
             _check_waits(commit.task_id, waits)
+            check_payload("result", result)
+            check_payload("error", error)
         case ApplyPatch(author=author, reason=reason):
             check_text("author", author)
             check_text("reason", reason)
@@ -66,32 +84,74 @@ def _check_operation(commit: Commit, op: Operation) -> None:  # noqa: C901, PLR0
             check_name("effect id", effect.effect_id)
             check_text("note", effect.note)
         case LinkArtifact(link):
-            for what in ("artifact_id", "name", "type", "summary", "step"):
+            check_name("artifact id", link.artifact_id)
+            for what in ("name", "type", "summary", "step"):
                 check_text(f"artifact {what}", getattr(link, what))
         case RequestCancel(reason=text) | SetAsideCheckpoint(why=text):
             check_text("reason", text)
-        case Reserve(account=account, amounts=amounts) | Settle(account=account, amounts=amounts):
+        case (
+            Reserve(account=account, amounts=amounts, step_key=key)
+            | Settle(account=account, amounts=amounts, step_key=key)
+        ):
             check_name("account", account)
-            _check_amounts(amounts)
-        case _:
-            pass
+            check_name("step key", key)
+            check_amounts(amounts)
+        case SetLimits(account=account, limits=limits):
+            check_name("account", account)
+            check_amounts(limits, unlimited=True)
+        case RotateCheckpoints(keep=keep, before=before):
+            check_integer("keep", keep, lowest=0)
+            check_moment("before", before)
+        case SubmitChild(task):
+            check_payload("user_input", task.user_input)
+        case WriteOutcome(result=result, error=error):
+            check_payload("result", result)
+            check_payload("error", error)
+        case _ if not isinstance(op, Operation):
+            raise InvalidValue(f"{op!r} is no operation; wrap it, as a StatePatch in ApplyPatch")
 
 
 def _check_waits(task_id: str, waits: Sequence[Wait]) -> None:
-    keys = [wait.key for wait in waits]
+    keys = [check_name("wait key", wait.key) for wait in waits]
     if len(set(keys)) < len(keys):
         raise InvalidValue(f"task {task_id} waits twice under one key; give each wait its own")
 
 
-def _check_amounts(amounts: Mapping[str, int]) -> None:
-    for meter, amount in amounts.items():
-        check_name("meter", meter)
-        if amount < 0:
-            raise InvalidValue(f"{amount} {meter} is less than nothing; amounts count upwards")
+def check_payload(what: str, value: JsonValue) -> None:
+    """Refuse what cannot be stored exactly, before anybody holds a lock or a transaction for it."""
+    if value is not None:
+        canonical(value, name=what)
+
+
+def check_task(task: NewTask) -> None:
+    """Refuse a submission whose payloads cannot be stored."""
+    check_payload("user_input", task.user_input)
+    check_payload("result", task.result)
+    check_payload("error", task.error)
+
+
+def check_age(older_than: timedelta) -> None:
+    """Refuse an age that lies in the future: it would delete what was made just now."""
+    if not isinstance(older_than, timedelta) or older_than < timedelta(0):
+        raise InvalidValue(f"older_than is {older_than!r}; give a timedelta of zero or more")
+
+
+def check_range(offset: int, length: int | None) -> None:
+    """Refuse a range that begins or ends before it begins."""
+    check_integer("offset", offset, lowest=0)
+    if length is not None:
+        check_integer("length", length, lowest=0)
+
+
+def check_event_key(key: str | None) -> None:
+    """Refuse an event key that no index could hold."""
+    if key is not None:
+        check_name("event key", key)
 
 
 def check_limit(limit: int) -> int:
     """Refuse a page size nobody can mean."""
+    check_integer("limit", limit)
     if not 1 <= limit <= 10_000:  # noqa: PLR2004 - said in the message
         raise InvalidValue(f"limit is {limit}; choose 1 to 10000")
     return limit

@@ -34,8 +34,12 @@ class MemoryStore(SqliteStore):
         if self._writer is not None:
             raise StoreError(f"{self.path} is open already; use this store, or close it first")
         connection = connect(":memory:", durable=False)
-        migrate(connection, self.path)
-        self._fill(connection)
+        try:
+            migrate(connection, self.path)
+            self._fill(connection)
+        except BaseException:
+            connection.close()
+            raise
         # One connection does everything, for an in-memory database belongs to its connection; all in the loop's thread.
         self._writer = Writer(connection, ":memory:", OpenGate(), self._clock, commit=self._commit, always_inline=True)
         self._reader = Reader(connection)

@@ -25,9 +25,6 @@ from holdfast.model.worker import Lease, Worker, WorkerState
 
 Row: TypeAlias = tuple[Any, ...]
 
-TASK_RECORD_COLUMNS = 30
-"""How many columns of the view ``task_records`` make a Task; a store may have more behind them."""
-
 
 def payload_or_none(value: JsonValue) -> bytes | None:
     """Return canonical bytes, or None for a value that is absent."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime
 
+from holdfast.model.canonical import canonical
 from holdfast.model.commit import Commit, Expect, Held, Refusal
-from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, NotFound
+from holdfast.model.errors import HoldfastError, InvalidValue, KeyConflict, NotFound
 from holdfast.model.operations import Move, Operation, Release, WriteOutcome
 from holdfast.model.queries import TaskFilter
 from holdfast.model.task import NewTask, Task
@@ -30,13 +32,15 @@ class SimpleInterface(StateStore):
     async def save(self, task: Task) -> Task:
         """Store the task, or bring the stored one to this state, result and error; return it as it is stored.
 
-        Raises IllegalMove where the table does not allow the change of state, and LeaseHeld while a worker has it.
+        The last save wins; ``execute_step`` is for those who must not lose a change. Raises IllegalMove where the table
+        does not allow the change of state, and LeaseHeld while somebody has the task. Reviving a failed task forgets
+        its result and error.
         """
         (submitted,) = await self.submit([_new(task)])
         if submitted.created:
             return await self._stored(task.id)
         if submitted.task_id != task.id:
-            raise Conflict(f"key {task.key!r} is taken by task {submitted.task_id}; save that one, or use another key")
+            raise KeyConflict(task.name, task.key or "", submitted.task_id)
         return await self._save_existing(task)
 
     async def _save_existing(self, task: Task, tries: int = 5) -> Task:
@@ -69,45 +73,47 @@ class SimpleInterface(StateStore):
         raises, the task stays as it was; if the process dies, others may go on with the task ``lease`` seconds later.
         Raises LeaseHeld where somebody else has it.
         """
-        async with self._leased(task_id, lease) as claimed:
-            guard = Held(claimed.task.owner or "", claimed.fence, 1)
-            try:
-                outcome = step(claimed.task)
-                changed = await outcome if inspect.isawaitable(outcome) else outcome
-                operations = _changes(claimed.task, changed)
-            except BaseException:
-                await self._apply(task_id, guard)
-                raise
-            await self._apply(task_id, guard, *operations)
-        return await self._stored(task_id)
-
-    async def _apply(self, task_id: str, guard: Held, *operations: Operation) -> None:
-        """Write the changes and give the lease back, in one Commit."""
-        commit = Commit(task_id=task_id, guard=guard, operations=(*operations, Release()), actor="execute_step")
-        (verdict,) = await self.commit([commit])
-        if not verdict.applied:
-            raise verdict.error()
-
-    @asynccontextmanager
-    async def _leased(self, task_id: str, lease: float) -> AsyncIterator[Claimed]:
-        """Hold a lease of our own, renewed for as long as the block runs."""
-        await self.sweep()  # whoever held it may have died
-        worker = await self.register(NewWorker(label="execute_step", lease=lease))
+        worker = NewWorker(label="execute_step", lease=lease)
         renewing = asyncio.create_task(self._renew(worker.id, lease / 3))
         try:
-            yield await self.acquire(task_id, worker.id)
+            claimed = await self._lease(task_id, worker)
+            changed = await _run(step, claimed.task)
+            guard = Held(worker.id, claimed.fence, 1)
+            operations = (*_changes(claimed.task, changed), Release())
+            (verdict,) = await self.commit(
+                [Commit(task_id=task_id, guard=guard, operations=operations, actor="execute_step")]
+            )
+            if not verdict.applied:
+                raise verdict.error()
         finally:
             renewing.cancel()
-            await asyncio.gather(renewing, return_exceptions=True)
-            await self.retire(worker.id)
+            # However this ended, also by a cancellation: nothing of ours stays behind.
+            await asyncio.shield(asyncio.ensure_future(self._let_go(worker.id)))
+        return await self._stored(task_id)
+
+    async def _lease(self, task_id: str, worker: NewWorker) -> Claimed:
+        while (await self.sweep()).more:  # whoever held the task may have died
+            pass
+        await self.register(worker)
+        return await self.acquire(task_id, worker.id)
+
+    async def _let_go(self, worker_id: str) -> None:
+        """Give back what the worker still holds, as it stands, and end the worker.
+
+        Every write of ours is in the store's queue before these, so that they see its outcome. What fails here is not
+        what the caller has to hear about: the lease runs out by itself.
+        """
+        with suppress(HoldfastError):
+            for lease in await self.owned(worker_id):
+                guard = Held(worker_id, lease.fence, 1)
+                await self.commit([Commit(task_id=lease.task_id, guard=guard, operations=(Release(),))])
+            await self.retire(worker_id)
 
     async def _renew(self, worker_id: str, every: float) -> None:
         while True:
             await asyncio.sleep(every)
-            try:
+            with suppress(HoldfastError):  # if the lease is lost, the fence refuses what the step would have written
                 await self.heartbeat(worker_id)
-            except HoldfastError:
-                return  # the fence refuses what the step would have written
 
     async def _stored(self, task_id: str) -> Task:
         task = await self.get(task_id)
@@ -129,17 +135,31 @@ def _new(task: Task) -> NewTask:
     )
 
 
+async def _run(step: Callable[[Task], Task | Awaitable[Task]], task: Task) -> Task:
+    """Run an async step on the loop, and any other in a thread: it must not keep its own lease from being renewed."""
+    if inspect.iscoroutinefunction(step):
+        changed: Task = await step(task)
+        return changed
+    outcome = await asyncio.to_thread(step, task)
+    return await outcome if inspect.isawaitable(outcome) else outcome
+
+
 def _changes(before: Task, after: object) -> tuple[Operation, ...]:
     if not isinstance(after, Task):
         raise InvalidValue(
             f"a step returns the changed Task, not {type(after).__name__}; use dataclasses.replace(task, state=...)"
         )
     for name in sorted(_SET_BY_CALLER | {"id", "parent_id"}):
-        if getattr(before, name) != getattr(after, name):
+        if not _same(getattr(before, name), getattr(after, name)):
             raise InvalidValue(f"{name} of task {before.id} is fixed since it was submitted; submit a new task instead")
     operations: list[Operation] = []
-    if (after.result, after.error) != (before.result, before.error):
+    if not (_same(after.result, before.result) and _same(after.error, before.error)):
         operations.append(WriteOutcome(result=after.result, error=after.error))
     if after.state is not before.state:
         operations.append(Move(to=after.state, reason="by hand", result=after.result, error=after.error))
     return tuple(operations)
+
+
+def _same(one: object, other: object) -> bool:
+    """Compare as it will be stored: 1 and True are equal in Python, and not the same result."""
+    return one == other and (isinstance(one, datetime) or canonical(one) == canonical(other))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -180,3 +181,78 @@ async def test_a_failing_disk_stops_the_store_until_it_is_opened_again(
             await store.submit([NewTask(id="later", name="work")])
     async with JsonStore(tmp_path) as store:
         assert [task.id for task in (await store.find()).items] == ["before"]
+
+
+async def test_no_two_ids_share_a_file(tmp_path: Path) -> None:
+    hashed = hashlib.sha256(b"AB").hexdigest()[:16]
+    ids = {"AB", "ab", f"ab-{hashed}", f"ab~{hashed}", "a%62", "Ab"}
+    async with JsonStore(tmp_path) as store:
+        await store.submit([NewTask(id=task_id, name="work") for task_id in ids])
+    assert len({path.name.lower() for path in (tmp_path / "tasks").iterdir()}) == len(ids)
+    async with JsonStore(tmp_path) as store:
+        assert {task.id for task in (await store.find()).items} == ids
+
+
+async def test_a_first_opening_that_was_killed_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / ".holdfast.json.tmp").write_text('{"holdf')
+    (tmp_path / "lock").touch()
+    async with JsonStore(tmp_path) as store:
+        assert await store.count() == {}
+
+
+async def test_the_working_directory_may_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path)
+    async with JsonStore("store") as store:
+        os.chdir(tmp_path / "there")
+        await store.submit([NewTask(id="a", name="work")])
+    assert (tmp_path / "store/tasks/a.json").exists()
+    assert not list((tmp_path / "there").iterdir())
+
+
+async def test_a_store_that_failed_to_write_answers_nothing_and_can_be_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the write happened is unknown until the files are read again."""
+    store = JsonStore(tmp_path)
+    await store.open()
+
+    def broken(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(StoreUnavailable):
+        await store.submit([NewTask(id="a", name="work")])
+    monkeypatch.undo()
+    with pytest.raises(StoreUnavailable, match="open it again"):
+        await store.get("a")
+    await store.close()
+    async with store:
+        assert (await store.submit([NewTask(id="b", name="work")]))[0].created
+
+
+async def test_closing_after_a_failed_opening_closes_nothing_of_others(tmp_path: Path) -> None:
+    async with JsonStore(tmp_path) as store:
+        await store.submit([NewTask(id="x", name="work")])
+    (tmp_path / "tasks/x.json").write_text("{")
+    store = JsonStore(tmp_path)
+    with pytest.raises(StoreDamaged):
+        await store.open()
+    with (tmp_path / "mine").open("w") as mine:  # most likely gets the number the lock file had
+        await store.close()
+        mine.write("still open")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("commit.json", "{"),
+        ("tasks/x.json", '{"inputs": [{"task_id": "x", "user_input": {"json": 1}}]}'),
+    ],
+)
+async def test_other_damage_is_named_too(tmp_path: Path, name: str, text: str) -> None:
+    async with JsonStore(tmp_path) as store:
+        await store.submit([NewTask(id="y", name="work")])
+    (tmp_path / name).write_text(text)
+    with pytest.raises(StoreDamaged):
+        await JsonStore(tmp_path).open()

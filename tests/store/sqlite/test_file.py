@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sys
 from pathlib import Path
 
 import apsw
 import pytest
 
-from holdfast import NewTask, NotAStore, ReadOnlyStore, SchemaMismatch, StoreDamaged, StoreError
+from holdfast import (
+    NewTask,
+    NotAStore,
+    ReadOnlyStore,
+    SchemaMismatch,
+    StoreBusy,
+    StoreClosed,
+    StoreDamaged,
+    StoreError,
+    Summary,
+)
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.connection import APPLICATION_ID
 from holdfast.store.sqlite.migrating import MIGRATIONS, migrate
@@ -142,3 +154,45 @@ def test_a_migration_that_fails_leaves_nothing_behind() -> None:
     with pytest.raises(apsw.SQLError):
         migrate(connection, "x", broken)
     assert schema_of(connection) == []
+
+
+async def test_many_processes_may_open_a_new_file_at_once(tmp_path: Path) -> None:
+    code = "import asyncio, sys, holdfast; s = holdfast.make_store(sys.argv[1]); asyncio.run(s.open()); print('open')"
+    url = f"sqlite:///{tmp_path}/agents.db"
+    crowd = [
+        await asyncio.create_subprocess_exec(sys.executable, "-c", code, url, stdout=-1, stderr=-1) for _ in range(8)
+    ]
+    answers = await asyncio.gather(*(process.communicate() for process in crowd))
+    assert [out for out, _ in answers] == [b"open\n"] * 8, answers
+
+
+async def test_an_opening_that_failed_halfway_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqliteStore(tmp_path / "agents.db")
+    real, calls = store._connect, 0
+
+    def flaky() -> apsw.Connection:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise apsw.BusyError("busy")
+        return real()
+
+    monkeypatch.setattr(store, "_connect", flaky)
+    with pytest.raises(StoreBusy):
+        await store.open()
+    await store.open()
+    assert await store.summary() == Summary()
+    await store.close()
+
+
+async def test_a_closed_store_hears_nothing_and_says_so(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "agents.db")
+    await store.open()
+    async with store.listen() as listener:
+        waiting = asyncio.create_task(listener.wait())
+        await asyncio.sleep(0)
+        await store.close()
+        assert await asyncio.wait_for(waiting, 1)  # told, so that it asks and finds out
+    with pytest.raises(StoreClosed):
+        async with store.listen():
+            pass

@@ -163,7 +163,7 @@ class StoreMachine(RuleBasedStateMachine):
         held = [row.task for row in self.oracle.tables.tasks.values() if row.task.owner is not None]
         if held:
             task = data.draw(st.sampled_from(held))
-            guard = Held(owner=task.owner or "", fence=task.fence, sequence=task.sequence + 1)
+            guard = Held(owner=task.owner or "", fence=max(1, task.fence), sequence=task.sequence + 1)
             commit = self._commit(data, task.id, guard)
             self.both(lambda store: store.commit([commit]))
 
@@ -287,10 +287,10 @@ _CLAIMED: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
 
 def _held(data: DataObject, task: Task, number: int) -> Held:
     """Guard the Commit by the lease that stands, or by something close to it."""
-    guard = Held(owner=task.owner or "", fence=task.fence, sequence=task.sequence + number)
+    guard = Held(owner=task.owner or "", fence=max(1, task.fence), sequence=task.sequence + number)
     wrong = [
         replace(guard, owner="thief"),
-        replace(guard, fence=guard.fence - 1),
+        replace(guard, fence=max(1, guard.fence - 1)),
         replace(guard, sequence=guard.sequence + 1),
         replace(guard, sequence=max(1, guard.sequence - 1)),
     ]

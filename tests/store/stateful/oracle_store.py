@@ -7,14 +7,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from typing import Any, Self
 
-from holdfast.model.canonical import canonical
 from holdfast.model.checks import check_name
 from holdfast.model.clock import Clock
-from holdfast.model.commit import Commit
 from holdfast.model.errors import StoreClosed, StoreError
-from holdfast.model.operations import Decide, Emit, Move, WriteOutcome
 from holdfast.store.base import Capabilities, Keeping, Listener, Reads, WorkVerbs
-from holdfast.store.checks import check_commits, check_limit
+from holdfast.store.checks import check_age, check_commits, check_limit, check_payload, check_range, check_task
 from holdfast.store.hints import Hints
 from holdfast.store.simple import SimpleInterface
 from tests.store.stateful.oracle import Oracle
@@ -68,27 +65,21 @@ class _OpenOrClosed(SimpleInterface):
 
 
 def _check_at_the_door(verb: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-    if verb == "commit":
-        check_commits(*arguments)
-        for commit in arguments[0]:
-            _check_payloads(commit)
-    if verb == "emit":
-        check_name("channel", arguments[0])
-        canonical(arguments[1])
+    match verb:
+        case "commit":
+            check_commits(*arguments)
+        case "submit":
+            for task in arguments[0]:
+                check_task(task)
+        case "emit":
+            check_name("channel", arguments[0])
+            check_payload("payload", arguments[1])
+        case "prune":
+            check_age(arguments[0])
+        case "read_artifact":
+            check_range(options.get("offset", 0), options.get("length"))
     if "limit" in options:
         check_limit(options["limit"])
-
-
-def _check_payloads(commit: Commit) -> None:
-    for operation in commit.operations:
-        match operation:
-            case WriteOutcome(result=result, error=error) | Move(result=result, error=error):
-                canonical(result)
-                canonical(error)
-            case Emit(payload=payload) | Decide(answer=payload):
-                canonical(payload)
-            case _:
-                pass
 
 
 def _changed_topics(before: Tables, after: Tables) -> set[str]:

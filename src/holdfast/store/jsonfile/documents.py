@@ -49,7 +49,7 @@ def file_name(folder: str, document_id: str) -> str:
     if _PLAIN_NAME.match(document_id):
         return f"{folder}/{document_id}.json"
     mark = hashlib.sha256(document_id.encode()).hexdigest()[:16]
-    return f"{folder}/{quote(document_id, safe='')[:60].lower()}-{mark}.json"
+    return f"{folder}/{quote(document_id, safe='')[:60].lower()}~{mark}.json"  # no plain name has a tilde
 
 
 def render(connection: apsw.Connection, folder: str, document_id: str) -> str | None:

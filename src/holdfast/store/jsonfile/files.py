@@ -13,12 +13,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 JOURNAL = "commit.json"
+TEMPORARY = ".tmp"
+"""How files end that were never finished; they mean nothing."""
 
 
 def write_whole(path: Path, content: bytes) -> None:
     """Replace the file: readers see the old bytes or the new ones, also after a power cut."""
-    path.parent.mkdir(exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
+    if not path.parent.is_dir():
+        path.parent.mkdir()
+        _sync_directory(path.parent.parent)
+    temporary = path.with_name(f".{path.name}{TEMPORARY}")
     with temporary.open("wb") as file:
         file.write(content)
         file.flush()

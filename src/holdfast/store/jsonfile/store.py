@@ -13,8 +13,9 @@ inside and for small loads: each commit costs several fsyncs and rewrites whole 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 import apsw
 
@@ -22,10 +23,13 @@ from holdfast.model.clock import Clock
 from holdfast.model.errors import NotAStore, ReadOnlyStore, SchemaMismatch, StoreDamaged, StoreError, StoreUnavailable
 from holdfast.store.base import Capabilities
 from holdfast.store.jsonfile.documents import FOLDER_OF, FOLDERS, file_name, insert, render
-from holdfast.store.jsonfile.files import finish, write_together, write_whole
+from holdfast.store.jsonfile.files import JOURNAL, TEMPORARY, finish, write_together, write_whole
 from holdfast.store.jsonfile.lock import DirectoryLock
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite.migrating import MIGRATIONS
+from holdfast.store.sqlite.reading import Reader
+
+T = TypeVar("T")
 
 FORMAT = "holdfast.json"
 SCHEMA = MIGRATIONS[-1].version
@@ -40,7 +44,7 @@ class JsonStore(MemoryStore):
         """Name the directory; ``open`` creates it where it is missing."""
         super().__init__(clock=clock)
         self.path = str(path)
-        self._root = Path(path)
+        self._root = Path(path).absolute()  # the working directory may change
         self._lock: DirectoryLock | None = None
         self._dirty: set[tuple[str, str]] = set()
         self._broken: OSError | None = None
@@ -49,15 +53,21 @@ class JsonStore(MemoryStore):
         """See StateStore."""
         if self._writer is not None:
             raise StoreError(f"{self.path} is open already; use this store, or close it first")
-        self._lock = _prepare(self._root)
+        self._broken = None
+        lock = _prepare(self._root)
         try:
-            return await super().open()
+            await super().open()
         except BaseException:
-            self._lock.release()
+            lock.release()
             raise
+        self._lock = lock
+        return self
 
     def _fill(self, connection: apsw.Connection) -> None:
-        finish(self._root)
+        try:
+            finish(self._root)
+        except ValueError as error:
+            raise StoreDamaged(f"{self._root / JOURNAL} cannot be read ({error}); restore a backup") from error
         connection.execute("BEGIN; PRAGMA defer_foreign_keys = ON")
         for folder in FOLDERS:
             for file in sorted((self._root / folder).glob("*.json")):
@@ -65,7 +75,12 @@ class JsonStore(MemoryStore):
                     insert(connection, folder, file.read_text(encoding="utf-8"))
                 except (ValueError, TypeError, apsw.Error) as error:
                     raise StoreDamaged(f"{file} cannot be read ({error}); mend it, or move it away") from error
-        connection.execute("COMMIT")
+        try:
+            connection.execute("COMMIT")
+        except apsw.ConstraintError as error:
+            raise StoreDamaged(
+                f"{self._root} has rows of a task that is missing ({error}); restore a backup"
+            ) from error
         connection.preupdate_hook(self._note)
 
     def _note(self, change: apsw.PreUpdate) -> None:
@@ -99,6 +114,11 @@ class JsonStore(MemoryStore):
         else:
             super()._commit(connection)
 
+    async def _read(self, question: Callable[[Reader], T]) -> T:
+        if self._broken is not None:
+            raise StoreUnavailable(f"{self.path} failed to write ({self._broken}); close it and open it again")
+        return await super()._read(question)
+
     async def close(self) -> None:
         """See StateStore."""
         await super().close()
@@ -111,7 +131,7 @@ def _prepare(root: Path) -> DirectoryLock:
     """Make the directory a store, or see that it is one, and lock it."""
     if root.exists() and not root.is_dir():
         raise NotAStore(f"{root} is a file; a JSON store is a directory, choose another path")
-    if root.is_dir() and not (root / FORMAT).exists() and any(entry.name != "lock" for entry in root.iterdir()):
+    if root.is_dir() and not (root / FORMAT).exists() and any(not _is_harmless(entry) for entry in root.iterdir()):
         raise NotAStore(f"{root} has files in it that are not a Holdfast store; choose an empty directory")
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -124,6 +144,11 @@ def _prepare(root: Path) -> DirectoryLock:
         lock.release()
         raise
     return lock
+
+
+def _is_harmless(entry: Path) -> bool:
+    """Say whether a file may be there before there is a store: our lock, or what a killed first opening left."""
+    return entry.name == "lock" or entry.name.endswith(TEMPORARY)
 
 
 def _check_format(root: Path) -> None:

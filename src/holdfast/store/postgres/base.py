@@ -8,7 +8,7 @@ from datetime import datetime
 import psycopg
 
 from holdfast.model.clock import Clock
-from holdfast.model.errors import StoreClosed
+from holdfast.model.errors import InvalidValue, StoreClosed
 from holdfast.store.clock import SystemClock
 from holdfast.store.postgres.connections import Connections, Row
 from holdfast.store.postgres.errors import place, translate
@@ -47,6 +47,8 @@ class PostgresBase(SimpleInterface):
             return await connections.fetch(self._queries[query], values, repeatable=repeatable)
         except psycopg.Error as error:
             raise translate(error, self._where) from error
+        except (UnicodeEncodeError, OverflowError) as error:
+            raise InvalidValue(f"a value that {self._where} cannot hold: {error}; nothing was written") from error
 
     def _publish(self, topics: Iterable[str]) -> None:
         if self._notices is not None:

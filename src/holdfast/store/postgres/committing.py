@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -10,13 +11,18 @@ import psycopg
 
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
 from holdfast.model.errors import StoreError
-from holdfast.model.operations import WriteStep
+from holdfast.model.operations import SubmitChild, WriteStep
+from holdfast.model.task import Submitted
 from holdfast.model.transitions import TaskState
 from holdfast.store.postgres.base import PostgresBase
 from holdfast.store.postgres.batch import encode_batch
 from holdfast.store.postgres.errors import is_lost, was_undone
 from holdfast.store.postgres.rows import RECORDS, step_values
 from holdfast.store.postgres.verdicts import topics_of, verdict_of
+
+MOST_AT_ONCE = 500
+"""Commits in one transaction. The server answers before it commits: a longer answer might not fit into the socket of a
+client that has stopped reading, and would keep its locks."""
 
 _from_json: Final = msgspec.json.Decoder().decode
 
@@ -29,7 +35,16 @@ class Committing(PostgresBase):
             return []
         if len(commits) == 1 and (verdict := await self._write_lone_step(commits[0])) is not None:
             return [verdict]
-        verdicts, hints = await self._commit_batch(commits)
+        verdicts: list[Verdict] = []
+        hints: set[str] = set()
+        for start in range(0, len(commits), MOST_AT_ONCE):
+            answered, hinted = await self._commit_batch(commits[start : start + MOST_AT_ONCE])
+            verdicts += answered
+            hints |= hinted
+        verdicts = [
+            await self._with_children(commit, verdict) if verdict.duplicate else verdict
+            for commit, verdict in zip(commits, verdicts, strict=True)
+        ]
         self._publish(hints | topics_of(commits, verdicts))
         return verdicts
 
@@ -88,6 +103,13 @@ class Committing(PostgresBase):
         verdicts = [verdict_of(commit, by_position[position]) for position, commit in enumerate(commits)]
         return verdicts, set(answer["hints"])
 
+    async def _with_children(self, commit: Commit, verdict: Verdict) -> Verdict:
+        """Find the children of a Commit that was applied before: some may be older tasks that held their key."""
+        submitted = [op.task for op in commit.operations if isinstance(op, SubmitChild)]
+        found = [await self._fetch("task_by_id_or_key", task.id, task.name, task.key) for task in submitted]
+        children = tuple(Submitted(task_id=row[0], created=False) for rows in found for row in rows)
+        return replace(verdict, children=children)
+
     async def _refused_by_database(self, commit: Commit, error: StoreError) -> Verdict:
         rows = await self._fetch("task", commit.task_id)
         detail = str(error)
@@ -109,7 +131,7 @@ class Committing(PostgresBase):
 
 
 def _is_refused(cause: BaseException | None) -> bool:
-    """Say whether the database refused a value, as opposed to being away or being another version."""
-    return (
-        isinstance(cause, psycopg.DataError | psycopg.IntegrityError) and not is_lost(cause) and not was_undone(cause)
-    )
+    """Say whether the database refused what it was sent, as opposed to being away, read-only or another version."""
+    if not isinstance(cause, psycopg.Error) or is_lost(cause) or was_undone(cause):
+        return False
+    return cause.sqlstate is not None and not cause.sqlstate.startswith(("42", "25", "P0"))

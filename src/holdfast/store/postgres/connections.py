@@ -27,6 +27,17 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
+_INSISTED = {
+    # Under a stricter level, all statements of a function share one snapshot: "lock first, read later" would not hold.
+    "default_transaction_isolation": dict.fromkeys(("repeatable read", "serializable"), "read committed"),
+    # What was acknowledged is durable.
+    "synchronous_commit": {"off": "on"},
+    # psycopg's text arrays are escaped for the standard.
+    "standard_conforming_strings": {"off": "on"},
+}
+"""Session settings, and what to set where one has a value that breaks a promise."""
+
+
 class _UtcLoader(Loader):
     """Read a timestamptz as a time in UTC, whatever the time zone of the session."""
 
@@ -62,7 +73,7 @@ class Connections:
     async def connect(self) -> Connection:
         """Open a connection, outside the pool."""
         context: AdaptContext = _Context(_ADAPTERS)
-        return await psycopg.AsyncConnection.connect(
+        connection = await psycopg.AsyncConnection.connect(
             self.url,
             autocommit=True,
             # A transaction-mode pooler may answer the next statement on another session, which knows no statement
@@ -71,7 +82,15 @@ class Connections:
             connect_timeout=CONNECT_TIMEOUT,
             cursor_factory=psycopg.AsyncRawCursor,
             context=context,
+            client_encoding="utf8",
+            # A peer that has gone silent is given up in half a minute, instead of never.
+            keepalives_idle=10,
+            keepalives_interval=5,
+            keepalives_count=3,
+            tcp_user_timeout=30_000,
         )
+        await _insist(connection)
+        return connection
 
     async def fetch(self, query: str, values: Sequence[object] = (), *, repeatable: bool = True) -> list[Row]:
         """Run one statement and return its rows. ``repeatable=False``: never send it again unless it was undone."""
@@ -116,6 +135,18 @@ class Connections:
             await connection.close()
         else:
             self._idle.append(connection)
+
+
+async def _insist(connection: Connection) -> None:
+    """Undo settings of the role or the database under which our promises would not hold.
+
+    Only those that are wrong are set: behind a pooler the session is shared with others.
+    """
+    names = list(_INSISTED)
+    [found] = await fetch_on(connection, "SELECT " + ", ".join(f"current_setting('{name}')" for name in names))
+    for name, value in zip(names, found, strict=True):
+        if value in _INSISTED[name]:
+            await fetch_on(connection, f"SET {name} = '{_INSISTED[name][value]}'")
 
 
 class _Context:

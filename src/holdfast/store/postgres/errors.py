@@ -21,8 +21,9 @@ from holdfast.model.errors import (
     WorkerDead,
 )
 
-# Deadlock, serialization failure, lock not available: the database has undone everything.
-_UNDONE = frozenset({"40P01", "40001", "55P03"})
+# Deadlock, serialization failure, lock not available, statement or transaction timeout: the database has undone
+# everything.
+_UNDONE = frozenset({"40P01", "40001", "55P03", "57014", "25P04"})
 _NO_PRIVILEGE = "42501"
 _READ_ONLY = "25006"
 # Undefined table, function, schema, column, type: not the schema this code speaks.

@@ -12,7 +12,7 @@ from holdfast.model.errors import NotFound, StoreError
 from holdfast.model.queries import Pruned
 from holdfast.model.records import Artifact, ArtifactLink, MemoryFact
 from holdfast.model.task import fact_search_text
-from holdfast.store.checks import check_limit
+from holdfast.store.checks import check_age, check_limit, check_range
 from holdfast.store.postgres.base import PostgresBase
 from holdfast.store.postgres.rows import RECORDS
 
@@ -28,8 +28,8 @@ class Keeping(PostgresBase):
         check_name("media type", media_type)
         artifact_id = digest(content)
         # Asked first: bytes that are there already need not travel again.
-        if (stored := await self.artifact(artifact_id)) is not None:
-            return stored
+        if renewed := await self._fetch("renew_artifact", artifact_id, self._at()):
+            return RECORDS.artifact(renewed[0])
         await self._fetch("put_artifact", artifact_id, len(content), media_type, self._at(), content)
         if (stored := await self.artifact(artifact_id)) is None:
             raise StoreError(f"artifact {artifact_id} was pruned as it was stored; store it again")
@@ -42,6 +42,7 @@ class Keeping(PostgresBase):
 
     async def read_artifact(self, artifact_id: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """See Keeping."""
+        check_range(offset, length)
         most = _TO_THE_END if length is None else min(length, _TO_THE_END)
         found = await self._fetch("read_artifact", artifact_id, min(offset, _TO_THE_END) + 1, most)
         if not found:
@@ -83,5 +84,6 @@ class Keeping(PostgresBase):
 
     async def prune(self, older_than: timedelta, *, limit: int = 1000) -> Pruned:
         """See Keeping."""
+        check_age(older_than)
         [(tasks, events, artifacts)] = await self._fetch("prune", self._at(), older_than, check_limit(limit))
         return Pruned(tasks=tasks, events=events, artifacts=artifacts, more=limit in {tasks, events, artifacts})

@@ -16,7 +16,6 @@ _PACKAGE = "holdfast.store.postgres.migrations"
 _RUN_MIGRATE = "run `holdfast migrate` with the role that owns the schema"
 
 _LEDGER = """
-CREATE SCHEMA IF NOT EXISTS {schema};
 CREATE TABLE IF NOT EXISTS {schema}.migrations (
     version integer PRIMARY KEY, name text NOT NULL, checksum text NOT NULL, applied_at timestamptz NOT NULL
 )"""
@@ -82,6 +81,9 @@ async def _migrate(connection: Connection, schema: str, known: list[Migration], 
     """Apply what is missing, all or nothing. Two that start at once take turns, and the second finds nothing to do."""
     async with connection.transaction():
         await fetch_on(connection, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"holdfast {schema}",))
+        # Not IF NOT EXISTS: that asks for the right to create schemas also where there is nothing to create.
+        if not await fetch_on(connection, "SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1", (schema,)):
+            await connection.execute(_with_schema("CREATE SCHEMA {schema}", schema), prepare=False)
         await connection.execute(_with_schema(_LEDGER, schema), prepare=False)
         for migration in _missing(await _applied(connection, schema) or {}, known, where):
             await connection.execute(_with_schema(migration.sql, schema), prepare=False)

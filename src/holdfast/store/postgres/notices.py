@@ -113,7 +113,8 @@ class Notices:
     def _hear(self, payload: str) -> None:
         try:
             sender, topics = json.loads(payload)
-        except ValueError:
+            topics = {str(topic) for topic in topics}
+        except (ValueError, TypeError):  # anybody may notify on our channel
             self._hints.publish({ANYTHING})
             return
         if sender != self._sender:  # our own listeners were told when it happened

@@ -11,7 +11,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.model.commit import Commit, Expect
-from holdfast.model.operations import Emit, Reserve, SetLimits, Settle, SubmitChild, UntilChildren, UntilEvent, Wait
+from holdfast.model.operations import (
+    Emit,
+    Reserve,
+    SetLimits,
+    Settle,
+    SettleStale,
+    SubmitChild,
+    UntilChildren,
+    UntilEvent,
+    Wait,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +30,8 @@ class Locks:
 
     tasks: set[str] = field(default_factory=set)
     ending: set[str] = field(default_factory=set)
-    """Tasks that are about to end: whoever waits for them is locked, too."""
+    """Tasks that are about to end, or to settle what is stale: whoever waits for them is locked, too, and every account
+    on which they hold a reservation."""
     emits: set[str] = field(default_factory=set)
     listens: set[str] = field(default_factory=set)
     accounts: set[str] = field(default_factory=set)
@@ -83,21 +94,27 @@ def locks(commits: Sequence[Commit]) -> Locks:
             match op:
                 case SetLimits(account=account) | Reserve(account=account) | Settle(account=account):
                     found.accounts.add(account)
+                case SettleStale():
+                    found.ending.add(commit.task_id)  # for the accounts it holds reservations on
                 case Emit(channel=channel):
                     found.emits.add(channel)
                 case SubmitChild(task) if task.key is not None:
                     found.keys.append((task.name, task.key))
                 case _:
                     pass
-        for wait in _waits(commit):
-            match wait:
-                case UntilEvent(channel=channel):
-                    found.listens.add(channel)
-                case UntilChildren(children=children):
-                    found.tasks.update(children)
-                case _:
-                    pass
+        _add_waits(found, commit)
     return found
+
+
+def _add_waits(found: Locks, commit: Commit) -> None:
+    for wait in _waits(commit):
+        match wait:
+            case UntilEvent(channel=channel):
+                found.listens.add(channel)
+            case UntilChildren(children=children):
+                found.tasks.update(children)
+            case _:
+                pass
 
 
 def _waits(commit: Commit) -> Iterator[Wait]:

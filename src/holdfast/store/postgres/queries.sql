@@ -23,10 +23,15 @@ SELECT {schema}.drain($1)
 SELECT handed_back, hints FROM {schema}.retire($1, $2)
 
 -- name: claim
-SELECT (c.task).*, c.fresh, c.lone FROM {schema}.claim($1, $2, $3, $4::text[], $5::text[], $6, $7) AS c
+SELECT c.id, c.fresh, c.lone FROM {schema}.claim($1, $2, $3, $4::text[], $5::text[], $6, $7) AS c
 
 -- name: acquire
-SELECT (c.task).*, c.fresh, c.lone FROM {schema}.acquire($1, $2, $3) AS c
+SELECT c.id, c.fresh, c.lone FROM {schema}.acquire($1, $2, $3) AS c
+
+-- name: held_tasks
+-- Those of these tasks that the worker still holds, in the order asked for.
+SELECT r.* FROM unnest($1::text[]) WITH ORDINALITY AS wanted (id, n)
+JOIN {schema}.task_records r ON r.id = wanted.id WHERE r.owner = $2 ORDER BY wanted.n
 
 -- name: owned
 -- What a worker holds, from the partial index of owned tasks.
@@ -135,6 +140,19 @@ SELECT (SELECT count(*) FROM {schema}.workers WHERE state <> 'dead'),
 INSERT INTO {schema}.artifacts (id, size, media_type, created_at, content)
 VALUES ($1, $2, $3, coalesce($4, clock_timestamp()), $5)
 ON CONFLICT (id) DO NOTHING
+
+-- name: renew_artifact
+-- Stored again, so wanted again: it counts as new for prune.
+UPDATE {schema}.artifacts SET created_at = coalesce($2, clock_timestamp()) WHERE id = $1
+RETURNING id, size, media_type, created_at
+
+-- name: task_by_id_or_key
+-- The task a submission was answered with.
+SELECT id FROM (
+    SELECT 0 AS preference, id FROM {schema}.tasks WHERE id = $1
+    UNION ALL
+    SELECT 1, task_id FROM {schema}.task_keys WHERE name = $2 AND key = $3
+) AS found ORDER BY preference LIMIT 1
 
 -- name: artifact
 SELECT id, size, media_type, created_at FROM {schema}.artifacts WHERE id = $1

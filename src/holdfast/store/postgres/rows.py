@@ -5,16 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.model.step import Step
-from holdfast.model.worker import Claimed
-from holdfast.store.records import TASK_RECORD_COLUMNS, Records, Row
+from holdfast.store.records import Records
 
 RECORDS = Records(lambda moment: moment)
-
-
-def claimed_record(row: Row) -> Claimed:
-    """Make a Claimed of a row of ``claim()`` or ``acquire()``."""
-    fresh, alone = row[TASK_RECORD_COLUMNS : TASK_RECORD_COLUMNS + 2]
-    return Claimed(task=RECORDS.task(row), fresh=fresh, alone=alone)
 
 
 def step_values(step: Step) -> tuple[Any, ...]:

@@ -11,9 +11,9 @@ from typing import Self
 import psycopg
 
 from holdfast.model.clock import Clock
-from holdfast.model.errors import InvalidValue, StoreError
+from holdfast.model.errors import InvalidValue, NotAStore, StoreError
 from holdfast.store.base import Capabilities, Listener
-from holdfast.store.postgres.connections import Connection, Connections, unreachable
+from holdfast.store.postgres.connections import Connection, Connections, fetch_on, unreachable
 from holdfast.store.postgres.errors import is_lost, translate
 from holdfast.store.postgres.keeping import Keeping
 from holdfast.store.postgres.migrating import prepare
@@ -70,6 +70,9 @@ class PostgresStore(Working, Reading, Keeping):
         except psycopg.Error as error:
             raise unreachable(error, self._where) from error
         try:
+            [(encoding,)] = await fetch_on(connection, "SELECT current_setting('server_encoding')")
+            if encoding != "UTF8":
+                raise NotAStore(f"{self._where} is encoded in {encoding}; create a database with ENCODING 'UTF8'")
             await prepare(connection, self._schema, migrate=self._migrate, where=self._where)
         except psycopg.Error as error:
             raise unreachable(error, self._where) if is_lost(error) else translate(error, self._where) from error

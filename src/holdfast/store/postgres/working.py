@@ -18,7 +18,8 @@ from holdfast.store.checks import check_commits, check_limit
 from holdfast.store.postgres.batch import encode_tasks
 from holdfast.store.postgres.committing import Committing
 from holdfast.store.postgres.errors import lease_refused
-from holdfast.store.postgres.rows import RECORDS, claimed_record
+from holdfast.store.postgres.rows import RECORDS
+from holdfast.store.records import Row
 
 
 class Working(Committing):
@@ -68,7 +69,7 @@ class Working(Committing):
             *(claim.worker_id, claim.number, claim.limit, list(claim.queues), list(claim.names), claim.alone),
             self._at(),
         )
-        return [claimed_record(row) for row in found]
+        return await self._read_claimed(found, claim.worker_id)
 
     async def acquire(self, task_id: str, worker_id: str) -> Claimed:
         """See WorkVerbs."""
@@ -78,7 +79,19 @@ class Working(Committing):
             if isinstance(error.__cause__, psycopg.Error) and (refused := lease_refused(error.__cause__, task_id)):
                 raise refused from None
             raise
-        return claimed_record(row)
+        claimed = await self._read_claimed([row], worker_id)
+        if not claimed:  # taken back between the two statements
+            raise WorkerDead(worker_id)
+        return claimed[0]
+
+    async def _read_claimed(self, leased: list[Row], worker_id: str) -> list[Claimed]:
+        """Read the tasks that were just leased, apart from the statement that leased them: claim() says why."""
+        if not leased:
+            return []
+        how = {task_id: (fresh, alone) for task_id, fresh, alone in leased}
+        found = await self._fetch("held_tasks", list(how), worker_id)
+        tasks = [RECORDS.task(row) for row in found]
+        return [Claimed(task=task, fresh=how[task.id][0], alone=how[task.id][1]) for task in tasks]
 
     async def owned(self, worker_id: str) -> list[Lease]:
         """See WorkVerbs."""

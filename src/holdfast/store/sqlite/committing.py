@@ -8,7 +8,7 @@ import apsw
 
 from holdfast.model.commit import Commit, Held, Refusal, Verdict, judge
 from holdfast.model.errors import BudgetExceeded
-from holdfast.model.operations import Move, Release, WriteStep
+from holdfast.model.operations import Move, Release, SubmitChild, WriteStep
 from holdfast.model.task import Submitted
 from holdfast.model.transitions import TaskState
 from holdfast.store.sqlite import lifecycle
@@ -17,6 +17,10 @@ from holdfast.store.sqlite.records import step_values
 from holdfast.store.sqlite.rows import TaskRow, micros_or_none, task_row
 from holdfast.store.sqlite.transaction import Transaction
 
+_REFUSED_BY_THE_DATABASE = (
+    *(apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError),
+    *(UnicodeEncodeError, OverflowError),
+)
 _KEEPS_LEASE = frozenset({TaskState.RUNNING, TaskState.REVIEW})
 
 
@@ -30,7 +34,7 @@ def _apply_alone(tx: Transaction, commit: Commit) -> Verdict:
     tx.statement("SAVEPOINT lone")
     try:
         verdict = _apply(tx, commit)
-    except (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError) as error:
+    except _REFUSED_BY_THE_DATABASE as error:
         tx.statement("ROLLBACK TO lone")
         tx.hints = hints
         verdict = _verdict(tx.task(commit.task_id), commit, Refusal.CONFLICT, f"the database refused it: {error}")
@@ -68,7 +72,7 @@ def _write_steps(tx: Transaction, commit: Commit, held: Held) -> Verdict | None:
 def _judge_and_apply(tx: Transaction, commit: Commit) -> Verdict:
     row = tx.task(commit.task_id)
     if row is not None and _is_duplicate(tx, commit, row):
-        return _verdict(row, commit, duplicate=True)
+        return _verdict(row, commit, duplicate=True, children=_children_of(tx, commit))
     refusal = judge(row, commit)
     if refusal is not None or row is None:
         return _verdict(row, commit, *(refusal or (Refusal.NOT_FOUND, "")))
@@ -94,6 +98,13 @@ def _is_duplicate(tx: Transaction, commit: Commit, row: TaskRow) -> bool:
             return row.fence == fence and sequence <= row.sequence
         case expect:
             return tx.first("request_seen", commit.task_id, expect.request) is not None
+
+
+def _children_of(tx: Transaction, commit: Commit) -> tuple[Submitted, ...]:
+    """Find the children of a Commit that was applied before: some may be older tasks that held their key."""
+    submitted = [op.task for op in commit.operations if isinstance(op, SubmitChild)]
+    found = [tx.first("task_by_id_or_key", task.id, task.name, task.key) for task in submitted]
+    return tuple(Submitted(task_id=child[0], created=False) for child in found if child is not None)
 
 
 def _verdict(

@@ -9,11 +9,21 @@ from pathlib import Path
 
 import apsw
 
-from holdfast.model.errors import NotAStore, ReadOnlyStore, StoreBusy, StoreDamaged, StoreError
+from holdfast.model.errors import (
+    InvalidValue,
+    NotAStore,
+    ReadOnlyStore,
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    StoreUnavailable,
+)
 
 _OPEN_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 APPLICATION_ID = 0x486F6C64
 """The letters Hold, in the file's header: how `file` and we tell a store from any other database."""
+
+BUSY_TIMEOUT_MS = 30_000
 
 _STATEMENT_CACHE = 250
 """More than the named queries plus the shapes of the task UPDATE, so that nothing is ever prepared twice."""
@@ -25,6 +35,7 @@ def connect(path: str, *, durable: bool) -> apsw.Connection:
     ``durable`` is synchronous=FULL: with NORMAL, a power cut loses commits that were already acknowledged.
     """
     connection = apsw.Connection(path, flags=_OPEN_FLAGS, statementcachesize=_STATEMENT_CACHE)
+    connection.set_busy_timeout(BUSY_TIMEOUT_MS)  # others may be opening the same new file
     try:
         _check_is_ours(connection, path)  # first of all: switching to WAL would already change the file
     except BaseException:
@@ -73,4 +84,6 @@ def translated(path: str) -> Iterator[None]:
     except apsw.FullError as error:
         raise StoreError(f"{path} could not grow ({error}); free disk space, nothing was written") from error
     except apsw.IOError as error:
-        raise StoreError(f"{path} could not be read or written ({error}); check the disk") from error
+        raise StoreUnavailable(f"{path} could not be read or written ({error}); check the disk") from error
+    except (UnicodeEncodeError, OverflowError, apsw.MismatchError, apsw.TooBigError) as error:
+        raise InvalidValue(f"a value that {path} cannot hold: {error}; nothing was written") from error

@@ -21,6 +21,8 @@ def put_artifact(tx: Transaction, content: bytes, media_type: str) -> str:
         tx.run("insert_artifact", artifact_id, len(content), media_type, tx.now)
         starts = range(0, len(content), CHUNK)
         tx.run_many("insert_chunk", [(artifact_id, n, content[at : at + CHUNK]) for n, at in enumerate(starts)])
+    else:
+        tx.run("renew_artifact", artifact_id, tx.now)
     return artifact_id
 
 

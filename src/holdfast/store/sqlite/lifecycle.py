@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 
 from holdfast.model.operations import UntilChildren, UntilDecided, UntilEvent, UntilTime, UntilWoken, Wait
-from holdfast.model.task import AGEING, JsonValue
+from holdfast.model.task import JsonValue
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import ALONE_AFTER
 from holdfast.store.records import payload_or_none
-from holdfast.store.sqlite.rows import TaskRow, micros
+from holdfast.store.sqlite.rows import TaskRow, micros, stored_rank
 from holdfast.store.sqlite.transaction import Transaction
 
 NO_FENCE_BOUND = 1 << 62
 TIME_CAME, EVENT, CHILDREN_ENDED, DECIDED = "time came", "event", "children ended", "decided"
 _WAKE_REASONS = {1: TIME_CAME, 2: EVENT, 3: CHILDREN_ENDED, 4: DECIDED}
 """By the numbers that the query wait_that_holds gives them."""
-
-_AGEING = AGEING // timedelta(microseconds=1)
 
 
 @contextmanager
@@ -38,11 +35,6 @@ def readiness(row: TaskRow, now: int) -> int:
     if row.state is TaskState.PENDING and row.available_at > now:
         return 0
     return 2 if row.deaths >= ALONE_AFTER else 1
-
-
-def rank(available_at: int, priority: int) -> int:
-    """Order the queue as model.task.rank does, in microseconds."""
-    return available_at - priority * _AGEING
 
 
 def take(tx: Transaction, row: TaskRow, owner: str) -> None:
@@ -80,7 +72,7 @@ def move(tx: Transaction, row: TaskRow, to: TaskState, *, reason: str, actor: st
 def requeue(tx: Transaction, row: TaskRow, *, reason: str, actor: str, available_at: int | None = None) -> None:
     """Move to pending, claimable from ``available_at`` on."""
     row.available_at = tx.now if available_at is None else available_at
-    row.rank = rank(row.available_at, row.priority)
+    row.rank = stored_rank(row.available_at, row.priority)
     move(tx, row, TaskState.PENDING, reason=reason, actor=actor)
 
 

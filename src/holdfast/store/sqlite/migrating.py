@@ -24,7 +24,6 @@ CREATE TABLE IF NOT EXISTS migrations (
 
 def migrate(connection: apsw.Connection, path: str, steps: Sequence[Migration] = MIGRATIONS) -> None:
     """Apply what is missing, in one transaction; refuse a file that is newer or was edited."""
-    connection.set_busy_timeout(30_000)
     connection.execute("BEGIN IMMEDIATE")
     try:
         connection.execute(_HISTORY)

@@ -133,7 +133,7 @@ def _reserve(tx: Transaction, row: TaskRow, op: Reserve) -> None:
 
 
 def _settle(tx: Transaction, row: TaskRow, op: Settle) -> None:
-    for account, meter, amount in tx.all("take_step_reservations", row.id, op.account, op.step_key):
+    for account, meter, amount in tx.all("take_step_reservations", row.id, op.account, op.step_key, row.fence):
         tx.run("adjust_meter", account, meter, 0, -amount)
     for meter, amount in op.amounts.items():
         tx.run("open_meter", op.account, meter)

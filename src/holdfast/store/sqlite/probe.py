@@ -34,9 +34,11 @@ class ChangeProbe:
             self._task = asyncio.create_task(self._look(self._version()), name="holdfast-change-probe")
 
     async def _look(self, seen: int) -> None:
+        version = seen
         while self._hints.wanted:
             await asyncio.sleep(INTERVAL)
-            version = self._version()
+            with suppress(apsw.Error):  # busy, or worse: the next look, or somebody's next call, finds out
+                version = self._version()
             if version != seen:
                 seen = version
                 self._hints.publish({ANYTHING})

@@ -93,7 +93,8 @@ INSERT INTO reservations (task_id, account, meter, step_key, fence, amount) VALU
 ON CONFLICT (task_id, account, meter, step_key, fence) DO UPDATE SET amount = amount + excluded.amount
 
 -- name: take_step_reservations
-DELETE FROM reservations WHERE task_id = ? AND account = ? AND step_key = ? RETURNING account, meter, amount
+DELETE FROM reservations WHERE task_id = ? AND account = ? AND step_key = ? AND fence = ?
+RETURNING account, meter, amount
 
 -- name: take_reservations_below_fence
 DELETE FROM reservations WHERE task_id = ? AND fence < ? RETURNING account, meter, amount
@@ -341,6 +342,10 @@ SELECT id, size, media_type, created_at FROM artifacts WHERE id = ?
 -- name: insert_artifact
 INSERT INTO artifacts (id, size, media_type, created_at) VALUES (?, ?, ?, ?)
 
+-- name: renew_artifact
+-- Stored again, so wanted again: it counts as new for prune.
+UPDATE artifacts SET created_at = ?2 WHERE id = ?1
+
 -- name: insert_chunk
 INSERT INTO artifact_chunks (artifact_id, number, body) VALUES (?, ?, ?)
 
@@ -376,6 +381,8 @@ SELECT count(*) FROM effects WHERE state IN ('in_doubt', 'needs_human')
 SELECT t.id FROM tasks t
 WHERE t.finished_at IS NOT NULL AND t.finished_at < ?1
   AND NOT EXISTS (SELECT 1 FROM tasks p WHERE p.id = t.parent_id AND p.finished_at IS NULL)
+  AND NOT EXISTS (SELECT 1 FROM tasks c WHERE c.parent_id = t.id AND c.finished_at IS NULL)
+  AND NOT EXISTS (SELECT 1 FROM reservations r WHERE r.account = t.id)
 ORDER BY t.finished_at, t.id LIMIT ?2
 
 -- name: delete_task

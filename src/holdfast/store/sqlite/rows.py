@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 
+from holdfast.model.task import rank
 from holdfast.model.transitions import TaskState
 from holdfast.store.records import Row
 
@@ -32,6 +33,11 @@ def moment(value: int) -> datetime:
 def moment_or_none(value: int | None) -> datetime | None:
     """Return the time a stored number stands for, if there is one."""
     return None if value is None else moment(value)
+
+
+def stored_rank(available_at: int, priority: int) -> int:
+    """Return the stored form of a task's place in its queue."""
+    return micros(rank(moment(available_at), priority))
 
 
 @dataclass(slots=True)

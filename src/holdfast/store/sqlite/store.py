@@ -16,9 +16,10 @@ and another process can then overwrite what a COMMIT has acknowledged.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Self, TypeVar
@@ -30,21 +31,29 @@ from holdfast.model.checks import check_name, check_text
 from holdfast.model.clock import Clock
 from holdfast.model.commit import Commit, Verdict
 from holdfast.model.effect import Effect, EffectState, Evidence
-from holdfast.model.errors import StoreClosed, StoreError
+from holdfast.model.errors import InvalidValue, StoreClosed, StoreError
 from holdfast.model.queries import Loaded, Page, Pruned, Summary, TaskFilter
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
 from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, NewTask, Submitted, Task
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker
-from holdfast.store.base import Capabilities, Listener
-from holdfast.store.checks import check_commits, check_limit
+from holdfast.store.base import ANYTHING, Capabilities, Listener
+from holdfast.store.checks import (
+    check_age,
+    check_commits,
+    check_event_key,
+    check_limit,
+    check_payload,
+    check_range,
+    check_task,
+)
 from holdfast.store.clock import SystemClock
 from holdfast.store.hints import Hints
 from holdfast.store.simple import SimpleInterface
 from holdfast.store.sqlite import committing, keeping, leasing, submitting, sweeping
 from holdfast.store.sqlite.connection import check_path, connect, translated
-from holdfast.store.sqlite.gate import Gate, file_gate
+from holdfast.store.sqlite.gate import file_gate
 from holdfast.store.sqlite.migrating import migrate
 from holdfast.store.sqlite.probe import ChangeProbe
 from holdfast.store.sqlite.reading import Reader
@@ -52,6 +61,9 @@ from holdfast.store.sqlite.transaction import Transaction
 from holdfast.store.sqlite.writer import Writer
 
 T = TypeVar("T")
+
+YIELD_EVERY = 0.002
+"""Seconds of inline work after which the event loop gets a turn."""
 
 
 class SqliteStore(SimpleInterface):
@@ -70,30 +82,26 @@ class SqliteStore(SimpleInterface):
         self._slow_reader: Reader | None = None
         self._slow_thread: ThreadPoolExecutor | None = None
         self._probe: ChangeProbe | None = None
+        self._file = str(Path(path).absolute())  # the working directory may change
+        self._yielded = time.monotonic()
 
     async def open(self) -> Self:
         """See StateStore. SQLite files migrate when they are opened."""
         if self._writer is not None:
             raise StoreError(f"{self.path} is open already; use this store, or close it first")
-        check_path(Path(self.path))
-        with translated(self.path):
-            connection = self._connect()
-            try:
-                migrate(connection, self.path)
-            except BaseException:
-                connection.close()
-                raise
-            self._writer = Writer(connection, self.path, self._gate(), self._clock)
-            self._reader, self._slow_reader = Reader(self._connect()), Reader(self._connect())
-            self._slow_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-reader")
-            self._probe = ChangeProbe(self._connect(), self._hints)
+        check_path(Path(self._file))
+        with ExitStack() as opened, translated(self.path):
+            connections = [opened.enter_context(closing(self._connect())) for _ in range(4)]
+            migrate(connections[0], self.path)
+            opened.pop_all()  # from here on close() looks after them
+        self._reader, self._slow_reader = Reader(connections[1]), Reader(connections[2])
+        self._slow_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-reader")
+        self._probe = ChangeProbe(connections[3], self._hints)
+        self._writer = Writer(connections[0], self._file, file_gate(self._file), self._clock)
         return self
 
     def _connect(self) -> apsw.Connection:
-        return connect(self.path, durable=self._durable)
-
-    def _gate(self) -> Gate:
-        return file_gate(self.path)
+        return connect(self._file, durable=self._durable)
 
     async def close(self) -> None:
         """See StateStore."""
@@ -108,35 +116,53 @@ class SqliteStore(SimpleInterface):
             if reader is not None:
                 reader.close()
         writer.close()
+        self._hints.publish({ANYTHING})  # whoever still listens finds out by asking
 
     # Inside
 
-    async def _write(self, work: Callable[[Transaction], T], *, items: int = 1) -> T:
+    def _open_writer(self) -> Writer:
         if self._writer is None:
             raise StoreClosed(f"the store {self.path} is not open; use it inside `async with store:`")
+        return self._writer
+
+    async def _write(self, work: Callable[[Transaction], T], *, items: int = 1) -> T:
+        writer = self._open_writer()
         with translated(self.path):
-            result, hints = await self._writer.write(work, items=items)
+            result, hints = await writer.write(work, items=items)
         self._hints.publish(hints)
+        await self._let_others_run()
         return result
 
     async def _read(self, question: Callable[[Reader], T]) -> T:
         """Answer from the loop's own thread: for questions that read a few rows by key."""
-        if self._writer is None or self._reader is None:
-            raise StoreClosed(f"the store {self.path} is not open; use it inside `async with store:`")
+        self._open_writer()
+        assert self._reader is not None  # noqa: S101 - open() makes both
         with translated(self.path):
-            return question(self._reader)
+            answer = question(self._reader)
+        await self._let_others_run()
+        return answer
 
     async def _read_slowly(self, question: Callable[[Reader], T]) -> T:
         """Answer from a thread: for questions that may look at very many rows."""
-        if self._writer is None or self._slow_reader is None or self._slow_thread is None:
+        self._open_writer()
+        if self._slow_reader is None or self._slow_thread is None:
             return await self._read(question)
         with translated(self.path):
             return await asyncio.get_running_loop().run_in_executor(self._slow_thread, question, self._slow_reader)
+
+    async def _let_others_run(self) -> None:
+        """Yield now and then: a loop of calls that all run inline would starve heartbeats and timeouts."""
+        now = time.monotonic()
+        if now - self._yielded > YIELD_EVERY:
+            await asyncio.sleep(0)
+            self._yielded = time.monotonic()
 
     # Work
 
     async def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
         """See WorkVerbs."""
+        for task in tasks:
+            check_task(task)
         return await self._write(lambda tx: [submitting.submit(tx, task) for task in tasks], items=len(tasks))
 
     async def register(self, worker: NewWorker) -> Worker:
@@ -182,7 +208,7 @@ class SqliteStore(SimpleInterface):
         check_commits(commits)
         try:
             return await self._write(lambda tx: committing.apply_all(tx, commits), items=len(commits))
-        except (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError):
+        except (apsw.ConstraintError, InvalidValue):
             # Something the database itself refuses: send them again, each behind a savepoint of its own.
             return await self._write(lambda tx: committing.apply_all(tx, commits, one_by_one=True), items=len(commits))
 
@@ -194,6 +220,8 @@ class SqliteStore(SimpleInterface):
         """See WorkVerbs."""
         check_name("channel", channel)
         check_text("actor", actor)
+        check_event_key(key)
+        check_payload("payload", payload)
         return await self._write(lambda tx: submitting.emit(tx, channel, payload, key=key, actor=actor))
 
     # Reads
@@ -293,6 +321,7 @@ class SqliteStore(SimpleInterface):
 
     async def read_artifact(self, artifact_id: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """See Keeping."""
+        check_range(offset, length)
         return await self._read_slowly(lambda reader: reader.read_artifact(artifact_id, offset, length))
 
     async def artifact_links(self, task_id: str) -> list[ArtifactLink]:
@@ -301,6 +330,7 @@ class SqliteStore(SimpleInterface):
 
     async def remember(self, fact: MemoryFact) -> MemoryFact:
         """See Keeping."""
+        check_payload("value", fact.value)
         return await self._write(lambda tx: keeping.remember(tx, fact))
 
     async def recall(
@@ -321,6 +351,7 @@ class SqliteStore(SimpleInterface):
     async def prune(self, older_than: timedelta, *, limit: int = 1000) -> Pruned:
         """See Keeping."""
         check_limit(limit)
+        check_age(older_than)
         microseconds = older_than // timedelta(microseconds=1)
         return await self._write(lambda tx: keeping.prune(tx, microseconds, limit), items=limit)
 
@@ -329,6 +360,7 @@ class SqliteStore(SimpleInterface):
     @asynccontextmanager
     async def listen(self) -> AsyncIterator[Listener]:
         """See StateStore."""
+        self._open_writer()
         async with self._hints.listening() as listener:
             if self._probe is not None:
                 self._probe.wake()

@@ -6,9 +6,9 @@ from holdfast.model.canonical import canonical, digest
 from holdfast.model.records import Event
 from holdfast.model.task import JsonValue, NewTask, Submitted, search_text
 from holdfast.model.transitions import TaskState
-from holdfast.store.sqlite.lifecycle import EVENT, rank, wake, write_outcome
+from holdfast.store.sqlite.lifecycle import EVENT, wake, write_outcome
 from holdfast.store.sqlite.records import RECORDS
-from holdfast.store.sqlite.rows import micros, micros_or_none
+from holdfast.store.sqlite.rows import micros, micros_or_none, stored_rank
 from holdfast.store.sqlite.transaction import Transaction
 
 
@@ -43,7 +43,7 @@ def submit(tx: Transaction, task: NewTask) -> Submitted:
         ),
         task.state,
         int(ready),
-        rank(available_at, task.priority),
+        stored_rank(available_at, task.priority),
         available_at,
         micros_or_none(task.deadline),
         tx.now,

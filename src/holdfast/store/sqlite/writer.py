@@ -18,7 +18,7 @@ import apsw
 
 from holdfast.model.clock import Clock
 from holdfast.model.errors import StoreError
-from holdfast.store.sqlite.connection import translated
+from holdfast.store.sqlite.connection import BUSY_TIMEOUT_MS, translated
 from holdfast.store.sqlite.gate import Gate
 from holdfast.store.sqlite.rows import micros
 from holdfast.store.sqlite.transaction import Transaction
@@ -31,7 +31,6 @@ INLINE_ITEMS = 16
 LONG_WAIT = 1.0
 """Seconds at the gate after which nobody is declared dead for a while: all leases may have lapsed together."""
 
-_BUSY_TIMEOUT_MS = 30_000
 _WAL_CHECK_EVERY = 256
 _WAL_LIMIT = 64 << 20
 
@@ -101,7 +100,7 @@ class Writer:
         began = self._clock.boot()
         self._gate.enter()
         try:
-            return self._transact(work, busy_timeout=_BUSY_TIMEOUT_MS, waiting_since=began)
+            return self._transact(work, busy_timeout=BUSY_TIMEOUT_MS, waiting_since=began)
         finally:
             self._gate.leave()
 
@@ -131,7 +130,8 @@ class Writer:
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-        self._keep_wal_short()
+        with suppress(OSError, apsw.Error):  # the commit is durable: whatever fails from here on is for the next one
+            self._keep_wal_short()
         return result, tx.hints
 
     def _keep_wal_short(self) -> None:
@@ -142,8 +142,7 @@ class Writer:
         self._since_wal_check = 0
         if Path(f"{self._path}-wal").stat().st_size > _WAL_LIMIT:
             self._connection.set_busy_timeout(100)
-            with suppress(apsw.BusyError):  # a reader is in the way: the next check tries again
-                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)  # busy: the next check tries again
 
     def close(self) -> None:
         """Finish what is queued, then let go of thread, connection and gate."""

@@ -32,6 +32,7 @@ from holdfast.testing.contract.commit_atomic import AtomicCommitContract
 from holdfast.testing.contract.commit_batch import CommitBatchContract
 from holdfast.testing.contract.commit_expected import ExpectedCommitContract
 from holdfast.testing.contract.commit_fenced import FencedCommitContract
+from holdfast.testing.contract.doors import DoorsContract
 from holdfast.testing.contract.effects import EffectsContract
 from holdfast.testing.contract.events import EventsContract
 from holdfast.testing.contract.fidelity import FidelityContract
@@ -88,6 +89,7 @@ class StoreContract(
     ClosingContract,
     FidelityContract,
     NamesContract,
+    DoorsContract,
 ):
     """All topics. The tests of a store are a subclass of this, named ``Test...``."""
 

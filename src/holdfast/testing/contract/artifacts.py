@@ -36,10 +36,12 @@ class ArtifactsContract(ContractBase):
         assert await store.read_artifact(artifact.id) == content
 
     async def test_the_same_bytes_are_the_same_artifact(self, store: StateStore, clock: ManualClock) -> None:
-        """Described as it was first stored."""
+        """Described as it was first stored, and as young as it was last wanted."""
         first = await store.put_artifact(b"hello", media_type="text/plain")
         clock.advance(1)
-        assert await store.put_artifact(b"hello", media_type="image/png") == first
+        again = await store.put_artifact(b"hello", media_type="image/png")
+        assert again == replace(first, created_at=clock.now())
+        assert await store.artifact(first.id) == again
 
     @pytest.mark.parametrize(
         ("offset", "length"),

@@ -193,14 +193,16 @@ class BudgetContract(ContractBase):
         await second.apply(SettleStale())
         assert await store.accounts("task") == tokens(10, 4, 1)
 
-    async def test_a_take_over_may_settle_what_it_finds_out(self, store: StateStore, clock: ManualClock) -> None:
-        """A reservation of an earlier fence is released by its step's key."""
+    async def test_a_take_over_settles_only_its_own(self, store: StateStore, clock: ManualClock) -> None:
+        """The step it runs again was perhaps paid for before: that is not forgotten when the second call is settled."""
         first = await running_task(store, queue="default", budget={"tokens": 10})
         await first.apply(reserve(4))
         second = await successor(store, clock)
         await second.apply(reserve(4))
         await second.apply(settle(3))
-        assert await store.accounts("task") == tokens(10, 3, 0)
+        assert await store.accounts("task") == tokens(10, 3, 4)
+        await second.apply(SettleStale())
+        assert await store.accounts("task") == tokens(10, 7, 0)
 
     @pytest.mark.parametrize("ending", [TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED], ids=str)
     async def test_an_end_counts_the_unsettled_as_spent(self, store: StateStore, ending: TaskState) -> None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from holdfast.model.approval import Approval
 from holdfast.model.clock import ManualClock
 from holdfast.model.effect import Effect, EffectClass, EffectState, Evidence
+from holdfast.model.errors import InvalidValue
 from holdfast.model.operations import (
     ApplyPatch,
     LinkArtifact,
     OpenApproval,
+    Reserve,
     SaveCheckpoint,
     SetLimits,
+    Settle,
     WriteEffect,
     WriteOutcome,
     WriteStep,
@@ -109,6 +114,41 @@ class PruneContract(ContractBase):
         await apply_outside(store, "parent", CANCEL)
         assert (await store.prune(DAY)).tasks == 1
         assert [task.id for task in await all_tasks(store)] == ["parent"]
+
+    async def test_a_parent_stays_while_its_children_are_open(self, store: StateStore, clock: ManualClock) -> None:
+        """They spend under its limits."""
+        await submit_one(store, "parent", budget={"tokens": 10})
+        await submit_one(store, "child", parent_id="parent")
+        await apply_outside(store, "parent", CANCEL)
+        clock.advance(100)
+        assert (await store.prune(timedelta(seconds=1))).tasks == 0
+        await apply_outside(store, "child", CANCEL)
+        clock.advance(100)
+        assert (await store.prune(timedelta(seconds=1))).tasks == 2
+
+    async def test_a_task_stays_while_its_account_is_reserved_on(self, store: StateStore, clock: ManualClock) -> None:
+        """Or the limit would be gone when the reservation is settled."""
+        await submit_one(store, "payer", budget={"tokens": 10})
+        attempt = await running_task(store, "spender")
+        await attempt.apply(Reserve(account="payer", step_key="call", amounts={"tokens": 4}))
+        await apply_outside(store, "payer", CANCEL)
+        clock.advance(20)
+        assert (await store.prune(timedelta(seconds=1))).tasks == 0
+        await attempt.apply(Settle(account="payer", step_key="call", amounts={"tokens": 4}))
+        assert (await store.prune(timedelta(seconds=1))).tasks == 1
+
+    async def test_an_artifact_stored_again_is_wanted_again(self, store: StateStore, clock: ManualClock) -> None:
+        """Whoever was just told that it is stored may rely on it."""
+        artifact = await store.put_artifact(b"hello")
+        clock.advance(100)
+        await store.put_artifact(b"hello")
+        assert (await store.prune(timedelta(seconds=50))).artifacts == 0
+        assert await store.read_artifact(artifact.id) == b"hello"
+
+    async def test_an_age_in_the_future_is_refused(self, store: StateStore) -> None:
+        """It would delete what was made just now."""
+        with pytest.raises(InvalidValue, match="older_than"):
+            await store.prune(timedelta(seconds=-1))
 
     async def test_the_oldest_go_first_and_in_batches(self, store: StateStore, clock: ManualClock) -> None:
         """By when they ended."""

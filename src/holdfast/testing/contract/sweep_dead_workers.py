@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from holdfast.model.clock import ManualClock
 from holdfast.model.transitions import TaskState, Transition
-from holdfast.model.worker import Swept, WorkerState
+from holdfast.model.worker import ALONE_AFTER, POISON_AFTER, Swept, WorkerState
 from holdfast.store.base import StateStore
 from holdfast.testing.contract._support import (
     LEASE,
@@ -71,6 +71,21 @@ class SweepOfDeadWorkersContract(ContractBase):
         assert (task.state, task.result, task.deaths, task.owner) == (TaskState.REVIEW, "done", 1, None)
         await enter(store, "next")
         assert await claimed_ids(store, "next") == ["task"]
+
+    async def test_a_verifier_that_keeps_dying_is_poison_too(self, store: StateStore, clock: ManualClock) -> None:
+        """Alone, three times: then the task fails, in review as in running."""
+        attempt = await running_task(store, queue="default")
+        await attempt.apply(move(TaskState.REVIEW, result="done"))
+        swept = None
+        for number in range(ALONE_AFTER + POISON_AFTER):
+            clock.advance(LEASE)
+            swept = await store.sweep()
+            worker = await enter(store, f"verifier {number}")
+            alone = number + 1 >= ALONE_AFTER
+            assert await claimed_ids(store, worker, alone=alone) == ([] if swept.poisoned else ["task"])
+        assert swept is not None
+        assert swept.poisoned == ("task",)
+        assert (await stored(store)).state is TaskState.FAILED
 
     async def test_merely_holding_a_task_counts_no_death(self, store: StateStore, clock: ManualClock) -> None:
         """A task that was acquired and not being run did not kill anybody."""

@@ -10,6 +10,7 @@ from holdfast.model.errors import BudgetExceeded
 from holdfast.model.operations import (
     Move,
     Release,
+    SubmitChild,
     UntilChildren,
     UntilDecided,
     UntilEvent,
@@ -21,6 +22,7 @@ from holdfast.model.task import Submitted
 from holdfast.model.transitions import TaskState
 from tests.store.stateful.oracle.changes import Cause, end, let_go, mark_readiness, move, touch, wake
 from tests.store.stateful.oracle.operations import Refused, apply
+from tests.store.stateful.oracle.submitting import holder_of
 from tests.store.stateful.oracle.tables import NOT_READY, Tables
 
 
@@ -28,7 +30,7 @@ def commit_one(tables: Tables, commit: Commit, now: datetime) -> tuple[Tables, V
     """Return how everything stands after the Commit, and what became of it."""
     row = tables.tasks.get(commit.task_id)
     if _is_duplicate(tables, commit):
-        return tables, _verdict(tables, commit, duplicate=True)
+        return tables, _verdict(tables, commit, duplicate=True, children=_children_of(tables, commit))
     refused = judge(row.task if row else None, commit)
     if refused is not None:
         return tables, _verdict(tables, commit, refusal=refused[0], detail=refused[1])
@@ -43,6 +45,12 @@ def commit_one(tables: Tables, commit: Commit, now: datetime) -> tuple[Tables, V
         return tables, _verdict(tables, commit, refusal=refusal.refusal, budget=refusal.budget)
     _finish(changed, commit, now)
     return changed, _verdict(changed, commit, children=tuple(children))
+
+
+def _children_of(tables: Tables, commit: Commit) -> tuple[Submitted, ...]:
+    wanted = [operation.task for operation in commit.operations if isinstance(operation, SubmitChild)]
+    holders = [holder_of(tables, task) for task in wanted]
+    return tuple(Submitted(task_id=holder.task.id, created=False) for holder in holders if holder is not None)
 
 
 def _is_duplicate(tables: Tables, commit: Commit) -> bool:

@@ -16,7 +16,10 @@ from tests.store.stateful.oracle.tables import Tables
 
 def put_artifact(tables: Tables, content: bytes, media_type: str, now: datetime) -> Artifact:
     artifact = Artifact(id=digest(content), size=len(content), media_type=media_type, created_at=now)
-    return tables.artifacts.setdefault(artifact.id, (artifact, content))[0]
+    if artifact.id in tables.artifacts:
+        artifact = replace(tables.artifacts[artifact.id][0], created_at=now)
+    tables.artifacts[artifact.id] = (artifact, content)
+    return artifact
 
 
 def remember(tables: Tables, fact: MemoryFact, now: datetime) -> MemoryFact:
@@ -58,6 +61,11 @@ def _old_tasks(tables: Tables, cutoff: datetime) -> list[str]:
     for row in tables.tasks.values():
         parent = tables.tasks.get(row.task.parent_id or "")
         if row.task.finished_at is None or row.task.finished_at >= cutoff:
+            continue
+        children = [other.task for other in tables.tasks.values() if other.task.parent_id == row.task.id]
+        if any(not child.state.is_terminal for child in children):
+            continue
+        if any(account == row.task.id for _, account, *_ in tables.reservations):
             continue
         if parent is None or parent.task.state.is_terminal:
             old.append((row.task.finished_at, row.task.id))

@@ -139,9 +139,10 @@ def _reserve(tables: Tables, task_id: str, asked: Reserve) -> None:
 
 
 def _settle(tables: Tables, task_id: str, settled: Settle) -> None:
+    current = tables.task(task_id).fence
     for key in list(tables.reservations):
-        task, account, meter, step_key, _ = key
-        if (task, account, step_key) == (task_id, settled.account, settled.step_key):
+        task, account, meter, step_key, fence = key
+        if (task, account, step_key) == (task_id, settled.account, settled.step_key) and fence == current:
             before = tables.accounts[account, meter]
             reserved = before.reserved - tables.reservations.pop(key)
             tables.accounts[account, meter] = replace(before, reserved=reserved)

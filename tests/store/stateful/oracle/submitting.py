@@ -16,7 +16,7 @@ def submit_one(tables: Tables, new: NewTask, now: datetime) -> Submitted:
     """Store the task unless its id, or its name and key, are taken."""
     input_bytes = canonical(new.user_input)
     input_digest = digest(input_bytes)
-    holder = _holder(tables, new)
+    holder = holder_of(tables, new)
     if holder is not None:
         same = holder.task.name == new.name and holder.input_digest == input_digest
         return Submitted(task_id=holder.task.id, created=False, conflict=not same)
@@ -56,7 +56,7 @@ def submit_one(tables: Tables, new: NewTask, now: datetime) -> Submitted:
     return Submitted(task_id=new.id, created=True)
 
 
-def _holder(tables: Tables, new: NewTask) -> TaskRow | None:
+def holder_of(tables: Tables, new: NewTask) -> TaskRow | None:
     if new.id in tables.tasks:
         return tables.tasks[new.id]
     if new.key is None:

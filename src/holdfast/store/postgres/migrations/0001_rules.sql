@@ -1,7 +1,5 @@
 -- The rules of the model that the database itself enforces. Tests compare each with its Python original.
 
-CREATE SCHEMA IF NOT EXISTS {schema};
-
 -- Which state may follow which: the table MOVES of model/transitions.py.
 CREATE FUNCTION {schema}.is_legal_move(source text, target text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$

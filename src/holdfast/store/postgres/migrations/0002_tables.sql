@@ -251,6 +251,7 @@ CREATE TABLE {schema}.reservations (
     amount bigint NOT NULL,
     PRIMARY KEY (task_id, account, meter, step_key, fence)
 );
+CREATE INDEX reservations_by_account ON {schema}.reservations (account);
 
 -- What a waiting task waits for. All of a task's waits go when it leaves that state.
 CREATE TABLE {schema}.waits (

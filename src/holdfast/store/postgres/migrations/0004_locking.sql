@@ -16,6 +16,12 @@ LANGUAGE plpgsql AS $$
 DECLARE
     wanted text[] := ids || {schema}.waiters(ending, emits);
 BEGIN
+    -- Under a stricter level all statements share one snapshot, and reading later would not help.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'holdfast works at the isolation level read committed, this session is at %',
+            current_setting('transaction_isolation')
+            USING HINT = 'set default_transaction_isolation to read committed for this role';
+    END IF;
     PERFORM FROM {schema}.tasks t WHERE t.id = ANY (wanted) ORDER BY t.id FOR NO KEY UPDATE;
 
     IF cardinality(accounts) > 0 OR cardinality(ending) > 0 THEN

@@ -87,6 +87,17 @@ BEGIN
     WHERE w.id = ANY (created)
     ON CONFLICT (account, meter) DO UPDATE SET ceiling = excluded.ceiling;
 
+    -- A prune that was under way may have taken a task or a key that an earlier statement of ours still saw. Whoever
+    -- sent this sends it again.
+    IF EXISTS (
+        SELECT FROM unnest(wanted) AS w
+        LEFT JOIN {schema}.task_keys k ON k.name = w.name AND k.key = w.key
+        WHERE (w.key IS NOT NULL AND w.id = ANY (created) AND k.task_id IS DISTINCT FROM w.id)
+           OR NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.id IN (w.id, k.task_id)))
+    THEN
+        RAISE EXCEPTION 'a task of this submission was just pruned; send it again' USING ERRCODE = 'serialization_failure';
+    END IF;
+
     -- The id decides first, then the key.
     RETURN QUERY
     SELECT w.n, t.id, w.id = ANY (created),

@@ -102,15 +102,16 @@ BEGIN
 END
 $$;
 
--- Release whatever the step holds, under any fence, and add what was really used.
-CREATE FUNCTION {schema}.settle(owner_id text, op jsonb) RETURNS void
+-- Release what the step holds under this fence and add what was really used. What earlier fences left behind is for
+-- settle_stale: nobody knows what became of it.
+CREATE FUNCTION {schema}.settle(owner_id text, owner_fence bigint, op jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     wanted_account text := op ->> 'account';
 BEGIN
     WITH gone AS (
         DELETE FROM {schema}.reservations
-        WHERE task_id = owner_id AND account = wanted_account AND step_key = op ->> 'step_key'
+        WHERE task_id = owner_id AND account = wanted_account AND step_key = op ->> 'step_key' AND fence = owner_fence
         RETURNING meter, amount
     )
     UPDATE {schema}.accounts a SET reserved = a.reserved - n.amount
@@ -230,7 +231,7 @@ BEGIN
             WHERE task_id = owner_id AND number = (op ->> 'number')::bigint;
         WHEN 'set_limits' THEN PERFORM {schema}.set_limits(op ->> 'account', op -> 'limits');
         WHEN 'reserve' THEN PERFORM {schema}.reserve(owner_id, owner_fence, op);
-        WHEN 'settle' THEN PERFORM {schema}.settle(owner_id, op);
+        WHEN 'settle' THEN PERFORM {schema}.settle(owner_id, owner_fence, op);
         WHEN 'settle_stale' THEN PERFORM {schema}.count_as_spent(ARRAY[owner_id], owner_fence);
         WHEN 'open_approval' THEN PERFORM {schema}.open_approval(owner_id, op, payloads, moment);
         WHEN 'decide' THEN PERFORM {schema}.decide(owner_id, op, payloads, moment);

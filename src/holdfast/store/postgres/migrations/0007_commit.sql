@@ -144,7 +144,9 @@ LANGUAGE sql IMMUTABLE AS $$
         WHEN c.request IS NULL AND c.sequence <> t.sequence + 1 THEN 'out_of_order'
         WHEN c.request IS NOT NULL
             AND (NOT t.state = ANY (c.states) OR t.revision <> c.revision OR t.version <> c.version) THEN 'conflict'
-        WHEN c.request IS NOT NULL AND c.to_state IS NOT NULL AND t.owner IS NOT NULL THEN 'leased'
+        -- Moving it and writing its outcome or its steps is for the holder alone.
+        WHEN c.request IS NOT NULL AND t.owner IS NOT NULL
+            AND (c.to_state IS NOT NULL OR c.writes_outcome OR c.steps IS NOT NULL) THEN 'leased'
         WHEN c.to_state IS NOT NULL AND NOT {schema}.is_legal_move(t.state, c.to_state) THEN 'illegal_move'
     END
 $$;

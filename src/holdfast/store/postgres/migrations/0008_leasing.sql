@@ -64,13 +64,72 @@ BEGIN
 END
 $$;
 
+-- The first tasks that a claim may take, by rank, from several queues and names. LATERAL per queue and name: each reads
+-- the first few of its own index range; `= ANY` would sort the whole queue. Nothing is locked yet.
+CREATE FUNCTION {schema}.claimable(
+    most integer, queues text[], names text[], wanted_ready smallint, moment timestamptz
+) RETURNS text[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF wanted_ready = 2 THEN
+        RETURN ARRAY(
+            SELECT c.id FROM (SELECT DISTINCT unnest(queues)) AS q (queue), (SELECT DISTINCT unnest(names)) AS n (name),
+            LATERAL (
+                SELECT t.id, t.rank FROM {schema}.tasks t
+                WHERE t.ready = 2 AND t.queue = q.queue AND t.name = n.name
+                  AND (t.deadline IS NULL OR t.deadline > moment OR t.must_undo)
+                ORDER BY t.rank, t.id LIMIT most
+            ) AS c
+            ORDER BY c.rank, c.id LIMIT most);
+    END IF;
+    RETURN ARRAY(
+        SELECT c.id FROM (SELECT DISTINCT unnest(queues)) AS q (queue), (SELECT DISTINCT unnest(names)) AS n (name),
+        LATERAL (
+            SELECT t.id, t.rank FROM {schema}.tasks t
+            WHERE t.ready = 1 AND t.queue = q.queue AND t.name = n.name
+              AND (t.deadline IS NULL OR t.deadline > moment OR t.must_undo)
+            ORDER BY t.rank, t.id LIMIT most
+        ) AS c
+        ORDER BY c.rank, c.id LIMIT most);
+END
+$$;
+
+-- Lock up to `most` of the first claimable tasks, and no more than those: whoever claims beside us takes the next ones.
+-- What others have locked is skipped, so the candidates are more than wanted, and more again while too few are free.
+CREATE FUNCTION {schema}.choose(
+    most integer, queues text[], names text[], wanted_ready smallint, moment timestamptz
+) RETURNS text[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    looked_at integer := most + 10;
+    candidates text[];
+    chosen text[];
+BEGIN
+    LOOP
+        candidates := {schema}.claimable(looked_at, queues, names, wanted_ready, moment);
+        chosen := ARRAY(
+            SELECT t.id FROM {schema}.tasks t
+            WHERE t.id = ANY (candidates) AND t.ready = wanted_ready
+            ORDER BY t.rank, t.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED);
+        EXIT WHEN cardinality(chosen) = most OR cardinality(candidates) < looked_at OR looked_at > 20 * (most + 10);
+        looked_at := looked_at * 4;
+    END LOOP;
+    RETURN chosen;
+END
+$$;
+
 -- Lease ready tasks to a worker. A number that was used before is answered with what is still held of that claim.
+--
+-- The answer is short, and the tasks themselves are read by a second statement. The server sends an answer before it
+-- commits: one that does not fit into the socket of a client that has stopped reading would keep its locks for as long
+-- as the client sleeps.
 CREATE FUNCTION {schema}.claim(
     wanted_id text, number bigint, most integer, queues text[], names text[], wants_suspect boolean,
     at timestamptz DEFAULT NULL
-) RETURNS TABLE (task {schema}.task_records, fresh boolean, lone boolean)
+) RETURNS TABLE (id text, fresh boolean, lone boolean)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
 DECLARE
     worker {schema}.workers := {schema}.living_worker(wanted_id, true);
     moment timestamptz := coalesce(at, clock_timestamp());
@@ -78,7 +137,7 @@ DECLARE
 BEGIN
     IF number <= worker.claims THEN
         RETURN QUERY
-        SELECT r, false, t.alone FROM {schema}.tasks t JOIN {schema}.task_records r ON r.id = t.id
+        SELECT t.id, false, t.alone FROM {schema}.tasks t
         WHERE t.owner = worker.id AND t.claim = number
         ORDER BY t.rank, t.id;
         RETURN;
@@ -88,29 +147,12 @@ BEGIN
     END IF;
     UPDATE {schema}.workers w SET claims = number WHERE w.id = worker.id;
 
-    -- LATERAL per queue and name: each reads the first few of its own index range. `= ANY` would sort the whole queue.
-    IF wants_suspect THEN
-        chosen := ARRAY(
-            SELECT c.id FROM (SELECT DISTINCT unnest(queues)) AS q (queue), (SELECT DISTINCT unnest(names)) AS n (name),
-            LATERAL (
-                SELECT t.id, t.rank FROM {schema}.tasks t
-                WHERE t.ready = 2 AND t.queue = q.queue AND t.name = n.name
-                  AND (t.deadline IS NULL OR t.deadline > moment OR t.must_undo)
-                ORDER BY t.rank, t.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
-            ) AS c
-            ORDER BY c.rank, c.id LIMIT greatest(least(most, 1), 0));
-    ELSE
-        chosen := ARRAY(
-            SELECT c.id FROM (SELECT DISTINCT unnest(queues)) AS q (queue), (SELECT DISTINCT unnest(names)) AS n (name),
-            LATERAL (
-                SELECT t.id, t.rank FROM {schema}.tasks t
-                WHERE t.ready = 1 AND t.queue = q.queue AND t.name = n.name
-                  AND (t.deadline IS NULL OR t.deadline > moment OR t.must_undo)
-                ORDER BY t.rank, t.id LIMIT greatest(most, 0) FOR NO KEY UPDATE SKIP LOCKED
-            ) AS c
-            ORDER BY c.rank, c.id LIMIT greatest(most, 0));
+    IF most > 0 THEN
+        chosen := {schema}.choose(
+            CASE WHEN wants_suspect THEN 1 ELSE most END, queues, names,
+            (CASE WHEN wants_suspect THEN 2 ELSE 1 END)::smallint, moment);
     END IF;
-    IF cardinality(chosen) = 0 THEN
+    IF coalesce(cardinality(chosen), 0) = 0 THEN
         RETURN;
     END IF;
 
@@ -124,7 +166,7 @@ BEGIN
         started_at = coalesce(t.started_at, moment), updated_at = moment, revision = t.revision + 1
     WHERE t.id = ANY (chosen);
     RETURN QUERY
-    SELECT r, t.revision = 2, t.alone FROM {schema}.tasks t JOIN {schema}.task_records r ON r.id = t.id
+    SELECT t.id, t.revision = 2, t.alone FROM {schema}.tasks t
     WHERE t.id = ANY (chosen)
     ORDER BY t.rank, t.id;
 END
@@ -133,9 +175,10 @@ $$;
 -- Lease this very task without moving it. One the worker holds already is answered as it stands.
 CREATE FUNCTION {schema}.acquire(
     wanted_id text, wanted_task text, at timestamptz DEFAULT NULL
-) RETURNS TABLE (task {schema}.task_records, fresh boolean, lone boolean)
+) RETURNS TABLE (id text, fresh boolean, lone boolean)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
 DECLARE
     worker {schema}.workers := {schema}.living_worker(wanted_id, false);
     before {schema}.tasks;
@@ -161,8 +204,7 @@ BEGIN
             WHERE t.id = wanted_task;
     END CASE;
     RETURN QUERY
-    SELECT r, before.revision = 1 AND before.owner IS NULL, t.alone
-    FROM {schema}.tasks t JOIN {schema}.task_records r ON r.id = t.id WHERE t.id = wanted_task;
+    SELECT t.id, before.revision = 1 AND before.owner IS NULL, t.alone FROM {schema}.tasks t WHERE t.id = wanted_task;
 END
 $$;
 

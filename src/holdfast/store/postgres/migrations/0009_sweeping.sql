@@ -68,11 +68,11 @@ DECLARE
 BEGIN
     deadly := ARRAY(
         SELECT t.id FROM {schema}.tasks t
-        WHERE t.id = ANY (lost) AND t.state = 'running' AND t.alone AND t.lone_deaths + 1 >= 3);
+        WHERE t.id = ANY (lost) AND t.state IN ('running', 'review') AND t.alone AND t.lone_deaths + 1 >= 3);
     poisoned := {schema}.endable(deadly);
     recovered := ARRAY(SELECT id FROM unnest(lost) AS id WHERE NOT id = ANY (deadly) ORDER BY id);
 
-    -- Only a worker that was really at work on it counts; one that merely held it does not.
+    -- A death counts where the task was being worked on.
     UPDATE {schema}.tasks t SET deaths = t.deaths + 1, lone_deaths = t.lone_deaths + t.alone::integer
     WHERE t.id = ANY (recovered || poisoned) AND t.state IN ('running', 'review');
     PERFORM {schema}.take_back(recovered, 'its worker died', 'sweep', moment);

@@ -1,7 +1,8 @@
 -- How old things go: one bounded batch of each kind.
 
 -- Delete what ended, happened or was stored before `cutoff`. A task whose parent is still open stays, because the
--- parent may read its result.
+-- parent may read its result; one whose children are open, or on whose account something is reserved, because they
+-- spend under its limits.
 CREATE FUNCTION {schema}.prune(
     cutoff timestamptz, most integer, OUT tasks integer, OUT events integer, OUT artifacts integer
 )
@@ -12,6 +13,8 @@ DECLARE
         SELECT t.id FROM {schema}.tasks t
         WHERE t.finished_at IS NOT NULL AND t.finished_at < cutoff AND NOT EXISTS (
             SELECT FROM {schema}.tasks p WHERE p.id = t.parent_id AND p.finished_at IS NULL)
+          AND NOT EXISTS (SELECT FROM {schema}.tasks c WHERE c.parent_id = t.id AND c.finished_at IS NULL)
+          AND NOT EXISTS (SELECT FROM {schema}.reservations r WHERE r.account = t.id)
         ORDER BY t.finished_at, t.id LIMIT most FOR UPDATE SKIP LOCKED);
 BEGIN
     DELETE FROM {schema}.inputs WHERE task_id = ANY (gone);

@@ -266,6 +266,8 @@ CREATE TABLE reservations (
     PRIMARY KEY (task_id, account, meter, step_key, fence)
 ) WITHOUT ROWID, STRICT;
 
+CREATE INDEX reservations_by_account ON reservations (account);
+
 CREATE TABLE workers (
     id         TEXT    PRIMARY KEY NOT NULL,
     label      TEXT    NOT NULL,

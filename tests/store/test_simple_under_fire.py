@@ -1,0 +1,149 @@
+"""The simple interface when steps are slow, cancelled, failing, or not alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holdfast import LeaseHeld, LeaseLost, NewTask, Task, TaskState
+from holdfast.model.worker import Claim, NewWorker, WorkerState
+from holdfast.store.sqlite import SqliteStore
+
+RUNNING = Task(id="task", state=TaskState.RUNNING)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> SqliteStore:  # type: ignore[misc]
+    async with SqliteStore(tmp_path / "agents.db") as opened:
+        await opened.save(RUNNING)
+        yield opened
+
+
+async def test_a_blocking_step_keeps_its_lease(store: SqliteStore) -> None:
+    """It runs in a thread, so that the lease is renewed meanwhile; another process would otherwise run it too."""
+
+    def blocking(task: Task) -> Task:
+        time.sleep(0.5)
+        return replace(task, result="once")
+
+    step = asyncio.create_task(store.execute_step("task", blocking, lease=0.2))
+    for _ in range(8):
+        await asyncio.sleep(0.05)
+        async with SqliteStore(store.path) as other:
+            with pytest.raises(LeaseHeld):
+                await other.execute_step("task", lambda task: task)
+    assert (await step).result == "once"
+
+
+async def test_a_step_of_nothing_but_store_calls_lets_the_loop_run(store: SqliteStore) -> None:
+    """Calls that are answered inline would otherwise starve heartbeats and timeouts."""
+
+    async def chatty(task: Task) -> Task:
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            await store.emit("progress", 1)
+            await store.get("task")
+        return replace(task, result="once")
+
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0.005)
+            turns += 1
+
+    counting = asyncio.create_task(count())
+    assert (await store.execute_step("task", chatty, lease=0.2)).result == "once"
+    counting.cancel()
+    assert turns > 20
+
+
+async def test_a_timeout_is_a_timeout_and_leaves_the_task_as_it_was(store: SqliteStore) -> None:
+    async def slow(task: Task) -> Task:
+        await asyncio.sleep(10)
+        return task
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(store.execute_step("task", slow), 0.1)
+    task = await store.get("task")
+    assert task is not None
+    assert (task.state, task.owner) == (TaskState.RUNNING, None)
+    assert {worker.state for worker in await store.workers()} == {WorkerState.DEAD}
+
+
+@pytest.mark.parametrize("delay", [0, 0.001, 0.003, 0.01])
+async def test_a_cancellation_anywhere_leaves_nothing_behind(store: SqliteStore, delay: float) -> None:
+    for _ in range(5):
+        running = asyncio.create_task(store.execute_step("task", lambda task: task))
+        await asyncio.sleep(delay)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    await store.emit("last", 1)  # whatever was in the writer's thread came before it
+    task = await store.get("task")
+    assert task is not None
+    assert (task.state, task.owner) == (TaskState.RUNNING, None)
+    assert not [worker for worker in await store.workers() if worker.state is not WorkerState.DEAD]
+
+
+async def test_the_callers_own_error_is_what_the_caller_gets(store: SqliteStore) -> None:
+    """Also if the lease was lost meanwhile."""
+
+    async def failing(task: Task) -> Task:
+        await store.retire(task.owner or "")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await store.execute_step("task", failing)
+
+
+async def test_a_lost_lease_writes_nothing(store: SqliteStore) -> None:
+    async def robbed(task: Task) -> Task:
+        await store.retire(task.owner or "")
+        return replace(task, result="stale")
+
+    with pytest.raises(LeaseLost):
+        await store.execute_step("task", robbed)
+    task = await store.get("task")
+    assert task is not None
+    assert task.result is None
+
+
+async def test_nobody_saves_over_a_step(store: SqliteStore) -> None:
+    async def step(task: Task) -> Task:
+        with pytest.raises(LeaseHeld):
+            await store.save(replace(task, result="intruder"))
+        return replace(task, result="step")
+
+    assert (await store.execute_step("task", step)).result == "step"
+
+
+async def test_true_is_not_one(store: SqliteStore) -> None:
+    """Equal in Python, but not the same result."""
+    await store.save(replace(RUNNING, result=1))
+    assert (await store.save(replace(RUNNING, result=True))).result is True
+
+
+async def test_however_many_a_dead_worker_held(store: SqliteStore) -> None:
+    await store.submit([NewTask(id=f"t{n:03}", name="job") for n in range(150)])
+    worker = await store.register(NewWorker(lease=0.05))
+    await store.claim(Claim(worker_id=worker.id, number=1, limit=150, names=("job",)))
+    await asyncio.sleep(0.1)
+    await store.execute_step("t149", lambda task: task)
+
+
+async def test_the_working_directory_may_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr("holdfast.store.sqlite.writer._WAL_CHECK_EVERY", 1)
+    async with SqliteStore("agents.db") as store:
+        os.chdir(tmp_path / "there")
+        await store.save(RUNNING)
+        assert await store.count() == {TaskState.RUNNING: 1}
+    assert not list((tmp_path / "there").iterdir())
