@@ -91,7 +91,7 @@ async def test_claims_and_sweeps_scan_no_table(crowded: str, analyzed: bool) -> 
         for setting in ("enable_seqscan", "enable_hashjoin", "enable_mergejoin"):
             connection.execute(f"SET {setting} = off".encode())
         seen = 0
-        for function in ("claim", "wake_timers", "pass_deadlines", "make_ready", "expire_approvals"):
+        for function in ("claimable", "wake_timers", "pass_deadlines", "make_ready", "expire_approvals"):
             for query in queries_in(crowded, function):
                 if "LIMIT" not in query:
                     continue

@@ -76,7 +76,8 @@ async def test_a_client_that_stops_reading_keeps_no_lock(url: str, store: Postgr
     finally:
         os.kill(frozen.pid, signal.SIGKILL)
         frozen.wait()
-        frozen.stdout and frozen.stdout.close()
+        if frozen.stdout is not None:
+            frozen.stdout.close()
     assert await store.count() == {TaskState.PENDING: 200}
 
 

@@ -14,7 +14,8 @@ from holdfast.store.postgres import PostgresStore
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.support import begin, claimed, execute, held, is_blocked, paused, step
 
-POISON = Settle(account="a", step_key="s", amounts={"tokens": 2**63 - 1})
+# Each passes the door; together they are more than the database can count.
+POISON = (Settle(account="a", step_key="s", amounts={"tokens": 2**53 - 1}),) * 1100
 """Applied twice, it is more than the column can hold."""
 
 
@@ -80,7 +81,7 @@ async def test_a_poisoned_commit_is_refused_alone(store: PostgresStore, position
     """The database refuses one of five: four are applied, one is answered."""
     claims = await claimed(store, *"abcde")
     commits = [held(claim, 1, step()) for claim in claims]
-    commits[position] = held(claims[position], 1, step(), POISON, POISON)
+    commits[position] = held(claims[position], 1, step(), *POISON)
     verdicts = await store.commit(commits)
     expected: list[Refusal | None] = [None] * 5
     expected[position] = Refusal.CONFLICT
@@ -93,7 +94,7 @@ async def test_a_poisoned_commit_is_refused_alone(store: PostgresStore, position
 
 async def test_a_lone_poisoned_commit_is_refused_too(store: PostgresStore) -> None:
     [claim] = await claimed(store, "a")
-    [verdict] = await store.commit([held(claim, 1, POISON, POISON)])
+    [verdict] = await store.commit([held(claim, 1, *POISON)])
     assert verdict.refusal is Refusal.CONFLICT
     assert "out of range" in verdict.detail
 

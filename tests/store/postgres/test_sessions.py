@@ -49,13 +49,13 @@ async def test_a_stricter_level_behind_a_pooler_is_refused(url: str, store: Post
 async def test_a_database_that_cannot_hold_every_character_is_refused(server: PostgresServer) -> None:
     execute(server.url(), "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
     try:
-        with pytest.raises(NotAStore, match="LATIN1.*UTF8"):
+        with pytest.raises(NotAStore, match=r"LATIN1.*UTF8"):
             await PostgresStore(server.url("latin")).open()
     finally:
         execute(server.url(), "DROP DATABASE latin")
 
 
-async def test_a_role_that_owns_only_the_schema_can_set_it_up(server: PostgresServer, url: str) -> None:
+async def test_a_role_that_owns_only_the_schema_can_set_it_up(url: str) -> None:
     [(name,)] = execute(url, "SELECT current_database()")
     execute(url, "CREATE ROLE landlord LOGIN", "CREATE SCHEMA holdfast AUTHORIZATION landlord")
     execute(url, f'REVOKE ALL ON DATABASE "{name}" FROM PUBLIC', f'GRANT CONNECT ON DATABASE "{name}" TO landlord')

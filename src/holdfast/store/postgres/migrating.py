@@ -82,7 +82,7 @@ async def _migrate(connection: Connection, schema: str, known: list[Migration], 
     async with connection.transaction():
         await fetch_on(connection, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"holdfast {schema}",))
         # Not IF NOT EXISTS: that asks for the right to create schemas also where there is nothing to create.
-        if not await fetch_on(connection, "SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1", (schema,)):
+        if not await fetch_on(connection, "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1", (schema,)):
             await connection.execute(_with_schema("CREATE SCHEMA {schema}", schema), prepare=False)
         await connection.execute(_with_schema(_LEDGER, schema), prepare=False)
         for migration in _missing(await _applied(connection, schema) or {}, known, where):
