@@ -7,7 +7,8 @@ Notice   listen: hints that something changed; polling stays the truth
 
 Rules that hold for every verb of every store:
 
-* A verb is atomic. It raises before it changes anything, or everything it says is durable when it returns.
+* A verb is atomic. It raises before it changes anything, or everything it says is durable when it returns. (A very
+  long batch of Commits may be several transactions; each Commit is whole.)
 * ``StoreUnavailable`` from a writing verb means *unknown*: the write may have happened. Every writing verb is safe to
   send again: submissions by id or key, claims by number, Commits by sequence or request, events by key.
 * Time is the store's: the database's clock on PostgreSQL, the machine's elsewhere. Tests pass a ManualClock.
@@ -130,8 +131,9 @@ class WorkVerbs(ABC):
     async def commit(self, commits: Sequence[Commit]) -> list[Verdict]:
         """Make these Commits durable in one transaction, as if applied one after the other; answer each in order.
 
-        A refused Commit changes nothing and spoils no other. A Commit already applied is answered as a duplicate,
-        before owner and state are looked at. A terminal Move closes the task's open approvals, counts its
+        What could not mean anything raises InvalidValue at the door, before anything is applied. A refused Commit
+        changes nothing and spoils no other. A Commit already applied is answered as a duplicate, before owner and state
+        are looked at. A terminal Move closes the task's open approvals, counts its
         unsettled reservations as spent and wakes a parent whose join it completes. A Commit that leaves its task
         waiting for something that is already true moves it on to pending.
         """
@@ -228,7 +230,7 @@ class Keeping(ABC):
 
     @abstractmethod
     async def put_artifact(self, content: bytes, *, media_type: str = "application/octet-stream") -> Artifact:
-        """Store bytes under their SHA-256; the same bytes again are the same artifact, stored once."""
+        """Store bytes under their SHA-256; the same bytes again are the same artifact, stored once and young again."""
 
     @abstractmethod
     async def artifact(self, artifact_id: str) -> Artifact | None:
@@ -264,8 +266,8 @@ class Keeping(ABC):
     async def prune(self, older_than: timedelta, *, limit: int = 1000) -> Pruned:
         """Delete tasks that ended longer ago than this, with all their rows, at most ``limit``.
 
-        A task whose parent is still open stays. Also goes: events as old, artifacts as old that no task uses, and
-        workers as long dead.
+        A task whose parent or child is still open, or on whose account something is reserved, stays. Also goes: events
+        as old, artifacts as old that no task uses, and workers as long dead.
         """
 
 
