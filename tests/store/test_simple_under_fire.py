@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import LeaseHeld, LeaseLost, NewTask, Task, TaskState
-from holdfast.model.worker import Claim, NewWorker, WorkerState
+from holdfast.model.worker import Claim, Claimed, NewWorker, WorkerState
 from holdfast.store.sqlite import SqliteStore
 
 RUNNING = Task(id="task", state=TaskState.RUNNING)
@@ -27,16 +29,22 @@ async def store(tmp_path: Path) -> SqliteStore:  # type: ignore[misc]
 async def test_a_blocking_step_keeps_its_lease(store: SqliteStore) -> None:
     """It runs in a thread, so that the lease is renewed meanwhile; another process would otherwise run it too."""
 
+    began, go_on = threading.Event(), threading.Event()
+
     def blocking(task: Task) -> Task:
-        time.sleep(0.5)
+        began.set()
+        go_on.wait(30)
         return replace(task, result="once")
 
-    step = asyncio.create_task(store.execute_step("task", blocking, lease=0.2))
-    for _ in range(8):
-        await asyncio.sleep(0.05)
-        async with SqliteStore(store.path) as other:
+    step = asyncio.create_task(store.execute_step("task", blocking, lease=0.5))
+    await asyncio.to_thread(began.wait, 30)
+    until = time.monotonic() + 1.5
+    async with SqliteStore(store.path) as other:
+        while time.monotonic() < until:
             with pytest.raises(LeaseHeld):
                 await other.execute_step("task", lambda task: task)
+            await asyncio.sleep(0.05)
+    go_on.set()
     assert (await step).result == "once"
 
 
@@ -89,6 +97,29 @@ async def test_a_cancellation_anywhere_leaves_nothing_behind(store: SqliteStore,
     assert task is not None
     assert (task.state, task.owner) == (TaskState.RUNNING, None)
     assert not [worker for worker in await store.workers() if worker.state is not WorkerState.DEAD]
+
+
+async def test_a_cancellation_while_the_lease_is_being_written(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write goes on in the writer's thread; its lease must not be taken for a dead worker's."""
+    real = store.acquire
+    with Path(f"{store.path}-gate").open() as gate:
+
+        async def acquire_behind_the_gate(task_id: str, worker_id: str) -> Claimed:
+            fcntl.flock(gate, fcntl.LOCK_EX)  # another process is writing
+            return await real(task_id, worker_id)
+
+        monkeypatch.setattr(store, "acquire", acquire_behind_the_gate)
+        running = asyncio.create_task(store.execute_step("task", lambda task: task))
+        await asyncio.sleep(0.1)
+        running.cancel()
+        await asyncio.sleep(0.1)
+        fcntl.flock(gate, fcntl.LOCK_UN)
+        await asyncio.gather(running, return_exceptions=True)
+    task = await store.get("task")
+    assert task is not None
+    assert (task.state, task.owner, task.fence) == (TaskState.RUNNING, None, 1)  # it was leased, and let go
 
 
 async def test_the_callers_own_error_is_what_the_caller_gets(store: SqliteStore) -> None:

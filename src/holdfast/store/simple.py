@@ -100,10 +100,10 @@ class SimpleInterface(StateStore):
     async def _let_go(self, worker_id: str) -> None:
         """Give back what the worker still holds, as it stands, and end the worker.
 
-        Every write of ours is in the store's queue before these, so that they see its outcome. What fails here is not
-        what the caller has to hear about: the lease runs out by itself.
+        What fails here is not what the caller has to hear about: the lease runs out by itself.
         """
         with suppress(HoldfastError):
+            await self.heartbeat(worker_id)  # a write: it waits for any of ours that a cancellation left under way
             for lease in await self.owned(worker_id):
                 guard = Held(worker_id, lease.fence, 1)
                 await self.commit([Commit(task_id=lease.task_id, guard=guard, operations=(Release(),))])
