@@ -138,14 +138,21 @@ def own_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
         yield server
 
 
-async def test_nobody_is_dead_right_after_a_restart(own_server: PostgresServer) -> None:
+@pytest.mark.parametrize("broken", [False, True])
+async def test_nobody_is_dead_right_after_a_restart(own_server: PostgresServer, *, broken: bool) -> None:
     """A crash of the server longer than every lease: no worker could renew, and none loses its tasks for that."""
     lease = 2.0
-    async with PostgresStore(own_server.create_database()) as store:
+    url = own_server.create_database()
+    async with PostgresStore(url) as store:
         [claim] = await claimed(store, "a", lease=lease)
+        if broken:
+            forget_the_restart(url)
         own_server.stop("immediate")
         await asyncio.sleep(lease)
         own_server.start()
+        if broken:
+            assert (await store.sweep()).recovered == ("a",)
+            return
         assert (await store.sweep()).recovered == ()
         await store.heartbeat("worker")
         [verdict] = await store.commit([held(claim, 1, step())])

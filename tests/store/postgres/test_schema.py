@@ -14,6 +14,7 @@ from holdfast.model.task import NewTask
 from holdfast.model.transitions import TERMINAL, TaskState, is_legal
 from holdfast.model.worker import ALONE_AFTER, POISON_AFTER
 from holdfast.store.postgres import PostgresStore, grant_work
+from holdfast.store.postgres.migrating import _migrate
 from holdfast.store.sqlfiles import migrations
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.support import COMPLETE, claimed, execute, held, step
@@ -150,3 +151,32 @@ async def test_the_numbers_are_those_of_the_model(url: str, store: PostgresStore
     assert (before, after) == (1, 2)
     [(recover,)] = execute(url, "SELECT prosrc FROM pg_proc WHERE proname = 'recover'")
     assert f"t.lone_deaths + 1 >= {POISON_AFTER}" in recover
+
+
+CATALOG = """
+    SELECT 'column', table_name, column_name, data_type || ' ' || is_nullable || ' ' || coalesce(column_default, '')
+    FROM information_schema.columns WHERE table_schema = 'holdfast'
+    UNION ALL SELECT 'index', tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'holdfast'
+    UNION ALL SELECT 'constraint', c.conrelid::regclass::text, c.conname, pg_get_constraintdef(c.oid)
+    FROM pg_constraint c WHERE c.connamespace = 'holdfast'::regnamespace
+    UNION ALL SELECT 'function', p.proname, pg_get_function_identity_arguments(p.oid), pg_get_functiondef(p.oid)
+    FROM pg_proc p WHERE p.pronamespace = 'holdfast'::regnamespace
+    ORDER BY 1, 2, 3, 4
+"""
+
+
+async def test_fresh_schema_equals_migrated_schema(server: PostgresServer, url: str) -> None:
+    """One by one, as an old database meets them, the migrations make the schema that an empty one gets at once."""
+    async with PostgresStore(url):
+        pass
+    stepwise = server.create_database()
+    known = migrations("holdfast.store.postgres.migrations")
+    async with await psycopg.AsyncConnection.connect(
+        stepwise, autocommit=True, cursor_factory=psycopg.AsyncRawCursor
+    ) as connection:
+        for count in range(1, len(known) + 1):
+            await _migrate(connection, "holdfast", known[:count], "here")
+    fresh = execute(url, CATALOG)
+    assert len(fresh) > 200
+    assert execute(stepwise, CATALOG) == fresh
+    server.drop_database(stepwise)

@@ -66,6 +66,7 @@ $$;
 
 -- The first tasks that a claim may take, by rank, from several queues and names. LATERAL per queue and name: each reads
 -- the first few of its own index range; `= ANY` would sort the whole queue. Nothing is locked yet.
+-- Written out for both kinds: a partial index is used only where its condition stands as a constant.
 CREATE FUNCTION {schema}.claimable(
     most integer, queues text[], names text[], wanted_ready smallint, moment timestamptz
 ) RETURNS text[]
