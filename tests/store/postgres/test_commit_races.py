@@ -18,6 +18,7 @@ from tests.store.postgres.support import (
     begin,
     break_rule,
     claimed,
+    execute,
     held,
     is_blocked,
     move,
@@ -167,3 +168,13 @@ async def test_the_database_refuses_what_the_code_should_never_write(url: str, s
             with pytest.raises(psycopg.errors.CheckViolation):
                 await connection.execute(broken.encode())
             await connection.rollback()
+
+
+async def test_submissions_that_name_a_task_twice_in_opposite_orders(url: str, store: PostgresStore) -> None:
+    """Each is inserted one by one, in its caller's order; four callers at once still get through."""
+    for turn in range(5):
+        tasks = [NewTask(id=f"{turn}-{number}", name="job") for number in range(20)]
+        there, back = [*tasks, tasks[0]], [*reversed(tasks), tasks[-1]]
+        answers = await asyncio.gather(*(store.submit(some) for some in (there, back, there, back)))
+        assert sum(answer.created for some in answers for answer in some) == 20
+    assert execute(url, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == [(0,)]

@@ -27,6 +27,8 @@ BEGIN
         PERFORM {schema}.lock_names('key', keys);
     END IF;
     IF one_by_one THEN
+        -- These are inserted in the caller's order; two callers with opposite orders would meet in a circle.
+        PERFORM {schema}.lock_names('id', (SELECT jsonb_agg(w.id) FROM unnest(wanted) AS w));
         FOREACH lone IN ARRAY wanted LOOP
             RETURN QUERY SELECT * FROM {schema}.submit_distinct(ARRAY[lone], payloads, coalesce(at, clock_timestamp()));
         END LOOP;
