@@ -16,6 +16,9 @@ from holdfast.store.sqlite.records import RECORDS
 from holdfast.store.sqlite.rows import TaskRow
 from holdfast.store.sqlite.transaction import Transaction
 
+_ALONE = 32
+"""The column of the view task_records that says whether the lease is a lone one; it stands behind those of a Task."""
+
 SUBMITTED_ONLY = 1
 """The revision of a task nothing was done to but its submission."""
 
@@ -71,7 +74,7 @@ def claim(tx: Transaction, request: Claim) -> list[Claimed]:
     state, claims, *lease_times = _living(tx, request.worker_id)
     if request.number <= claims:
         rows = tx.all("claimed_records", request.worker_id, request.number)
-        return [Claimed(task=RECORDS.task(row), fresh=False, alone=bool(row[32])) for row in rows]
+        return [Claimed(task=RECORDS.task(row), fresh=False, alone=bool(row[_ALONE])) for row in rows]
     if state != WorkerState.LIVE or is_expired(tx, *lease_times):
         return []
     tx.run("set_worker_claims", request.worker_id, request.number)
