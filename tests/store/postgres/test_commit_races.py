@@ -7,9 +7,10 @@ import asyncio
 
 import psycopg
 import pytest
+from psycopg import conninfo
 
 from holdfast.model.commit import Refusal
-from holdfast.model.operations import ApplyPatch, SubmitChild
+from holdfast.model.operations import ApplyPatch, RequestCancel, SubmitChild
 from holdfast.model.task import NewTask
 from holdfast.model.transitions import TaskState
 from holdfast.store.postgres import PostgresStore
@@ -97,6 +98,36 @@ async def test_batches_in_opposite_order_do_not_meet_in_a_circle(url: str, store
     assert [verdict.applied for verdict in await second] == [True, True]
 
 
+BY_WHO_ASKS = "CASE WHEN current_setting('application_name') = 'backwards' THEN -ascii(t.id) ELSE ascii(t.id) END"
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_one_order_of_locks_for_everybody(url: str, store: PostgresStore, *, broken: bool) -> None:
+    """Two batches of the same three tasks, the middle one held by somebody else until both have begun to lock."""
+    if broken:
+        break_rule(url, "lock_tasks", "ORDER BY t.id FOR", f"ORDER BY {BY_WHO_ASKS} FOR")
+    claims = await claimed(store, "a", "m", "z")
+    elsewhere = conninfo.make_conninfo(url, application_name="backwards")
+    async with PostgresStore(elsewhere) as other:
+        with psycopg.connect(url) as holder:
+            holder.execute("SELECT FROM holdfast.tasks WHERE id = 'm' FOR UPDATE")
+            forwards = begin(store.commit([held(claim, 1, step()) for claim in claims]))
+            assert await is_blocked(forwards)
+            backwards = begin(other.commit([outside(claim.task.id, RequestCancel(reason="r")) for claim in claims]))
+            assert await is_blocked(backwards)
+            holder.rollback()
+        verdicts = await forwards + await backwards
+    assert all(verdict.applied for verdict in verdicts)  # the loser of a circle is sent again, a second later
+    await store.close()
+    deadlocks = 0
+    for _ in range(50):  # statistics arrive a moment after the session ends
+        [(deadlocks,)] = execute(url, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+        if deadlocks or not broken:
+            break
+        await asyncio.sleep(0.1)
+    assert (deadlocks > 0) == broken
+
+
 async def test_of_two_submissions_of_one_key_the_loser_learns_who_won(url: str, store: PostgresStore) -> None:
     """The loser's insert waits for the winner; only a later statement can see the winner's task."""
     async with paused(url) as winner:
@@ -108,6 +139,24 @@ async def test_of_two_submissions_of_one_key_the_loser_learns_who_won(url: str, 
     [[same_answer], [other_answer]] = await asyncio.gather(same, other)
     assert (same_answer.task_id, same_answer.created, same_answer.conflict) == ("winner", False, False)
     assert (other_answer.task_id, other_answer.created, other_answer.conflict) == ("winner", False, True)
+
+
+async def test_the_statement_that_lost_a_key_cannot_see_who_won(url: str, store: PostgresStore) -> None:
+    """Why the loser reads in a later statement: asked in the same one, nobody has the key."""
+    naive = b"""
+        WITH mine AS (
+            INSERT INTO holdfast.task_keys (name, key, task_id) VALUES ('job', 'k', 'loser')
+            ON CONFLICT DO NOTHING RETURNING task_id)
+        SELECT task_id FROM mine UNION ALL SELECT task_id FROM holdfast.task_keys WHERE name = 'job' AND key = 'k'
+    """
+    async with paused(url) as winner, await psycopg.AsyncConnection.connect(url, autocommit=True) as loser:
+        await winner.submit([NewTask(id="winner", name="job", key="k")])
+        asking = begin(loser.execute(naive))
+        assert await is_blocked(asking)
+        await winner.finish()
+        assert await (await asking).fetchall() == []
+    [submitted] = await store.submit([NewTask(id="loser", name="job", key="k")])
+    assert (submitted.created, submitted.task_id) == (False, "winner")
 
 
 async def test_a_key_is_free_again_when_its_submission_is_undone(url: str, store: PostgresStore) -> None:

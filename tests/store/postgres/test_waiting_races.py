@@ -119,17 +119,23 @@ async def test_a_child_that_ends_while_its_parent_begins_to_wait(
     assert await state_of(store, "parent") is (TaskState.WAITING if broken else TaskState.PENDING)
 
 
-async def test_a_parent_that_begins_to_wait_while_its_child_ends(url: str, store: PostgresStore) -> None:
+@pytest.mark.parametrize("broken", [False, True])
+async def test_a_parent_that_begins_to_wait_while_its_child_ends(
+    url: str, store: PostgresStore, *, broken: bool
+) -> None:
+    """The end waits for the parent's commit, and only then looks for who counts on it."""
+    if broken:
+        break_rule(url, "lock_tasks", "ORDER BY t.id FOR NO KEY UPDATE", "ORDER BY t.id")
     [parent] = await claimed(store, "parent")
     await store.submit([NewTask(name="job", id="child")])
     wait = move(TaskState.WAITING, waits=(UntilChildren(key="join", children=("child",)),))
     async with paused(url) as waiter:
         await waiter.commit([held(parent, 1, wait)])
         ending = begin(store.commit([outside("child", move(TaskState.CANCELLED))]))
-        assert await is_blocked(ending)
+        assert await is_blocked(ending) != broken
         await waiter.finish()
     await ending
-    assert await state_of(store, "parent") is TaskState.PENDING
+    assert await state_of(store, "parent") is (TaskState.WAITING if broken else TaskState.PENDING)
 
 
 async def test_the_last_two_children_ending_at_once(url: str, store: PostgresStore) -> None:
