@@ -61,5 +61,7 @@ def check_amounts(amounts: Mapping[str, int | None], *, unlimited: bool = False)
     """Refuse amounts that are no whole numbers, or less than nothing; None means no limit where that is allowed."""
     for meter, amount in amounts.items():
         check_name("meter", meter)
-        if amount is not None or not unlimited:
-            check_integer(f"the amount of {meter}", amount, lowest=0)  # type: ignore[arg-type]
+        if amount is not None:
+            check_integer(f"the amount of {meter}", amount, lowest=0)
+        elif not unlimited:
+            raise InvalidValue(f"the amount of {meter} is missing; give a whole number")

@@ -9,6 +9,7 @@ import apsw
 from holdfast.model.commit import Commit, Held, Refusal, Verdict, judge
 from holdfast.model.errors import BudgetExceeded
 from holdfast.model.operations import Move, Release, SubmitChild, WriteStep
+from holdfast.model.step import Step
 from holdfast.model.task import Submitted
 from holdfast.model.transitions import TaskState
 from holdfast.store.sqlite import lifecycle
@@ -43,22 +44,23 @@ def _apply_alone(tx: Transaction, commit: Commit) -> Verdict:
 
 
 def _apply(tx: Transaction, commit: Commit) -> Verdict:
-    if isinstance(commit.guard, Held) and all(isinstance(op, WriteStep) for op in commit.operations):
-        verdict = _write_steps(tx, commit, commit.guard)
+    steps = [op.step for op in commit.operations if isinstance(op, WriteStep)]
+    if isinstance(commit.guard, Held) and len(steps) == len(commit.operations):
+        verdict = _write_steps(tx, commit.task_id, commit.guard, steps)
         if verdict is not None:
             return verdict
     return _judge_and_apply(tx, commit)
 
 
-def _write_steps(tx: Transaction, commit: Commit, held: Held) -> Verdict | None:
+def _write_steps(tx: Transaction, task_id: str, held: Held, steps: Sequence[Step]) -> Verdict | None:
     """Take the short way for a worker's Commit of steps only; None: the guard did not hold, find out why."""
-    row = tx.first("advance", commit.task_id, held.fence, held.owner, held.sequence, tx.now)
+    row = tx.first("advance", task_id, held.fence, held.owner, held.sequence, tx.now)
     if row is None:
         return None
-    for op in commit.operations:
-        tx.run("put_step", *step_values(commit.task_id, op.step))  # type: ignore[union-attr]
+    for step in steps:
+        tx.run("put_step", *step_values(task_id, step))
     return Verdict(
-        task_id=commit.task_id,
+        task_id=task_id,
         state=TaskState(row[0]),
         fence=held.fence,
         sequence=held.sequence,

@@ -38,15 +38,15 @@ def connect(path: str, *, durable: bool) -> apsw.Connection:
     connection.set_busy_timeout(BUSY_TIMEOUT_MS)  # others may be opening the same new file
     try:
         _check_is_ours(connection, path)  # first of all: switching to WAL would already change the file
+        connection.pragma("foreign_keys", "on")
+        if path != ":memory:":
+            connection.pragma("journal_mode", "wal")
+            connection.pragma("synchronous", "full" if durable else "normal")
+            if sys.platform == "darwin":
+                connection.pragma("fullfsync", "on")  # fsync alone does not reach the platter there
     except BaseException:
         connection.close()
         raise
-    connection.pragma("foreign_keys", "on")
-    if path != ":memory:":
-        connection.pragma("journal_mode", "wal")
-        connection.pragma("synchronous", "full" if durable else "normal")
-        if sys.platform == "darwin":
-            connection.pragma("fullfsync", "on")  # fsync alone does not reach the platter there
     return connection
 
 

@@ -37,9 +37,10 @@ INSERT INTO transitions (task_id, number, from_state, to_state, reason, actor, f
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: advance
--- The whole guard of a worker's Commit that only writes steps: one index lookup, no index touched.
+-- The whole guard of a worker's Commit that only writes steps: one index lookup, no index touched. A waiting task
+-- somebody holds takes the long way: what it waits for may be true by now.
 UPDATE tasks SET sequence = ?4, revision = revision + 1, updated_at = ?5
-WHERE id = ?1 AND fence = ?2 AND owner = ?3 AND sequence = ?4 - 1
+WHERE id = ?1 AND fence = ?2 AND owner = ?3 AND sequence = ?4 - 1 AND state <> 'waiting'
 RETURNING state, revision, version, cancel_requested
 
 -- name: put_step

@@ -28,9 +28,12 @@ from holdfast.model.worker import Swept
 from holdfast.store.base import StateStore
 from holdfast.testing.contract._support import (
     CANCEL,
+    Attempt,
     apply_outside,
     claimed_by,
     claimed_ids,
+    enter,
+    last_move,
     move,
     new_task,
     outside,
@@ -305,6 +308,16 @@ class WaitsContract(ContractBase):
         await store.emit("news", 1)
         await wait_for(store, UntilChildren(key="join", children=()), EVENT)
         assert await woken_by(store) == ("event", "worker")
+
+    async def test_a_step_of_whoever_holds_it_notices_too(self, store: StateStore, clock: ManualClock) -> None:
+        """Also the short way that a Commit of steps takes."""
+        await wait_for(store, UntilTime(key="timer", at=clock.now() + timedelta(seconds=5)))
+        await enter(store, "holder")
+        attempt = Attempt(store, await store.acquire("task", "holder"))
+        assert (await attempt.apply(WriteStep(step()))).state is TaskState.WAITING
+        clock.advance(5)
+        assert (await attempt.apply(WriteStep(step("later", 2)))).state is TaskState.PENDING
+        assert (await last_move(store)).reason == "time came"
 
     async def test_any_commit_notices_that_the_time_has_come(self, store: StateStore, clock: ManualClock) -> None:
         """A Commit that leaves its task waiting for something already true moves it on."""
