@@ -23,6 +23,21 @@ def test_importing_holdfast_brings_no_database_driver_and_no_front_end() -> None
 
 
 EXPORTED = {
+    "Try",
+    "Failure",
+    "TaskFailed",
+    "TaskCancelled",
+    "StepFailed",
+    "JournalMismatch",
+    "DuplicateName",
+    "DeadlineExceeded",
+    "Worker",
+    "SyncContext",
+    "Holdfast",
+    "Handle",
+    "TaskDefinition",
+    "Context",
+    "Child",
     "AgentState",
     "Approval",
     "ApprovalState",

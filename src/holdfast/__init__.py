@@ -5,6 +5,12 @@ types of ``holdfast.model.commit``, ``.operations`` and ``.worker``; modules may
 """
 
 from holdfast._version import __version__
+from holdfast.engine.context import Child, Context
+from holdfast.engine.definition import TaskDefinition
+from holdfast.engine.handle import Handle
+from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.sync_context import SyncContext
+from holdfast.engine.worker import Worker
 from holdfast.model.agent_state import AgentState, ArtifactRef, Constraints, HumanInTheLoop, KnownFact, RiskLevel
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.budget import Budget, Ledger, Meter
@@ -16,10 +22,13 @@ from holdfast.model.errors import (
     BudgetExceeded,
     CodecError,
     Conflict,
+    DeadlineExceeded,
+    DuplicateName,
     HoldfastError,
     IllegalMove,
     InvalidURL,
     InvalidValue,
+    JournalMismatch,
     KeyConflict,
     LeaseHeld,
     LeaseLost,
@@ -28,13 +37,17 @@ from holdfast.model.errors import (
     NotFound,
     ReadOnlyStore,
     SchemaMismatch,
+    StepFailed,
     StoreBusy,
     StoreClosed,
     StoreDamaged,
     StoreError,
     StoreUnavailable,
+    TaskCancelled,
+    TaskFailed,
     WorkerDead,
 )
+from holdfast.model.failure import Failure, Try
 from holdfast.model.patch import StatePatch, apply
 from holdfast.model.queries import Page, Summary, TaskFilter
 from holdfast.model.records import Artifact, Checkpoint, Event, MemoryFact
@@ -55,22 +68,30 @@ __all__ = [
     "BudgetExceeded",
     "Capabilities",
     "Checkpoint",
+    "Child",
     "Clock",
     "CodecError",
     "Conflict",
     "Constraints",
+    "Context",
     "Deadline",
+    "DeadlineExceeded",
+    "DuplicateName",
     "Effect",
     "EffectClass",
     "EffectState",
     "Event",
     "Evidence",
+    "Failure",
     "GiveUp",
+    "Handle",
+    "Holdfast",
     "HoldfastError",
     "HumanInTheLoop",
     "IllegalMove",
     "InvalidURL",
     "InvalidValue",
+    "JournalMismatch",
     "KeyConflict",
     "KnownFact",
     "LeaseHeld",
@@ -92,6 +113,7 @@ __all__ = [
     "StatePatch",
     "StateStore",
     "Step",
+    "StepFailed",
     "StepState",
     "StoreBusy",
     "StoreClosed",
@@ -100,10 +122,16 @@ __all__ = [
     "StoreUnavailable",
     "Submitted",
     "Summary",
+    "SyncContext",
     "Task",
+    "TaskCancelled",
+    "TaskDefinition",
+    "TaskFailed",
     "TaskFilter",
     "TaskState",
     "Transition",
+    "Try",
+    "Worker",
     "WorkerDead",
     "__version__",
     "apply",

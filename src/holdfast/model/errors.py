@@ -3,7 +3,8 @@
     HoldfastError
     ├── InvalidValue (ValueError)     the input was refused at the door; nothing changed
     │   ├── CodecError                a value that cannot be stored, with its path
-    │   └── InvalidURL                a store URL nobody can open
+    │   ├── InvalidURL                a store URL nobody can open
+    │   └── DuplicateName             a second task, state or step under a name that is taken
     ├── NotFound (LookupError)        no such task, worker, approval, artifact ...
     ├── Conflict                      the stored state is not the one the caller assumed
     │   ├── IllegalMove               the transition table does not allow it
@@ -12,6 +13,11 @@
     │   ├── LeaseLost                 the caller's lease is over; its fence is stale
     │   └── WorkerDead                the worker was declared dead; dead is final
     ├── BudgetExceeded                the reservation does not fit into what is left
+    ├── StepFailed                    a step gave up; live and on replay
+    ├── TaskFailed                    the awaited task gave up
+    ├── TaskCancelled                 the awaited task was stopped
+    ├── DeadlineExceeded (TimeoutError)   a task, a step or a wait was not over in time
+    ├── JournalMismatch               the code no longer fits what the journal recorded
     ├── StoreError                    the database, not the caller
     │   ├── StoreUnavailable          unreachable, or the connection was lost
     │   ├── StoreBusy                 another process holds the store
@@ -26,6 +32,11 @@ Messages instruct: they say what is wrong, what was left untouched, and what to 
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.model.failure import Failure
 
 
 class HoldfastError(Exception):
@@ -47,6 +58,10 @@ class CodecError(InvalidValue):
 
 class InvalidURL(InvalidValue):
     """A store URL that names no store we know, or lacks a part."""
+
+
+class DuplicateName(InvalidValue):
+    """The name is taken: nobody could tell later which of the two is meant."""
 
 
 class NotFound(HoldfastError, LookupError):
@@ -122,6 +137,44 @@ class BudgetExceeded(HoldfastError):
             f"({spent} spent, {reserved} reserved); raise the limit or let the task ask a person"
         )
         self.meter, self.limit, self.spent, self.reserved, self.asked = meter, limit, spent, reserved, asked
+
+
+class StepFailed(HoldfastError):
+    """A step gave up: its last error, and every try before it. The same live and on replay."""
+
+    def __init__(self, failure: Failure, *, step: str) -> None:
+        """``failure`` is what the journal keeps under the key ``step``."""
+        tries = f" after {len(failure.tries)} tries" if len(failure.tries) > 1 else ""
+        super().__init__(f"step {step!r} failed{tries}: {failure.type_name}: {failure.message}")
+        self.step, self.failure = step, failure
+        self.type_name, self.message = failure.type_name, failure.message
+
+
+class TaskFailed(HoldfastError):
+    """The task gave up, or was rejected, or its deadline passed."""
+
+    def __init__(self, task_id: str, failure: Failure) -> None:
+        """``failure`` is the error the task ended with."""
+        super().__init__(f"task {task_id} failed: {failure.type_name}: {failure.message}")
+        self.task_id, self.failure = task_id, failure
+        self.type_name, self.message = failure.type_name, failure.message
+
+
+class TaskCancelled(HoldfastError):
+    """The task was stopped by a person or by its parent."""
+
+    def __init__(self, task_id: str, reason: str) -> None:
+        """``reason`` is what was given with the cancel."""
+        super().__init__(f"task {task_id} was cancelled: {reason}")
+        self.task_id, self.reason = task_id, reason
+
+
+class DeadlineExceeded(HoldfastError, TimeoutError):
+    """Something was not over in time; the message says which deadline passed, and by how much."""
+
+
+class JournalMismatch(HoldfastError):
+    """The code asks for something else under a key than what the journal recorded under it."""
 
 
 class StoreError(HoldfastError):

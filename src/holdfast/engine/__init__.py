@@ -1,0 +1,21 @@
+"""The engine: durable execution of tasks, step by step, on any store.
+
+holdfast.py    Holdfast, the object an application holds: define, submit, work, ask, manage
+definition.py  what a task is made of: its function, verifier and policies
+handle.py      what submit returns: result, events, the record
+
+worker.py      claims tasks and fills its slots
+host.py        runs attempts under one incarnation of a worker: lease, heartbeat, take-overs, hand-backs
+lease.py       the local end of a lease, counted on the boot clock
+
+attempt.py     one try at one task, from the claim to the Commit that ends it
+context.py     ctx: what a task function sees of it
+journal.py     keys, positions and replay
+stepping.py    doing one step: retry, timeout, record
+waiting.py     sleep, events, children: waits that outlive the process
+quiescence.py  when a task can be taken off its worker
+
+committer.py   group commit: while one batch is made durable the next gathers
+batching.py    the same for any call that takes many
+alarms.py threads.py watcher.py storetime.py      time, blocking code, hints
+"""

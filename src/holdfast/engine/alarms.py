@@ -1,0 +1,101 @@
+"""Alarms: callbacks at a time, for all attempts of a process through one sleeping task.
+
+Ten thousand tasks with a deadline need ten thousand entries here, and not as many sleeping coroutines. Time is the
+Clock's, so that a test can skip it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable
+from contextlib import suppress
+
+from holdfast.model.clock import Clock
+
+_FORGET_AT = 64
+"""How many cancelled alarms may pile up before they are swept out."""
+
+
+class Alarm:
+    """One callback to come."""
+
+    __slots__ = ("_alarms", "callback")
+
+    def __init__(self, alarms: Alarms, callback: Callable[[], None]) -> None:
+        """Made by Alarms."""
+        self._alarms = alarms
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        """Forget it; one that has gone off already is not harmed."""
+        if self.callback is not None:
+            self.callback = None
+            self._alarms.forget_one()
+
+
+class Alarms:
+    """All alarms of one Holdfast."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Start without any."""
+        self._clock = clock
+        self._heap: list[tuple[float, int, Alarm]] = []
+        self._order = itertools.count()
+        self._cancelled = 0
+        self._sleeper: asyncio.Task[None] | None = None
+        self._sleeps_until = float("inf")
+
+    def after(self, seconds: float, callback: Callable[[], None]) -> Alarm:
+        """Call back once that much time has passed; never at once, and never after ``close``."""
+        alarm = Alarm(self, callback)
+        due = self._clock.boot() + max(seconds, 0.0)
+        heapq.heappush(self._heap, (due, next(self._order), alarm))
+        if due < self._sleeps_until or self._sleeper is None or self._sleeper.done():
+            self._sleep_anew(due)
+        return alarm
+
+    async def sleep(self, seconds: float) -> None:
+        """Return once that much time has passed."""
+        over = asyncio.Event()
+        alarm = self.after(seconds, over.set)
+        try:
+            await over.wait()
+        finally:
+            alarm.cancel()
+
+    def forget_one(self) -> None:
+        """Note that an alarm was cancelled; now and then, make room."""
+        self._cancelled += 1
+        if self._cancelled > _FORGET_AT and self._cancelled * 2 > len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2].callback is not None]
+            heapq.heapify(self._heap)
+            self._cancelled = 0
+
+    def _sleep_anew(self, due: float) -> None:
+        if self._sleeper is not None:
+            self._sleeper.cancel()
+        self._sleeps_until = due
+        self._sleeper = asyncio.create_task(self._ring(), name="holdfast-alarms")
+
+    async def _ring(self) -> None:
+        while self._heap:
+            due = self._sleeps_until = self._heap[0][0]
+            if (ahead := due - self._clock.boot()) > 0:
+                await self._clock.sleep(ahead)
+                continue
+            _, _, alarm = heapq.heappop(self._heap)
+            callback, alarm.callback = alarm.callback, None
+            if callback is not None:
+                callback()
+        self._sleeps_until = float("inf")
+
+    async def close(self) -> None:
+        """Ring no more."""
+        self._heap.clear()
+        if self._sleeper is not None:
+            self._sleeper.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._sleeper
+            self._sleeper = None

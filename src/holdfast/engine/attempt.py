@@ -1,0 +1,337 @@
+"""One try at one task: load, replay, perform, classify, record, release.
+
+Everything an attempt writes goes through ``commit``, under the fence of its lease and numbered one by one. Once it is
+over (suspended, stopped, fenced) it writes nothing more, whatever the task's code still tries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from holdfast.engine import log, outcome
+from holdfast.engine.context import Context
+from holdfast.engine.definition import TaskDefinition
+from holdfast.engine.journal import Journal
+from holdfast.engine.lease import Lease
+from holdfast.engine.parking import ParkingLot
+from holdfast.engine.patience import insist
+from holdfast.engine.services import Services
+from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Lost, Stop, Unwind
+from holdfast.engine.sync_context import SyncContext
+from holdfast.model.commit import Commit, Held, Refusal, Verdict
+from holdfast.model.errors import HoldfastError, JournalMismatch
+from holdfast.model.operations import Move, Operation, WriteStep
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import Task
+from holdfast.model.transitions import TaskState
+from holdfast.model.worker import Claimed
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended(Generic[T]):
+    """The task's code came to its end by itself."""
+
+    value: T
+
+
+class Attempt:
+    """A claimed task on its way to the next durable state."""
+
+    __slots__ = (
+        "_buffered",
+        "_cursors",
+        "_generation",
+        "_runner",
+        "_sequence",
+        "_sync_calls",
+        "_under_way",
+        "definition",
+        "ending",
+        "fatal",
+        "fresh",
+        "journal",
+        "lease",
+        "over",
+        "parking",
+        "services",
+        "stopping",
+        "task",
+    )
+
+    def __init__(
+        self, claimed: Claimed, definition: TaskDefinition[..., Any], lease: Lease, services: Services
+    ) -> None:
+        """Begin with what the claim told; ``run`` does the rest."""
+        self.task: Task = claimed.task
+        self.fresh = claimed.fresh
+        self.definition = definition
+        self.lease = lease
+        self.services = services
+        self.journal = Journal(claimed.task.id, claimed.task.round)
+        self.parking: ParkingLot | None = None
+        self.stopping: Stop | None = None
+        self.over = False
+        """Nothing is written any more: suspended, ended or fenced."""
+        self.ending = False
+        """Its outcome is being recorded: too late to stop it."""
+        self.fatal: HoldfastError | None = None
+        """An error the task's code cannot handle away, such as a journal that does not fit."""
+        self._sequence = claimed.task.sequence
+        self._generation = 0
+        self._buffered: list[Operation] = []
+        self._sync_calls: set[asyncio.Task[Any]] | None = None
+        self._cursors: dict[str, int] | None = None
+        self._under_way: list[tuple[datetime, Step]] = []
+        self._runner: asyncio.Task[None] | None = None
+
+    # The run, as a sentence
+
+    async def run(self) -> None:
+        """Work on the task until it ends, waits, or has to be given back."""
+        self._runner = asyncio.current_task()
+        alarm = None
+        try:
+            if not self.fresh:
+                await self._load()
+            if self.task.deadline is not None:
+                ahead = self.services.time.seconds_until(self.task.deadline)
+                alarm = self.services.alarms.after(ahead, self._deadline_passed)
+            if self.task.cancel_requested is not None:
+                self.stopping = Cancelled(self.task.cancel_requested)
+            if self.stopping is None:
+                if self.task.state is TaskState.PENDING:  # acquired by name, not claimed from its queue
+                    await self.commit(Move(to=TaskState.RUNNING, reason="run by name"))
+                    self.task = replace(self.task, state=TaskState.RUNNING)
+                await self._perform()
+            if not self.over and self.stopping is not None:
+                await outcome.record_stop(self, self.stopping)
+        except Unwind:
+            pass  # fenced while recording: there is nothing left to say
+        finally:
+            self.over = True
+            if alarm is not None:
+                alarm.cancel()
+
+    async def _load(self) -> None:
+        loaded = await insist(lambda: self.services.store.load(self.task.id))
+        self.task = loaded.task
+        self.journal = Journal(self.task.id, self.task.round, loaded.steps)
+
+    async def _perform(self) -> None:
+        """Run the task's own code, then its verifier, and record how each of them ended."""
+        if self.task.state is not TaskState.REVIEW:
+            ended = await self._guard(self._call_function())
+            if ended is None or not await outcome.record_result(self, ended.value):
+                return
+        reviewed = await self._guard(outcome.ask_verifier(self))
+        if reviewed is not None:
+            await outcome.record_review(self, reviewed.value)
+
+    async def _guard(self, code: Coroutine[Any, Any, T]) -> Ended[T] | None:
+        """Run the task's code; None if it was stopped, suspended or failed, and that was seen to."""
+        failed: BaseException
+        try:
+            ended = Ended(await code)
+        except asyncio.CancelledError:
+            if self.stopping is None and not self.over:
+                raise  # somebody cancels the worker itself
+            _forget_cancellation()
+            return None
+        except Unwind:
+            return None
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is how the task's code ended
+            failed = error
+        else:
+            if self.over or self.stopping is not None:
+                return None
+            if self.fatal is None:
+                return ended
+            failed = self.fatal
+        if not self.over and self.stopping is None:
+            await outcome.record_failure(self, self.fatal or failed)
+        return None
+
+    async def _call_function(self) -> Any:  # noqa: ANN401
+        args, kwargs = self.definition.read_input(self.task.user_input)
+        context = Context(self)
+        if self.definition.is_async:
+            return await self.definition.function(context, *args, **kwargs)
+        return await self.call_blocking(self.definition.function, context, *args, **kwargs)
+
+    async def call_blocking(
+        self, function: Callable[..., Any], context: Context, *args: object, **kwargs: object
+    ) -> Any:  # noqa: ANN401
+        """Run a blocking task function or verifier in a thread, with a context that blocks it."""
+        self._sync_calls = set()
+        blocking = SyncContext(context, self, asyncio.get_running_loop())
+        try:
+            return await self.services.threads.run(lambda: function(blocking, *args, **kwargs))
+        finally:
+            self._sync_calls = None
+
+    @property
+    def sync_calls(self) -> set[asyncio.Task[Any]] | None:
+        """The calls of ``ctx`` its blocking function waits for; None while it runs on the loop."""
+        return self._sync_calls
+
+    # Writing
+
+    async def commit(self, *operations: Operation) -> Verdict:
+        """Make these durable, with what was buffered before them. Unwind if the lease is over.
+
+        A refusal that is about the operations themselves is raised and changes nothing; later ones are not harmed.
+        """
+        if self.over:
+            raise Unwind
+        buffered, self._buffered = self._buffered, []
+        try:
+            return await self._send((*buffered, *operations) if buffered else operations)
+        except HoldfastError:
+            self._buffered[:0] = buffered
+            raise
+
+    async def _send(self, operations: tuple[Operation, ...]) -> Verdict:
+        while True:
+            generation = self._generation
+            self._sequence += 1
+            guard = Held(self.lease.worker_id, self.task.fence, self._sequence)
+            sent = Commit(task_id=self.task.id, guard=guard, operations=operations, actor=self.lease.worker_id)
+            verdict = await self.services.committer.put(sent)
+            if verdict.refusal is None:
+                for operation in operations:
+                    if type(operation) is WriteStep:
+                        self.journal.note(operation.step)
+                if verdict.cancel_requested is not None and not self.over:
+                    self.stop(Cancelled(verdict.cancel_requested))
+                return verdict
+            if generation == self._generation:
+                # The first to learn of it: the numbers of whatever was sent behind it are void.
+                self._generation += 1
+                self._sequence = verdict.sequence
+            if verdict.refusal is Refusal.OUT_OF_ORDER:
+                continue
+            if verdict.refusal in {Refusal.SUPERSEDED, Refusal.NOT_FOUND}:
+                self.lose(str(verdict.error()))
+                raise Unwind
+            raise verdict.error()
+
+    def buffer(self, operation: Operation) -> None:
+        """Have an operation ride in the next Commit: for what is only needed if something follows it."""
+        self._buffered.append(operation)
+        if type(operation) is WriteStep:
+            self.journal.note(operation.step)
+
+    # Being stopped
+
+    def stop(self, why: Stop) -> None:
+        """Get out of the task's code at its next await; ``run`` then records what ``why`` asks for."""
+        if self.over or self.ending or self.stopping is not None:
+            return
+        self.stopping = why
+        self._interrupt()
+
+    def lose(self, why: str) -> None:
+        """The lease is over: stop, and write nothing."""
+        if self.over:
+            return
+        self.over = True
+        log.fenced(self.task, why)
+        self.stopping = Lost(why)
+        if not self.ending:
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        for call in self._sync_calls or ():
+            call.cancel()
+        if self._runner is not None and self._runner is not _current_task():
+            self._runner.cancel()
+
+    def hand_back(self) -> None:
+        """Stop, and let another worker go on."""
+        self.stop(HandedBack())
+
+    def _deadline_passed(self) -> None:
+        self.stop(DeadlinePassed())
+
+    async def check(self) -> None:
+        """Pass only while this attempt may act: not stopped, not over, and within its lease."""
+        if self.over or self.stopping is not None:
+            raise Unwind
+        if not self.lease.holds:
+            await self.lease.wait()
+            await self.check()
+
+    # What the steps and waits of this attempt share
+
+    def find(self, key: str, kind: str) -> Step | None:
+        """Look a key up; a journal that does not fit ends the attempt, even if the task's code catches the error."""
+        try:
+            return self.journal.find(key, kind)
+        except JournalMismatch as error:
+            self.fatal = error
+            raise
+
+    def cursors(self) -> dict[str, int]:
+        """How far this task has read each channel."""
+        if self._cursors is None:
+            self._cursors = {}
+        return self._cursors
+
+    def depart(self, step: Step, began: datetime) -> None:
+        """Note that a step is under way, so that a long one can be seen in the store."""
+        self._under_way.append((began, step))
+
+    def arrive(self, step: Step) -> None:
+        """Note that it is not under way any more."""
+        self._under_way = [(began, other) for began, other in self._under_way if other is not step]
+
+    def long_steps(self, before: datetime) -> list[Step]:
+        """Return the steps that are under way since before that time and not in the journal yet."""
+        return [step for began, step in self._under_way if began < before and not self._is_noted(step)]
+
+    async def note_running(self, step: Step) -> None:
+        """Write down that a step is being done."""
+        for began, other in self._under_way:
+            if other is step:  # still: once it is done, this would undo its record
+                with suppress(Unwind, HoldfastError):  # the step itself finds out
+                    await self.commit(WriteStep(replace(step, started_at=began)))
+                return
+
+    def _is_noted(self, step: Step) -> bool:
+        known = self.journal.get(step.key)
+        return known is not None and known.state is StepState.RUNNING and known.fence == step.fence
+
+    @property
+    def runner(self) -> asyncio.Task[None]:
+        """The asyncio task that runs it."""
+        assert self._runner is not None  # noqa: S101 - asked for only while it runs
+        return self._runner
+
+    def lot(self) -> ParkingLot:
+        """Where its branches park."""
+        if self.parking is None:
+            self.parking = ParkingLot(self)
+        return self.parking
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
+def _forget_cancellation() -> None:
+    """Go on after a cancel that was ours: it has done its work."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()

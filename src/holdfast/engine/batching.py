@@ -1,0 +1,149 @@
+"""Batching: while one call is under way, the next one gathers.
+
+Nobody waits for a timer. A lone item goes out at once, in its caller's own turn; items that arrive while a call is
+under way go out together in the next one. So the load itself decides how large the batches are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from holdfast.model.errors import InvalidValue, StoreError
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+_log = logging.getLogger(__name__)
+
+
+class Batcher(Generic[Item, Answer]):
+    """Sends items through ``send``, which takes many and answers each in order."""
+
+    def __init__(
+        self,
+        send: Callable[[Sequence[Item]], Awaitable[list[Answer]]],
+        *,
+        most: int,
+        patience: Callable[[StoreError, int], float | None],
+    ) -> None:
+        """Send at most ``most`` items at once.
+
+        ``patience`` says how long to pause before the same items are sent again after the n-th StoreError, or None to
+        give up: sending again must be safe.
+        """
+        self._send = send
+        self._most = most
+        self._patience = patience
+        self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
+        self._flushing: asyncio.Task[None] | None = None
+        self._busy = False
+        self.crowd = 0
+        """How many callers there may be. With one, its items go out in its own turn; with more they go out a turn of
+        the loop later, so that those who are about to send can join."""
+
+    async def put(self, item: Item) -> Answer:
+        """Send an item; return its answer once it is there."""
+        if self.crowd <= 1 and not self._busy:
+            return await self._send_alone(item)
+        answer = self._enqueue(item)
+        return await answer
+
+    async def _send_alone(self, item: Item) -> Answer:
+        self._busy = True
+        try:
+            [answer] = await self._send((item,))
+        except StoreError:
+            unanswered = self._enqueue(item)
+        except InvalidValue:
+            raise
+        except BaseException:
+            # Cancelled on the way: nobody knows whether it arrived, and those behind it count on it.
+            self._enqueue(item).add_done_callback(_retrieve)
+            raise
+        else:
+            return answer
+        finally:
+            self._busy = False
+            if self._waiting:
+                self._flush_soon()
+        return await unanswered
+
+    def _enqueue(self, item: Item) -> asyncio.Future[Answer]:
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, answer))
+        if not self._busy:
+            self._flush_soon()
+        return answer
+
+    def _flush_soon(self) -> None:
+        self._busy = True
+        self._flushing = asyncio.create_task(self._flush(), name="holdfast-batch")
+
+    async def _flush(self) -> None:
+        try:
+            while self._waiting:
+                count = min(len(self._waiting), self._most)
+                batch = [self._waiting.popleft() for _ in range(count)]
+                await self._send_batch(batch)
+        finally:
+            self._busy = False
+
+    async def _send_batch(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+        items = [item for item, _ in batch]
+        try:
+            answers = await self._send_patiently(items)
+        except asyncio.CancelledError:
+            for _, waiting in batch:
+                waiting.cancel()
+            raise
+        except InvalidValue as error:
+            # Refused at the door: one of them is to blame, and nothing was stored.
+            if len(batch) > 1:
+                for one in batch:
+                    await self._send_batch([one])
+            else:
+                _fail(batch, error)
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+            _fail(batch, error)
+        else:
+            self._answered(items, answers)
+            for (_, waiting), answer in zip(batch, answers, strict=True):
+                if not waiting.done():
+                    waiting.set_result(answer)
+
+    async def _send_patiently(self, items: list[Item]) -> list[Answer]:
+        failures = 0
+        while True:
+            try:
+                return await self._send(items)
+            except StoreError as error:
+                failures += 1
+                pause = self._patience(error, failures)
+                if pause is None:
+                    raise
+                _log.warning("the store does not answer (%s); sending again in %.2g s", error, pause)
+                await asyncio.sleep(pause)
+
+    def _answered(self, items: Sequence[Item], answers: Sequence[Answer]) -> None:
+        """Look at the answers before anybody goes on with theirs."""
+
+    async def close(self) -> None:
+        """Send what still waits, then stop."""
+        while self._flushing is not None and not self._flushing.done():
+            await asyncio.wait([self._flushing])
+
+
+def _fail(batch: list[tuple[Item, asyncio.Future[Answer]]], error: Exception) -> None:
+    for _, waiting in batch:
+        if not waiting.done():
+            waiting.set_exception(error)
+
+
+def _retrieve(answer: asyncio.Future[Answer]) -> None:
+    """Look at an answer nobody waits for any more, so that it is not reported as forgotten."""
+    if not answer.cancelled():
+        answer.exception()

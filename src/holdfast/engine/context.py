@@ -1,0 +1,235 @@
+"""ctx: what a task function sees. What goes through it is durable; code between its calls runs again on a resume."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Coroutine
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from holdfast.engine import waiting
+from holdfast.engine.definition import Bound, TaskDefinition
+from holdfast.engine.journal import RESERVED, stable_bytes
+from holdfast.engine.stepping import ONE_TRY, Call, run_step
+from holdfast.engine.submission import new_task
+from holdfast.model.checks import check_name
+from holdfast.model.deadline import as_seconds
+from holdfast.model.errors import InvalidValue
+from holdfast.model.retry import Retry
+from holdfast.model.task import JsonValue, Task
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt import Attempt
+
+R = TypeVar("R")
+_LONGEST_NAME = 160
+
+
+class Context:
+    """The task as its own code sees it."""
+
+    __slots__ = ("_attempt", "_prefix")
+
+    def __init__(self, attempt: Attempt, *, prefix: str = "") -> None:
+        """Made by the engine for each attempt; ``prefix`` keeps the keys of a verifier apart."""
+        self._attempt = attempt
+        self._prefix = prefix
+
+    # Facts
+
+    @property
+    def task_id(self) -> str:
+        """The id of the task."""
+        return self._attempt.task.id
+
+    @property
+    def task(self) -> Task:
+        """The task's record, as it stood when this attempt began."""
+        return self._attempt.task
+
+    @property
+    def attempt(self) -> int:
+        """Which try at the task this is, counted from 1; take-overs and suspensions do not count."""
+        return self._attempt.task.attempts + 1
+
+    @property
+    def feedback(self) -> str | None:
+        """Why the last round was rejected."""
+        return self._attempt.task.feedback
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the whole task has to be over."""
+        return self._attempt.task.deadline
+
+    # Steps
+
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Coroutine[Any, Any, R]],
+        *args: Any,  # noqa: ANN401
+        key: str | None = None,
+        retry: Retry | None = None,
+        timeout: float | timedelta | None = None,
+        returns: Any = None,  # noqa: ANN401
+    ) -> Coroutine[Any, Any, R]: ...
+
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[..., R],
+        *args: Any,  # noqa: ANN401
+        key: str | None = None,
+        retry: Retry | None = None,
+        timeout: float | timedelta | None = None,
+        returns: Any = None,  # noqa: ANN401
+    ) -> Coroutine[Any, Any, R]: ...
+
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *args: Any,
+        key: str | None = None,
+        retry: Retry | None = None,
+        timeout: float | timedelta | None = None,
+        returns: Any = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Do ``function(*args)`` once: ``await ctx.step("collect", collect, service)``.
+
+        If the journal has the step completed, its result is returned and nothing runs. Otherwise it runs, and its
+        result is durable before the next line. Should the process die in between, it runs again: let the function do
+        the same thing twice without harm, or have it use its ``effect_id`` (a parameter of that name is filled in)
+        as an idempotency key.
+
+        Key and name are explained in ``holdfast.engine.journal``. ``retry`` tries again (by default a failure is the
+        task's to retry), ``timeout`` (seconds or timedelta) limits each try, ``returns`` is the result's type where
+        the function has no annotation. A step that gives up raises StepFailed.
+        """
+        if not callable(function):
+            raise InvalidValue(
+                f"step {name!r} needs a function to call, and its arguments after it; {function!r} is none. "
+                'Write ctx.step("name", fetch, url), not ctx.step("name", fetch(url))'
+            )
+        call = Call(
+            self._allot(name, key),
+            function,
+            args,
+            retry or ONE_TRY,
+            None if timeout is None else as_seconds(timeout, what=f"the timeout of step {name!r}"),
+            returns,
+        )
+        return run_step(self._attempt, call)
+
+    # Waits
+
+    def sleep(self, duration: float | timedelta, *, key: str | None = None) -> Coroutine[Any, Any, None]:
+        """Let time pass: a longer sleep gives the worker back, and goes on counting through restarts."""
+        seconds = as_seconds(duration, what="a sleep")
+        return waiting.sleep(self._attempt, self._allot("sleep", key), seconds)
+
+    def wait_event(
+        self,
+        channel: str,
+        *,
+        timeout: float | timedelta | None = None,
+        earlier: bool = False,
+        key: str | None = None,
+    ) -> Coroutine[Any, Any, JsonValue]:
+        """Wait for the next event on a channel and return its payload, without holding a worker.
+
+        Seen are the events emitted since the task was submitted, in order, each once; one that came before the wait
+        is not lost. With ``earlier`` also those from before. After ``timeout`` it raises DeadlineExceeded.
+        """
+        check_name("channel", channel)
+        seconds = None if timeout is None else as_seconds(timeout, what="the timeout of a wait")
+        own = self._allot(f"event:{channel}"[:_LONGEST_NAME], key)
+        return waiting.wait_event(self._attempt, own, channel, timeout=seconds, earlier=earlier)
+
+    async def submit(
+        self,
+        task: TaskDefinition[..., R] | Bound[R] | str,
+        *args: Any,  # noqa: ANN401
+        key: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        deadline: float | timedelta | datetime | None = None,
+        delay: float | timedelta | None = None,
+    ) -> Child[R]:
+        """Submit a child task, once, and return a handle: ``await child.result()`` waits for it.
+
+        ``key`` is the name of this submission within this task; branches that run at the same time each need one.
+        """
+        attempt = self._attempt
+        new, definition = new_task(
+            attempt.services.definitions,
+            task,
+            args,
+            now=attempt.services.time.now(),
+            queue=queue,
+            priority=priority,
+            deadline=deadline,
+            delay=delay,
+            actor=attempt.lease.worker_id,
+        )
+        own = self._allot(f"submit:{new.name}"[:_LONGEST_NAME], key)
+        child_id = await waiting.submit_child(attempt, own, new)
+        return Child(self, child_id, own, Any if definition is None else definition.returns)
+
+    # Telling
+
+    def progress(
+        self, step: int, total: int | None = None, message: str = "", *, key: str | None = None
+    ) -> Coroutine[Any, Any, None]:
+        """Tell whoever watches how far it is: an event on the task's own channel, told once."""
+        payload: JsonValue = {"kind": "progress", "step": step, "total": total, "message": message}
+        return waiting.progress(self._attempt, self._allot_own("progress", key), payload)
+
+    # The same on every replay
+
+    def now(self, *, key: str | None = None) -> datetime:
+        """Return the time; a replay sees the same, once anything durable followed."""
+        return waiting.now(self._attempt, self._allot_own("now", key))
+
+    def random(self, *, key: str | None = None) -> float:
+        """Return a number in [0, 1) that is the same on every replay."""
+        own = self._allot_own("random", key)
+        return int.from_bytes(self._stable("random", own)[:7], "big") / (1 << 56)
+
+    def uuid(self, *, key: str | None = None) -> uuid.UUID:
+        """Return a UUID that is the same on every replay."""
+        return uuid.UUID(bytes=self._stable("uuid", self._allot_own("uuid", key))[:16], version=5)
+
+    def _stable(self, what: str, key: str) -> bytes:
+        return stable_bytes(what, self._attempt.task.id, self._attempt.task.round, key)
+
+    def _allot(self, name: str, key: str | None) -> str:
+        if key is not None:
+            return self._attempt.journal.allot(name, self._prefix + key)
+        return self._attempt.journal.allot(self._prefix + name)
+
+    def _allot_own(self, name: str, key: str | None) -> str:
+        if key is not None:
+            return self._attempt.journal.allot(name, f"{RESERVED}{self._prefix}{name}:{key}")
+        return self._attempt.journal.allot_own(f"{RESERVED}{self._prefix}{name}")
+
+
+class Child(Generic[R]):
+    """A child task, as its parent sees it."""
+
+    __slots__ = ("_context", "_key", "_returns", "id")
+
+    def __init__(self, context: Context, task_id: str, key: str, returns: Any) -> None:  # noqa: ANN401
+        """Made by ``ctx.submit``."""
+        self.id = task_id
+        self._context = context
+        self._key = key
+        self._returns = returns
+
+    def result(self) -> Coroutine[Any, Any, R]:
+        """Wait for its end, without holding a worker, and return its result. TaskFailed or TaskCancelled otherwise."""
+        attempt = self._context._attempt  # noqa: SLF001 - a part of the same object, seen from the other side
+        return waiting.child_result(attempt, attempt.journal.allot(f"{self._key}:result"), self.id, self._returns)

@@ -1,0 +1,196 @@
+"""What a task is made of: the function that does it, the one that checks it, and its policies."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
+
+from holdfast.model.checks import check_integer, check_name
+from holdfast.model.deadline import as_seconds
+from holdfast.model.errors import DuplicateName, InvalidValue
+from holdfast.model.payload import from_json, to_json
+from holdfast.model.retry import Retry
+from holdfast.model.task import DEFAULT_QUEUE, MANUAL, MAX_PRIORITY, JsonValue
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Verifier = TypeVar("Verifier", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Bound(Generic[R]):
+    """A task with its arguments, for ``submit``: keeps keywords and their types."""
+
+    definition: TaskDefinition[..., R]
+    user_input: JsonValue
+
+
+class TaskDefinition(Generic[P, R]):
+    """A task function with its name and policies. Calling it calls the plain function."""
+
+    def __init__(
+        self,
+        function: Callable[Concatenate[Any, P], Any],
+        *,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        retry: Retry | None = None,
+        deadline: float | timedelta | None = None,
+        agent_id: str | None = None,
+    ) -> None:
+        """``deadline`` is counted from the submission; ``retry`` is for the whole task (three attempts by default)."""
+        self.function = function
+        self.name = check_name("task name", name or str(getattr(function, "__name__", "")))
+        if self.name == MANUAL:
+            raise InvalidValue(f"{MANUAL!r} is the name of tasks driven by hand; call this one something else")
+        self.queue = check_name("task queue", queue)
+        check_integer("priority", priority, lowest=-MAX_PRIORITY, highest=MAX_PRIORITY)
+        self.priority = priority
+        self.retry = retry or Retry()
+        self.deadline = None if deadline is None else timedelta(seconds=as_seconds(deadline, what="the deadline"))
+        self.agent_id = check_name("agent id", agent_id or self.name)
+        self.verifier: Callable[..., Any] | None = None
+        self.is_async = is_async(function)
+        self.__doc__ = function.__doc__
+        self.__name__ = self.name
+
+    def __repr__(self) -> str:
+        """Name it as it stands in the store."""
+        return f"<task {self.name!r}>"
+
+    def __call__(self, ctx: Any, *args: P.args, **kwargs: P.kwargs) -> Any:  # noqa: ANN401
+        """Call the plain function: nothing is stored, except by the ``ctx`` it is given."""
+        return self.function(ctx, *args, **kwargs)
+
+    def verify(self, verifier: Verifier) -> Verifier:
+        """Have ``verifier(ctx, result)`` look at the work in state review.
+
+        True accepts. False, or a string that says why, rejects: the task runs again from the start, with the reason
+        in ``ctx.feedback``, until its attempts are used up. An exception is no rejection; it is retried.
+        """
+        if self.verifier is not None:
+            raise DuplicateName(f"task {self.name!r} has a verifier already")
+        self.verifier = verifier
+        return verifier
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound[R]:
+        """Return the task with its arguments, checked and with their types: ``hold.submit(deploy.bind("billing"))``."""
+        return Bound(self, self.write_input(args, kwargs))
+
+    # How arguments and results are stored
+
+    @cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.signature(self.function)
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return type_hints(self.function)
+
+    @cached_property
+    def returns(self) -> Any:  # noqa: ANN401 - an annotation
+        """The type of its result."""
+        return self._hints.get("return", Any)
+
+    @cached_property
+    def _parameters(self) -> list[inspect.Parameter]:
+        return list(self._signature.parameters.values())[1:]
+
+    def write_input(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> JsonValue:
+        """Return arguments as they are stored; InvalidValue if the function does not take them."""
+        try:
+            bound = self._signature.bind(None, *args, **kwargs)
+        except TypeError as error:
+            raise InvalidValue(
+                f"task {self.name!r} cannot be called like this: {error}; it takes {self._takes}"
+            ) from None
+        positional = [
+            to_json(value, annotation, name=f"argument {name!r}")
+            for value, (name, annotation) in zip(bound.args[1:], self._positions(), strict=False)
+        ]
+        if not bound.kwargs:
+            return positional
+        named = {
+            name: to_json(value, self._hints.get(name, Any), name=f"argument {name!r}")
+            for name, value in bound.kwargs.items()
+        }
+        return {"args": positional, "kwargs": named}
+
+    def read_input(self, stored: JsonValue) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments that ``write_input`` stored."""
+        args, kwargs = (stored["args"], stored["kwargs"]) if isinstance(stored, dict) else (stored or [], {})
+        positional = [
+            from_json(value, annotation, name=f"argument {name!r}")
+            for value, (name, annotation) in zip(args, self._positions(), strict=False)
+        ]
+        named = {
+            name: from_json(value, self._hints.get(name, Any), name=f"argument {name!r}")
+            for name, value in kwargs.items()
+        }
+        return positional, named
+
+    def _positions(self) -> Iterator[tuple[str, Any]]:
+        """Name and type of each positional argument, without end where the function takes any number."""
+        for parameter in self._parameters:
+            annotation = self._hints.get(parameter.name, Any)
+            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                while True:
+                    yield parameter.name, annotation
+            if parameter.kind in {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}:
+                yield parameter.name, annotation
+
+    @property
+    def _takes(self) -> str:
+        return "(" + ", ".join(map(str, self._parameters)) + ")"
+
+
+class Definitions:
+    """The tasks an application has defined, by name."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._by_name: dict[str, TaskDefinition[..., Any]] = {}
+
+    def add(self, definition: TaskDefinition[..., Any]) -> None:
+        """Enter a task; its name must be free, or a stored task could mean either."""
+        if definition.name in self._by_name:
+            raise DuplicateName(
+                f"a task named {definition.name!r} is defined already; give one of them another name= "
+                "(names are stored with the tasks, so they outlive the code)"
+            )
+        self._by_name[definition.name] = definition
+
+    def get(self, name: str) -> TaskDefinition[..., Any] | None:
+        """Return the task of that name, or None."""
+        return self._by_name.get(name)
+
+    @property
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        return sorted(self._by_name)
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues their tasks go to by default, sorted, and the default one."""
+        return sorted({definition.queue for definition in self._by_name.values()} | {DEFAULT_QUEUE})
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Say whether calling it gives a coroutine."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__
+    )
+
+
+def type_hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the annotations of a function; none of them where they name what cannot be found."""
+    target = function if hasattr(function, "__annotations__") else getattr(function, "__call__", function)  # noqa: B004
+    try:
+        return get_type_hints(target, include_extras=True)
+    except (NameError, TypeError, AttributeError):
+        return {}

@@ -1,0 +1,321 @@
+"""Holdfast: the object an application holds."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+
+from holdfast.engine import reviving
+from holdfast.engine.batching import Batcher
+from holdfast.engine.cancelling import cancel
+from holdfast.engine.context import Context
+from holdfast.engine.definition import Bound, Definitions, TaskDefinition
+from holdfast.engine.handle import Handle
+from holdfast.engine.running import run_task
+from holdfast.engine.services import Services
+from holdfast.engine.submission import new_task
+from holdfast.engine.sync_context import SyncContext
+from holdfast.engine.worker import Worker
+from holdfast.model.clock import Clock
+from holdfast.model.errors import HoldfastError, InvalidValue, KeyConflict, StoreClosed, StoreError
+from holdfast.model.queries import Summary
+from holdfast.model.records import Event
+from holdfast.model.retry import Retry
+from holdfast.model.task import DEFAULT_QUEUE, JsonValue, NewTask, Submitted
+from holdfast.model.transitions import TaskState
+from holdfast.store.clock import SystemClock
+from holdfast.store.simple import SimpleInterface
+from holdfast.store.url import make_store
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DATABASE_URL = "HOLDFAST_DATABASE_URL"
+DEFAULT_URL = "sqlite:///holdfast.db"
+DEFAULT_LEASE = 30.0
+DEFAULT_GRACE = 20.0
+
+_MOST_SUBMITTED = 1000
+
+
+class Holdfast:
+    """Define tasks, submit them, work on them, ask about them.
+
+    ``async with hold:`` opens the store; blocks may be nested within one event loop, and opened again after closing.
+    """
+
+    def __init__(self, url: str | None = None, *, clock: Clock | None = None, **options: Any) -> None:  # noqa: ANN401
+        """Name the store: a URL, or by default ``HOLDFAST_DATABASE_URL``, or ``sqlite:///holdfast.db``.
+
+        ``options`` go to the store, for example ``schema=`` for PostgreSQL.
+        """
+        self.url = url or os.environ.get(DATABASE_URL) or DEFAULT_URL
+        self.definitions = Definitions()
+        self._clock = clock or SystemClock()
+        self._options = options
+        self._services: Services | None = None
+        self._submitter: Batcher[NewTask, Submitted] | None = None
+        self._opened = AsyncExitStack()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._depth = 0
+        make_store(self.url, clock=clock, **options)  # a URL nobody can open is refused here, not at the first use
+
+    # Definitions
+
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], Awaitable[R]], /) -> TaskDefinition[P, R]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[SyncContext, P], R], /) -> TaskDefinition[P, R]: ...
+    @overload
+    def task(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        retry: Retry | None = None,
+        deadline: float | timedelta | None = None,
+        agent_id: str | None = None,
+    ) -> _TaskDecorator: ...
+
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        retry: Retry | None = None,
+        deadline: float | timedelta | None = None,
+        agent_id: str | None = None,
+    ) -> Any:
+        """Make a function a task: ``@hold.task`` or ``@hold.task(queue="deploys", retry=Retry(max_attempts=5))``.
+
+        Its first parameter is the context: a Context for async functions, a SyncContext for blocking ones, which run
+        in threads. ``deadline`` counts from the submission. Without ``retry`` a task gets three attempts.
+        """
+
+        def define(function: Callable[..., Any]) -> TaskDefinition[..., Any]:
+            definition: TaskDefinition[..., Any] = TaskDefinition(
+                function, name=name, queue=queue, priority=priority, retry=retry, deadline=deadline, agent_id=agent_id
+            )
+            return self.register(definition)
+
+        if function is None:
+            return define
+        return define(function)
+
+    def register(self, definition: TaskDefinition[P, R]) -> TaskDefinition[P, R]:
+        """Enter a definition made elsewhere; workers claim only what is registered."""
+        if not isinstance(definition, TaskDefinition):
+            raise InvalidValue(f"{definition!r} is no task definition; decorate a function with @hold.task instead")
+        self.definitions.add(definition)
+        return definition
+
+    # Opening
+
+    async def __aenter__(self) -> Self:
+        """Open the store (and set it up or migrate it, where it does that by itself)."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not None and self._loop is not loop:
+            raise HoldfastError(
+                "this Holdfast is open in another event loop; close it there, or make one Holdfast for each loop"
+            )
+        self._loop = loop
+        if self._depth == 0:
+            try:
+                await self._open()
+            except BaseException:
+                self._loop = None
+                raise
+        self._depth += 1
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close what the outermost block opened."""
+        self._depth -= 1
+        if self._depth == 0:
+            self._services = self._submitter = self._loop = None
+            await self._opened.aclose()
+
+    async def _open(self) -> None:
+        store = make_store(self.url, clock=self._clock, **self._options)
+        async with AsyncExitStack() as opened:
+            await opened.enter_async_context(store)
+            services = Services(store, self._clock, self.definitions)
+            opened.push_async_callback(services.close)
+            await services.time.ask()
+            self._submitter = Batcher(store.submit, most=_MOST_SUBMITTED, patience=_little_patience)
+            self._submitter.crowd = 2  # submissions come in crowds: a turn of the loop lets them join
+            self._services = services
+            self._opened = opened.pop_all()
+
+    @property
+    def services(self) -> Services:
+        """The open store and the machinery around it."""
+        if self._services is None:
+            raise StoreClosed(f"{self.url} is not open; use it inside `async with hold:` (or `with hold.sync as h:`)")
+        return self._services
+
+    @property
+    def store(self) -> SimpleInterface:
+        """The open store."""
+        store = self.services.store
+        assert isinstance(store, SimpleInterface)  # noqa: S101 - make_store made it
+        return store
+
+    # Submitting
+
+    async def submit(
+        self,
+        task: TaskDefinition[..., R] | Bound[R] | str,
+        *args: Any,  # noqa: ANN401
+        key: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        deadline: float | timedelta | datetime | None = None,
+        delay: float | timedelta | None = None,
+        agent_id: str | None = None,
+    ) -> Handle[R]:
+        """Store a task and return its handle at once; a worker somewhere does it.
+
+        The same ``key`` again, with the same arguments, is the same task; with other arguments a KeyConflict.
+        ``deadline`` is a moment, or a time from now; ``delay`` keeps the task from being claimed before.
+        """
+        services = self.services
+        new, definition = new_task(
+            self.definitions,
+            task,
+            args,
+            now=services.time.now(),
+            key=key,
+            queue=queue,
+            priority=priority,
+            deadline=deadline,
+            delay=delay,
+            agent_id=agent_id,
+        )
+        assert self._submitter is not None  # noqa: S101 - made with the services
+        return self._handle_of(new, await self._submitter.put(new), definition)
+
+    async def submit_many(
+        self,
+        task: TaskDefinition[..., R] | str,
+        many: Iterable[Sequence[Any]],
+        **options: Any,  # noqa: ANN401
+    ) -> list[Handle[R]]:
+        """Submit a task once for each tuple of arguments, in as few transactions as possible."""
+        services = self.services
+        now = services.time.now()
+        made = [new_task(self.definitions, task, tuple(args), now=now, **options) for args in many]
+        handles: list[Handle[R]] = []
+        for start in range(0, len(made), _MOST_SUBMITTED):
+            some = made[start : start + _MOST_SUBMITTED]
+            answers = await services.store.submit([new for new, _ in some])
+            handles += [
+                self._handle_of(new, answer, definition)
+                for (new, definition), answer in zip(some, answers, strict=True)
+            ]
+        return handles
+
+    def _handle_of(self, new: NewTask, answer: Submitted, definition: TaskDefinition[..., Any] | None) -> Handle[Any]:
+        if answer.conflict:
+            raise KeyConflict(new.name, new.key or new.id, answer.task_id)
+        return Handle(self.services, answer.task_id, Any if definition is None else definition.returns)
+
+    def handle(self, task_id: str, returns: Any = Any) -> Handle[Any]:  # noqa: ANN401
+        """Return the handle of a task that somebody submitted."""
+        return Handle(self.services, task_id, returns)
+
+    async def emit(
+        self, channel: str, payload: JsonValue = None, *, key: str | None = None, actor: str = "user"
+    ) -> Event:
+        """Tell the tasks that wait on a channel. The event is kept: one that waits later finds it.
+
+        The same ``key`` again on the channel tells nobody anything new.
+        """
+        return await self.services.store.emit(channel, payload, key=key, actor=actor)
+
+    # Working
+
+    def worker(
+        self,
+        *,
+        queues: Sequence[str] | str | None = None,
+        concurrency: int = 100,
+        lease: float = DEFAULT_LEASE,
+        grace: float = DEFAULT_GRACE,
+        label: str = "worker",
+    ) -> Worker:
+        """Return a worker for the defined tasks: ``async with hold.worker(concurrency=100):``.
+
+        ``queues`` are by default those of the defined tasks. A worker that is silent for ``lease`` seconds is taken
+        for dead, and its tasks go to others. On the way out tasks get ``grace`` seconds to finish.
+        """
+        listed = [queues] if isinstance(queues, str) else queues
+        return Worker(self.services, queues=listed, concurrency=concurrency, lease=lease, label=label, grace=grace)
+
+    async def run(self, task: Handle[R] | str, *, lease: float = DEFAULT_LEASE) -> R:
+        """Work on one task here until it has ended, and return its result.
+
+        A completed task is not run again: its result is returned. A failed one raises; ``resume`` it first.
+        """
+        task_id = task if isinstance(task, str) else task.id
+        result: R = await run_task(self.services, task_id, lease=lease)
+        return result
+
+    # Managing
+
+    async def resume(self, task: Handle[R] | str, *, by: str = "user") -> Handle[R]:
+        """Go on with a failed task where it stopped: completed steps replay, the one that ended it runs again.
+
+        A task that has not failed is left as it is, a completed one included.
+        """
+        handle = self._handle(task)
+        await reviving.resume(self.services.store, handle.id, actor=by)
+        return handle
+
+    async def retry(self, task: Handle[R] | str, *, by: str = "user", feedback: str | None = None) -> Handle[R]:
+        """Start a failed task over in a new round: its steps run again, and see ``feedback``."""
+        handle = self._handle(task)
+        await reviving.retry(self.services.store, handle.id, actor=by, feedback=feedback)
+        return handle
+
+    async def cancel(self, task: Handle[Any] | str, reason: str = "cancelled", *, by: str = "user") -> TaskState:
+        """Stop a task and its children; see Handle.cancel."""
+        return await cancel(self.services.store, self._handle(task).id, reason, actor=by)
+
+    async def summary(self) -> Summary:
+        """Count what is in the store: tasks by state, workers, open approvals, doubts."""
+        return await self.services.store.summary()
+
+    def _handle(self, task: Handle[R] | str) -> Handle[R]:
+        return Handle(self.services, task) if isinstance(task, str) else task
+
+
+def _little_patience(error: StoreError, failures: int) -> float | None:
+    """Submissions have a caller who wants to know: try for a few seconds, then say so."""
+    del error
+    return 0.1 * 2**failures if failures <= 4 else None  # noqa: PLR2004
+
+
+class _TaskDecorator:
+    """What ``hold.task(...)`` returns, for the type checker."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Awaitable[R]], /) -> TaskDefinition[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[SyncContext, P], R], /) -> TaskDefinition[P, R]: ...
+    def __call__(self, function: Callable[..., Any], /) -> Any:
+        """Define the task."""
+        raise NotImplementedError

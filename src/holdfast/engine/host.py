@@ -1,0 +1,235 @@
+"""Host: runs attempts under one incarnation of a worker, and keeps its lease alive.
+
+One heartbeat covers every task the host holds. A heartbeat that finds the incarnation dead means that its tasks went to
+others: they are abandoned here, and the host goes on under a fresh incarnation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from holdfast.engine import log
+from holdfast.engine.attempt import Attempt
+from holdfast.engine.lease import Lease
+from holdfast.engine.services import Services
+from holdfast.engine.signals import Cancelled
+from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, StoreError, WorkerDead
+from holdfast.model.worker import Claimed, NewWorker
+
+BEATS_PER_LEASE = 3
+LOOK_FOR_STRAYS_EVERY = 10
+"""Heartbeats between two looks at what the store thinks this worker holds."""
+
+NOTE_STEPS_AFTER = 1.0
+"""Seconds after which a step that still runs is written down as running, so that people can see it."""
+
+LAST_WORDS = 5.0
+"""Seconds an attempt gets to record that it was handed back."""
+
+_SOONEST_BEAT = 1.0
+_NOTED_AT_ONCE = 500
+
+
+class Host:
+    """The attempts of one worker, and its standing in the store."""
+
+    def __init__(
+        self, services: Services, *, lease: float, label: str, details: dict[str, Any], on_free: Callable[[], None]
+    ) -> None:
+        """``on_free`` is called whenever an attempt is over."""
+        self.services = services
+        self.label = label
+        self.attempts: dict[str, Attempt] = {}
+        self.suspects = False
+        """The last heartbeat said that a suspect waits for a worker that runs nothing else."""
+        self._details = {"host": socket.gethostname(), "pid": os.getpid(), **details}
+        self._on_free = on_free
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._beating: list[asyncio.Task[None]] = []
+        self._beat_now = asyncio.Event()
+        self._strays: set[str] = set()
+        self.lease = Lease("", lease, services.clock)
+
+    async def start(self) -> None:
+        """Register, and keep the lease alive from now on."""
+        await self.services.time.ask()
+        await self._register()
+        self._beating = [
+            asyncio.create_task(self._beat(), name="holdfast-heartbeat"),
+            asyncio.create_task(self._note_long_steps(), name="holdfast-long-steps"),
+        ]
+
+    async def _register(self) -> None:
+        worker = NewWorker(label=self.label, lease=self.lease.seconds, details=self._details)
+        asked = self.services.clock.boot()
+        await self.services.store.register(worker)
+        self.lease = Lease(worker.id, worker.lease, self.services.clock)
+        self.lease.renew(asked)
+
+    # Attempts
+
+    def begin(self, claimed: Claimed) -> asyncio.Task[None]:
+        """Start to work on a claimed task."""
+        task = claimed.task
+        definition = self.services.definitions.get(task.name)
+        if definition is None:
+            raise InvalidValue(f"task {task.id} is a {task.name!r}, which is not defined here; import its module first")
+        attempt = Attempt(claimed, definition, self.lease, self.services)
+        self.attempts[task.id] = attempt
+        self.services.committer.crowd += 1
+        log.claimed(task, self.lease.worker_id)
+        running = asyncio.create_task(self._run(attempt), name=f"holdfast-task-{task.id}")
+        self._running[task.id] = running
+        return running
+
+    async def _run(self, attempt: Attempt) -> None:
+        try:
+            await attempt.run()
+        except HoldfastError as error:
+            # The store refused what the engine asked of it. The task stays leased until this worker adopts it again.
+            log.logger.error("task %s: cannot go on: %s", attempt.task.id, error, extra={"task_id": attempt.task.id})
+        finally:
+            self.services.committer.crowd -= 1
+            if self.attempts.get(attempt.task.id) is attempt:
+                del self.attempts[attempt.task.id]
+                del self._running[attempt.task.id]
+            self._on_free()
+
+    # The heartbeat
+
+    def beat_soon(self) -> None:
+        """Ask the store for news before the next heartbeat is due: somebody may want a task stopped."""
+        if self.attempts:
+            self._beat_now.set()
+
+    async def _beat(self) -> None:
+        beats = 0
+        pause = self.lease.seconds / BEATS_PER_LEASE
+        while True:
+            began = self.services.clock.boot()
+            await self._until_next_beat(pause)
+            late = self.services.clock.boot() - began - pause
+            if late > self.lease.seconds / BEATS_PER_LEASE:
+                log.logger.warning(
+                    "the event loop of worker %s was blocked for %.1f s; blocking code belongs into plain functions, "
+                    "which run in threads",
+                    self.label,
+                    late,
+                )
+            try:
+                await self._beat_once()
+                beats += 1
+                if beats % LOOK_FOR_STRAYS_EVERY == 0:
+                    await self._adopt_strays()
+                await self.services.time.ask()
+                pause = self.lease.seconds / BEATS_PER_LEASE
+            except WorkerDead:
+                await self.be_reborn()
+            except StoreError as error:
+                log.logger.warning("heartbeat of worker %s failed: %s", self.label, error)
+                pause = min(self.lease.seconds / BEATS_PER_LEASE / 4, 1.0)
+
+    async def _until_next_beat(self, pause: float) -> None:
+        alarms = self.services.alarms
+        alarm = alarms.after(pause, self._beat_now.set)
+        try:
+            await alarms.sleep(min(_SOONEST_BEAT, pause))
+            await self._beat_now.wait()
+        finally:
+            alarm.cancel()
+            self._beat_now.clear()
+
+    async def _beat_once(self) -> None:
+        asked, lease = self.services.clock.boot(), self.lease
+        heard = await self.services.store.heartbeat(lease.worker_id)
+        lease.renew(asked)
+        self.suspects = heard.suspects
+        for task_id in heard.cancel_requested:
+            attempt = self.attempts.get(task_id)
+            if attempt is not None and attempt.stopping is None:
+                task = await self.services.store.get(task_id)
+                attempt.stop(Cancelled((task and task.cancel_requested) or "cancelled"))
+
+    async def be_reborn(self) -> None:
+        """This incarnation is dead: let go of everything, and register a new one."""
+        log.logger.warning(
+            "worker %s (%s) was silent for longer than its lease of %g s and lost its %d tasks; others go on with them",
+            self.label,
+            self.lease.worker_id,
+            self.lease.seconds,
+            len(self.attempts),
+        )
+        self.abandon("its worker's lease ran out")
+        while True:
+            try:
+                await self._register()
+            except StoreError as error:
+                log.logger.warning("cannot register worker %s again: %s", self.label, error)
+                await self.services.alarms.sleep(1.0)
+            else:
+                return
+
+    def abandon(self, why: str) -> None:
+        """Stop every attempt at once; none of them writes anything more."""
+        for attempt in list(self.attempts.values()):
+            attempt.lose(why)
+        self.attempts.clear()
+        self._running.clear()
+
+    async def _adopt_strays(self) -> None:
+        """Go on with tasks the store says are ours and nobody here knows: the answer to their claim was lost."""
+        held = {lease.task_id for lease in await self.services.store.owned(self.lease.worker_id)}
+        unknown = held - self.attempts.keys()
+        for task_id in unknown & self._strays:  # seen twice: not just on their way in or out
+            with suppress(Conflict, InvalidValue):
+                self.begin(await self.services.store.acquire(task_id, self.lease.worker_id))
+        self._strays = unknown
+
+    async def _note_long_steps(self) -> None:
+        while True:
+            await self.services.alarms.sleep(NOTE_STEPS_AFTER)
+            before = self.services.time.now() - timedelta(seconds=NOTE_STEPS_AFTER)
+            long = [(attempt, step) for attempt in self.attempts.values() for step in attempt.long_steps(before)]
+            for start in range(0, len(long), _NOTED_AT_ONCE):
+                some = long[start : start + _NOTED_AT_ONCE]
+                await asyncio.gather(*(attempt.note_running(step) for attempt, step in some))
+
+    def hand_back_all(self) -> None:
+        """Have every attempt stop, for another worker to go on."""
+        for attempt in list(self.attempts.values()):
+            attempt.hand_back()
+
+    # The end
+
+    async def stop(self, grace: float) -> None:
+        """Let attempts finish for up to ``grace`` seconds, hand the rest back, and retire."""
+        with suppress(HoldfastError):
+            await self.services.store.drain(self.lease.worker_id)
+        await self._wait_for_attempts(grace)
+        self.hand_back_all()
+        await self._wait_for_attempts(LAST_WORDS)
+        left = list(self._running.values())
+        self.abandon("its worker stops")
+        for running in left:
+            running.cancel()
+        for beating in self._beating:
+            beating.cancel()
+        await asyncio.gather(*self._beating, return_exceptions=True)
+        with suppress(HoldfastError):  # unreachable: its lease runs out by itself
+            await self.services.store.retire(self.lease.worker_id)
+
+    async def _wait_for_attempts(self, seconds: float) -> None:
+        if seconds <= 0 or not self._running:
+            return
+        over = asyncio.create_task(self.services.alarms.sleep(seconds))
+        try:
+            while self._running and not over.done():
+                await asyncio.wait([over, *self._running.values()], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            over.cancel()

@@ -1,0 +1,110 @@
+"""The journal of one attempt: which key a step gets, and what is recorded under it.
+
+Keys are names. The second use of a name is ``name#2``, in the order in which the steps are *called*; two branches that
+run at the same time have no such order, so a name that another asyncio task used needs an explicit ``key=``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterable
+
+from holdfast.model.checks import check_name
+from holdfast.model.errors import DuplicateName, InvalidValue, JournalMismatch
+from holdfast.model.step import Step
+
+RESERVED = "holdfast:"
+"""Keys with this beginning are the engine's own."""
+
+ROUND_SIZE = 1 << 32
+"""Positions of one round: they grow within a task, across rounds, without asking where the last round ended."""
+
+
+class Journal:
+    """What was done in this round, and the names in use in this attempt."""
+
+    __slots__ = ("_position", "_round", "_steps", "_used", "task_id")
+
+    def __init__(self, task_id: str, round_: int, steps: Iterable[Step] = ()) -> None:
+        """``steps`` are those of this round; those of earlier ones may be among them and are left aside."""
+        self.task_id = task_id
+        self._round = round_
+        self._steps = {step.key: step for step in steps if step.round == round_}
+        self._position = max((step.position for step in self._steps.values()), default=(round_ - 1) * ROUND_SIZE)
+        self._used: dict[str, tuple[int, asyncio.Task[object] | None]] = {}
+
+    def allot(self, name: str, key: str | None = None) -> str:
+        """Give a step its key, now, while the order of the calls is the order of the code."""
+        if key is not None:
+            return self._allot_explicit(key)
+        check_name("step name", name)
+        if name.startswith(RESERVED):
+            raise InvalidValue(f"step names that begin with {RESERVED!r} are Holdfast's own; call {name!r} otherwise")
+        return self.allot_own(name)
+
+    def allot_own(self, name: str) -> str:
+        """Give one of the engine's own steps its key."""
+        branch = _current_task()
+        count, user = self._used.get(name, (0, branch))
+        if user is not branch:
+            raise DuplicateName(
+                f"step {name!r} was used by another concurrent branch of task {self.task_id}: which of them comes "
+                "first may differ on a replay. Give each branch's step a key of its own: "
+                f'ctx.step("{name}", ..., key=f"{name}-{{item}}")'
+            )
+        self._used[name] = (count + 1, branch)
+        if not count:
+            return name
+        numbered = f"{name}#{count + 1}"
+        return self._allot_explicit(numbered)
+
+    def _allot_explicit(self, key: str) -> str:
+        check_name("step key", key)
+        if key in self._used:
+            raise DuplicateName(
+                f"step key {key!r} is used twice in task {self.task_id}: the second would be taken for a replay of "
+                "the first; give it another key="
+            )
+        self._used[key] = (1, _current_task())
+        return key
+
+    def find(self, key: str, kind: str) -> Step | None:
+        """Return what is recorded under the key, or None. JournalMismatch if that is something else."""
+        step = self._steps.get(key)
+        if step is not None and step.kind != kind:
+            raise JournalMismatch(
+                f"task {self.task_id} recorded {key!r} as a {step.kind}, and the code now asks for a {kind} under that "
+                "key: it was changed while the task was under way. Put the old order of steps back, or give the new "
+                "step a name of its own; then resume the task"
+            )
+        return step
+
+    def get(self, key: str) -> Step | None:
+        """Return what is recorded under the key, whatever it is."""
+        return self._steps.get(key)
+
+    def note(self, step: Step) -> None:
+        """Remember what was just recorded."""
+        self._steps[step.key] = step
+
+    def next_position(self) -> int:
+        """Return the place of the next line."""
+        self._position += 1
+        return self._position
+
+    def failed_attempts(self) -> list[Step]:
+        """Return the records of earlier attempts of this round that failed."""
+        return sorted((step for step in self._steps.values() if step.kind == "attempt"), key=lambda step: step.position)
+
+
+def stable_bytes(*parts: object) -> bytes:
+    """Return 32 bytes that depend on nothing but the parts: the same on every replay."""
+    return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "surrogatepass")).digest()
+
+
+def _current_task() -> asyncio.Task[object] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None

@@ -1,0 +1,47 @@
+"""The local end of a lease: how long this process may still act for the tasks it holds.
+
+Counted on the boot clock, from *before* the store was asked: the store's own count began later, so this one is over
+first. A process that was suspended or starved finds its lease over, and does nothing more until the store renewed it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.model.clock import Clock
+
+MARGIN = 0.1
+"""The part of a lease that is not used: a call that is being dispatched takes a moment too."""
+
+
+class Lease:
+    """The lease of one incarnation of a worker."""
+
+    __slots__ = ("_clock", "_renewed", "_until", "seconds", "worker_id")
+
+    def __init__(self, worker_id: str, seconds: float, clock: Clock) -> None:
+        """Start without any time; the store grants it."""
+        self.worker_id = worker_id
+        self.seconds = seconds
+        self._clock = clock
+        self._until = float("-inf")
+        self._renewed: asyncio.Event | None = None
+
+    def renew(self, asked_at: float) -> None:
+        """Count on from ``asked_at``, the boot time before the store was asked."""
+        self._until = max(self._until, asked_at + self.seconds * (1 - MARGIN))
+        if self._renewed is not None:
+            self._renewed.set()
+            self._renewed = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is time left."""
+        return self._clock.boot() < self._until
+
+    async def wait(self) -> None:
+        """Return when there is time left: at once, or once the store has renewed the lease."""
+        while not self.holds:
+            if self._renewed is None:
+                self._renewed = asyncio.Event()
+            await self._renewed.wait()

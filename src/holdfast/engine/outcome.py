@@ -1,0 +1,195 @@
+"""How an attempt ended, as the Commit that says so."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine import log
+from holdfast.engine.cancelling import cancel_children
+from holdfast.engine.context import Context
+from holdfast.engine.definition import is_async
+from holdfast.engine.journal import RESERVED
+from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Stop
+from holdfast.model.canonical import canonical, parse
+from holdfast.model.deadline import Deadline
+from holdfast.model.errors import CodecError, DeadlineExceeded, InvalidValue
+from holdfast.model.failure import Failure, Try
+from holdfast.model.operations import Move, Operation, Release, WriteStep
+from holdfast.model.payload import from_json, to_json
+from holdfast.model.retry import GiveUp, RetryAt, decide
+from holdfast.model.step import Step, StepState
+from holdfast.model.transitions import TaskState
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt import Attempt
+
+VERIFY = "verify/"
+"""Keys of a verifier's own steps begin with this, so that they never meet those of the work."""
+
+
+async def record_result(attempt: Attempt, value: object) -> bool:
+    """The work is done: complete the task, or hand it to its verifier; say whether it is in review now."""
+    try:
+        result = to_json(value, attempt.definition.returns, name="result")
+    except CodecError as error:
+        await record_failure(attempt, error)
+        return False
+    if attempt.definition.verifier is None:
+        await _end(attempt, Move(to=TaskState.COMPLETED, reason="work done", result=result))
+        return False
+    attempt.ending = True
+    move = Move(to=TaskState.REVIEW, reason="work done", result=result)
+    await attempt.commit(move)
+    log.moved(attempt.task, move)
+    attempt.task = replace(attempt.task, state=TaskState.REVIEW, result=result)
+    attempt.ending = False
+    return True
+
+
+async def ask_verifier(attempt: Attempt) -> bool | str:
+    """Let the verifier look at the result; True, or False or a string that says why not."""
+    definition = attempt.definition
+    if definition.verifier is None:
+        return True  # it had one when it went into review, and has none any more
+    value = from_json(attempt.task.result, definition.returns, name="result")
+    context: Any = Context(attempt, prefix=VERIFY)
+    if is_async(definition.verifier):
+        answer = await definition.verifier(context, value)
+    else:
+        answer = await attempt.call_blocking(definition.verifier, context, value)
+        if inspect.isawaitable(answer):
+            answer = await answer
+    if not isinstance(answer, bool | str):
+        raise InvalidValue(
+            f"the verifier of task {definition.name!r} returned {answer!r}; return True to accept, False or a string "
+            "that says why to reject"
+        )
+    return answer
+
+
+async def record_review(attempt: Attempt, answer: bool | str) -> None:  # noqa: FBT001 - it is the verifier's answer
+    """The verifier has spoken: complete the task, or send it back with the reason."""
+    task = attempt.task
+    if answer is True:
+        await _end(attempt, Move(to=TaskState.COMPLETED, reason="verified", result=task.result))
+        return
+    why = answer if isinstance(answer, str) and answer else "rejected by its verifier"
+    if task.attempts + 1 < attempt.definition.retry.max_attempts:
+        move = Move(to=TaskState.PENDING, reason=f"rejected: {why}", counts_attempt=True, new_round=True, feedback=why)
+    else:
+        failure = Failure(
+            type_name="Rejected", message=why, reason=f"rejected {task.attempts + 1} times", type_names=("Rejected",)
+        )
+        move = Move(
+            to=TaskState.FAILED,
+            reason=f"rejected, no attempts left: {why}",
+            result=task.result,
+            error=failure.to_json(),
+            counts_attempt=True,
+            feedback=why,
+        )
+    await _end(attempt, move)
+
+
+async def record_failure(attempt: Attempt, error: BaseException) -> None:
+    """The code raised: try the task again later, or give it up."""
+    services, task, policy = attempt.services, attempt.task, attempt.definition.retry
+    now, number = services.time.now(), task.attempts + 1
+    failure = Failure.of(error)
+    decision: RetryAt | GiveUp
+    if failure.is_hopeless:
+        decision = GiveUp(f"{failure.type_name} is not retried: the code has to change first")
+    else:
+        decision = decide(policy, failure.recorded, number, now, services.random.random(), deadline=task.deadline)
+    if isinstance(decision, RetryAt):
+        what = f"{failure.type_name}: {failure.message}"
+        await _end(
+            attempt,
+            *_run_again(attempt, failure.steps),
+            WriteStep(_failed_attempt(attempt, failure, number)),
+            Move(
+                to=TaskState.PENDING,
+                reason=f"attempt {number} of {policy.max_attempts} failed, again in {decision.delay:.3g} s: {what}",
+                available_at=decision.at,
+                counts_attempt=True,
+            ),
+        )
+        return
+    failure = replace(failure.after(_earlier_tries(attempt), number=number, at=now), reason=decision.reason)
+    await _end(
+        attempt,
+        Move(to=TaskState.FAILED, reason=decision.reason, error=failure.to_json(), counts_attempt=True),
+    )
+
+
+async def record_stop(attempt: Attempt, why: Stop) -> None:
+    """The attempt was told to stop."""
+    match why:
+        case Cancelled(reason):
+            attempt.ending = True
+            await cancel_children(attempt.services.store, attempt.task.id, reason, actor=attempt.lease.worker_id)
+            await _end(attempt, Move(to=TaskState.CANCELLED, reason=reason))
+        case DeadlinePassed():
+            await _end(attempt, _late(attempt))
+        case HandedBack() if attempt.task.state is TaskState.RUNNING:
+            await _end(attempt, Move(to=TaskState.PENDING, reason="handed back"))
+        case HandedBack():
+            await _end(attempt, Release())
+        case _:
+            pass  # the lease is over
+
+
+def _late(attempt: Attempt) -> Move:
+    now = attempt.services.time.now()
+    deadline = Deadline(attempt.task.deadline or now, f"task {attempt.task.id}")
+    failure = Failure.of(DeadlineExceeded(deadline.message(now)))
+    failure = replace(failure.after(_earlier_tries(attempt), number=attempt.task.attempts + 1, at=now), traceback="")
+    return Move(to=TaskState.FAILED, reason="deadline passed", error=failure.to_json())
+
+
+async def _end(attempt: Attempt, *operations: Operation) -> None:
+    attempt.ending = True
+    await attempt.commit(*operations)
+    attempt.over = True
+    for operation in operations:
+        if isinstance(operation, Move):
+            log.moved(attempt.task, operation)
+            attempt.services.note_due(operation.available_at)
+
+
+def _run_again(attempt: Attempt, keys: tuple[str, ...]) -> list[Operation]:
+    """The steps that ended the attempt run again in the next one; other failures were handled, and replay."""
+    steps = [step for key in keys if (step := attempt.journal.get(key)) is not None]
+    return [WriteStep(reopened(step)) for step in steps if step.state is StepState.FAILED]
+
+
+def reopened(step: Step) -> Step:
+    """Return a failed step as one that is to be done."""
+    return replace(step, state=StepState.PENDING, error=None, retry_at=None, finished_at=None)
+
+
+def _failed_attempt(attempt: Attempt, failure: Failure, number: int) -> Step:
+    now = attempt.services.time.now()
+    return Step(
+        key=f"{RESERVED}attempt-{number}",
+        kind="attempt",
+        position=attempt.journal.next_position(),
+        state=StepState.FAILED,
+        round=attempt.task.round,
+        fence=attempt.task.fence,
+        error=canonical(failure.to_json()),
+        started_at=attempt.task.started_at,
+        finished_at=now,
+    )
+
+
+def _earlier_tries(attempt: Attempt) -> tuple[Try, ...]:
+    tries = []
+    for step in attempt.journal.failed_attempts():
+        failure = Failure.from_json(parse(step.error or b"null"))
+        number = int(step.key.rpartition("-")[2])
+        at = step.finished_at or attempt.services.time.now()
+        tries.append(Try(number=number, type_name=failure.type_name, message=failure.message, at=at))
+    return tuple(tries)

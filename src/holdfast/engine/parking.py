@@ -1,0 +1,202 @@
+"""Parking: branches of a task that wait for something outside, and taking the task off its worker when all of them do.
+
+A parked branch first waits where it is. As soon as every branch of the task is parked, one Commit stores all the waits
+and moves the task to waiting; then its code is unwound and its slot is free. Whoever brings the awaited thing moves it
+back to pending, and a replay finds it. Until then it costs a few rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast.engine import log
+from holdfast.engine.cancelling import cancel
+from holdfast.engine.quiescence import is_joined, is_quiescent
+from holdfast.engine.signals import Unwind
+from holdfast.model.errors import HoldfastError
+from holdfast.model.operations import Move, UntilChildren, UntilTime, Wait, WriteStep
+from holdfast.model.step import Step
+from holdfast.model.transitions import TaskState
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt import Attempt
+
+T = TypeVar("T")
+
+HOLD_SLOT = 3.0
+"""Seconds. A timer that is due sooner keeps its slot: giving it back and claiming again costs more than waiting."""
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at what a branch waits for, should every hint be missing."""
+
+_TURNS = 3
+"""Turns of the loop before a look at all branches: those that were just created get to where they wait."""
+
+JOIN = "holdfast:join"
+
+
+@dataclass(slots=True, eq=False)
+class Parked:
+    """One branch, and what it waits for."""
+
+    waits: tuple[Wait, ...]
+    step: Step
+    """The line of the journal that says so; written when the task is suspended."""
+    branch: asyncio.Task[Any]
+    woken: asyncio.Future[None]
+
+
+class ParkingLot:
+    """The parked branches of one attempt."""
+
+    __slots__ = ("_attempt", "_branches", "_looking", "_parked", "_suspending")
+
+    def __init__(self, attempt: Attempt) -> None:
+        """Start empty."""
+        self._attempt = attempt
+        self._parked: dict[asyncio.Task[Any], Parked] = {}
+        self._branches: set[asyncio.Task[Any]] = set()
+        self._looking = False
+        self._suspending: asyncio.Task[None] | None = None
+
+    async def park(
+        self, waits: tuple[Wait, ...], step: Step, topics: tuple[str, ...], look: Callable[[], Awaitable[T | None]]
+    ) -> T:
+        """Wait until ``look`` finds something, here or, should the task be suspended, in a later attempt.
+
+        ``topics`` are the hints that are worth a look.
+        """
+        branch = asyncio.current_task()
+        assert branch is not None  # noqa: S101 - a coroutine runs in a task
+        self._branches.add(branch)
+        services = self._attempt.services
+        with ExitStack() as watching:
+            parked = Parked(waits, step, branch, asyncio.get_running_loop().create_future())
+            for topic in topics:
+                watching.enter_context(services.watcher.watch(topic, lambda: _set(parked.woken)))
+            while True:
+                await self._attempt.check()
+                found = await look()
+                if found is not None:
+                    return found
+                await self._wait(parked)
+
+    async def _wait(self, parked: Parked) -> None:
+        seconds = min((self._seconds_until(timer) for timer in _timers(parked)), default=LOOK_EVERY)
+        if len(parked.waits) > len(_timers(parked)):
+            seconds = min(seconds, LOOK_EVERY)
+        alarm = self._attempt.services.alarms.after(seconds, lambda: _set(parked.woken))
+        self._parked[parked.branch] = parked
+        self.look_soon()
+        try:
+            while True:
+                await parked.woken
+                if self._suspending is None:
+                    break
+                await self._suspended()
+        finally:
+            alarm.cancel()
+            del self._parked[parked.branch]
+            parked.woken = asyncio.get_running_loop().create_future()
+
+    async def _suspended(self) -> None:
+        """Stay while a suspension is under way; Unwind once it is durable."""
+        if self._suspending is not None:
+            await asyncio.wait([self._suspending])
+        if self._attempt.over:
+            raise Unwind
+
+    # Taking the task off its worker
+
+    def look_soon(self) -> None:
+        """See in a moment whether all branches are parked."""
+        if self._parked and not self._looking and self._suspending is None:
+            self._looking = True
+            asyncio.get_running_loop().call_soon(self._look, _TURNS)
+
+    def _look(self, turns: int) -> None:
+        if turns:
+            asyncio.get_running_loop().call_soon(self._look, turns - 1)
+            return
+        self._looking = False
+        attempt = self._attempt
+        if attempt.over or attempt.stopping is not None or self._suspending is not None or not self._is_worth_it():
+            return
+        if self._all_parked():
+            self._suspending = asyncio.create_task(self._suspend(), name=f"holdfast-suspend-{attempt.task.id}")
+
+    def _is_worth_it(self) -> bool:
+        """Timers that are due in a moment are waited for in place."""
+        timers = [timer for parked in self._parked.values() for timer in _timers(parked)]
+        return bool(self._parked) and all(self._seconds_until(timer) > HOLD_SLOT for timer in timers)
+
+    def _seconds_until(self, timer: UntilTime) -> float:
+        return max(self._attempt.services.time.seconds_until(timer.at), 0.0)
+
+    def _all_parked(self) -> bool:
+        self._branches = {branch for branch in self._branches if not branch.done()}
+        if (calls := self._attempt.sync_calls) is not None:
+            # A blocking function's thread waits for its one call, which is parked.
+            return len(calls) == 1 and calls == self._parked.keys()
+        return is_quiescent(self._attempt.runner, self._branches, self._parked)
+
+    async def _suspend(self) -> None:
+        attempt, parked = self._attempt, list(self._parked.values())
+        waits = self._waits()
+        move = Move(to=TaskState.WAITING, reason=_describe(waits), waits=waits)
+        try:
+            verdict = await attempt.commit(*(WriteStep(one.step) for one in parked), move)
+        except (HoldfastError, Unwind) as error:
+            # Fenced, or refused: the branches go on and find out for themselves.
+            log.not_suspended(attempt.task, error)
+        else:
+            attempt.over = True
+            log.moved(attempt.task, move)
+            for timer in (wait for wait in waits if isinstance(wait, UntilTime)):
+                attempt.services.note_due(timer.at)
+            if verdict.cancel_requested is not None:
+                # Asked for while this worker held it, so nobody else will see to it.
+                store, actor = attempt.services.store, attempt.lease.worker_id
+                await cancel(store, attempt.task.id, verdict.cancel_requested, actor=actor)
+        finally:
+            self._suspending = None
+            for one in list(self._parked.values()):
+                if attempt.over:
+                    one.branch.add_done_callback(_retrieve)
+                    if not one.woken.done():
+                        one.woken.set_exception(Unwind())
+                else:
+                    _set(one.woken)
+
+    def _waits(self) -> tuple[Wait, ...]:
+        waits = [wait for parked in self._parked.values() for wait in parked.waits]
+        joins = [wait for wait in waits if isinstance(wait, UntilChildren)]
+        if len(joins) > 1 and len(joins) == len(waits) and is_joined(self._attempt.runner, self._parked):
+            children = tuple(child for wait in joins for child in wait.children)
+            return (UntilChildren(key=JOIN, children=tuple(dict.fromkeys(children))),)
+        return tuple(waits)
+
+
+def _timers(parked: Parked) -> list[UntilTime]:
+    return [wait for wait in parked.waits if isinstance(wait, UntilTime)]
+
+
+def _set(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
+
+
+def _retrieve(branch: asyncio.Task[Any]) -> None:
+    """Look at how an unwound branch ended, so that it is not reported as forgotten."""
+    if not branch.cancelled():
+        branch.exception()
+
+
+def _describe(waits: tuple[Wait, ...]) -> str:
+    kinds = {"UntilTime": "a timer", "UntilEvent": "an event", "UntilChildren": "children"}
+    names = sorted({kinds.get(type(wait).__name__, "something outside") for wait in waits})
+    return f"waits for {' and '.join(names)}"

@@ -1,0 +1,96 @@
+"""When a task can be taken off its worker: every branch of its code is parked on a durable wait.
+
+Looked at from the outside: the task's own asyncio task, and whatever it awaits in turn, are followed until each path
+ends at a parked wait. ``await task``, ``gather``, ``TaskGroup`` and ``asyncio.wait`` can be followed. Anything else (a
+timer of asyncio's, a socket, a lock) might go on by itself: then nothing is proven, and the task keeps its slot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import asyncio.taskgroups
+import asyncio.tasks
+from collections.abc import Collection, Iterable
+from types import CodeType, CoroutineType
+from typing import Any
+
+_TIMED: frozenset[CodeType] = frozenset({asyncio.wait_for.__code__})
+"""Code that has a timer of its own around what it awaits."""
+
+
+def is_quiescent(
+    root: asyncio.Task[Any], branches: Iterable[asyncio.Task[Any]], parked: Collection[asyncio.Task[Any]]
+) -> bool:
+    """Say whether the root, what it awaits, and every known branch are all parked or done."""
+    ahead: list[asyncio.Future[Any]] = [root, *branches]
+    seen: set[asyncio.Future[Any]] = set()
+    while ahead:
+        future = ahead.pop()
+        if future in seen or future.done():
+            continue
+        seen.add(future)
+        awaited = _awaited_by(future, parked)
+        if awaited is None:
+            return False
+        ahead.extend(awaited)
+    return True
+
+
+def is_joined(root: asyncio.Task[Any], parked: Collection[asyncio.Task[Any]]) -> bool:
+    """Say whether the root goes on only when all parked branches are through: it gathers them and nothing else.
+
+    Then waking it for each of them would only replay it as many times.
+    """
+    waiter = getattr(root, "_fut_waiter", None)
+    members = _gathered(waiter) or _grouped(_innermost(root))
+    if not members:
+        return False
+    return all(member.done() or member in parked for member in members)
+
+
+def _awaited_by(future: asyncio.Future[Any], parked: Collection[asyncio.Task[Any]]) -> list[asyncio.Future[Any]] | None:
+    """Return what must be over before this goes on; None if that cannot be told."""
+    if not isinstance(future, asyncio.Task):
+        return None
+    inner = _innermost(future)
+    if inner is None:
+        return None
+    if future in parked:
+        return []
+    waiter = getattr(future, "_fut_waiter", None)
+    if isinstance(waiter, asyncio.Task):
+        return [waiter]
+    return _gathered(waiter) or _grouped(inner) or _waited(inner)
+
+
+def _innermost(task: asyncio.Task[Any]) -> CoroutineType[Any, Any, Any] | None:
+    """Follow a task's coroutine to the one that really waits; None if one on the way has a timer."""
+    coroutine = task.get_coro()
+    if not isinstance(coroutine, CoroutineType):
+        return None
+    while isinstance(coroutine.cr_await, CoroutineType):
+        coroutine = coroutine.cr_await
+        if coroutine.cr_code in _TIMED:
+            return None
+    return coroutine
+
+
+def _gathered(waiter: object) -> list[asyncio.Future[Any]] | None:
+    children = getattr(waiter, "_children", None)
+    return list(children) if isinstance(children, list) else None
+
+
+def _grouped(coroutine: CoroutineType[Any, Any, Any] | None) -> list[asyncio.Future[Any]] | None:
+    """Return the tasks of the TaskGroup whose end the coroutine awaits."""
+    if coroutine is None or coroutine.cr_code.co_filename != asyncio.taskgroups.__file__ or coroutine.cr_frame is None:
+        return None
+    tasks = getattr(coroutine.cr_frame.f_locals.get("self"), "_tasks", None)
+    return list(tasks) if isinstance(tasks, set) else None
+
+
+def _waited(coroutine: CoroutineType[Any, Any, Any]) -> list[asyncio.Future[Any]] | None:
+    """Return the futures of an asyncio.wait that has no timeout."""
+    if coroutine.cr_code.co_name != "_wait" or coroutine.cr_code.co_filename != asyncio.tasks.__file__:
+        return None
+    local = coroutine.cr_frame.f_locals if coroutine.cr_frame is not None else {}
+    return list(local["fs"]) if local.get("timeout", 0) is None and "fs" in local else None

@@ -1,0 +1,68 @@
+"""From what a caller says to a task to be stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.engine.definition import Bound, Definitions, TaskDefinition
+from holdfast.model.deadline import as_seconds
+from holdfast.model.errors import InvalidValue
+from holdfast.model.ids import new_id
+from holdfast.model.payload import to_json
+from holdfast.model.task import DEFAULT_QUEUE, NewTask
+
+
+def new_task(
+    definitions: Definitions,
+    task: TaskDefinition[..., Any] | Bound[Any] | str,
+    args: Sequence[Any],
+    *,
+    now: datetime,
+    key: str | None = None,
+    queue: str | None = None,
+    priority: int | None = None,
+    deadline: float | timedelta | datetime | None = None,
+    delay: float | timedelta | None = None,
+    agent_id: str | None = None,
+    actor: str = "submit",
+) -> tuple[NewTask, TaskDefinition[..., Any] | None]:
+    """Return the task to store, and its definition where this process has it.
+
+    A name without a definition here is submitted as it stands, for the workers that know it: then give ``queue``.
+    """
+    definition: TaskDefinition[..., Any] | None
+    if isinstance(task, Bound):
+        if args:
+            raise InvalidValue("give the arguments to bind() or to submit(), not to both")
+        definition, user_input = task.definition, task.user_input
+    else:
+        definition = definitions.get(task) if isinstance(task, str) else task
+        if definition is not None and not isinstance(definition, TaskDefinition):
+            raise InvalidValue(f"{task!r} is no task; decorate the function with @hold.task, or give a task's name")
+        user_input = (
+            [to_json(value, name=f"argument {number}") for number, value in enumerate(args, 1)]
+            if definition is None
+            else definition.write_input(args, {})
+        )
+    limit = deadline if deadline is not None else (definition.deadline if definition else None)
+    new = NewTask(
+        id=new_id(),
+        name=definition.name if definition else str(task),
+        user_input=user_input,
+        agent_id=agent_id or (definition.agent_id if definition else "default"),
+        queue=queue or (definition.queue if definition else DEFAULT_QUEUE),
+        priority=priority if priority is not None else (definition.priority if definition else 0),
+        key=key,
+        available_at=None if delay is None else now + timedelta(seconds=as_seconds(delay, what="the delay")),
+        deadline=_moment(limit, now),
+        actor=actor,
+    )
+    return new, definition
+
+
+def _moment(deadline: float | timedelta | datetime | None, now: datetime) -> datetime | None:
+    if deadline is None or isinstance(deadline, datetime):
+        return deadline
+    return now + timedelta(seconds=as_seconds(deadline, what="the deadline"))

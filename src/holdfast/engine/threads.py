@@ -1,0 +1,91 @@
+"""Blocking functions run in daemon threads, so that one that hangs blocks neither the loop nor the exit.
+
+A thread cannot be stopped from outside. A function whose time is up is abandoned: its thread goes on, its result goes
+nowhere, and the process may end around it. (A ThreadPoolExecutor would join it at exit.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+IDLE_SECONDS = 10.0
+"""How long a thread waits for more work before it ends."""
+
+_Job = tuple[Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
+
+
+class DaemonThreads:
+    """As many threads as there are blocking functions at the same time; idle ones are used again."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._idle = 0
+        self._lock = threading.Lock()
+
+    async def run(self, function: Callable[..., T], *args: object) -> T:
+        """Run it in a thread and return what it returns. If the caller is cancelled, the thread is left to itself."""
+        loop = asyncio.get_running_loop()
+        context = contextvars.copy_context()
+        answer: asyncio.Future[T] = loop.create_future()
+        self._jobs.put((lambda: context.run(function, *args), answer, loop))
+        with self._lock:
+            spare = self._idle > 0
+            self._idle -= spare
+        if not spare:
+            threading.Thread(target=self._work, name="holdfast-blocking", daemon=True).start()
+        return await answer
+
+    def _work(self) -> None:
+        while True:
+            try:
+                job = self._jobs.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                with self._lock:
+                    if self._idle == 0:
+                        continue  # somebody counts on this thread: its job is about to arrive
+                    self._idle -= 1
+                    return
+            if job is None:
+                return
+            _perform(*job)
+            del job  # a waiting thread must not keep the last result alive
+            with self._lock:
+                self._idle += 1
+
+    def close(self) -> None:
+        """Let idle threads end; busy ones are abandoned."""
+        with self._lock:
+            idle, self._idle = self._idle, 0
+        for _ in range(idle):
+            self._jobs.put(None)
+
+
+def _perform(call: Callable[[], Any], answer: asyncio.Future[Any], loop: asyncio.AbstractEventLoop) -> None:
+    result: Any = None
+    error: BaseException | None = None
+    try:
+        result = call()
+    except BaseException as raised:  # noqa: BLE001 - it belongs to whoever waits for the answer
+        error = raised
+    if isinstance(error, StopIteration):  # a future refuses it
+        error = RuntimeError(f"the function raised {error!r}")
+    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(_answer, answer, result, error)
+
+
+def _answer(answer: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
+    if answer.done():
+        return  # abandoned
+    if error is None:
+        answer.set_result(result)
+    else:
+        answer.set_exception(error)

@@ -1,0 +1,191 @@
+"""Waits that outlive the process: timers, events, children. Each is a line of the journal once it is over."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.patience import insist
+from holdfast.model.canonical import canonical, parse
+from holdfast.model.codec import decode, encode
+from holdfast.model.deadline import Deadline
+from holdfast.model.errors import DeadlineExceeded, NotFound, TaskCancelled, TaskFailed
+from holdfast.model.failure import Failure
+from holdfast.model.operations import Emit, SubmitChild, UntilChildren, UntilEvent, UntilTime, Wait, WriteStep
+from holdfast.model.payload import from_json
+from holdfast.model.records import Event
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import JsonValue, NewTask, Task
+from holdfast.model.transitions import TaskState
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt import Attempt
+
+_ALWAYS = datetime(1, 1, 1, tzinfo=UTC)
+
+
+def event_channel(task_id: str) -> str:
+    """Return the channel of a task's own events: progress, and whatever else it tells."""
+    return f"task:{task_id}"
+
+
+async def pause_until(attempt: Attempt, step: Step, at: datetime) -> None:
+    """Wait for a moment that ``step`` records as its ``retry_at``."""
+
+    async def look() -> bool | None:
+        return True if attempt.services.time.now() >= at else None
+
+    await attempt.lot().park((UntilTime(key=step.key, at=at),), step, (), look)
+
+
+async def sleep(attempt: Attempt, key: str, seconds: float) -> None:
+    """Let time pass, through restarts."""
+    recorded = attempt.find(key, "sleep")
+    if recorded is not None and recorded.state is StepState.COMPLETED:
+        return
+    now = attempt.services.time.now()
+    if recorded is None or recorded.retry_at is None:
+        until = now + timedelta(seconds=seconds)
+        waiting = _line(attempt, key, "sleep", recorded, state=StepState.PENDING, started_at=now, retry_at=until)
+    else:
+        until, waiting = recorded.retry_at, recorded
+    await pause_until(attempt, waiting, until)
+    done = _line(attempt, key, "sleep", waiting, state=StepState.COMPLETED, started_at=waiting.started_at)
+    await attempt.commit(WriteStep(done))
+
+
+async def wait_event(attempt: Attempt, key: str, channel: str, *, timeout: float | None, earlier: bool) -> JsonValue:
+    """Return the payload of the channel's next event; DeadlineExceeded when none came in time."""
+    recorded = attempt.find(key, "event")
+    cursors = attempt.cursors()
+    if recorded is not None and recorded.state is StepState.COMPLETED:
+        found = decode(recorded.output or b"", name=f"event {key!r}")
+        cursors[channel] = max(cursors.get(channel, 0), found["number"])
+        return found["payload"]
+    if recorded is not None and recorded.state is StepState.FAILED:
+        raise DeadlineExceeded(Failure.from_json(parse(recorded.error or b"null")).message)
+    store, time = attempt.services.store, attempt.services.time
+    if channel not in cursors:
+        before = _ALWAYS if earlier else attempt.task.created_at
+        cursors.setdefault(channel, await insist(lambda: store.position(channel, before=before)))
+    until = recorded.retry_at if recorded is not None else None
+    if until is None and timeout is not None:
+        until = time.now() + timedelta(seconds=timeout)
+    waiting = _line(attempt, key, "event", recorded, state=StepState.PENDING, started_at=time.now(), retry_at=until)
+
+    async def look() -> Event | bool | None:
+        for event in await insist(lambda: store.events(channel, after=cursors[channel], limit=1)):
+            if event.number > cursors[channel]:  # another branch may have taken it meanwhile
+                cursors[channel] = event.number
+                return event
+        return False if until is not None and time.now() >= until else None
+
+    waits: list[Wait] = [UntilEvent(key=key, channel=channel, after=cursors[channel])]
+    if until is not None:
+        waits.append(UntilTime(key=f"{key}:timeout", at=until))
+    event = await attempt.lot().park(tuple(waits), waiting, (f"channel:{channel}",), look)
+    if not isinstance(event, Event):
+        deadline = Deadline(until or time.now(), f"the wait for an event on {channel!r}")
+        error = DeadlineExceeded(deadline.message(time.now()))
+        body = canonical(Failure.of(error).to_json())
+        await attempt.commit(WriteStep(_line(attempt, key, "event", waiting, state=StepState.FAILED, error=body)))
+        raise error
+    output = encode({"number": event.number, "payload": event.payload})
+    done = _line(attempt, key, "event", waiting, state=StepState.COMPLETED, output=output)
+    await attempt.commit(WriteStep(done))
+    return event.payload
+
+
+async def submit_child(attempt: Attempt, key: str, child: NewTask) -> str:
+    """Submit a child once; return its id."""
+    recorded = attempt.find(key, "child")
+    if recorded is not None:
+        return str(decode(recorded.output or b"", name=f"child {key!r}"))
+    done = _line(attempt, key, "child", None, state=StepState.COMPLETED, output=encode(child.id))
+    await attempt.check()
+    await attempt.commit(SubmitChild(child), WriteStep(done))
+    return child.id
+
+
+async def child_result(attempt: Attempt, key: str, child_id: str, returns: object) -> Any:  # noqa: ANN401
+    """Wait for the end of a child and return its result; TaskFailed or TaskCancelled if it has none."""
+    recorded = attempt.find(key, "result")
+    if recorded is not None and recorded.state is StepState.COMPLETED:
+        return decode(recorded.output or b"", returns, name=f"child {key!r}")
+    if recorded is not None and recorded.state is StepState.FAILED:
+        raise _ended_badly(child_id, parse(recorded.error or b"null"))
+    now = attempt.services.time.now()
+    waiting = _line(attempt, key, "result", recorded, state=StepState.PENDING, started_at=now)
+
+    async def look() -> Task | None:
+        task = await insist(lambda: attempt.services.store.get(child_id))
+        if task is None:
+            raise NotFound("task", child_id)
+        return task if task.state.is_terminal else None
+
+    waits = (UntilChildren(key=key, children=(child_id,)),)
+    task = await attempt.lot().park(waits, waiting, (f"task:{child_id}",), look)
+    if task.state is not TaskState.COMPLETED:
+        ended = {"cancelled": task.cancel_requested or "cancelled"} if task.state is TaskState.CANCELLED else task.error
+        failed = _line(attempt, key, "result", waiting, state=StepState.FAILED, error=canonical(ended))
+        await attempt.commit(WriteStep(failed))
+        raise _ended_badly(child_id, ended)
+    value = from_json(task.result, returns, name=f"result of {child_id}")
+    done = _line(attempt, key, "result", waiting, state=StepState.COMPLETED, output=encode(value, as_type=returns))
+    await attempt.commit(WriteStep(done))
+    return value
+
+
+async def progress(attempt: Attempt, key: str, payload: JsonValue) -> None:
+    """Tell whoever watches, once."""
+    if attempt.find(key, "progress") is not None:
+        return
+    done = _line(attempt, key, "progress", None, state=StepState.COMPLETED)
+    await attempt.commit(WriteStep(done), Emit(channel=event_channel(attempt.task.id), payload=payload))
+
+
+def now(attempt: Attempt, key: str) -> datetime:
+    """Return the time, the same on every replay that gets past the next durable point."""
+    recorded = attempt.find(key, "now")
+    if recorded is not None:
+        return datetime.fromisoformat(decode(recorded.output or b""))
+    moment = attempt.services.time.now()
+    line = _line(attempt, key, "now", None, state=StepState.COMPLETED, output=encode(moment.isoformat()))
+    attempt.buffer(WriteStep(line))
+    return moment
+
+
+def _ended_badly(child_id: str, ended: JsonValue) -> TaskFailed | TaskCancelled:
+    if isinstance(ended, dict) and "cancelled" in ended:
+        return TaskCancelled(child_id, ended["cancelled"])
+    return TaskFailed(child_id, Failure.from_json(ended))
+
+
+def _line(
+    attempt: Attempt,
+    key: str,
+    kind: str,
+    before: Step | None,
+    *,
+    state: StepState,
+    output: bytes | None = None,
+    error: bytes | None = None,
+    started_at: datetime | None = None,
+    retry_at: datetime | None = None,
+) -> Step:
+    """Return a line of the journal for a wait, in the place it already has."""
+    finished = state in {StepState.COMPLETED, StepState.FAILED}
+    now = attempt.services.time.now()
+    return Step(
+        key=key,
+        kind=kind,
+        position=attempt.journal.next_position() if before is None else before.position,
+        state=state,
+        round=attempt.task.round,
+        fence=attempt.task.fence,
+        output=output,
+        error=error,
+        started_at=started_at or (before.started_at if before is not None else None) or now,
+        finished_at=now if finished else None,
+        retry_at=retry_at,
+    )

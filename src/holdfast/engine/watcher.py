@@ -1,0 +1,75 @@
+"""Watcher: one listener for a whole Holdfast, and whoever in it wants to know about a topic.
+
+Hints only say "look now". They may come for nothing and may be missing, so whoever watches also looks by the clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from holdfast.model.errors import HoldfastError, StoreClosed
+from holdfast.store.base import ANYTHING, StateStore
+
+_log = logging.getLogger(__name__)
+_PAUSE = 1.0
+
+
+class Watcher:
+    """Hands hints to those who asked for their topic."""
+
+    def __init__(self, store: StateStore) -> None:
+        """Listen once somebody watches."""
+        self._store = store
+        self._watching: dict[str, set[Callable[[], None]]] = {}
+        self._listening: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def watch(self, topic: str, nudge: Callable[[], None]) -> Iterator[None]:
+        """Call ``nudge`` whenever the topic is hinted at, until the block ends. ANYTHING hears everything."""
+        self.add(topic, nudge)
+        try:
+            yield
+        finally:
+            self.remove(topic, nudge)
+
+    def add(self, topic: str, nudge: Callable[[], None]) -> None:
+        """Begin to watch."""
+        self._watching.setdefault(topic, set()).add(nudge)
+        if self._listening is None or self._listening.done():
+            self._listening = asyncio.create_task(self._listen(), name="holdfast-watcher")
+
+    def remove(self, topic: str, nudge: Callable[[], None]) -> None:
+        """Stop watching."""
+        nudges = self._watching.get(topic)
+        if nudges is not None:
+            nudges.discard(nudge)
+            if not nudges:
+                del self._watching[topic]
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async with self._store.listen() as listener:
+                    while True:
+                        self._tell(await listener.wait(None))
+            except StoreClosed:
+                return
+            except HoldfastError as error:
+                _log.warning("cannot listen for hints (%s); polling meanwhile", error)
+                await asyncio.sleep(_PAUSE)
+
+    def _tell(self, topics: frozenset[str]) -> None:
+        heard = self._watching if ANYTHING in topics else (topics | {ANYTHING}) & self._watching.keys()
+        for nudge in [nudge for topic in heard for nudge in self._watching[topic]]:
+            nudge()
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._listening is not None:
+            self._listening.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._listening
+            self._listening = None

@@ -1,0 +1,230 @@
+"""Worker: pulls tasks from queues and keeps its slots filled.
+
+Whoever claims also sweeps: tasks of dead workers, due timers and passed deadlines need no process of their own. Hints
+make a worker look at once; the clock makes it look anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from holdfast.engine import log
+from holdfast.engine.host import Host
+from holdfast.engine.services import Services
+from holdfast.model.checks import check_integer, check_name
+from holdfast.model.errors import StoreError, WorkerDead
+from holdfast.model.worker import Claim, Claimed
+from holdfast.store.base import ANYTHING
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at the queue and the clock, should every hint be missing."""
+
+MOST_CLAIMED = 250
+"""Tasks in one claim: enough to make its cost small, few enough that others get some."""
+
+ROOM_FOR_SUSPECTS = 5
+"""A worker that emptied itself in vain to run a suspect alone does not try again for this many leases."""
+
+
+class Worker:
+    """Runs tasks, up to ``concurrency`` of them at the same time, until its block ends or it is told to drain."""
+
+    def __init__(
+        self,
+        services: Services,
+        *,
+        queues: Sequence[str] | None,
+        concurrency: int,
+        lease: float,
+        label: str,
+        grace: float,
+    ) -> None:
+        """Made by ``hold.worker``; nothing happens before ``async with``."""
+        check_integer("concurrency", concurrency, lowest=1)
+        check_name("worker label", label)
+        self._services = services
+        self._queues = None if queues is None else list(queues)
+        self._concurrency = concurrency
+        self._grace = grace
+        details = {"queues": self._queues, "concurrency": concurrency}
+        self._host = Host(services, lease=lease, label=label, details=details, on_free=self._freed)
+        self._numbers = itertools.count(1)
+        self._incarnation = ""
+        self._wake = asyncio.Event()
+        self._hungry = False
+        self._alone = False
+        self._sweep_at = float("-inf")
+        self._room_until: float | None = None
+        self._no_room_before = float("-inf")
+        self._draining = asyncio.Event()
+        self._work: asyncio.Task[None] | None = None
+
+    @property
+    def id(self) -> str:
+        """The incarnation it works under now."""
+        return self._host.lease.worker_id
+
+    @property
+    def running(self) -> int:
+        """How many tasks it works on."""
+        return len(self._host.attempts)
+
+    # Life
+
+    async def __aenter__(self) -> Self:
+        """Register and start to claim."""
+        await self._host.start()
+        for queue in self._queue_names():
+            self._services.watcher.add(f"queue:{queue}", self._wake.set)
+        self._services.watcher.add(ANYTHING, self._host.beat_soon)
+        self._services.on_due.add(self._due)
+        self._work = asyncio.create_task(self._claim_and_sweep(), name="holdfast-worker")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Claim no more; finish or hand back what is running; retire."""
+        await self.stop(grace=self._grace if kind is None else 0.0)
+
+    def drain(self) -> None:
+        """Ask it to stop: ``join`` then returns once everything is finished or handed back. Safe in signal handlers."""
+        self._draining.set()
+
+    def force(self) -> None:
+        """Ask it to stop now: whatever runs is handed back without waiting for it to finish."""
+        self._grace = 0.0
+        self._draining.set()
+        self._host.hand_back_all()
+
+    async def join(self) -> None:
+        """Work until somebody calls ``drain``, then stop."""
+        await self._draining.wait()
+        await self.stop(grace=self._grace)
+
+    async def stop(self, *, grace: float) -> None:
+        """Stop; tasks that are not over after ``grace`` seconds are handed back. Stopping twice is fine."""
+        work, self._work = self._work, None
+        if work is None:
+            return
+        for queue in self._queue_names():
+            self._services.watcher.remove(f"queue:{queue}", self._wake.set)
+        self._services.watcher.remove(ANYTHING, self._host.beat_soon)
+        self._services.on_due.discard(self._due)
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        await self._host.stop(grace)
+
+    # Work
+
+    async def _claim_and_sweep(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                await self._sweep()
+                if await self._fill():
+                    continue
+            except WorkerDead:
+                await self._host.be_reborn()
+                continue
+            except StoreError as error:
+                log.logger.warning("worker %s cannot reach the store: %s", self._host.label, error)
+                await self._services.alarms.sleep(LOOK_EVERY)
+                continue
+            ahead = self._sweep_at - self._services.clock.boot()
+            alarm = self._services.alarms.after(min(max(ahead, 0.0), LOOK_EVERY), self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                alarm.cancel()
+
+    async def _sweep(self) -> None:
+        boot = self._services.clock.boot()
+        if boot < self._sweep_at:
+            return
+        swept = await self._services.store.sweep()
+        for task_id in swept.recovered:
+            log.logger.info("task %s: taken back, its worker died", task_id, extra={"task_id": task_id})
+        for task_id in swept.poisoned:
+            log.logger.warning("task %s: set aside as poison", task_id, extra={"task_id": task_id})
+        for task_id in swept.failed:
+            log.logger.info("task %s: failed, its deadline passed", task_id, extra={"task_id": task_id})
+        self._sweep_at = boot if swept.more else boot + LOOK_EVERY
+        if swept.next_due is not None:
+            self._due(swept.next_due)
+
+    def _due(self, at: datetime) -> None:
+        """Something will be due: sweep then, and not only at the next look."""
+        at_boot = self._services.clock.boot() + max(self._services.time.seconds_until(at), 0.0)
+        if at_boot < self._sweep_at:
+            self._sweep_at = at_boot
+            self._wake.set()
+
+    async def _fill(self) -> bool:
+        """Claim for the free slots; say whether there may be more to claim at once."""
+        if self._alone and not self._host.attempts:
+            self._alone = False
+        free = self._concurrency - len(self._host.attempts)
+        self._hungry = free <= 0
+        if free <= 0 or self._alone:
+            return False
+        if self._host.suspects and await self._see_to_suspects():
+            return False
+        limit = min(free, MOST_CLAIMED)
+        claimed = await self._claim(limit)
+        self._hungry = len(claimed) == limit
+        return self._hungry and free > limit
+
+    async def _see_to_suspects(self) -> bool:
+        """Run a suspect alone, or stop claiming for a while so that there is room for one; say which."""
+        boot = self._services.clock.boot()
+        if not self._host.attempts:
+            self._room_until = None
+            self._alone = bool(await self._claim(1, alone=True))
+            self._host.suspects = self._alone
+            return self._alone
+        if self._room_until is None and boot >= self._no_room_before:
+            self._room_until = boot + self._host.lease.seconds
+        if self._room_until is not None and boot >= self._room_until:
+            self._room_until = None
+            self._no_room_before = boot + ROOM_FOR_SUSPECTS * self._host.lease.seconds
+        return self._room_until is not None
+
+    async def _claim(self, limit: int, *, alone: bool = False) -> list[Claimed]:
+        if self._incarnation != self.id:  # claims are numbered within an incarnation
+            self._incarnation, self._numbers = self.id, itertools.count(1)
+        claim = Claim(
+            worker_id=self.id,
+            number=next(self._numbers),
+            limit=limit,
+            queues=self._queue_names(),
+            names=self._services.definitions.names,
+            alone=alone,
+        )
+        claimed = await self._ask_until_answered(claim)
+        for one in claimed:
+            self._host.begin(one)
+        return claimed
+
+    async def _ask_until_answered(self, claim: Claim) -> list[Claimed]:
+        """Send the same number again after a lost answer: what it got the first time is ours already."""
+        while True:
+            try:
+                return await self._services.store.claim(claim)
+            except StoreError as error:
+                log.logger.warning("worker %s: claim %d unanswered: %s", self._host.label, claim.number, error)
+                await self._services.alarms.sleep(LOOK_EVERY / 2)
+
+    def _freed(self) -> None:
+        if self._hungry or self._alone or self._room_until is not None:
+            self._wake.set()
+
+    def _queue_names(self) -> list[str]:
+        if self._queues is not None:
+            return self._queues
+        return self._services.definitions.queues

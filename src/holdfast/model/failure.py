@@ -1,0 +1,161 @@
+"""Failure: an error as the journal keeps it, after the exception itself is gone.
+
+Data only: the class of a recorded error is a name, never imported again.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from holdfast.model.errors import CodecError, InvalidValue, JournalMismatch, StepFailed
+from holdfast.model.retry import RecordedError, qualified_name
+from holdfast.model.task import JsonValue
+
+MOST_TRIES = 100
+"""Kept of each failure: a policy with a million attempts must not write them all down at each of them."""
+
+_LONGEST_MESSAGE, _LONGEST_TRACEBACK = 4_000, 8_000
+
+NEVER_RETRIED = tuple(map(qualified_name, (JournalMismatch, CodecError, InvalidValue)))
+"""Wrong now means wrong next time, until somebody changes the code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Try:
+    """One try that ended badly."""
+
+    number: int
+    type_name: str
+    message: str
+    at: datetime
+
+    def to_json(self) -> JsonValue:
+        """Return it as plain data."""
+        return {"number": self.number, "type": self.type_name, "message": self.message, "at": self.at.isoformat()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Try:
+        """Read what ``to_json`` wrote."""
+        return cls(
+            number=data["number"],
+            type_name=data["type"],
+            message=data["message"],
+            at=datetime.fromisoformat(data["at"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What went wrong, how often, and why nobody tries again."""
+
+    type_name: str
+    message: str
+    type_names: tuple[str, ...] = ()
+    """The class and those above it, most derived first: what retry_on is compared with."""
+    retry_after: float | None = None
+    tries: tuple[Try, ...] = ()
+    """Every try so far, the first first (the last hundred of them)."""
+    reason: str = ""
+    """Why it was given up."""
+    steps: tuple[str, ...] = ()
+    """Of a task: the keys of the failed steps that ended it; they run again when it is resumed."""
+    traceback: str = ""
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Describe an exception. That of a failed step is described by what the step recorded."""
+        described = RecordedError.of(error)
+        steps = tuple(dict.fromkeys(found.step for found in failed_steps(error)))
+        if isinstance(error, StepFailed):
+            return replace(
+                error.failure,
+                type_names=error.failure.type_names + described.type_names,
+                tries=(),
+                steps=steps,
+                reason="",
+            )
+        return cls(
+            type_name=described.type_names[0],
+            type_names=described.type_names,
+            message=_storable(str(error), _LONGEST_MESSAGE),
+            retry_after=described.retry_after,
+            steps=steps,
+            traceback=_storable("".join(traceback.format_exception(error)), _LONGEST_TRACEBACK),
+        )
+
+    @property
+    def recorded(self) -> RecordedError:
+        """What a retry policy needs to know about it."""
+        return RecordedError(type_names=self.type_names or (self.type_name,), retry_after=self.retry_after)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether no retry could help: the code itself has to change."""
+        return any(name in NEVER_RETRIED for name in self.type_names)
+
+    def after(self, earlier: tuple[Try, ...], *, number: int, at: datetime) -> Failure:
+        """Return it as the outcome of try ``number``, with those before it."""
+        latest = Try(number=number, type_name=self.type_name, message=self.message, at=at)
+        return replace(self, tries=(*earlier, latest)[-MOST_TRIES:])
+
+    def to_json(self) -> JsonValue:
+        """Return it as plain data; what is empty is left out."""
+        data: dict[str, JsonValue] = {
+            "type": self.type_name,
+            "message": self.message,
+            "types": list(self.type_names),
+            "retry_after": self.retry_after,
+            "tries": [one.to_json() for one in self.tries],
+            "reason": self.reason,
+            "steps": list(self.steps),
+            "traceback": self.traceback,
+        }
+        return {name: part for name, part in data.items() if part or name in {"type", "message"}}
+
+    @classmethod
+    def from_json(cls, data: JsonValue) -> Failure:
+        """Read what ``to_json`` wrote; also what somebody else stored as a task's error."""
+        if not isinstance(data, dict) or "message" not in data:
+            return cls(type_name="error", message=str(data))
+        return cls(
+            type_name=str(data.get("type", "error")),
+            message=str(data["message"]),
+            type_names=tuple(data.get("types", ())),
+            retry_after=data.get("retry_after"),
+            tries=tuple(map(Try.from_json, data.get("tries", ()))),
+            reason=data.get("reason", ""),
+            steps=tuple(data.get("steps", ())),
+            traceback=data.get("traceback", ""),
+        )
+
+
+def failed_steps(error: BaseException) -> list[StepFailed]:
+    """Find the failed steps that an exception stands for: itself, its causes, and what a group holds."""
+    found: list[StepFailed] = []
+    seen: set[int] = set()
+    ahead = [error]
+    while ahead:
+        one = ahead.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, StepFailed):
+            found.append(one)
+            continue
+        if isinstance(one, BaseExceptionGroup):
+            ahead.extend(one.exceptions)
+        ahead.extend(linked for linked in (one.__cause__, one.__context__) if linked is not None)
+    return found
+
+
+def _storable(text: str, longest: int) -> str:
+    """Cut a text in the middle, and replace what no store holds."""
+    text = text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    if len(text) <= longest:
+        return text
+    half = longest // 2
+    return f"{text[:half]} [... {len(text) - longest} characters ...] {text[-half:]}"
