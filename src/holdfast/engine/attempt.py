@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from holdfast.engine import log, outcome
+from holdfast.engine.alarms import Alarm
 from holdfast.engine.context import Context
 from holdfast.engine.definition import TaskDefinition
 from holdfast.engine.journal import Journal
@@ -22,9 +23,10 @@ from holdfast.engine.parking import ParkingLot
 from holdfast.engine.patience import insist
 from holdfast.engine.services import Services
 from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Lost, Stop, Unwind
+from holdfast.engine.stepping import Line
 from holdfast.engine.sync_context import SyncContext
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
-from holdfast.model.errors import HoldfastError, JournalMismatch
+from holdfast.model.errors import HoldfastError, InvalidValue, JournalMismatch
 from holdfast.model.operations import Move, Operation, WriteStep
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import Task
@@ -45,6 +47,7 @@ class Attempt:
     """A claimed task on its way to the next durable state."""
 
     __slots__ = (
+        "_alarm",
         "_buffered",
         "_cursors",
         "_generation",
@@ -88,23 +91,40 @@ class Attempt:
         self._buffered: list[Operation] = []
         self._sync_calls: set[asyncio.Task[Any]] | None = None
         self._cursors: dict[str, int] | None = None
-        self._under_way: list[tuple[datetime, Step]] = []
+        self._under_way: dict[str, Line] = {}
         self._runner: asyncio.Task[None] | None = None
+        self._alarm: Alarm | None = None
 
     # The run, as a sentence
 
     async def run(self) -> None:
         """Work on the task until it ends, waits, or has to be given back."""
         self._runner = asyncio.current_task()
-        alarm = None
         try:
-            if not self.fresh:
-                await self._load()
-            if self.task.deadline is not None:
-                ahead = self.services.time.seconds_until(self.task.deadline)
-                alarm = self.services.alarms.after(ahead, self._deadline_passed)
-            if self.task.cancel_requested is not None:
-                self.stopping = Cancelled(self.task.cancel_requested)
+            try:
+                if not self.fresh:
+                    await self._load()
+                if self.task.deadline is not None:
+                    ahead = self.services.time.seconds_until(self.task.deadline)
+                    self._alarm = self.services.alarms.after(ahead, self._deadline_passed)
+                if self.task.cancel_requested is not None:
+                    self.stopping = Cancelled(self.task.cancel_requested)
+                await self._work()
+            except asyncio.CancelledError:
+                if self.stopping is None:
+                    raise  # somebody cancels the worker itself
+                _forget_cancellation()
+                await self._work()  # stopped before the task's code began: only that is left to record
+        except Unwind:
+            pass  # fenced while recording: there is nothing left to say
+        finally:
+            self.over = True
+            if self._alarm is not None:
+                self._alarm.cancel()
+
+    async def _work(self) -> None:
+        """Perform unless it was stopped, and record the stop if it was."""
+        try:
             if self.stopping is None:
                 if self.task.state is TaskState.PENDING:  # acquired by name, not claimed from its queue
                     await self.commit(Move(to=TaskState.RUNNING, reason="run by name"))
@@ -112,12 +132,9 @@ class Attempt:
                 await self._perform()
             if not self.over and self.stopping is not None:
                 await outcome.record_stop(self, self.stopping)
-        except Unwind:
-            pass  # fenced while recording: there is nothing left to say
-        finally:
-            self.over = True
-            if alarm is not None:
-                alarm.cancel()
+        except InvalidValue as error:
+            # No store would take how it ended. That is how it ended.
+            await outcome.record_unstorable(self, error)
 
     async def _load(self) -> None:
         loaded = await insist(lambda: self.services.store.load(self.task.id))
@@ -286,29 +303,32 @@ class Attempt:
             self._cursors = {}
         return self._cursors
 
-    def depart(self, step: Step, began: datetime) -> None:
+    def depart(self, line: Line) -> None:
         """Note that a step is under way, so that a long one can be seen in the store."""
-        self._under_way.append((began, step))
+        self._under_way[line.key] = line
 
-    def arrive(self, step: Step) -> None:
+    def arrive(self, line: Line) -> None:
         """Note that it is not under way any more."""
-        self._under_way = [(began, other) for began, other in self._under_way if other is not step]
+        self._under_way.pop(line.key, None)
 
-    def long_steps(self, before: datetime) -> list[Step]:
+    def long_steps(self, before: datetime) -> list[Line]:
         """Return the steps that are under way since before that time and not in the journal yet."""
-        return [step for began, step in self._under_way if began < before and not self._is_noted(step)]
+        return [
+            line
+            for line in self._under_way.values()
+            if line.began is not None and line.began < before and not self._is_noted(line)
+        ]
 
-    async def note_running(self, step: Step) -> None:
+    async def note_running(self, line: Line) -> None:
         """Write down that a step is being done."""
-        for began, other in self._under_way:
-            if other is step:  # still: once it is done, this would undo its record
-                with suppress(Unwind, HoldfastError):  # the step itself finds out
-                    await self.commit(WriteStep(replace(step, started_at=began)))
-                return
+        if self._under_way.get(line.key) is not line:
+            return  # it is done: this would undo its record
+        with suppress(Unwind, HoldfastError):  # the step itself finds out
+            await self.commit(line.written(self, StepState.RUNNING))
 
-    def _is_noted(self, step: Step) -> bool:
-        known = self.journal.get(step.key)
-        return known is not None and known.state is StepState.RUNNING and known.fence == step.fence
+    def _is_noted(self, line: Line) -> bool:
+        known = self.journal.get(line.key)
+        return known is not None and known.state is StepState.RUNNING and known.fence == self.task.fence
 
     @property
     def runner(self) -> asyncio.Task[None]:

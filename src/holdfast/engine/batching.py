@@ -57,12 +57,12 @@ class Batcher(Generic[Item, Answer]):
         try:
             [answer] = await self._send((item,))
         except StoreError:
-            unanswered = self._enqueue(item)
+            unanswered = self._put_first(item)
         except InvalidValue:
             raise
         except BaseException:
             # Cancelled on the way: nobody knows whether it arrived, and those behind it count on it.
-            self._enqueue(item).add_done_callback(_retrieve)
+            self._put_first(item).add_done_callback(_retrieve)
             raise
         else:
             return answer
@@ -77,6 +77,12 @@ class Batcher(Generic[Item, Answer]):
         self._waiting.append((item, answer))
         if not self._busy:
             self._flush_soon()
+        return answer
+
+    def _put_first(self, item: Item) -> asyncio.Future[Answer]:
+        """Queue an item that was on its way before all those that wait."""
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.appendleft((item, answer))
         return answer
 
     def _flush_soon(self) -> None:

@@ -54,6 +54,7 @@ class Host:
         self._beating: list[asyncio.Task[None]] = []
         self._beat_now = asyncio.Event()
         self._strays: set[str] = set()
+        self._rebirth = asyncio.Lock()
         self.lease = Lease("", lease, services.clock)
 
     async def start(self) -> None:
@@ -129,8 +130,8 @@ class Host:
                     await self._adopt_strays()
                 await self.services.time.ask()
                 pause = self.lease.seconds / BEATS_PER_LEASE
-            except WorkerDead:
-                await self.be_reborn()
+            except WorkerDead as error:
+                await self.be_reborn(error.worker_id)
             except StoreError as error:
                 log.logger.warning("heartbeat of worker %s failed: %s", self.label, error)
                 pause = min(self.lease.seconds / BEATS_PER_LEASE / 4, 1.0)
@@ -156,8 +157,13 @@ class Host:
                 task = await self.services.store.get(task_id)
                 attempt.stop(Cancelled((task and task.cancel_requested) or "cancelled"))
 
-    async def be_reborn(self) -> None:
-        """This incarnation is dead: let go of everything, and register a new one."""
+    async def be_reborn(self, dead: str) -> None:
+        """The incarnation ``dead`` is over: let go of everything, and register a new one."""
+        async with self._rebirth:
+            if self.lease.worker_id == dead:  # the heartbeat and a claim may both find out
+                await self._start_over()
+
+    async def _start_over(self) -> None:
         log.logger.warning(
             "worker %s (%s) was silent for longer than its lease of %g s and lost its %d tasks; others go on with them",
             self.label,

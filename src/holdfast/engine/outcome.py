@@ -11,11 +11,12 @@ from holdfast.engine.cancelling import cancel_children
 from holdfast.engine.context import Context
 from holdfast.engine.definition import is_async
 from holdfast.engine.journal import RESERVED
+from holdfast.engine.patience import insist
 from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Stop
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.deadline import Deadline
 from holdfast.model.errors import CodecError, DeadlineExceeded, InvalidValue
-from holdfast.model.failure import Failure, Try
+from holdfast.model.failure import Failure, Try, storable
 from holdfast.model.operations import Move, Operation, Release, WriteStep
 from holdfast.model.payload import from_json, to_json
 from holdfast.model.retry import GiveUp, RetryAt, decide
@@ -75,7 +76,7 @@ async def record_review(attempt: Attempt, answer: bool | str) -> None:  # noqa: 
     if answer is True:
         await _end(attempt, Move(to=TaskState.COMPLETED, reason="verified", result=task.result))
         return
-    why = answer if isinstance(answer, str) and answer else "rejected by its verifier"
+    why = storable(answer) if isinstance(answer, str) and answer else "rejected by its verifier"
     if task.attempts + 1 < attempt.definition.retry.max_attempts:
         move = Move(to=TaskState.PENDING, reason=f"rejected: {why}", counts_attempt=True, new_round=True, feedback=why)
     else:
@@ -129,7 +130,8 @@ async def record_stop(attempt: Attempt, why: Stop) -> None:
     match why:
         case Cancelled(reason):
             attempt.ending = True
-            await cancel_children(attempt.services.store, attempt.task.id, reason, actor=attempt.lease.worker_id)
+            store, actor = attempt.services.store, attempt.lease.worker_id
+            await insist(lambda: cancel_children(store, attempt.task.id, reason, actor=actor))
             await _end(attempt, Move(to=TaskState.CANCELLED, reason=reason))
         case DeadlinePassed():
             await _end(attempt, _late(attempt))
@@ -139,6 +141,12 @@ async def record_stop(attempt: Attempt, why: Stop) -> None:
             await _end(attempt, Release())
         case _:
             pass  # the lease is over
+
+
+async def record_unstorable(attempt: Attempt, error: InvalidValue) -> None:
+    """What it ended with cannot be stored: give it up with the reason, which can."""
+    failure = replace(Failure.of(error), steps=())
+    await _end(attempt, Move(to=TaskState.FAILED, reason="its outcome cannot be stored", error=failure.to_json()))
 
 
 def _late(attempt: Attempt) -> Move:

@@ -55,6 +55,47 @@ class Call:
     kind: str = "step"
 
 
+@dataclass(slots=True, eq=False)
+class Line:
+    """The line of the journal that a step under way will become."""
+
+    key: str
+    kind: str
+    position: int
+    digest: str
+    attempts: int = 1
+    began: datetime | None = None
+
+    def written(
+        self,
+        attempt: Attempt,
+        state: StepState,
+        *,
+        output: bytes | None = None,
+        error: bytes | None = None,
+        finished_at: datetime | None = None,
+        retry_at: datetime | None = None,
+    ) -> WriteStep:
+        """Return the operation that writes it as it stands."""
+        return WriteStep(
+            Step(
+                key=self.key,
+                kind=self.kind,
+                position=self.position,
+                state=state,
+                round=attempt.task.round,
+                attempts=self.attempts,
+                fence=attempt.task.fence,
+                digest=self.digest,
+                output=output,
+                error=error,
+                started_at=self.began,
+                finished_at=finished_at,
+                retry_at=retry_at,
+            )
+        )
+
+
 async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
     """Return the recorded result, or do the step and record it before returning."""
     await attempt.check()
@@ -65,35 +106,36 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
         return decode(recorded.output or b"", returns, name=f"step {call.key!r}")
     if recorded is not None and recorded.state is StepState.FAILED:
         raise StepFailed(_failure(recorded), step=call.key)
-    step = _begin(attempt, call, recorded)
-    tries = _failure(step).tries if step.error is not None else ()
-    if step.retry_at is not None:
-        await pause_until(attempt, step, step.retry_at)
+    tries = _failure(recorded).tries if recorded is not None and recorded.error is not None else ()
+    if recorded is not None and recorded.retry_at is not None:
+        await pause_until(attempt, recorded, recorded.retry_at)
+    line = _begin(attempt, call, recorded)
     while True:
-        began = step.started_at or attempt.services.time.now()
         await attempt.check()
-        attempt.depart(step, began)
+        line.began = line.began or attempt.services.time.now()
+        attempt.depart(line)
         try:
-            value = await _call(attempt, call, known, began)
+            value = await _call(attempt, call, known, line.began)
             output, value = round_trip(value, returns, name=f"step {call.key!r}")
         except CodecError as error:
             failed: Exception = error
         except Exception as error:  # noqa: BLE001 - the policy decides what it means
             failed = error
         else:
-            attempt.arrive(step)  # from here on nobody may note it as running
-            done = _finished(step, StepState.COMPLETED, attempt, began, output=output)
-            await attempt.commit(WriteStep(done))
+            attempt.arrive(line)  # from here on nobody may note it as running
+            now = attempt.services.time.now()
+            await attempt.commit(line.written(attempt, StepState.COMPLETED, output=output, finished_at=now))
             return value
         finally:
-            attempt.arrive(step)
+            attempt.arrive(line)
         await attempt.check()  # an error of a step that was being stopped says nothing
-        step, tries = await _after_failure(attempt, call, step, tries=tries, error=failed, began=began)
+        tries = await _after_failure(attempt, call, line, tries, failed)
+        line.attempts, line.began = line.attempts + 1, None
 
 
 async def _after_failure(
-    attempt: Attempt, call: Call, step: Step, *, tries: tuple[Try, ...], error: Exception, began: datetime
-) -> tuple[Step, tuple[Try, ...]]:
+    attempt: Attempt, call: Call, line: Line, tries: tuple[Try, ...], error: Exception
+) -> tuple[Try, ...]:
     """Record the failure; return when it is time for the next try, or raise StepFailed."""
     now = attempt.services.time.now()
     number = len(tries) + 1
@@ -106,19 +148,15 @@ async def _after_failure(
         decision = decide(call.retry, failure.recorded, number, now, random, deadline=attempt.task.deadline)
     if isinstance(decision, GiveUp):
         failure = replace(failure, reason=decision.reason)
-        failed = _finished(step, StepState.FAILED, attempt, began, error=canonical(failure.to_json()))
-        await attempt.commit(WriteStep(failed))
+        body = canonical(failure.to_json())
+        await attempt.commit(line.written(attempt, StepState.FAILED, error=body, finished_at=now))
         raise StepFailed(failure, step=call.key) from error
-    error_bytes = canonical(replace(failure, traceback="").to_json())
-    again = replace(
-        _finished(step, StepState.PENDING, attempt, began, error=error_bytes),
-        retry_at=decision.at,
-        finished_at=None,
-    )
-    await attempt.commit(WriteStep(again))
+    body = canonical(replace(failure, traceback="").to_json())
+    again = line.written(attempt, StepState.PENDING, error=body, retry_at=decision.at)
+    await attempt.commit(again)
     log.step_retried(attempt.task, call.key, number, f"{failure.type_name}: {failure.message}", decision)
-    await pause_until(attempt, again, decision.at)
-    return replace(again, attempts=again.attempts + 1, started_at=None, retry_at=None), failure.tries
+    await pause_until(attempt, again.step, decision.at)
+    return failure.tries
 
 
 def describe(function: Callable[..., Any]) -> Function:
@@ -150,53 +188,19 @@ def effect_id(task_id: str, round_: int, key: str) -> str:
     return str(uuid.UUID(bytes=stable_bytes("effect", task_id, round_, key)[:16], version=5))
 
 
-def _begin(attempt: Attempt, call: Call, recorded: Step | None) -> Step:
+def _begin(attempt: Attempt, call: Call, recorded: Step | None) -> Line:
     """Return the line of the journal for a step that is about to run."""
     if recorded is None:
-        return Step(
-            key=call.key,
-            kind=call.kind,
-            position=attempt.journal.next_position(),
-            state=StepState.RUNNING,
-            round=attempt.task.round,
-            fence=attempt.task.fence,
-            digest=_digest(call.args),
-        )
+        return Line(call.key, call.kind, attempt.journal.next_position(), _digest(call.args))
     interrupted = recorded.state is StepState.RUNNING
-    return replace(
-        recorded,
-        state=StepState.RUNNING,
+    return Line(
+        call.key,
+        call.kind,
+        recorded.position,
+        _digest(call.args),
         attempts=recorded.attempts + 1,
-        fence=attempt.task.fence,
-        digest=_digest(call.args),
         # A try that its worker did not survive goes on against the same deadline.
-        started_at=recorded.started_at if interrupted else None,
-    )
-
-
-def _finished(
-    step: Step,
-    state: StepState,
-    attempt: Attempt,
-    began: datetime,
-    *,
-    output: bytes | None = None,
-    error: bytes | None = None,
-) -> Step:
-    return Step(
-        key=step.key,
-        kind=step.kind,
-        position=step.position,
-        state=state,
-        round=step.round,
-        attempts=step.attempts,
-        fence=step.fence,
-        digest=step.digest,
-        output=output,
-        error=error,
-        effect_id=step.effect_id,
-        started_at=began,
-        finished_at=attempt.services.time.now(),
+        began=recorded.started_at if interrupted else None,
     )
 
 

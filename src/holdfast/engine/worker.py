@@ -129,8 +129,8 @@ class Worker:
                 await self._sweep()
                 if await self._fill():
                     continue
-            except WorkerDead:
-                await self._host.be_reborn()
+            except WorkerDead as error:
+                await self._host.be_reborn(error.worker_id)
                 continue
             except StoreError as error:
                 log.logger.warning("worker %s cannot reach the store: %s", self._host.label, error)

@@ -81,10 +81,10 @@ class Failure:
         return cls(
             type_name=described.type_names[0],
             type_names=described.type_names,
-            message=_storable(str(error), _LONGEST_MESSAGE),
+            message=storable(str(error)),
             retry_after=described.retry_after,
             steps=steps,
-            traceback=_storable("".join(traceback.format_exception(error)), _LONGEST_TRACEBACK),
+            traceback=storable("".join(traceback.format_exception(error)), _LONGEST_TRACEBACK),
         )
 
     @property
@@ -152,7 +152,7 @@ def failed_steps(error: BaseException) -> list[StepFailed]:
     return found
 
 
-def _storable(text: str, longest: int) -> str:
+def storable(text: str, longest: int = _LONGEST_MESSAGE) -> str:
     """Cut a text in the middle, and replace what no store holds."""
     text = text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
     if len(text) <= longest:
