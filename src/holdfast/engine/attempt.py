@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from holdfast.engine import log, outcome
 from holdfast.engine.alarms import Alarm
@@ -19,6 +19,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.definition import TaskDefinition
 from holdfast.engine.journal import Journal
 from holdfast.engine.lease import Lease
+from holdfast.engine.outcome import Raised, Returned
 from holdfast.engine.parking import ParkingLot
 from holdfast.engine.patience import insist
 from holdfast.engine.services import Services
@@ -26,21 +27,12 @@ from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Lost,
 from holdfast.engine.stepping import Line
 from holdfast.engine.sync_context import SyncContext
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
-from holdfast.model.errors import HoldfastError, InvalidValue, JournalMismatch
+from holdfast.model.errors import HoldfastError, JournalMismatch
 from holdfast.model.operations import Move, Operation, WriteStep
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claimed
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Ended(Generic[T]):
-    """The task's code came to its end by itself."""
-
-    value: T
 
 
 class Attempt:
@@ -98,23 +90,20 @@ class Attempt:
     # The run, as a sentence
 
     async def run(self) -> None:
-        """Work on the task until it ends, waits, or has to be given back."""
+        """Load, replay, perform, classify, record: until the task ends, waits, or has to be given back."""
         self._runner = asyncio.current_task()
         try:
             try:
-                if not self.fresh:
-                    await self._load()
-                if self.task.deadline is not None:
-                    ahead = self.services.time.seconds_until(self.task.deadline)
-                    self._alarm = self.services.alarms.after(ahead, self._deadline_passed)
-                if self.task.cancel_requested is not None:
-                    self.stopping = Cancelled(self.task.cancel_requested)
-                await self._work()
+                await self._prepare()
+                # Twice at most: the task's own code, then its verifier's.
+                while not self.over and self.stopping is None:
+                    await outcome.record(self, await self._perform())
             except asyncio.CancelledError:
                 if self.stopping is None:
                     raise  # somebody cancels the worker itself
                 _forget_cancellation()
-                await self._work()  # stopped before the task's code began: only that is left to record
+            if not self.over and self.stopping is not None:
+                await outcome.record_stop(self, self.stopping)
         except Unwind:
             pass  # fenced while recording: there is nothing left to say
         finally:
@@ -122,40 +111,25 @@ class Attempt:
             if self._alarm is not None:
                 self._alarm.cancel()
 
-    async def _work(self) -> None:
-        """Perform unless it was stopped, and record the stop if it was."""
+    async def _prepare(self) -> None:
+        if not self.fresh:
+            loaded = await insist(lambda: self.services.store.load(self.task.id))
+            self.task = loaded.task
+            self.journal = Journal(self.task.id, self.task.round, loaded.steps)
+        if self.task.deadline is not None:
+            ahead = self.services.time.seconds_until(self.task.deadline)
+            self._alarm = self.services.alarms.after(ahead, self._deadline_passed)
+        if self.task.cancel_requested is not None:
+            self.stopping = Cancelled(self.task.cancel_requested)
+        elif self.task.state is TaskState.PENDING:  # acquired by name, not claimed from its queue
+            await self.commit(Move(to=TaskState.RUNNING, reason="run by name"))
+            self.task = replace(self.task, state=TaskState.RUNNING)
+
+    async def _perform(self) -> Returned | Raised | None:
+        """Run the task's code; None if it was stopped or suspended meanwhile, and so did not end by itself."""
+        ended: Returned | Raised
         try:
-            if self.stopping is None:
-                if self.task.state is TaskState.PENDING:  # acquired by name, not claimed from its queue
-                    await self.commit(Move(to=TaskState.RUNNING, reason="run by name"))
-                    self.task = replace(self.task, state=TaskState.RUNNING)
-                await self._perform()
-            if not self.over and self.stopping is not None:
-                await outcome.record_stop(self, self.stopping)
-        except InvalidValue as error:
-            # No store would take how it ended. That is how it ended.
-            await outcome.record_unstorable(self, error)
-
-    async def _load(self) -> None:
-        loaded = await insist(lambda: self.services.store.load(self.task.id))
-        self.task = loaded.task
-        self.journal = Journal(self.task.id, self.task.round, loaded.steps)
-
-    async def _perform(self) -> None:
-        """Run the task's own code, then its verifier, and record how each of them ended."""
-        if self.task.state is not TaskState.REVIEW:
-            ended = await self._guard(self._call_function())
-            if ended is None or not await outcome.record_result(self, ended.value):
-                return
-        reviewed = await self._guard(outcome.ask_verifier(self))
-        if reviewed is not None:
-            await outcome.record_review(self, reviewed.value)
-
-    async def _guard(self, code: Coroutine[Any, Any, T]) -> Ended[T] | None:
-        """Run the task's code; None if it was stopped, suspended or failed, and that was seen to."""
-        failed: BaseException
-        try:
-            ended = Ended(await code)
+            ended = Returned(await self._code())
         except asyncio.CancelledError:
             if self.stopping is None and not self.over:
                 raise  # somebody cancels the worker itself
@@ -166,23 +140,21 @@ class Attempt:
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is how the task's code ended
-            failed = error
-        else:
-            if self.over or self.stopping is not None:
-                return None
-            if self.fatal is None:
-                return ended
-            failed = self.fatal
-        if not self.over and self.stopping is None:
-            await outcome.record_failure(self, self.fatal or failed)
-        return None
+            ended = Raised(error)
+        if self.over or self.stopping is not None:
+            return None
+        return ended if self.fatal is None else Raised(self.fatal)
 
-    async def _call_function(self) -> Any:  # noqa: ANN401
+    def _code(self) -> Coroutine[Any, Any, Any]:
+        """Return what is to be run: the verifier in review, otherwise the task's function."""
+        if self.task.state is TaskState.REVIEW:
+            return outcome.ask_verifier(self)
         args, kwargs = self.definition.read_input(self.task.user_input)
         context = Context(self)
         if self.definition.is_async:
-            return await self.definition.function(context, *args, **kwargs)
-        return await self.call_blocking(self.definition.function, context, *args, **kwargs)
+            code: Coroutine[Any, Any, Any] = self.definition.function(context, *args, **kwargs)
+            return code
+        return self.call_blocking(self.definition.function, context, *args, **kwargs)
 
     async def call_blocking(
         self, function: Callable[..., Any], context: Context, *args: object, **kwargs: object

@@ -16,7 +16,7 @@ from holdfast.model.checks import check_name
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import InvalidValue
 from holdfast.model.retry import Retry
-from holdfast.model.task import JsonValue, Task
+from holdfast.model.task import JsonValue, NewTask, Task
 
 if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt
@@ -149,7 +149,7 @@ class Context:
         own = self._allot(f"event:{channel}"[:_LONGEST_NAME], key)
         return waiting.wait_event(self._attempt, own, channel, timeout=seconds, earlier=earlier)
 
-    async def submit(
+    def submit(
         self,
         task: TaskDefinition[..., R] | Bound[R] | str,
         *args: Any,  # noqa: ANN401
@@ -158,7 +158,7 @@ class Context:
         priority: int | None = None,
         deadline: float | timedelta | datetime | None = None,
         delay: float | timedelta | None = None,
-    ) -> Child[R]:
+    ) -> Coroutine[Any, Any, Child[R]]:
         """Submit a child task, once, and return a handle: ``await child.result()`` waits for it.
 
         ``key`` is the name of this submission within this task; branches that run at the same time each need one.
@@ -176,8 +176,10 @@ class Context:
             actor=attempt.lease.worker_id,
         )
         own = self._allot(f"submit:{new.name}"[:_LONGEST_NAME], key)
-        child_id = await waiting.submit_child(attempt, own, new)
-        return Child(self, child_id, own, Any if definition is None else definition.returns)
+        return self._submit(own, new, Any if definition is None else definition.returns)
+
+    async def _submit(self, key: str, new: NewTask, returns: Any) -> Child[Any]:  # noqa: ANN401
+        return Child(self, await waiting.submit_child(self._attempt, key, new), key, returns)
 
     # Telling
 
@@ -213,7 +215,7 @@ class Context:
 
     def _allot_own(self, name: str, key: str | None) -> str:
         if key is not None:
-            return self._attempt.journal.allot(name, f"{RESERVED}{self._prefix}{name}:{key}")
+            return self._attempt.journal.allot_explicit(f"{RESERVED}{self._prefix}{name}:{key}")
         return self._attempt.journal.allot_own(f"{RESERVED}{self._prefix}{name}")
 
 

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from holdfast.engine import log
@@ -85,22 +86,21 @@ class Host:
         self.attempts[task.id] = attempt
         self.services.committer.crowd += 1
         log.claimed(task, self.lease.worker_id)
-        running = asyncio.create_task(self._run(attempt), name=f"holdfast-task-{task.id}")
+        running = asyncio.create_task(attempt.run(), name=task.id)
+        running.add_done_callback(partial(self._ended, attempt))
         self._running[task.id] = running
         return running
 
-    async def _run(self, attempt: Attempt) -> None:
-        try:
-            await attempt.run()
-        except HoldfastError as error:
+    def _ended(self, attempt: Attempt, running: asyncio.Task[None]) -> None:
+        task_id = attempt.task.id
+        self.services.committer.crowd -= 1
+        if self.attempts.get(task_id) is attempt:
+            del self.attempts[task_id]
+            del self._running[task_id]
+        if not running.cancelled() and (error := running.exception()) is not None:
             # The store refused what the engine asked of it. The task stays leased until this worker adopts it again.
-            log.logger.error("task %s: cannot go on: %s", attempt.task.id, error, extra={"task_id": attempt.task.id})
-        finally:
-            self.services.committer.crowd -= 1
-            if self.attempts.get(attempt.task.id) is attempt:
-                del self.attempts[attempt.task.id]
-                del self._running[attempt.task.id]
-            self._on_free()
+            log.logger.error("task %s: cannot go on", task_id, exc_info=error, extra={"task_id": task_id})
+        self._on_free()
 
     # The heartbeat
 

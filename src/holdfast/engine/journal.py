@@ -36,12 +36,11 @@ class Journal:
 
     def allot(self, name: str, key: str | None = None) -> str:
         """Give a step its key, now, while the order of the calls is the order of the code."""
-        if key is not None:
-            return self._allot_explicit(key)
-        check_name("step name", name)
-        if name.startswith(RESERVED):
-            raise InvalidValue(f"step names that begin with {RESERVED!r} are Holdfast's own; call {name!r} otherwise")
-        return self.allot_own(name)
+        wanted = name if key is None else key
+        check_name("step name", wanted)
+        if wanted.startswith(RESERVED):
+            raise InvalidValue(f"step names that begin with {RESERVED!r} are Holdfast's own; call {wanted!r} otherwise")
+        return self.allot_own(name) if key is None else self.allot_explicit(key)
 
     def allot_own(self, name: str) -> str:
         """Give one of the engine's own steps its key."""
@@ -57,9 +56,10 @@ class Journal:
         if not count:
             return name
         numbered = f"{name}#{count + 1}"
-        return self._allot_explicit(numbered)
+        return self.allot_explicit(numbered)
 
-    def _allot_explicit(self, key: str) -> str:
+    def allot_explicit(self, key: str) -> str:
+        """Give a step this very key; it must be free."""
         check_name("step key", key)
         if key in self._used:
             raise DuplicateName(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import log
@@ -30,23 +30,50 @@ VERIFY = "verify/"
 """Keys of a verifier's own steps begin with this, so that they never meet those of the work."""
 
 
-async def record_result(attempt: Attempt, value: object) -> bool:
-    """The work is done: complete the task, or hand it to its verifier; say whether it is in review now."""
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The task's code came to its end."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The task's code, or the engine on its behalf, raised."""
+
+    error: BaseException
+
+
+async def record(attempt: Attempt, ended: Returned | Raised | None) -> None:
+    """Record how the task's code ended. After that the attempt is over, or its task is in review."""
     try:
-        result = to_json(value, attempt.definition.returns, name="result")
+        match ended:
+            case Returned(value) if attempt.task.state is TaskState.REVIEW:
+                await _record_review(attempt, value)
+            case Returned(value):
+                await _record_result(attempt, value)
+            case Raised(error):
+                await _record_failure(attempt, error)
     except CodecError as error:
-        await record_failure(attempt, error)
-        return False
+        await _record_failure(attempt, error)
+    except InvalidValue as error:
+        # No store would take how it ended. That is how it ended.
+        failure = replace(Failure.of(error), steps=())
+        await _end(attempt, Move(to=TaskState.FAILED, reason="its outcome cannot be stored", error=failure.to_json()))
+
+
+async def _record_result(attempt: Attempt, value: object) -> None:
+    """The work is done: complete the task, or hand it to its verifier."""
+    result = to_json(value, attempt.definition.returns, name="result")
     if attempt.definition.verifier is None:
         await _end(attempt, Move(to=TaskState.COMPLETED, reason="work done", result=result))
-        return False
+        return
     attempt.ending = True
     move = Move(to=TaskState.REVIEW, reason="work done", result=result)
     await attempt.commit(move)
     log.moved(attempt.task, move)
     attempt.task = replace(attempt.task, state=TaskState.REVIEW, result=result)
     attempt.ending = False
-    return True
 
 
 async def ask_verifier(attempt: Attempt) -> bool | str:
@@ -70,7 +97,7 @@ async def ask_verifier(attempt: Attempt) -> bool | str:
     return answer
 
 
-async def record_review(attempt: Attempt, answer: bool | str) -> None:  # noqa: FBT001 - it is the verifier's answer
+async def _record_review(attempt: Attempt, answer: bool | str) -> None:  # noqa: FBT001 - it is the verifier's answer
     """The verifier has spoken: complete the task, or send it back with the reason."""
     task = attempt.task
     if answer is True:
@@ -94,7 +121,7 @@ async def record_review(attempt: Attempt, answer: bool | str) -> None:  # noqa: 
     await _end(attempt, move)
 
 
-async def record_failure(attempt: Attempt, error: BaseException) -> None:
+async def _record_failure(attempt: Attempt, error: BaseException) -> None:
     """The code raised: try the task again later, or give it up."""
     services, task, policy = attempt.services, attempt.task, attempt.definition.retry
     now, number = services.time.now(), task.attempts + 1
@@ -141,12 +168,6 @@ async def record_stop(attempt: Attempt, why: Stop) -> None:
             await _end(attempt, Release())
         case _:
             pass  # the lease is over
-
-
-async def record_unstorable(attempt: Attempt, error: InvalidValue) -> None:
-    """What it ended with cannot be stored: give it up with the reason, which can."""
-    failure = replace(Failure.of(error), steps=())
-    await _end(attempt, Move(to=TaskState.FAILED, reason="its outcome cannot be stored", error=failure.to_json()))
 
 
 def _late(attempt: Attempt) -> Move:

@@ -115,7 +115,10 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
         line.began = line.began or attempt.services.time.now()
         attempt.depart(line)
         try:
-            value = await _call(attempt, call, known, line.began)
+            if known.is_async and call.timeout is None and not known.takes_effect_id:
+                value = await call.function(*call.args)  # the usual case, without a frame of ours in between
+            else:
+                value = await _call(attempt, call, known, line.began)
             output, value = round_trip(value, returns, name=f"step {call.key!r}")
         except CodecError as error:
             failed: Exception = error
