@@ -199,6 +199,8 @@ class Attempt:
                 for operation in operations:
                     if type(operation) is WriteStep:
                         self.journal.note(operation.step)
+                if self.parking is not None:
+                    self.parking.look_soon()  # this may have been the last branch that was not waiting
                 if verdict.cancel_requested is not None and not self.over:
                     self.stop(Cancelled(verdict.cancel_requested))
                 return verdict

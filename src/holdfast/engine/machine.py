@@ -163,11 +163,12 @@ class Machine(Generic[D]):
                 f'write one for each, decorated with @machine.state("{missing[0]}"), before it is registered'
             )
 
-        async def go(ctx: Context, data: Any = None) -> Any:  # noqa: ANN401
+        async def go(ctx: Context, data: Any) -> Any:  # noqa: ANN401
             return await visiting.go_through(self, ctx, data)
 
+        # The codec reads the types of input and result from here; where data has none it may be left out, too.
         go.__annotations__ = {"data": self.data, "return": Reached[self.data]}  # type: ignore[name-defined]
-        go.__doc__ = self.__doc__
+        go.__defaults__ = (None,) if self.data is Any else None
         return TaskDefinition(go, name=self.name, **self._options)
 
     def mermaid(self) -> str:

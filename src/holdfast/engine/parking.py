@@ -33,6 +33,8 @@ HOLD_SLOT = 3.0
 LOOK_EVERY = 1.0
 """Seconds between two looks at what a branch waits for, should every hint be missing."""
 
+LONGEST_LOOK = 60.0
+
 _TURNS = 3
 """Turns of the loop before a look at all branches: those that were just created get to where they wait."""
 
@@ -48,6 +50,8 @@ class Parked:
     """The line of the journal that says so; written when the task is suspended."""
     branch: asyncio.Task[Any]
     woken: asyncio.Future[None]
+    patience: float = LOOK_EVERY
+    """Seconds until the next look, should nothing happen before."""
 
 
 class ParkingLot:
@@ -86,7 +90,10 @@ class ParkingLot:
                 await self._wait(parked)
 
     async def _wait(self, parked: Parked) -> None:
+        # A timer needs no looking at; but the branches beside it may have ended, and then the slot can be given back.
+        parked.patience = min(parked.patience * 2, LONGEST_LOOK)
         seconds = min((self._seconds_until(timer) for timer in _timers(parked)), default=LOOK_EVERY)
+        seconds = min(seconds, parked.patience)
         if len(parked.waits) > len(_timers(parked)):
             seconds = min(seconds, LOOK_EVERY)
         alarm = self._attempt.services.alarms.after(seconds, lambda: _set(parked.woken))
