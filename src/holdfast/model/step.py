@@ -51,5 +51,7 @@ class Step:
         check_name("step key", self.key)
         check_name("step kind", self.kind)
         check_text("effect id", self.effect_id)
-        for what in ("started_at", "finished_at", "retry_at", "undone_at"):
-            check_moment(what, getattr(self, what))
+        check_moment("started_at", self.started_at)
+        check_moment("finished_at", self.finished_at)
+        check_moment("retry_at", self.retry_at)
+        check_moment("undone_at", self.undone_at)

@@ -107,8 +107,10 @@ class NewTask:
 
     def __post_init__(self) -> None:
         """Refuse names no store could hold."""
-        for what in ("id", "name", "agent_id", "queue"):
-            check_name(f"task {what}", getattr(self, what))
+        check_name("task id", self.id)
+        check_name("task name", self.name)
+        check_name("task agent_id", self.agent_id)
+        check_name("task queue", self.queue)
         if self.key is not None:
             check_name("task key", self.key)
         check_text("task schedule", self.schedule)
@@ -142,13 +144,15 @@ def rank(available_at: datetime, priority: int) -> datetime:
 
 def search_text(*, name: str, agent_id: str, key: str | None, user_input: str) -> str:
     """Return what a text query looks at, folded once here so that all stores agree on case."""
-    return _folded("\n".join((name, agent_id, key or "", user_input[:_SEARCHED_INPUT])))
+    return _folded(" ".join((name, agent_id, key or "", user_input[:_SEARCHED_INPUT])))
 
 
 def fact_search_text(entity: str, attribute: str, value: JsonValue, encoded: bytes) -> str:
     """Return what a text query over memory looks at."""
-    return _folded("\n".join((entity, attribute, value if isinstance(value, str) else encoded.decode())))
+    return _folded(" ".join((entity, attribute, value if isinstance(value, str) else encoded.decode())))
 
 
 def _folded(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text).casefold()
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else " " for c in text)
+    return text.casefold()

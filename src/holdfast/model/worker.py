@@ -68,7 +68,7 @@ class Worker:
     lease: float
     state: WorkerState
     claims: int
-    """The number of its last claim."""
+    """The number of its last claim that found something."""
     details: Mapping[str, Any]
     started_at: datetime
     seen_at: datetime

@@ -224,6 +224,15 @@ class Reads(ABC):
     async def events(self, channel: str, *, after: int = 0, limit: int = 100) -> list[Event]:
         """Return the channel's events with a number above ``after``, in order."""
 
+    @abstractmethod
+    async def position(self, channel: str, *, before: datetime | None = None) -> int:
+        """Return the number of the channel's last event (that is older than ``before``); 0 where nobody emitted any.
+
+        It is where a reader starts who wants only what comes later (or what came since that moment). Where all that is
+        kept is younger, it is right in front of the first kept event; where nothing is kept, it is the channel's last
+        number: a prune takes no reader back.
+        """
+
 
 class Keeping(ABC):
     """What lives outside one task: artifacts, memory, evidence; and how old things go."""

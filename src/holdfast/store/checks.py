@@ -37,18 +37,24 @@ from holdfast.model.task import JsonValue, NewTask
 def check_commits(commits: Sequence[Commit]) -> None:
     """Raise InvalidValue where a Commit could not mean anything, whatever the store holds."""
     for commit in commits:
-        if sum(isinstance(op, Move) for op in commit.operations) > 1:
-            raise InvalidValue(f"a Commit of task {commit.task_id} moves it twice; send one Move a Commit")
         check_name("task id", commit.task_id)
         check_text("actor", commit.actor)
         if isinstance(commit.guard, Expect):
             check_name("request", commit.guard.request)
+        moves = 0
         for op in commit.operations:
-            if not isinstance(op, WriteStep):  # the most frequent by far, and checked when it was made
+            if isinstance(op, WriteStep):  # the most frequent by far, and checked when it was made
+                continue
+            if isinstance(op, Move):
+                moves += 1
+                _check_move(commit.task_id, op)
+            else:
                 _check_operation(commit, op)
+        if moves > 1:
+            raise InvalidValue(f"a Commit of task {commit.task_id} moves it twice; send one Move a Commit")
 
 
-def _check_operation(commit: Commit, op: Operation) -> None:  # noqa: C901, PLR0912, PLR0915 - one case an operation
+def _check_operation(commit: Commit, op: Operation) -> None:  # noqa: C901, PLR0912 - one case an operation
     match op:
         case Release() if isinstance(commit.guard, Expect):
             raise InvalidValue("only the worker that holds a task can release it")
@@ -71,12 +77,6 @@ def _check_operation(commit: Commit, op: Operation) -> None:  # noqa: C901, PLR0
             check_name("channel", channel)
             check_event_key(key)
             check_payload("payload", payload)
-        case Move(reason=reason, feedback=feedback, waits=waits, result=result, error=error):
-            check_text("reason", reason)
-            check_text("feedback", feedback)
-            _check_waits(commit.task_id, waits)
-            check_payload("result", result)
-            check_payload("error", error)
         case ApplyPatch(author=author, reason=reason):
             check_text("author", author)
             check_text("reason", reason)
@@ -109,6 +109,15 @@ def _check_operation(commit: Commit, op: Operation) -> None:  # noqa: C901, PLR0
             check_payload("error", error)
         case _ if not isinstance(op, Operation):
             raise InvalidValue(f"{op!r} is no operation; wrap it, as a StatePatch in ApplyPatch")
+
+
+def _check_move(task_id: str, move: Move) -> None:
+    check_text("reason", move.reason)
+    check_text("feedback", move.feedback)
+    check_payload("result", move.result)
+    check_payload("error", move.error)
+    if move.waits:
+        _check_waits(task_id, move.waits)
 
 
 def _check_waits(task_id: str, waits: Sequence[Wait]) -> None:

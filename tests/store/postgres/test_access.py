@@ -3,11 +3,15 @@
 import asyncio
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 
+from holdfast.model.queries import TaskFilter
+from holdfast.model.transitions import TaskState
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.listing import page_query
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.support import claimed, execute, held, step
 
@@ -51,14 +55,15 @@ def crowd(url: str) -> None:
     execute(
         url,
         f"""
-        INSERT INTO holdfast.tasks (id, name, agent_id, state, created_at, updated_at, finished_at, queue, priority,
-            available_at, deadline, wake_at, owner, ready, rank, input_digest)
-        SELECT n::text, 'job', 'x', s.state, now(), now(), CASE WHEN s.state = 'completed' THEN now() END, 'default', 0,
+        INSERT INTO holdfast.tasks (id, name, agent_id, state, updated_at, finished_at, queue, priority,
+            available_at, deadline, wake_at, owner, ready, rank)
+        SELECT n::text, 'job', 'x', s.state, now(), CASE WHEN s.state = 'completed' THEN now() END, 'default', 0,
             now(), now() + interval '1 day', CASE WHEN s.state = 'waiting' THEN now() + interval '1 day' END,
-            CASE WHEN s.state = 'running' THEN 'w' || n % 1000 END, (s.state = 'pending')::int, now(), ''
+            CASE WHEN s.state = 'running' THEN 'w' || n % 1000 END, (s.state = 'pending')::int, now()
         FROM generate_series(1, {MANY}) AS n,
              LATERAL (SELECT (ARRAY['completed', 'completed', 'pending', 'running', 'waiting'])[n % 5 + 1]) AS s (state)
         """,
+        "INSERT INTO holdfast.inputs SELECT id, now() - id::int * interval '1 second', '1', '', '' FROM holdfast.tasks",
         "INSERT INTO holdfast.workers SELECT 'w' || n, '', 30, 'live', 0, '{}', now(), now(), now() + interval '1 day' "
         "FROM generate_series(0, 999) AS n",
     )
@@ -115,3 +120,26 @@ async def test_a_claim_reads_little_of_a_large_table(crowded: str) -> None:
             plan = "\n".join(row[0] for row in connection.execute(call % number))
             pages.append(sum(map(int, re.findall(r"shared hit=(\d+)", plan.split("Planning")[0]))))
         assert min(pages) < 1000, pages
+
+
+FILTERS = {
+    "everything": TaskFilter(),
+    "one state": TaskFilter(states=frozenset({TaskState.WAITING})),
+    "open": TaskFilter(states=frozenset({TaskState.PENDING, TaskState.RUNNING})),
+    "ended": TaskFilter(states=frozenset({TaskState.COMPLETED})),
+    "of some days": TaskFilter(created_after=datetime.now(UTC) - timedelta(hours=10)),
+}
+
+
+@pytest.mark.xdist_group("crowded")
+@pytest.mark.parametrize("where", FILTERS)
+async def test_a_page_of_tasks_reads_little_of_a_large_table(crowded: str, where: str) -> None:
+    """In the order of their age, which is kept beside the tasks: no page sorts them all."""
+    execute(crowded, "ANALYZE")
+    sql, values = page_query(FILTERS[where], after=None, newest_first=True, limit=50)
+    with psycopg.connect(crowded, autocommit=True, cursor_factory=psycopg.RawCursor) as connection:
+        query = f"EXPLAIN ANALYZE {sql.replace('{schema}', 'holdfast')}".encode()
+        plan = "\n".join(row[0] for row in connection.execute(query, values))
+        assert "inputs_created" in plan, plan
+        assert not re.search("Seq Scan on (tasks|inputs)", plan), plan
+        assert max(map(int, re.findall(r"actual [^)]*rows=(\d+)", plan))) <= 1000, plan

@@ -28,17 +28,24 @@ from tests.store.postgres.support import (
     step,
 )
 
+PATCH = ApplyPatch(body=b"{}", author="test")
+SHAPES = {"commit_plain": (), "lock_tasks": (PATCH,)}
+"""Which function locks the tasks of a batch, and what the Commits do beside writing a step."""
 
+
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("broken", [False, True])
-async def test_a_zombies_steps_do_not_land_after_the_take_over(url: str, store: PostgresStore, *, broken: bool) -> None:
+async def test_a_zombies_steps_do_not_land_after_the_take_over(
+    url: str, store: PostgresStore, *, shape: str, broken: bool
+) -> None:
     """The zombie's batch is under way while the take-over commits: it must see the new fence."""
     if broken:
-        break_rule(url, "lock_tasks", "FOR NO KEY UPDATE")
+        break_rule(url, shape, "FOR NO KEY UPDATE")
     zombie, other = await claimed(store, "a", "b")
     async with paused(url) as taker:
         await taker.retire("worker")
-        # Two Commits, so that they go through the batch and not through the scalar form.
-        late = begin(store.commit([held(zombie, 1, step()), held(other, 1, step())]))
+        # Two Commits, so that they do not go through the scalar form.
+        late = begin(store.commit([held(claim, 1, step(), *SHAPES[shape]) for claim in (zombie, other)]))
         await is_blocked(late)
         await taker.finish()
     if broken:

@@ -12,7 +12,7 @@ from holdfast.model.operations import ApplyPatch, Settle
 from holdfast.model.task import NewTask
 from holdfast.store.postgres import PostgresStore
 from tests.postgres_server import PostgresServer
-from tests.store.postgres.support import begin, claimed, execute, held, is_blocked, paused, step
+from tests.store.postgres.support import COMPLETE, begin, claimed, execute, held, is_blocked, paused, step
 
 # Each passes the door; together they are more than the database can count.
 POISON = (Settle(account="a", step_key="s", amounts={"tokens": 2**53 - 1}),) * 1100
@@ -42,26 +42,33 @@ async def test_a_commit_whose_connection_is_killed_is_sent_again(url: str, store
 
 async def test_an_answer_that_is_lost_is_asked_for_again(store: PostgresStore) -> None:
     """The first send was applied and its answer lost: the second is told so, and nothing is applied twice."""
-    [claim] = await claimed(store, "a")
+    patched, stepped, completed = await claimed(store, "a", "b", "c")
     connections = store._open_connections()
-    fetch = connections.run
+    fetch = connections._fetch_once
     lost = 0
 
-    async def lose_the_first_answer(work, *, repeatable=True):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-        async def lossy(connection):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-            nonlocal lost
-            answer = await work(connection)
-            if not lost:
-                lost += 1
-                await connection.close()
-                raise psycopg.OperationalError("the connection is lost")
-            return answer
+    async def lose_the_first_answer(query, values):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        nonlocal lost
+        answer = await fetch(query, values)
+        if not lost:
+            lost += 1
+            raise psycopg.OperationalError("the connection is lost")
+        return answer
 
-        return await fetch(lossy, repeatable=repeatable)
-
-    connections.run = lose_the_first_answer  # type: ignore[method-assign]
-    [verdict] = await store.commit([held(claim, 1, ApplyPatch(body=b"{}", author="test"), step())])
+    connections._fetch_once = lose_the_first_answer  # type: ignore[method-assign]
+    [verdict] = await store.commit([held(patched, 1, ApplyPatch(body=b"{}", author="test"), step())])
     assert (lost, verdict.applied, verdict.duplicate, verdict.version) == (1, True, True, 1)
+
+    lost = 0
+    verdicts = await store.commit([held(stepped, 1, step()), held(completed, 1, COMPLETE)])
+    assert [(lost, verdict.applied, verdict.duplicate, verdict.sequence) for verdict in verdicts] == [
+        (1, True, True, 1)
+    ] * 2
+    assert [move.to_state for move in await store.history("c")] == ["pending", "running", "completed"]
+
+    lost = 0
+    [submitted] = await store.submit([NewTask(id="d", name="job", key="k")])
+    assert (lost, submitted.task_id, submitted.conflict) == (1, "d", False)
 
     lost = 0
     with pytest.raises(StoreUnavailable):  # without a key nobody can tell whether it is there

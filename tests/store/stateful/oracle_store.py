@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from typing import Any, Self
 
-from holdfast.model.checks import check_name
+from holdfast.model.checks import check_moment, check_name
 from holdfast.model.clock import Clock
 from holdfast.model.errors import StoreClosed, StoreError
 from holdfast.store.base import Capabilities, Keeping, Listener, Reads, WorkVerbs
@@ -76,6 +76,8 @@ def _check_at_the_door(verb: str, arguments: tuple[Any, ...], options: dict[str,
             check_payload("payload", arguments[1])
         case "prune":
             check_age(arguments[0])
+        case "position":
+            check_moment("before", options.get("before"))
         case "read_artifact":
             check_range(options.get("offset", 0), options.get("length"))
     if "limit" in options:

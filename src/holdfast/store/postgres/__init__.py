@@ -3,13 +3,14 @@
     store.py        the store: opening, closing, time; base.py: what its parts share
     working.py      submit, claim, heartbeat, sweep ...: each verb is one call of one function in the schema
     committing.py   commit: a batch of Commits, planned (plan.py), sent (batch.py), answered (verdicts.py)
+    plain.py        the short way for everyday Commits
     reading.py      questions (queries.sql, listing.py); keeping.py: artifacts, facts, evidence, prune
     rows.py         between rows and records
-    connections.py  a small pool, and sending again what was lost
+    connections.py  a small pool, and sending again what was lost; parameters.py: arrays on the wire
     notices.py      NOTIFY as a coalesced hint; errors.py: SQLSTATEs in our own words
     migrating.py    setting up and checking the schema (migrations/*.sql), and who may work with it (grants.sql)
 
-The rules live in the database, in PL/pgSQL functions (migrations/0003 to 0010). One call is one statement and one
+The rules live in the database, in PL/pgSQL functions (migrations/0003 to 0011). One call is one statement and one
 transaction: it takes its locks in one burst and holds none while a client thinks, it works behind a pooler in
 transaction mode, and every statement inside it sees what was committed before it began. From that follows the rule
 that all of them keep: **lock first, read in a later statement.** The order of locks stands in 0004_locking.sql.

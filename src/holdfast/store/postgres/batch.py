@@ -51,6 +51,7 @@ from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, NewTask, search_text
 from holdfast.model.transitions import TaskState
 from holdfast.store.postgres import plan
+from holdfast.store.postgres.parameters import ByteaArray
 
 Document = dict[str, Any]
 
@@ -63,7 +64,7 @@ _to_json = msgspec.json.Encoder().encode
 class Payloads:
     """The bytes that travel beside a document."""
 
-    items: list[bytes] = field(default_factory=list)
+    items: ByteaArray = field(default_factory=ByteaArray)
 
     def add(self, body: bytes | None) -> int | None:
         """Take the bytes along and return their place; None for none."""
@@ -77,7 +78,7 @@ class Payloads:
         return None if value is None else self.add(canonical(value, name=name))
 
 
-def encode_batch(commits: Sequence[Commit]) -> tuple[str, list[bytes]]:
+def encode_batch(commits: Sequence[Commit]) -> tuple[str, ByteaArray]:
     """Return the document and payloads that commit_batch() takes."""
     payloads = Payloads()
     records = [_commit(position, commit, payloads) for position, commit in enumerate(commits)]
@@ -97,11 +98,34 @@ def encode_batch(commits: Sequence[Commit]) -> tuple[str, list[bytes]]:
     return _to_json(document).decode(), payloads.items
 
 
-def encode_tasks(tasks: Sequence[NewTask]) -> tuple[str, list[bytes]]:
+def encode_tasks(tasks: Sequence[NewTask]) -> tuple[str, ByteaArray]:
     """Return the document and payloads that submit() takes."""
     payloads = Payloads()
     documents = [{"n": position, **_new_task(task, payloads)} for position, task in enumerate(tasks)]
     return _to_json(documents).decode(), payloads.items
+
+
+def lone_task(task: NewTask) -> tuple[object, ...] | None:
+    """Return what the query submit_one takes behind the time; None for a task that needs more than that."""
+    if task.budget or task.state is not TaskState.PENDING or not (task.result is task.error is None):
+        return None
+    body = canonical(task.user_input, name="user_input")
+    return (
+        task.id,
+        task.name,
+        task.agent_id,
+        task.queue,
+        task.priority,
+        task.available_at,
+        task.deadline,
+        task.schedule,
+        task.parent_id,
+        body,
+        digest(body),
+        _search(task, body),
+        task.actor,
+        task.key,
+    )
 
 
 def _run(records: list[Document]) -> Document:
@@ -279,16 +303,16 @@ def _new_task(task: NewTask, payloads: Payloads) -> Document:
     body = canonical(task.user_input, name="user_input")
     document = _fields(task, "user_input", "result", "error", "budget")
     document.update(
-        budget=dict(task.budget),
+        budget=dict(task.budget) or None,
         input=payloads.add(body),
         input_digest=digest(body),
-        search=search_text(
-            name=task.name,
-            agent_id=task.agent_id,
-            key=task.key,
-            user_input=task.user_input if isinstance(task.user_input, str) else body.decode(),
-        ),
+        search=_search(task, body),
         result=payloads.add_value(task.result, "result"),
         error=payloads.add_value(task.error, "error"),
     )
     return document
+
+
+def _search(task: NewTask, body: bytes) -> str:
+    text = task.user_input if isinstance(task.user_input, str) else body.decode()
+    return search_text(name=task.name, agent_id=task.agent_id, key=task.key, user_input=text)

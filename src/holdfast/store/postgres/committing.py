@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Final
 
 import msgspec
-import psycopg
 
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
 from holdfast.model.errors import StoreError
@@ -16,7 +15,8 @@ from holdfast.model.task import Submitted
 from holdfast.model.transitions import TaskState
 from holdfast.store.postgres.base import PostgresBase
 from holdfast.store.postgres.batch import encode_batch
-from holdfast.store.postgres.errors import is_lost, was_undone
+from holdfast.store.postgres.errors import is_refused
+from holdfast.store.postgres.plain import take_plain, verdict_on
 from holdfast.store.postgres.rows import RECORDS, step_values
 from holdfast.store.postgres.verdicts import topics_of, verdict_of
 
@@ -36,16 +36,43 @@ class Committing(PostgresBase):
         if len(commits) == 1 and (verdict := await self._write_lone_step(commits[0])) is not None:
             return [verdict]
         verdicts: list[Verdict] = []
-        hints: set[str] = set()
         for start in range(0, len(commits), MOST_AT_ONCE):
-            answered, hinted = await self._commit_batch(commits[start : start + MOST_AT_ONCE])
-            verdicts += answered
-            hints |= hinted
-        verdicts = [
-            await self._with_children(commit, verdict) if verdict.duplicate else verdict
-            for commit, verdict in zip(commits, verdicts, strict=True)
-        ]
-        self._publish(hints | topics_of(commits, verdicts))
+            verdicts += await self._commit_some(commits[start : start + MOST_AT_ONCE])
+        return verdicts
+
+    async def _commit_some(self, commits: Sequence[Commit]) -> list[Verdict]:
+        """Commit the plain ones the short way, then the rest, and what turned out not to be plain, in their order."""
+        verdicts = await self._commit_plain(commits)
+        left = [position for position in range(len(commits)) if position not in verdicts]
+        if left:
+            rest = [commits[position] for position in left]
+            answered, hints = await self._commit_batch(rest)
+            answered = [
+                await self._with_children(commit, verdict) if verdict.duplicate else verdict
+                for commit, verdict in zip(rest, answered, strict=True)
+            ]
+            self._publish(hints | topics_of(rest, answered))
+            verdicts.update(zip(left, answered, strict=True))
+        return [verdicts[position] for position in range(len(commits))]
+
+    async def _commit_plain(self, commits: Sequence[Commit]) -> dict[int, Verdict]:
+        """Commit what is plain; return the verdicts, by position, on what could be applied like that."""
+        plain = take_plain(commits)
+        if plain is None:
+            return {}
+        try:
+            rows = await self._fetch("commit_plain", *plain.values, self._at())
+        except StoreError as error:
+            if is_refused(error.__cause__):
+                return {}  # commit_batch meets the same refusal, and knows what to make of it
+            raise
+        by_task = {row[0]: row for row in rows}
+        verdicts = {
+            position: verdict_on(commits[position].task_id, guard, row)
+            for position, guard in plain.held.items()
+            if (row := by_task.get(commits[position].task_id)) is not None
+        }
+        self._publish({f"task:{verdict.task_id}" for verdict in verdicts.values() if verdict.owner is None})
         return verdicts
 
     async def _write_lone_step(self, commit: Commit) -> Verdict | None:
@@ -64,7 +91,7 @@ class Committing(PostgresBase):
         try:
             rows = await self._fetch("write_step", *values)
         except StoreError as error:
-            if _is_refused(error.__cause__):
+            if is_refused(error.__cause__):
                 return None  # commit_batch meets the same refusal, and knows what to make of it
             raise
         if not rows:
@@ -90,7 +117,7 @@ class Committing(PostgresBase):
         try:
             [(text,)] = await self._fetch("commit_batch", document, payloads, self._at())
         except StoreError as error:
-            if not _is_refused(error.__cause__):
+            if not is_refused(error.__cause__):
                 raise
             if len(commits) > 1:
                 middle = len(commits) // 2
@@ -128,10 +155,3 @@ class Committing(PostgresBase):
             owner=task.owner,
             cancel_requested=task.cancel_requested,
         )
-
-
-def _is_refused(cause: BaseException | None) -> bool:
-    """Say whether the database refused what it was sent, as opposed to being away, read-only or another version."""
-    if not isinstance(cause, psycopg.Error) or is_lost(cause) or was_undone(cause):
-        return False
-    return cause.sqlstate is not None and not cause.sqlstate.startswith(("42", "25", "P0"))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import struct
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import psycopg
 from psycopg.abc import AdaptContext, Buffer
@@ -16,15 +16,16 @@ from psycopg.adapt import AdaptersMap, Loader
 from psycopg.pq import Format, TransactionStatus
 
 from holdfast.model.errors import StoreUnavailable
+from holdfast.store.postgres import parameters
 from holdfast.store.postgres.errors import is_lost, place, translate, was_undone
 
-T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]
 Connection: TypeAlias = psycopg.AsyncConnection[Row]
 
 CONNECT_TIMEOUT = 10
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_microseconds = struct.Struct("!q").unpack
 
 
 _INSISTED = {
@@ -44,11 +45,12 @@ class _UtcLoader(Loader):
     format = Format.BINARY
 
     def load(self, data: Buffer) -> datetime:
-        return _EPOCH + timedelta(microseconds=int.from_bytes(bytes(data), "big", signed=True))
+        return _EPOCH + timedelta(0, 0, _microseconds(data)[0])
 
 
 _ADAPTERS = AdaptersMap(psycopg.adapters)
 _ADAPTERS.register_loader("timestamptz", _UtcLoader)
+parameters.register(_ADAPTERS)
 
 
 class Connections:
@@ -93,15 +95,7 @@ class Connections:
         return connection
 
     async def fetch(self, query: str, values: Sequence[object] = (), *, repeatable: bool = True) -> list[Row]:
-        """Run one statement and return its rows. ``repeatable=False``: never send it again unless it was undone."""
-
-        async def ask(connection: Connection) -> list[Row]:
-            return await fetch_on(connection, query, values)
-
-        return await self.run(ask, repeatable=repeatable)
-
-    async def run(self, work: Callable[[Connection], Awaitable[T]], *, repeatable: bool = True) -> T:
-        """Do work on a connection. What the database undid, or what was lost, is done again for a bounded time.
+        """Run one statement and return its rows; what the database undid, or what was lost, is sent again for a while.
 
         ``repeatable``: doing it twice does no harm, so it may be sent again although its first outcome is unknown.
         """
@@ -109,8 +103,7 @@ class Connections:
         pause = _FIRST_PAUSE
         while True:
             try:
-                async with self._borrowed() as connection:
-                    return await work(connection)
+                return await self._fetch_once(query, values)
             except psycopg.Error as error:
                 again = was_undone(error) or (repeatable and is_lost(error))
                 if not again:
@@ -121,20 +114,16 @@ class Connections:
             await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    @asynccontextmanager
-    async def _borrowed(self) -> AsyncIterator[Connection]:
+    async def _fetch_once(self, query: str, values: Sequence[object]) -> list[Row]:
         async with self._free:
             connection = self._idle.pop() if self._idle else await self.connect()
             try:
-                yield connection
+                return await fetch_on(connection, query, values)
             finally:
-                await self._put_back(connection)
-
-    async def _put_back(self, connection: Connection) -> None:
-        if self._closed or connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
-            await connection.close()
-        else:
-            self._idle.append(connection)
+                if not self._closed and connection.pgconn.transaction_status == TransactionStatus.IDLE:
+                    self._idle.append(connection)
+                else:
+                    await connection.close()
 
 
 async def _insist(connection: Connection) -> None:
@@ -162,7 +151,8 @@ async def fetch_on(connection: Connection, query: str, values: Sequence[object] 
     """Run one statement on this connection and return its rows, in binary."""
     cursor = connection.cursor(binary=True)
     await cursor.execute(query.encode(), values)
-    return await cursor.fetchall() if cursor.description else []
+    # Not cursor.description, which would describe every column anew.
+    return await cursor.fetchall() if cursor.rownumber is not None else []
 
 
 def unreachable(error: psycopg.Error, where: str) -> StoreUnavailable:

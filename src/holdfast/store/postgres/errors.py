@@ -42,6 +42,13 @@ def is_lost(error: psycopg.Error) -> bool:
     return error.sqlstate.startswith(("08", "57P"))
 
 
+def is_refused(cause: BaseException | None) -> bool:
+    """Say whether the database refused what it was sent, as opposed to being away, read-only or another version."""
+    if not isinstance(cause, psycopg.Error) or is_lost(cause) or was_undone(cause):
+        return False
+    return cause.sqlstate is not None and not cause.sqlstate.startswith(("42", "25", "P0"))
+
+
 def place(url: str) -> str:
     """Name the server and database of a URL for messages: never the password."""
     try:

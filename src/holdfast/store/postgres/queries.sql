@@ -8,7 +8,35 @@
 SELECT coalesce($1::timestamptz, clock_timestamp())
 
 -- name: submit
-SELECT n, task_id, created, conflict FROM {schema}.submit($1::jsonb, $2::bytea[], $3, $4)
+SELECT n, task_id, created, conflict FROM {schema}.submit($1::json, $2::bytea[], $3, $4)
+
+-- name: submit_one
+-- The short way for a lone task: one statement, planned once. No row: its id or its key is taken, and submit finds out
+-- by what. Should somebody else be storing the same id just now, the insert fails and nothing stays of the key either.
+WITH begun AS MATERIALIZED (
+    SELECT coalesce($1, clock_timestamp()) AS moment
+    WHERE NOT EXISTS (SELECT FROM {schema}.tasks WHERE id = $2)
+), keyed AS (
+    INSERT INTO {schema}.task_keys (name, key, task_id) SELECT $3, $15, $2 FROM begun WHERE $15::text IS NOT NULL
+    ON CONFLICT DO NOTHING
+    RETURNING key
+), stored AS (
+    INSERT INTO {schema}.tasks (
+        id, name, agent_id, state, updated_at, queue, priority, key, available_at, deadline, schedule, parent_id,
+        ready, rank)
+    SELECT $2, $3, $4, 'pending', moment, $5, $6, $15, a.available_at, $8, $9, $10,
+           {schema}.readiness('pending', NULL, a.available_at, 0, moment), {schema}.rank_of(a.available_at, $6)
+    FROM begun, LATERAL (SELECT coalesce($7, moment) AS available_at) AS a
+    WHERE $15::text IS NULL OR EXISTS (SELECT FROM keyed)
+    RETURNING id
+), given AS (
+    INSERT INTO {schema}.inputs (task_id, created_at, user_input, digest, search)
+    SELECT id, moment, $11, $12, $13 FROM stored, begun
+), moved AS (
+    INSERT INTO {schema}.transitions (task_id, number, to_state, reason, actor, fence, at)
+    SELECT id, 1, 'pending', 'submitted', $14, 0, moment FROM stored, begun
+)
+SELECT id FROM stored
 
 -- name: register
 SELECT id, label, lease, state, claims, details, started_at, seen_at FROM {schema}.register($1, $2, $3, $4, $5)
@@ -42,6 +70,10 @@ SELECT recovered, poisoned, woken, due, failed, expired, more, next_due, hints F
 
 -- name: commit_batch
 SELECT {schema}.commit_batch($1::jsonb, $2::bytea[], $3)::text
+
+-- name: commit_plain
+SELECT task_id, revision, version, state, cancel_requested
+FROM {schema}.commit_plain($1, $2, $3::json, $4::json, $5::bytea[], $6)
 
 -- name: write_step
 -- The hot path: a worker's lone Commit of one step. One index lookup, one HOT update, one insert. No row: the guard
@@ -129,6 +161,17 @@ SELECT id, label, lease, state, claims, details, started_at, seen_at FROM {schem
 -- name: events
 SELECT channel, number, payload, actor, key, at FROM {schema}.events
 WHERE channel = $1 AND number > $2 ORDER BY number LIMIT $3
+
+-- name: position
+SELECT coalesce((SELECT last_number FROM {schema}.channels WHERE channel = $1), 0)
+
+-- name: position_before
+-- Backwards from the newest event by the primary key, so that only those that are not older are read.
+SELECT coalesce(
+    (SELECT number FROM {schema}.events WHERE channel = $1 AND at < $2 ORDER BY number DESC LIMIT 1),
+    (SELECT min(number) - 1 FROM {schema}.events WHERE channel = $1),
+    (SELECT last_number FROM {schema}.channels WHERE channel = $1),
+    0)
 
 -- name: summary
 -- Counts for people; none of them stands on the hot path.

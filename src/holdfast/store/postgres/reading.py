@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
 
 import psycopg
 
 from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.checks import check_moment
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.queries import Page, Summary, TaskFilter
 from holdfast.model.records import Account, Checkpoint, Event, PatchRecord
@@ -115,3 +117,12 @@ class Reading(PostgresBase):
         """See Reads."""
         found = await self._fetch("events", channel, after, check_limit(limit))
         return [RECORDS.event(row) for row in found]
+
+    async def position(self, channel: str, *, before: datetime | None = None) -> int:
+        """See Reads."""
+        check_moment("before", before)
+        if before is None:
+            [(number,)] = await self._fetch("position", channel)
+        else:
+            [(number,)] = await self._fetch("position_before", channel, before)
+        return int(number)

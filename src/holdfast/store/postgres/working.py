@@ -15,9 +15,10 @@ from holdfast.model.records import Event
 from holdfast.model.task import JsonValue, NewTask, Submitted
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker, WorkerState
 from holdfast.store.checks import check_commits, check_limit
-from holdfast.store.postgres.batch import encode_tasks
+from holdfast.store.postgres.batch import encode_tasks, lone_task
 from holdfast.store.postgres.committing import Committing
-from holdfast.store.postgres.errors import lease_refused
+from holdfast.store.postgres.errors import is_refused, lease_refused
+from holdfast.store.postgres.parameters import TextArray
 from holdfast.store.postgres.rows import RECORDS
 from holdfast.store.records import Row
 
@@ -29,14 +30,29 @@ class Working(Committing):
         """See WorkVerbs."""
         if not tasks:
             return []
-        document, payloads = encode_tasks(tasks)
-        found = await self._fetch("submit", document, payloads, _meet_each_other(tasks), self._at())
-        answers = [
-            Submitted(task_id=task_id, created=created, conflict=conflict) for _, task_id, created, conflict in found
-        ]
+        answers = (await self._submit_one(tasks[0]) if len(tasks) == 1 else None) or await self._submit_many(tasks)
         created = [task for task, answer in zip(tasks, answers, strict=True) if answer.created]
         self._publish({f"queue:{task.queue}" for task in created} | {f"task:{task.id}" for task in created})
         return answers
+
+    async def _submit_one(self, task: NewTask) -> list[Submitted] | None:
+        """Take the short way for a lone task; None: not possible, or its id is taken."""
+        values = lone_task(task)
+        if values is None:
+            return None
+        try:
+            stored = await self._fetch("submit_one", self._at(), *values)
+        except StoreError as error:
+            if is_refused(error.__cause__):
+                return None  # submit meets the same refusal, or finds who was faster
+            raise
+        return [Submitted(task_id=task.id, created=True)] if stored else None
+
+    async def _submit_many(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+        document, payloads = encode_tasks(tasks)
+        found = await self._fetch("submit", document, payloads, _meet_each_other(tasks), self._at())
+        others = {n: Submitted(task_id=task_id, created=False, conflict=conflict) for n, task_id, _, conflict in found}
+        return [others.get(n) or Submitted(task_id=task.id, created=True) for n, task in enumerate(tasks)]
 
     async def register(self, worker: NewWorker) -> Worker:
         """See WorkVerbs."""
@@ -89,7 +105,7 @@ class Working(Committing):
         if not leased:
             return []
         how = {task_id: (fresh, alone) for task_id, fresh, alone in leased}
-        found = await self._fetch("held_tasks", list(how), worker_id)
+        found = await self._fetch("held_tasks", TextArray(how), worker_id)
         tasks = [RECORDS.task(row) for row in found]
         return [Claimed(task=task, fresh=how[task.id][0], alone=how[task.id][1]) for task in tasks]
 

@@ -8,14 +8,14 @@ import apsw
 
 from holdfast.model.commit import Commit, Held, Refusal, Verdict, judge
 from holdfast.model.errors import BudgetExceeded
-from holdfast.model.operations import Move, Release, SubmitChild, WriteStep
-from holdfast.model.step import Step
+from holdfast.model.operations import Move, Release, SubmitChild
 from holdfast.model.task import Submitted
 from holdfast.model.transitions import TaskState
 from holdfast.store.sqlite import lifecycle
 from holdfast.store.sqlite.operations import CAN_REFUSE, Refused, apply_operation
-from holdfast.store.sqlite.records import step_values
 from holdfast.store.sqlite.rows import TaskRow, micros_or_none, task_row
+from holdfast.store.sqlite.shortcuts import apply_short, stretches
+from holdfast.store.sqlite.submitting import stored
 from holdfast.store.sqlite.transaction import Transaction
 
 _REFUSED_BY_THE_DATABASE = (
@@ -27,48 +27,26 @@ _KEEPS_LEASE = frozenset({TaskState.RUNNING, TaskState.REVIEW})
 
 def apply_all(tx: Transaction, commits: Sequence[Commit], *, one_by_one: bool = False) -> list[Verdict]:
     """Apply the Commits in order. With ``one_by_one``, what the database itself refuses also spoils only its Commit."""
-    return [_apply_alone(tx, commit) if one_by_one else _apply(tx, commit) for commit in commits]
+    if one_by_one:
+        return [_apply_alone(tx, commit) for commit in commits]
+    verdicts: list[Verdict] = []
+    for stretch, fitting in stretches(commits):
+        short = apply_short(tx, fitting)
+        verdicts += [short.get(commit.task_id) or _judge_and_apply(tx, commit) for commit in stretch]
+    return verdicts
 
 
 def _apply_alone(tx: Transaction, commit: Commit) -> Verdict:
     hints = set(tx.hints)
     tx.statement("SAVEPOINT lone")
     try:
-        verdict = _apply(tx, commit)
+        (verdict,) = apply_all(tx, [commit])
     except _REFUSED_BY_THE_DATABASE as error:
         tx.statement("ROLLBACK TO lone")
         tx.hints = hints
         verdict = _verdict(tx.task(commit.task_id), commit, Refusal.CONFLICT, f"the database refused it: {error}")
     tx.statement("RELEASE lone")
     return verdict
-
-
-def _apply(tx: Transaction, commit: Commit) -> Verdict:
-    steps = [op.step for op in commit.operations if isinstance(op, WriteStep)]
-    if isinstance(commit.guard, Held) and len(steps) == len(commit.operations):
-        verdict = _write_steps(tx, commit.task_id, commit.guard, steps)
-        if verdict is not None:
-            return verdict
-    return _judge_and_apply(tx, commit)
-
-
-def _write_steps(tx: Transaction, task_id: str, held: Held, steps: Sequence[Step]) -> Verdict | None:
-    """Take the short way for a worker's Commit of steps only; None: the guard did not hold, find out why."""
-    row = tx.first("advance", task_id, held.fence, held.owner, held.sequence, tx.now)
-    if row is None:
-        return None
-    for step in steps:
-        tx.run("put_step", *step_values(task_id, step))
-    return Verdict(
-        task_id=task_id,
-        state=TaskState(row[0]),
-        fence=held.fence,
-        sequence=held.sequence,
-        revision=row[1],
-        version=row[2],
-        owner=held.owner,
-        cancel_requested=row[3],
-    )
 
 
 def _judge_and_apply(tx: Transaction, commit: Commit) -> Verdict:
@@ -105,7 +83,7 @@ def _is_duplicate(tx: Transaction, commit: Commit, row: TaskRow) -> bool:
 def _children_of(tx: Transaction, commit: Commit) -> tuple[Submitted, ...]:
     """Find the children of a Commit that was applied before: some may be older tasks that held their key."""
     submitted = [op.task for op in commit.operations if isinstance(op, SubmitChild)]
-    found = [tx.first("task_by_id_or_key", task.id, task.name, task.key) for task in submitted]
+    found = [stored(tx, task) for task in submitted]
     return tuple(Submitted(task_id=child[0], created=False) for child in found if child is not None)
 
 

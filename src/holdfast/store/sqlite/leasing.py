@@ -16,8 +16,8 @@ from holdfast.store.sqlite.records import RECORDS
 from holdfast.store.sqlite.rows import TaskRow
 from holdfast.store.sqlite.transaction import Transaction
 
-_ALONE = 32
-"""The column of the view task_records that says whether the lease is a lone one; it stands behind those of a Task."""
+_STATE, _FENCE, _ALONE, _MOVES = 4, 26, 32, 35
+"""Columns of the view task_records; some stand behind those of a Task."""
 
 SUBMITTED_ONLY = 1
 """The revision of a task nothing was done to but its submission."""
@@ -77,18 +77,24 @@ def claim(tx: Transaction, request: Claim) -> list[Claimed]:
         return [Claimed(task=RECORDS.task(row), fresh=False, alone=bool(row[_ALONE])) for row in rows]
     if state != WorkerState.LIVE or is_expired(tx, *lease_times):
         return []
-    tx.run("set_worker_claims", request.worker_id, request.number)
     ready = _next_ready(tx, request)
     if not ready:
-        return []
+        return []  # nothing is written, so nothing has to reach the disk: idle workers look often
+    tx.run("set_worker_claims", request.worker_id, request.number)
     lease = (request.worker_id, request.number, int(request.alone), tx.now)
     tx.run_many("lease_task", [(task_id, *lease) for _, task_id in ready])
-    tx.run("log_claim", request.worker_id, request.number, tx.now)
-    tx.hints.update(f"task:{task_id}" for _, task_id in ready)
+    tx.hints.update([f"task:{task_id}" for _, task_id in ready])
+    rows = tx.all_many("task_record", [(task_id,) for _, task_id in ready])
+    tx.run_many("insert_transition", [_logged(tx, row, request.worker_id) for row in rows if row[_STATE] == "running"])
     return [
         Claimed(task=(task := RECORDS.task(row)), fresh=task.revision == SUBMITTED_ONLY + 1, alone=request.alone)
-        for row in tx.all("claimed_records", request.worker_id, request.number)
+        for row in rows
     ]
+
+
+def _logged(tx: Transaction, row: Row, worker_id: str) -> Row:
+    """Return the Transition of a task that was just claimed; one in review stays there, and has none."""
+    return (row[0], row[_MOVES], "pending", "running", "claimed", worker_id, row[_FENCE], tx.now)
 
 
 def _next_ready(tx: Transaction, request: Claim) -> list[Row]:

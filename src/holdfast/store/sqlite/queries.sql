@@ -10,13 +10,11 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?
 -- name: insert_input
 INSERT INTO inputs (task_id, user_input) VALUES (?, ?)
 
--- name: task_by_id_or_key
--- The task that stands in a submission's way: the same id first, then the same name and key.
-SELECT id, name, input_digest FROM (
-    SELECT 0 AS preference, id, name, input_digest FROM tasks WHERE id = ?1
-    UNION ALL
-    SELECT 1, id, name, input_digest FROM tasks WHERE name = ?2 AND key = ?3)
-ORDER BY preference LIMIT 1
+-- name: task_by_id
+SELECT id, name, input_digest FROM tasks WHERE id = ?
+
+-- name: task_by_key
+SELECT id, name, input_digest FROM tasks WHERE name = ? AND key = ?
 
 -- name: task_row
 -- What a transaction works on; the columns are those of rows.TaskRow, in order.
@@ -36,12 +34,29 @@ DELETE FROM outcomes WHERE task_id = ?
 INSERT INTO transitions (task_id, number, from_state, to_state, reason, actor, fence, at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
+-- name: task_head
+-- What the guard of a worker's Commit looks at, and what its verdict says. Read first and written then: together they
+-- cost less than an UPDATE ... RETURNING.
+SELECT id, owner, fence, sequence, state, revision, version, cancel_requested FROM tasks WHERE id = ?
+
+-- name: ending_head
+-- The same for a Commit that ends its task, with what the end would have to look after besides.
+SELECT id, owner, fence, sequence, state, revision, version, cancel_requested, moves,
+       EXISTS (SELECT 1 FROM outcomes WHERE task_id = ?1),
+       EXISTS (SELECT 1 FROM approvals WHERE task_id = ?1 AND state = 'open')
+           OR EXISTS (SELECT 1 FROM reservations WHERE task_id = ?1)
+           OR EXISTS (SELECT 1 FROM joins WHERE child_id = ?1)
+FROM tasks WHERE id = ?1
+
 -- name: advance
--- The whole guard of a worker's Commit that only writes steps: one index lookup, no index touched. A waiting task
--- somebody holds takes the long way: what it waits for may be true by now.
-UPDATE tasks SET sequence = ?4, revision = revision + 1, updated_at = ?5
-WHERE id = ?1 AND fence = ?2 AND owner = ?3 AND sequence = ?4 - 1 AND state <> 'waiting'
-RETURNING state, revision, version, cancel_requested
+-- All that a Commit of steps changes of its task: no index is touched.
+UPDATE tasks SET sequence = ?2, revision = revision + 1, updated_at = ?3 WHERE id = ?1
+
+-- name: end
+-- All that its end changes of a task nobody waits for; lifecycle.end and give_back do the same.
+UPDATE tasks SET sequence = ?2, state = ?3, finished_at = ?4, owner = NULL, claim = 0, alone = 0, moves = moves + 1,
+    revision = revision + 1, updated_at = ?4
+WHERE id = ?1
 
 -- name: put_step
 INSERT INTO steps (task_id, round, key, kind, position, state, attempts, fence, digest, output, error, effect_id,
@@ -229,16 +244,11 @@ WHERE ready = 2 AND queue = ?1 AND name = ?2 AND (deadline IS NULL OR deadline >
 ORDER BY rank, id LIMIT ?4
 
 -- name: lease_task
--- A claim's whole change of one task; log_claim then writes the Transitions of all of them at once.
+-- A claim's whole change of one task; lifecycle.take does the same.
 UPDATE tasks SET owner = ?2, claim = ?3, alone = ?4, fence = fence + 1, sequence = 0, ready = 0,
     moves = moves + (state = 'pending'), state = iif(state = 'pending', 'running', state),
     revision = revision + 1, updated_at = ?5, started_at = coalesce(started_at, ?5)
 WHERE id = ?1
-
--- name: log_claim
-INSERT INTO transitions (task_id, number, from_state, to_state, reason, actor, fence, at)
-SELECT id, moves, 'pending', 'running', 'claimed', owner, fence, ?3 FROM tasks
-WHERE owner = ?1 AND claim = ?2 AND state = 'running'
 
 -- name: any_suspect
 SELECT EXISTS (SELECT 1 FROM tasks WHERE ready = 2)
@@ -336,6 +346,17 @@ SELECT id, label, lease / 1000000.0, state, claims, details, started_at, seen_at
 
 -- name: events
 SELECT channel, number, payload, actor, key, at FROM events WHERE channel = ? AND number > ? ORDER BY number LIMIT ?
+
+-- name: position
+SELECT coalesce((SELECT last FROM channels WHERE channel = ?), 0)
+
+-- name: position_before
+-- Backwards from the newest event, so that only those that are not older are read.
+SELECT coalesce(
+    (SELECT number FROM events WHERE channel = ?1 AND at < ?2 ORDER BY number DESC LIMIT 1),
+    (SELECT min(number) - 1 FROM events WHERE channel = ?1),
+    (SELECT last FROM channels WHERE channel = ?1),
+    0)
 
 -- name: artifact
 SELECT id, size, media_type, created_at FROM artifacts WHERE id = ?

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from datetime import datetime
 from typing import Any, TypeVar
 
 import apsw
@@ -28,6 +29,7 @@ from holdfast.store.cursor import page_of
 from holdfast.store.records import Row
 from holdfast.store.sqlite.listing import count_query, page_query, records_query
 from holdfast.store.sqlite.records import RECORDS
+from holdfast.store.sqlite.rows import micros
 from holdfast.store.sqlite.transaction import QUERIES
 
 T = TypeVar("T")
@@ -50,8 +52,8 @@ class Reader:
         found = self._all(make, query, *values)
         return found[0] if found else None
 
-    def _number(self, query: str) -> int:
-        return int(self._connection.execute(QUERIES[query]).get)
+    def _number(self, query: str, *values: Any) -> int:  # noqa: ANN401
+        return int(self._connection.execute(QUERIES[query], values).get)
 
     def get(self, task_id: str) -> Task | None:
         """See Reads."""
@@ -148,6 +150,14 @@ class Reader:
     def events(self, channel: str, after: int, limit: int) -> list[Event]:
         """See Reads."""
         return self._all(RECORDS.event, "events", channel, after, limit)
+
+    def position(self, channel: str) -> int:
+        """See Reads."""
+        return self._number("position", channel)
+
+    def position_before(self, channel: str, before: datetime) -> int:
+        """See Reads."""
+        return self._number("position_before", channel, micros(before))
 
     def artifact(self, artifact_id: str) -> Artifact | None:
         """See Keeping."""

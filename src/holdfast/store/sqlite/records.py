@@ -20,17 +20,17 @@ def step_values(task_id: str, step: Step) -> Row:
         step.key,
         step.kind,
         step.position,
-        step.state.value,
+        step.state,
         step.attempts,
         step.fence,
         step.digest,
         step.output,
         step.error,
         step.effect_id,
-        micros_or_none(step.started_at),
-        micros_or_none(step.finished_at),
-        micros_or_none(step.retry_at),
-        micros_or_none(step.undone_at),
+        step.started_at and micros(step.started_at),
+        step.finished_at and micros(step.finished_at),
+        step.retry_at and micros(step.retry_at),
+        step.undone_at and micros(step.undone_at),
     )
 
 

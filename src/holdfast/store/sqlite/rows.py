@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from operator import attrgetter
 
 from holdfast.model.task import rank
@@ -30,13 +31,16 @@ def moment(value: int) -> datetime:
     return _EPOCH + timedelta(microseconds=value)
 
 
+@lru_cache(maxsize=1024)
 def moment_or_none(value: int | None) -> datetime | None:
-    """Return the time a stored number stands for, if there is one."""
+    """Return the time a stored number stands for, if there is one. Rows written together share most of their times."""
     return None if value is None else moment(value)
 
 
 def stored_rank(available_at: int, priority: int) -> int:
     """Return the stored form of a task's place in its queue."""
+    if priority == 0:
+        return available_at
     return micros(rank(moment(available_at), priority))
 
 

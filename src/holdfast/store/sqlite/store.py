@@ -5,6 +5,7 @@
     gate.py        the file lock that makes processes take turns
     transaction.py a write transaction: named queries, time, hints
     submitting.py committing.py leasing.py sweeping.py keeping.py      what the verbs do inside it
+    shortcuts.py   the short way for the most frequent Commits
     lifecycle.py   moving, waking and ending a task
     reading.py     questions, on a connection of their own
     probe.py       noticing what other processes wrote
@@ -27,7 +28,7 @@ from typing import Self, TypeVar
 import apsw
 
 from holdfast.model.approval import Approval, ApprovalState
-from holdfast.model.checks import check_name, check_text
+from holdfast.model.checks import check_moment, check_name, check_text
 from holdfast.model.clock import Clock
 from holdfast.model.commit import Commit, Verdict
 from holdfast.model.effect import Effect, EffectState, Evidence
@@ -129,7 +130,8 @@ class SqliteStore(SimpleInterface):
         writer = self._open_writer()
         with translated(self.path):
             result, hints = await writer.write(work, items=items)
-        self._hints.publish(hints)
+        if hints:
+            self._hints.publish(hints)
         await self._let_others_run()
         return result
 
@@ -163,7 +165,7 @@ class SqliteStore(SimpleInterface):
         """See WorkVerbs."""
         for task in tasks:
             check_task(task)
-        return await self._write(lambda tx: [submitting.submit(tx, task) for task in tasks], items=len(tasks))
+        return await self._write(lambda tx: submitting.submit_all(tx, tasks), items=len(tasks))
 
     async def register(self, worker: NewWorker) -> Worker:
         """See WorkVerbs."""
@@ -302,6 +304,13 @@ class SqliteStore(SimpleInterface):
         """See Reads."""
         check_limit(limit)
         return await self._read(lambda reader: reader.events(channel, after, limit))
+
+    async def position(self, channel: str, *, before: datetime | None = None) -> int:
+        """See Reads."""
+        if before is None:
+            return await self._read(lambda reader: reader.position(channel))
+        check_moment("before", before)
+        return await self._read_slowly(lambda reader: reader.position_before(channel, before))
 
     # Keeping
 

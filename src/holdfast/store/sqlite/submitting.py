@@ -2,30 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.model.canonical import canonical, digest
 from holdfast.model.records import Event
 from holdfast.model.task import JsonValue, NewTask, Submitted, search_text
 from holdfast.model.transitions import TaskState
+from holdfast.store.records import Row
 from holdfast.store.sqlite.lifecycle import EVENT, wake, write_outcome
 from holdfast.store.sqlite.records import RECORDS
 from holdfast.store.sqlite.rows import micros, micros_or_none, stored_rank
 from holdfast.store.sqlite.transaction import Transaction
 
 
+def submit_all(tx: Transaction, tasks: Sequence[NewTask]) -> list[Submitted]:
+    """Store the tasks, all at once where nothing stands in the way of any, and otherwise one after the other."""
+    if not _all_new(tx, tasks):
+        return [submit(tx, task) for task in tasks]
+    _store(tx, tasks, [canonical(task.user_input, name="user_input") for task in tasks])
+    return [Submitted(task_id=task.id, created=True) for task in tasks]
+
+
 def submit(tx: Transaction, task: NewTask) -> Submitted:
     """Store the task, unless it or its key is already there."""
     user_input = canonical(task.user_input, name="user_input")
-    input_digest = digest(user_input)
-    existing = tx.first("task_by_id_or_key", task.id, task.name, task.key)
+    existing = stored(tx, task)
     if existing is not None:
         task_id, name, stored_digest = existing
-        same = name == task.name and stored_digest == input_digest
+        same = name == task.name and stored_digest == digest(user_input)
         return Submitted(task_id=task_id, created=False, conflict=not same)
+    _store(tx, [task], [user_input])
+    return Submitted(task_id=task.id, created=True)
 
+
+def stored(tx: Transaction, task: NewTask) -> Row | None:
+    """Return id, name and input digest of the task that stands in the way: of the same id, else of the same key."""
+    found = tx.first("task_by_id", task.id)
+    if found is None and task.key is not None:
+        found = tx.first("task_by_key", task.name, task.key)
+    return found
+
+
+def _all_new(tx: Transaction, tasks: Sequence[NewTask]) -> bool:
+    """Say whether no task, stored or among these, has the id or the key of one of them."""
+    ids = {task.id for task in tasks}
+    keyed = [(task.name, task.key) for task in tasks if task.key is not None]
+    if len(ids) < len(tasks) or len(set(keyed)) < len(keyed):
+        return False
+    return not tx.all_many("task_by_id", [(task_id,) for task_id in ids]) and not tx.all_many("task_by_key", keyed)
+
+
+def _store(tx: Transaction, tasks: Sequence[NewTask], inputs: Sequence[bytes]) -> None:
+    tx.run_many("insert_task", [_row(tx, task, body) for task, body in zip(tasks, inputs, strict=True)])
+    tx.run_many("insert_input", [(task.id, body) for task, body in zip(tasks, inputs, strict=True)])
+    tx.run_many(
+        "insert_transition",
+        [(task.id, 1, None, task.state, "submitted", task.actor, 0, tx.now) for task in tasks],
+    )
+    for task in tasks:
+        if task.result is not None or task.error is not None:
+            write_outcome(tx, task.id, task.result, task.error)
+        if task.budget:
+            tx.run_many("set_limit", [(task.id, meter, limit) for meter, limit in task.budget.items()])
+        tx.hints.add(f"task:{task.id}")
+
+
+def _row(tx: Transaction, task: NewTask, user_input: bytes) -> Row:
     available_at = tx.now if task.available_at is None else micros(task.available_at)
-    ready = task.state is TaskState.REVIEW or (task.state is TaskState.PENDING and available_at <= tx.now)
-    tx.run(
-        "insert_task",
+    state = task.state
+    ready = state is TaskState.REVIEW or (state is TaskState.PENDING and available_at <= tx.now)
+    if ready:
+        tx.hints.add(f"queue:{task.queue}")
+    return (
         task.id,
         task.name,
         task.agent_id,
@@ -34,31 +82,21 @@ def submit(tx: Transaction, task: NewTask) -> Submitted:
         task.key,
         task.schedule,
         task.parent_id,
-        input_digest,
+        digest(user_input),
         search_text(
             name=task.name,
             agent_id=task.agent_id,
             key=task.key,
             user_input=task.user_input if isinstance(task.user_input, str) else user_input.decode(),
         ),
-        task.state,
+        state,
         int(ready),
         stored_rank(available_at, task.priority),
         available_at,
         micros_or_none(task.deadline),
         tx.now,
-        tx.now if task.state.is_terminal else None,
+        tx.now if state.is_terminal else None,
     )
-    tx.run("insert_input", task.id, user_input)
-    tx.run("insert_transition", task.id, 1, None, task.state, "submitted", task.actor, 0, tx.now)
-    if task.result is not None or task.error is not None:
-        write_outcome(tx, task.id, task.result, task.error)
-    for meter, limit in task.budget.items():
-        tx.run("set_limit", task.id, meter, limit)
-    tx.hints.add(f"task:{task.id}")
-    if ready:
-        tx.hints.add(f"queue:{task.queue}")
-    return Submitted(task_id=task.id, created=True)
 
 
 def emit(

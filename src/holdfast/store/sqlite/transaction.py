@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import apsw
@@ -12,7 +14,13 @@ from holdfast.store.sqlite.rows import TASK_COLUMNS, TaskRow, column_values, tas
 
 _WORTH_A_HINT = frozenset({"moves", "version", "cancel_requested"})
 
-QUERIES = named_queries("holdfast.store.sqlite", "queries.sql")
+_COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
+
+QUERIES = {
+    # Without comments and indentation: a prepared statement is found by its whole text, each time.
+    name: " ".join(_COMMENT.sub("", sql).split())
+    for name, sql in named_queries("holdfast.store.sqlite", "queries.sql").items()
+}
 
 
 class Transaction:
@@ -45,9 +53,14 @@ class Transaction:
         self._cursor.execute(QUERIES[query], values)
         return self._connection.changes()
 
-    def run_many(self, query: str, rows: list[Row]) -> None:
+    def run_many(self, query: str, rows: Sequence[Row]) -> None:
         """Run a named query once for each row of values."""
-        self._cursor.executemany(QUERIES[query], rows)
+        if rows:
+            self._cursor.executemany(QUERIES[query], rows)
+
+    def all_many(self, query: str, rows: Sequence[Row]) -> list[Row]:
+        """Run a named query once for each row of values and return the rows of all, in order."""
+        return list(self._cursor.executemany(QUERIES[query], rows))
 
     def statement(self, sql: str) -> None:
         """Run a bare statement, such as a savepoint."""

@@ -130,16 +130,15 @@ class Writer:
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-        with suppress(OSError, apsw.Error):  # the commit is durable: whatever fails from here on is for the next one
-            self._keep_wal_short()
+        self._since_wal_check += 1
+        if self._since_wal_check >= _WAL_CHECK_EVERY and self._path != ":memory:":
+            self._since_wal_check = 0
+            with suppress(OSError, apsw.Error):  # the commit is durable: what fails from here on is for the next one
+                self._keep_wal_short()
         return result, tx.hints
 
     def _keep_wal_short(self) -> None:
         """Restart the WAL when overlapping readers let it grow: SQLite's own checkpoints then never get to."""
-        self._since_wal_check += 1
-        if self._since_wal_check < _WAL_CHECK_EVERY or self._path == ":memory:":
-            return
-        self._since_wal_check = 0
         if Path(f"{self._path}-wal").stat().st_size > _WAL_LIMIT:
             self._connection.set_busy_timeout(100)
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)  # busy: the next check tries again

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -16,7 +17,7 @@ from holdfast.testing.contract.base import ContractBase
 
 
 class EventsContract(ContractBase):
-    """emit and events."""
+    """emit, events and position."""
 
     async def test_events_are_numbered_within_their_channel(self, store: StateStore, clock: ManualClock) -> None:
         """From 1, without gaps."""
@@ -85,6 +86,59 @@ class EventsContract(ContractBase):
         events = await asyncio.gather(*(store.emit("news", 1, key="k") for _ in range(10)))
         assert events == [events[0]] * 10
         assert await store.events("news") == [events[0]]
+
+    async def test_where_to_begin_to_read(self, store: StateStore, clock: ManualClock) -> None:
+        """Behind the last event; 0 where there was none."""
+        await store.emit("other", 0)
+        assert await store.position("news") == 0
+        assert await store.position("news", before=clock.now()) == 0
+        for number in range(1, 4):
+            await store.emit("news", number)
+            assert await store.position("news") == number
+
+    async def test_where_to_begin_to_read_since_a_moment(self, store: StateStore, clock: ManualClock) -> None:
+        """Behind the last event that is older: one of that very moment is still to be read."""
+        moments = []
+        for number in range(1, 4):
+            moments.append(clock.now())
+            await store.emit("news", number)
+            await store.emit("other", number)
+            clock.advance(10)
+        assert [await store.position("news", before=moment) for moment in moments] == [0, 1, 2]
+        assert await store.position("news", before=clock.now()) == 3
+        assert await store.position("news", before=moments[1] + timedelta(seconds=1)) == 2
+        assert await store.position("news", before=moments[0] - timedelta(days=1)) == 0
+
+    async def test_where_to_begin_to_read_after_a_prune(self, store: StateStore, clock: ManualClock) -> None:
+        """Never behind events that are gone: the first kept one is the next to be read."""
+        long_ago = clock.now()
+        for number in range(3):
+            await store.emit("news", number)
+        clock.advance(10)
+        await store.emit("news", 3)
+        clock.advance(10)
+        await store.prune(timedelta(seconds=15))
+        assert [event.number for event in await store.events("news")] == [4]
+        assert await store.position("news") == 4
+        assert await store.position("news", before=long_ago) == 3
+        assert await store.position("news", before=clock.now()) == 4
+
+    async def test_where_to_begin_to_read_when_all_is_pruned(self, store: StateStore, clock: ManualClock) -> None:
+        """At the last number there was, for the next event is the one behind it."""
+        long_ago = clock.now()
+        for number in range(3):
+            await store.emit("news", number)
+        clock.advance(10)
+        await store.prune(timedelta(seconds=5))
+        assert await store.events("news") == []
+        assert await store.position("news") == 3
+        assert await store.position("news", before=long_ago) == 3
+        assert (await store.emit("news", 3)).number == 4
+
+    async def test_to_begin_at_a_moment_without_a_zone_is_refused(self, store: StateStore) -> None:
+        """Nobody could tell which moment is meant."""
+        with pytest.raises(InvalidValue):
+            await store.position("news", before=datetime(2026, 1, 1))  # noqa: DTZ001 - that is what is refused
 
     async def test_a_channel_no_store_could_hold_is_refused(self, store: StateStore) -> None:
         """As every name."""

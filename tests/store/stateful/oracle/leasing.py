@@ -66,7 +66,6 @@ def claim(tables: Tables, asked: Claim, now: datetime, boot: timedelta) -> list[
         return [Claimed(task=held.task, fresh=False, alone=held.alone) for held in sorted(again, key=_place)]
     if row.worker.state is WorkerState.DRAINING or row.expires <= boot:
         return []
-    tables.workers[asked.worker_id] = replace(row, worker=replace(row.worker, claims=asked.number))
     wanted_readiness, limit = (READY_ALONE, min(asked.limit, 1)) if asked.alone else (READY, asked.limit)
     candidates = [
         candidate
@@ -77,6 +76,8 @@ def claim(tables: Tables, asked: Claim, now: datetime, boot: timedelta) -> list[
         and (candidate.task.deadline is None or candidate.task.deadline > now or candidate.task.must_undo)
     ]
     chosen = sorted(candidates, key=_place)[: max(limit, 0)]
+    if chosen:
+        tables.workers[asked.worker_id] = replace(row, worker=replace(row.worker, claims=asked.number))
     return [_grant(tables, candidate, asked.worker_id, asked.number, now, alone=asked.alone) for candidate in chosen]
 
 

@@ -137,3 +137,11 @@ def _mentions(fact: MemoryFact, text: str | None) -> bool:
         return True
     value = fact.value if isinstance(fact.value, str) else str(fact.value)
     return any(text.casefold() in part.casefold() for part in (fact.entity, fact.attribute, value))
+
+
+def position(tables: Tables, channel: str, before: datetime | None) -> int:
+    last, kept = tables.event_numbers.get(channel, 0), tables.events.get(channel, ())
+    if before is None or not kept:
+        return last
+    older = [event.number for event in kept if event.at < before]
+    return max(older, default=min(event.number for event in kept) - 1)

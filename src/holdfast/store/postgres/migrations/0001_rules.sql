@@ -1,17 +1,40 @@
 -- The rules of the model that the database itself enforces. Tests compare each with its Python original.
 
 -- Which state may follow which: the table MOVES of model/transitions.py.
+-- PL/pgSQL, because a CHECK asks it: an SQL function would be parsed anew by every statement that writes a transition.
 CREATE FUNCTION {schema}.is_legal_move(source text, target text) RETURNS boolean
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT (source, target) IN (
-        ('pending', 'running'), ('pending', 'failed'), ('pending', 'cancelled'),
-        ('running', 'pending'), ('running', 'waiting'), ('running', 'review'),
-        ('running', 'completed'), ('running', 'failed'), ('running', 'cancelled'),
-        ('waiting', 'pending'), ('waiting', 'failed'), ('waiting', 'cancelled'),
-        ('review', 'completed'), ('review', 'pending'), ('review', 'failed'),
-        ('review', 'waiting'), ('review', 'cancelled'),
-        ('failed', 'pending')
-    )
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN CASE source
+        WHEN 'pending' THEN target IN ('running', 'failed', 'cancelled')
+        WHEN 'running' THEN target IN ('pending', 'waiting', 'review', 'completed', 'failed', 'cancelled')
+        WHEN 'waiting' THEN target IN ('pending', 'failed', 'cancelled')
+        WHEN 'review' THEN target IN ('completed', 'pending', 'failed', 'waiting', 'cancelled')
+        WHEN 'failed' THEN target = 'pending'
+        ELSE false
+    END;
+END
+$$;
+
+-- What has to be true of a task in each state: it has an end if and only if it is finished, it can be claimed only where
+-- it is queued and nobody holds it, a timer is for waking, and only a lease can be a lone one.
+-- PL/pgSQL for the same reason: spelled out in CHECKs, it cost a lone step a tenth of its time.
+CREATE FUNCTION {schema}.is_sound(
+    state text, owner text, finished_at timestamptz, ready smallint, wake_at timestamptz, alone boolean
+) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN CASE state
+        WHEN 'running' THEN finished_at IS NULL AND wake_at IS NULL AND ready = 0
+        WHEN 'pending' THEN finished_at IS NULL AND wake_at IS NULL AND (ready = 0 OR owner IS NULL)
+        WHEN 'review' THEN finished_at IS NULL AND wake_at IS NULL AND (ready = 0 OR owner IS NULL)
+        WHEN 'waiting' THEN finished_at IS NULL AND ready = 0
+        WHEN 'completed' THEN finished_at IS NOT NULL AND wake_at IS NULL AND ready = 0 AND owner IS NULL
+        WHEN 'failed' THEN finished_at IS NOT NULL AND wake_at IS NULL AND ready = 0 AND owner IS NULL
+        WHEN 'cancelled' THEN finished_at IS NOT NULL AND wake_at IS NULL AND ready = 0 AND owner IS NULL
+        ELSE false
+    END AND (owner IS NOT NULL OR NOT alone) AND ready BETWEEN 0 AND 2;
+END
 $$;
 
 -- Which state of an effect may follow which: EFFECT_MOVES of model/effect.py. No state before: not yet stored.

@@ -11,7 +11,6 @@ CREATE TABLE {schema}.tasks (
     name text COLLATE "C" NOT NULL,
     agent_id text COLLATE "C" NOT NULL,
     state text COLLATE "C" NOT NULL,
-    created_at timestamptz NOT NULL,
     updated_at timestamptz NOT NULL,
     started_at timestamptz,
     finished_at timestamptz,
@@ -41,19 +40,7 @@ CREATE TABLE {schema}.tasks (
     claim bigint NOT NULL DEFAULT 0,
     wake_at timestamptz,
     moves integer NOT NULL DEFAULT 1,
-    input_digest text COLLATE "C" NOT NULL,
-    CONSTRAINT known_state CHECK (
-        state IN ('pending', 'running', 'waiting', 'review', 'completed', 'failed', 'cancelled')
-    ),
-    -- Spelled out: a function here would be looked up and parsed anew by every statement that writes a task.
-    CONSTRAINT terminal_iff_finished CHECK (
-        (state IN ('completed', 'failed', 'cancelled')) = (finished_at IS NOT NULL)
-    ),
-    CONSTRAINT ended_tasks_are_free CHECK (owner IS NULL OR finished_at IS NULL),
-    CONSTRAINT ready_tasks_are_free CHECK (ready = 0 OR (owner IS NULL AND state IN ('pending', 'review'))),
-    CONSTRAINT known_readiness CHECK (ready BETWEEN 0 AND 2),
-    CONSTRAINT timers_wake_the_waiting CHECK (wake_at IS NULL OR state = 'waiting'),
-    CONSTRAINT lone_leases_are_leases CHECK (owner IS NOT NULL OR NOT alone)
+    CONSTRAINT sound CHECK ({schema}.is_sound(state, owner, finished_at, ready, wake_at, alone))
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 -- The free 30 % of each page take the new version of a row when a step is committed (a HOT update: no index is
 -- touched). That holds as long as no index names sequence, revision, updated_at or version.
@@ -73,19 +60,22 @@ CREATE INDEX tasks_timers ON {schema}.tasks (wake_at, id) WHERE wake_at IS NOT N
 CREATE INDEX tasks_deadlines ON {schema}.tasks (deadline, id)
     WHERE deadline IS NOT NULL AND owner IS NULL
     AND (state = 'waiting' OR (state IN ('pending', 'review') AND NOT must_undo));
--- Listings; the second stays small, because most tasks of an old store have ended.
-CREATE INDEX tasks_created ON {schema}.tasks (created_at, id);
-CREATE INDEX tasks_open ON {schema}.tasks (state, created_at, id) WHERE finished_at IS NULL;
+-- Listings of open tasks; it stays small, because most tasks of an old store have ended.
+CREATE INDEX tasks_open ON {schema}.tasks (state, id) WHERE finished_at IS NULL;
 CREATE INDEX tasks_children ON {schema}.tasks (parent_id, id) WHERE parent_id IS NOT NULL;
 -- What prune looks through.
 CREATE INDEX tasks_finished ON {schema}.tasks (finished_at, id) WHERE finished_at IS NOT NULL;
 
--- A task's input never changes; kept apart, it is not copied with every update of the task's row.
+-- What never changes of a task. Kept apart, it is not copied with every update of the task's row, and neither is the
+-- entry in the index for listings, by age.
 CREATE TABLE {schema}.inputs (
     task_id text COLLATE "C" PRIMARY KEY,
+    created_at timestamptz NOT NULL,
     user_input bytea NOT NULL,
+    digest text COLLATE "C" NOT NULL,
     search text NOT NULL
 );
+CREATE INDEX inputs_created ON {schema}.inputs (created_at, task_id);
 
 -- Result and error, where there is one.
 CREATE TABLE {schema}.outcomes (
@@ -229,7 +219,7 @@ CREATE TABLE {schema}.approvals (
     decided_at timestamptz
 );
 CREATE INDEX approvals_of_task ON {schema}.approvals (task_id, id);
-CREATE INDEX approvals_open ON {schema}.approvals (id) WHERE state = 'open';
+CREATE INDEX approvals_open ON {schema}.approvals (task_id, id) WHERE state = 'open';
 CREATE INDEX approvals_expiring ON {schema}.approvals (expires_at, id) WHERE state = 'open' AND expires_at IS NOT NULL;
 
 -- Budget: what each meter of an account stands at. A counter row, never a sum over steps.
@@ -351,7 +341,7 @@ CREATE INDEX workers_of_interest ON {schema}.workers (state, id) WHERE NOT empti
 -- A task as the model shows it: the columns of Task, in its order.
 CREATE VIEW {schema}.task_records AS
 SELECT t.id, t.name, t.agent_id, i.user_input, t.state, o.result, o.error,
-       t.created_at, t.updated_at, t.started_at, t.finished_at,
+       i.created_at, t.updated_at, t.started_at, t.finished_at,
        t.queue, t.priority, t.key, t.available_at, t.deadline, t.schedule, t.parent_id,
        t.round, t.attempts, t.deaths, t.lone_deaths, t.feedback, t.cancel_requested, t.must_undo,
        t.owner, t.fence, t.sequence, t.revision, t.version

@@ -5,6 +5,18 @@
 -- lives, and one made while a table was small would scan it when it is large. The functions that clients call
 -- therefore forbid what only pays on small tables (SET enable_...); whatever they call is planned under the same.
 
+-- Refuse to work under a stricter level: all statements would share one snapshot, and reading later would not help.
+CREATE FUNCTION {schema}.insist_on_read_committed() RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'holdfast works at the isolation level read committed, this session is at %',
+            current_setting('transaction_isolation')
+            USING HINT = 'set default_transaction_isolation to read committed for this role';
+    END IF;
+END
+$$;
+
 -- Lock these tasks, and those that may be woken: whoever waits for one of `ending` or listens to one of `emits`.
 --
 -- A waiter may commit between our first look and our lock on what it waits for. It then holds no lock any more and is
@@ -16,12 +28,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     wanted text[] := ids || {schema}.waiters(ending, emits);
 BEGIN
-    -- Under a stricter level all statements share one snapshot, and reading later would not help.
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'holdfast works at the isolation level read committed, this session is at %',
-            current_setting('transaction_isolation')
-            USING HINT = 'set default_transaction_isolation to read committed for this role';
-    END IF;
+    PERFORM {schema}.insist_on_read_committed();
     PERFORM FROM {schema}.tasks t WHERE t.id = ANY (wanted) ORDER BY t.id FOR NO KEY UPDATE;
 
     IF cardinality(accounts) > 0 OR cardinality(ending) > 0 THEN
@@ -57,6 +64,9 @@ DECLARE
     wanted text[] := {schema}.waiters(ending, emits);
     locked bigint;
 BEGIN
+    IF cardinality(wanted) = 0 THEN
+        RETURN;
+    END IF;
     SELECT count(*) INTO locked FROM (
         SELECT FROM {schema}.tasks t WHERE t.id = ANY (wanted) FOR NO KEY UPDATE SKIP LOCKED
     ) AS ours;

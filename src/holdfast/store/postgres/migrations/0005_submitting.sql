@@ -10,15 +10,15 @@ CREATE TYPE {schema}.new_task AS (
 -- What became of each submission: its position, the task that holds the id or key, and whether that one is new.
 CREATE TYPE {schema}.submission AS (n integer, task_id text, created boolean, conflict boolean);
 
--- Submit tasks in order. `one_by_one`: the caller saw an id or key twice among them, so that a later one has to meet
--- the earlier one.
+-- Submit tasks in order, and return what became of those that are not new. `one_by_one`: the caller saw an id or key twice
+-- among them, so that a later one has to meet the earlier one.
 CREATE FUNCTION {schema}.submit(
-    tasks jsonb, payloads bytea[], one_by_one boolean, at timestamptz DEFAULT NULL
+    tasks json, payloads bytea[], one_by_one boolean, at timestamptz DEFAULT NULL
 ) RETURNS SETOF {schema}.submission
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
-    wanted {schema}.new_task[] := ARRAY(SELECT t FROM jsonb_populate_recordset(NULL::{schema}.new_task, tasks) AS t);
+    wanted {schema}.new_task[] := ARRAY(SELECT t FROM json_populate_recordset(NULL::{schema}.new_task, tasks) AS t);
     lone {schema}.new_task;
     keys jsonb;
 BEGIN
@@ -30,64 +30,94 @@ BEGIN
         -- These are inserted in the caller's order; two callers with opposite orders would meet in a circle.
         PERFORM {schema}.lock_names('id', (SELECT jsonb_agg(w.id) FROM unnest(wanted) AS w));
         FOREACH lone IN ARRAY wanted LOOP
-            RETURN QUERY SELECT * FROM {schema}.submit_distinct(ARRAY[lone], payloads, coalesce(at, clock_timestamp()));
+            RETURN QUERY
+            SELECT s.* FROM {schema}.submit_distinct(ARRAY[lone], payloads, coalesce(at, clock_timestamp())) AS s
+            WHERE NOT s.created;
         END LOOP;
     ELSE
-        RETURN QUERY SELECT * FROM {schema}.submit_distinct(wanted, payloads, coalesce(at, clock_timestamp()));
+        RETURN QUERY
+        SELECT s.* FROM {schema}.submit_distinct(wanted, payloads, coalesce(at, clock_timestamp())) AS s
+        WHERE NOT s.created;
     END IF;
 END
 $$;
 
--- Submit tasks of which no two share an id or a key.
+-- Submit tasks of which no two share an id or a key. Usually all of them are new and have neither key nor outcome nor
+-- budget; then three tables are written and nothing else is looked at.
 CREATE FUNCTION {schema}.submit_distinct(wanted {schema}.new_task[], payloads bytea[], moment timestamptz)
 RETURNS SETOF {schema}.submission
 LANGUAGE plpgsql AS $$
 DECLARE
+    has_keys boolean;
+    has_outcomes boolean;
+    has_budgets boolean;
     created text[];
+    all_new boolean;
 BEGIN
-    -- Whoever inserts a key first has it. A loser waits here until the winner has committed, and reads who that is in
-    -- a later statement: this one's snapshot is older than the winner's commit.
-    INSERT INTO {schema}.task_keys (name, key, task_id)
-    SELECT w.name, w.key, w.id FROM unnest(wanted) AS w
-    WHERE w.key IS NOT NULL AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.id = w.id)
-    ORDER BY w.name, w.key
-    ON CONFLICT DO NOTHING;
+    SELECT bool_or(w.key IS NOT NULL), bool_or(w.result IS NOT NULL OR w.error IS NOT NULL), bool_or(w.budget IS NOT NULL)
+    INTO has_keys, has_outcomes, has_budgets FROM unnest(wanted) AS w;
+
+    IF has_keys THEN
+        -- Whoever inserts a key first has it. A loser waits here until the winner has committed, and reads who that is
+        -- in a later statement: this one's snapshot is older than the winner's commit.
+        INSERT INTO {schema}.task_keys (name, key, task_id)
+        SELECT w.name, w.key, w.id FROM unnest(wanted) AS w
+        WHERE w.key IS NOT NULL AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.id = w.id OFFSET 0)
+        ORDER BY w.name, w.key
+        ON CONFLICT DO NOTHING;
+    END IF;
 
     WITH stored AS (
         INSERT INTO {schema}.tasks (
-            id, name, agent_id, state, created_at, updated_at, finished_at, queue, priority, key, available_at,
-            deadline, schedule, parent_id, ready, rank, input_digest
+            id, name, agent_id, state, updated_at, finished_at, queue, priority, key, available_at, deadline,
+            schedule, parent_id, ready, rank
         )
-        SELECT w.id, w.name, w.agent_id, w.state, moment, moment,
+        SELECT w.id, w.name, w.agent_id, w.state, moment,
                CASE WHEN {schema}.is_terminal(w.state) THEN moment END,
                w.queue, w.priority, w.key, coalesce(w.available_at, moment), w.deadline, w.schedule, w.parent_id,
                {schema}.readiness(w.state, NULL, coalesce(w.available_at, moment), 0, moment),
-               {schema}.rank_of(coalesce(w.available_at, moment), w.priority), w.input_digest
+               {schema}.rank_of(coalesce(w.available_at, moment), w.priority)
         FROM unnest(wanted) AS w
-        LEFT JOIN {schema}.task_keys k ON k.name = w.name AND k.key = w.key
-        WHERE w.key IS NULL OR k.task_id = w.id
+        WHERE w.key IS NULL
+           OR w.id = (SELECT k.task_id FROM {schema}.task_keys k WHERE k.name = w.name AND k.key = w.key)
         ORDER BY w.id
         ON CONFLICT DO NOTHING
         RETURNING id
     )
     SELECT coalesce(array_agg(id), '{}') INTO created FROM stored;
+    -- Where all are new, nobody has to be looked for among them.
+    all_new := cardinality(created) = cardinality(wanted);
 
-    -- A key can only be left without its task where another submission stored the same id under another key meanwhile.
-    DELETE FROM {schema}.task_keys k USING unnest(wanted) AS w
-    WHERE k.name = w.name AND k.key = w.key AND k.task_id = w.id AND NOT w.id = ANY (created)
-      AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.id = w.id AND t.name = k.name AND t.key = k.key);
+    IF has_keys AND NOT all_new THEN
+        -- A key can only be left without its task where another submission stored the same id under another key
+        -- meanwhile.
+        DELETE FROM {schema}.task_keys k USING unnest(wanted) AS w
+        WHERE k.name = w.name AND k.key = w.key AND k.task_id = w.id AND NOT w.id = ANY (created)
+          AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.id = w.id AND t.name = k.name AND t.key = k.key);
+    END IF;
 
-    INSERT INTO {schema}.inputs (task_id, user_input, search)
-    SELECT w.id, payloads[w.input], w.search FROM unnest(wanted) AS w WHERE w.id = ANY (created);
+    INSERT INTO {schema}.inputs (task_id, created_at, user_input, digest, search)
+    SELECT w.id, moment, payloads[w.input], w.input_digest, w.search FROM unnest(wanted) AS w
+    WHERE all_new OR w.id = ANY (created);
     INSERT INTO {schema}.transitions (task_id, number, to_state, reason, actor, fence, at)
-    SELECT w.id, 1, w.state, 'submitted', w.actor, 0, moment FROM unnest(wanted) AS w WHERE w.id = ANY (created);
-    INSERT INTO {schema}.outcomes (task_id, result, error)
-    SELECT w.id, payloads[w.result], payloads[w.error] FROM unnest(wanted) AS w
-    WHERE w.id = ANY (created) AND (w.result IS NOT NULL OR w.error IS NOT NULL);
-    INSERT INTO {schema}.accounts (account, meter, ceiling)
-    SELECT w.id, b.key, b.value::bigint FROM unnest(wanted) AS w, jsonb_each_text(w.budget) AS b
-    WHERE w.id = ANY (created)
-    ON CONFLICT (account, meter) DO UPDATE SET ceiling = excluded.ceiling;
+    SELECT w.id, 1, w.state, 'submitted', w.actor, 0, moment FROM unnest(wanted) AS w
+    WHERE all_new OR w.id = ANY (created);
+    IF has_outcomes THEN
+        INSERT INTO {schema}.outcomes (task_id, result, error)
+        SELECT w.id, payloads[w.result], payloads[w.error] FROM unnest(wanted) AS w
+        WHERE w.id = ANY (created) AND (w.result IS NOT NULL OR w.error IS NOT NULL);
+    END IF;
+    IF has_budgets THEN
+        INSERT INTO {schema}.accounts (account, meter, ceiling)
+        SELECT w.id, b.key, b.value::bigint FROM unnest(wanted) AS w, jsonb_each_text(w.budget) AS b
+        WHERE all_new OR w.id = ANY (created)
+        ON CONFLICT (account, meter) DO UPDATE SET ceiling = excluded.ceiling;
+    END IF;
+
+    IF all_new AND NOT has_keys THEN
+        RETURN QUERY SELECT w.n, w.id, true, false FROM unnest(wanted) AS w;
+        RETURN;
+    END IF;
 
     -- A prune that was under way may have taken a task or a key that an earlier statement of ours still saw. Whoever
     -- sent this sends it again.
@@ -103,7 +133,8 @@ BEGIN
     -- The id decides first, then the key.
     RETURN QUERY
     SELECT w.n, t.id, w.id = ANY (created),
-           (t.name, t.input_digest) IS DISTINCT FROM (w.name, w.input_digest)
+           (t.name, (SELECT i.digest FROM {schema}.inputs i WHERE i.task_id = t.id))
+               IS DISTINCT FROM (w.name, w.input_digest)
     FROM unnest(wanted) AS w
     JOIN {schema}.tasks t ON t.id = coalesce(
         (SELECT same.id FROM {schema}.tasks same WHERE same.id = w.id),

@@ -338,9 +338,10 @@ BEGIN
     FROM unnest(accepted) AS c JOIN {schema}.tasks t ON t.id = c.task_id
     WHERE c.to_state IS NOT NULL;
 
-    PERFORM {schema}.stop_waiting(array_agg(t.id))
-    FROM unnest(accepted) AS c JOIN {schema}.tasks t ON t.id = c.task_id
-    WHERE c.to_state IS NOT NULL AND t.state = 'waiting'
+    -- Asked for each: as a join it might be planned to read every task that is waiting.
+    PERFORM {schema}.stop_waiting(array_agg(c.task_id))
+    FROM unnest(accepted) AS c
+    WHERE c.to_state IS NOT NULL AND (SELECT t.state FROM {schema}.tasks t WHERE t.id = c.task_id) = 'waiting'
     HAVING count(*) > 0;
 
     UPDATE {schema}.tasks t

@@ -4,6 +4,9 @@
 -- jump of the wall clock expires nothing. Payloads are canonical JSON bytes in BLOB columns. Every table leads with
 -- the id of the document it belongs to (task, channel, worker, entity ...): the JSON store relies on it, and it keeps
 -- what is read together on neighbouring pages.
+--
+-- In the tables every Commit writes, a CHECK compares with one value after the other: for IN (...), SQLite would build a
+-- little table of the list anew for each statement, which costs as much as the write itself.
 
 CREATE TABLE tasks (
     id               TEXT    PRIMARY KEY NOT NULL,
@@ -17,7 +20,8 @@ CREATE TABLE tasks (
     input_digest     TEXT    NOT NULL,
     search           TEXT    NOT NULL,
     state            TEXT    NOT NULL
-        CHECK (state IN ('pending', 'running', 'waiting', 'review', 'completed', 'failed', 'cancelled')),
+        CHECK (state = 'pending' OR state = 'running' OR state = 'waiting' OR state = 'review' OR state = 'completed'
+               OR state = 'failed' OR state = 'cancelled'),
     round            INTEGER NOT NULL DEFAULT 1,
     attempts         INTEGER NOT NULL DEFAULT 0,
     deaths           INTEGER NOT NULL DEFAULT 0,
@@ -35,7 +39,7 @@ CREATE TABLE tasks (
     moves            INTEGER NOT NULL DEFAULT 1,
     -- 1: any worker may claim it now; 2: only one that runs nothing else. Kept as a column so that the claim reads
     -- nothing but claimable rows, in order.
-    ready            INTEGER NOT NULL DEFAULT 0 CHECK (ready IN (0, 1, 2)),
+    ready            INTEGER NOT NULL DEFAULT 0 CHECK (ready BETWEEN 0 AND 2),
     rank             INTEGER NOT NULL,
     available_at     INTEGER NOT NULL,
     wake_at          INTEGER,
@@ -44,9 +48,9 @@ CREATE TABLE tasks (
     updated_at       INTEGER NOT NULL,
     started_at       INTEGER,
     finished_at      INTEGER,
-    CHECK ((finished_at IS NOT NULL) = (state IN ('completed', 'failed', 'cancelled'))),
+    CHECK ((finished_at IS NOT NULL) = (state = 'completed' OR state = 'failed' OR state = 'cancelled')),
     CHECK (owner IS NULL OR finished_at IS NULL),
-    CHECK (ready = 0 OR (owner IS NULL AND state IN ('pending', 'review'))),
+    CHECK (ready = 0 OR (owner IS NULL AND (state = 'pending' OR state = 'review'))),
     CHECK (wake_at IS NULL OR state = 'waiting')
 ) WITHOUT ROWID, STRICT;
 
@@ -87,13 +91,15 @@ CREATE TABLE transitions (
     PRIMARY KEY (task_id, number),
     CHECK (from_state IS NOT NULL OR number = 1),
     -- The same table as model/transitions.py; a test compares them.
-    CHECK (from_state IS NULL OR from_state || ' ' || to_state IN (
-        'pending running', 'pending failed', 'pending cancelled',
-        'running pending', 'running waiting', 'running review', 'running completed', 'running failed',
-        'running cancelled',
-        'waiting pending', 'waiting failed', 'waiting cancelled',
-        'review completed', 'review pending', 'review failed', 'review waiting', 'review cancelled',
-        'failed pending'))
+    CHECK (from_state IS NULL OR CASE from_state
+        WHEN 'pending' THEN to_state = 'running' OR to_state = 'failed' OR to_state = 'cancelled'
+        WHEN 'running' THEN to_state = 'completed' OR to_state = 'waiting' OR to_state = 'pending'
+                         OR to_state = 'review' OR to_state = 'failed' OR to_state = 'cancelled'
+        WHEN 'waiting' THEN to_state = 'pending' OR to_state = 'failed' OR to_state = 'cancelled'
+        WHEN 'review' THEN to_state = 'completed' OR to_state = 'pending' OR to_state = 'waiting'
+                        OR to_state = 'failed' OR to_state = 'cancelled'
+        WHEN 'failed' THEN to_state = 'pending'
+        ELSE FALSE END)
 ) WITHOUT ROWID, STRICT;
 
 CREATE TABLE steps (
@@ -102,7 +108,8 @@ CREATE TABLE steps (
     key         TEXT    NOT NULL,
     kind        TEXT    NOT NULL,
     position    INTEGER NOT NULL,
-    state       TEXT    NOT NULL CHECK (state IN ('pending', 'running', 'completed', 'failed')),
+    state       TEXT    NOT NULL
+        CHECK (state = 'completed' OR state = 'running' OR state = 'pending' OR state = 'failed'),
     attempts    INTEGER NOT NULL,
     fence       INTEGER NOT NULL,
     digest      TEXT    NOT NULL,
@@ -120,9 +127,11 @@ CREATE TABLE effects (
     task_id        TEXT    NOT NULL REFERENCES tasks (id) ON DELETE CASCADE,
     effect_id      TEXT    NOT NULL,
     step_key       TEXT    NOT NULL,
-    effect_class   TEXT    NOT NULL CHECK (effect_class IN ('pure', 'idempotent', 'once')),
-    state          TEXT    NOT NULL CHECK (state IN ('intended', 'armed', 'done', 'failed', 'in_doubt', 'needs_human',
-                                                     'compensating', 'compensated', 'abandoned')),
+    effect_class   TEXT    NOT NULL
+        CHECK (effect_class = 'once' OR effect_class = 'idempotent' OR effect_class = 'pure'),
+    state          TEXT    NOT NULL
+        CHECK (state = 'armed' OR state = 'done' OR state = 'intended' OR state = 'failed' OR state = 'in_doubt'
+               OR state = 'needs_human' OR state = 'compensating' OR state = 'compensated' OR state = 'abandoned'),
     round          INTEGER NOT NULL,
     fence          INTEGER NOT NULL,
     attempt        INTEGER NOT NULL,
@@ -342,7 +351,7 @@ SELECT t.id, t.name, t.agent_id, i.user_input, t.state, o.result, o.error,
        t.queue, t.priority, t.key, t.available_at, t.deadline, t.schedule, t.parent_id,
        t.round, t.attempts, t.deaths, t.lone_deaths, t.feedback, t.cancel_requested, t.must_undo,
        t.owner, t.fence, t.sequence, t.revision, t.version,
-       t.rank, t.ready, t.alone, t.claim, t.search
+       t.rank, t.ready, t.alone, t.claim, t.search, t.moves
 FROM tasks t
 JOIN inputs i ON i.task_id = t.id
 LEFT JOIN outcomes o ON o.task_id = t.id;

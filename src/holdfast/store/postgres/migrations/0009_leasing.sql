@@ -129,13 +129,23 @@ CREATE FUNCTION {schema}.claim(
     at timestamptz DEFAULT NULL
 ) RETURNS TABLE (id text, fresh boolean, lone boolean)
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+-- Left to itself, the server would plan claimable() anew for each claim, which takes longer than running it.
+SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
-    worker {schema}.workers := {schema}.living_worker(wanted_id, true);
+    worker {schema}.workers;
     moment timestamptz := coalesce(at, clock_timestamp());
+    wanted_ready smallint := CASE WHEN wants_suspect THEN 2 ELSE 1 END;
     chosen text[];
 BEGIN
+    -- A look without locks first. Idle workers look often; a lock, like a change, would have to reach the disk.
+    SELECT w.* INTO worker FROM {schema}.workers w WHERE w.id = wanted_id;
+    IF worker.state = 'live' AND number > worker.claims
+        AND (most <= 0 OR cardinality({schema}.claimable(1, queues, names, wanted_ready, moment)) = 0) THEN
+        RETURN;
+    END IF;
+    worker := {schema}.living_worker(wanted_id, true);
     IF number <= worker.claims THEN
         RETURN QUERY
         SELECT t.id, false, t.alone FROM {schema}.tasks t
@@ -146,30 +156,28 @@ BEGIN
     IF worker.state = 'draining' OR worker.expires_at <= moment THEN
         RETURN;
     END IF;
-    UPDATE {schema}.workers w SET claims = number WHERE w.id = worker.id;
-
-    IF most > 0 THEN
-        chosen := {schema}.choose(
-            CASE WHEN wants_suspect THEN 1 ELSE most END, queues, names,
-            (CASE WHEN wants_suspect THEN 2 ELSE 1 END)::smallint, moment);
-    END IF;
-    IF coalesce(cardinality(chosen), 0) = 0 THEN
+    chosen := {schema}.choose(CASE WHEN wants_suspect THEN 1 ELSE most END, queues, names, wanted_ready, moment);
+    IF cardinality(chosen) = 0 THEN
         RETURN;
     END IF;
+    UPDATE {schema}.workers w SET claims = number WHERE w.id = worker.id;
 
-    INSERT INTO {schema}.transitions (task_id, number, from_state, to_state, reason, actor, fence, at)
-    SELECT t.id, t.moves + 1, t.state, 'running', 'claimed', worker.id, t.fence + 1, moment
-    FROM {schema}.tasks t WHERE t.id = ANY (chosen) AND t.state = 'pending';
-    UPDATE {schema}.tasks t
-    SET moves = t.moves + (t.state = 'pending')::integer,
-        state = CASE WHEN t.state = 'pending' THEN 'running' ELSE t.state END,
-        owner = worker.id, fence = t.fence + 1, sequence = 0, claim = number, alone = wants_suspect, ready = 0,
-        started_at = coalesce(t.started_at, moment), updated_at = moment, revision = t.revision + 1
-    WHERE t.id = ANY (chosen);
+    -- One pass over the chosen. A task in review stays there, so whoever is running now was pending before.
     RETURN QUERY
-    SELECT t.id, t.revision = 2, t.alone FROM {schema}.tasks t
-    WHERE t.id = ANY (chosen)
-    ORDER BY t.rank, t.id;
+    WITH leased AS (
+        UPDATE {schema}.tasks t
+        SET moves = t.moves + (t.state = 'pending')::integer,
+            state = CASE WHEN t.state = 'pending' THEN 'running' ELSE t.state END,
+            owner = worker.id, fence = t.fence + 1, sequence = 0, claim = number, alone = wants_suspect, ready = 0,
+            started_at = coalesce(t.started_at, moment), updated_at = moment, revision = t.revision + 1
+        WHERE t.id = ANY (chosen)
+        RETURNING t.id, t.rank, t.state, t.moves, t.fence, t.revision
+    ), moved AS (
+        INSERT INTO {schema}.transitions (task_id, number, from_state, to_state, reason, actor, fence, at)
+        SELECT l.id, l.moves, 'pending', 'running', 'claimed', worker.id, l.fence, moment
+        FROM leased l WHERE l.state = 'running'
+    )
+    SELECT l.id, l.revision = 2, wants_suspect FROM leased l ORDER BY l.rank, l.id;
 END
 $$;
 
