@@ -32,8 +32,9 @@ test: $(STAMP) ## Run the tests, with real PostgreSQL servers
 check: $(STAMP) ## Check style, types and the direction of imports
 	@PATH="$(abspath $(VENV))/bin:$$PATH" scripts/check
 
-bench: $(STAMP) ## Measure the stores on this machine
+bench: $(STAMP) ## Measure stores and engine on this machine (BENCH=--quick for a short run; docs/benchmarks.md)
 	@$(RUN) -m benchmarks.store
+	@$(RUN) -m benchmarks.engine $(BENCH)
 
 soak: $(STAMP) ## Run the randomised tests at length, from a fresh seed (HOLDFAST_SEED=n repeats one)
 	@HOLDFAST_SOAK=1 $(RUN) -m pytest -m soak -o faulthandler_timeout=0

@@ -1,0 +1,45 @@
+"""The peers, in an environment of their own: made on demand, kept for the next run, and never mixed with ours."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.processes import ROOT, answer_of
+
+_DRIVERS = Path(__file__).parent / "peers"
+_ENVIRONMENT = ROOT / ".bench-venv"
+
+
+class PeersUnavailable(Exception):
+    """The peers cannot be installed here; the message says why."""
+
+
+class Peers:
+    """Runs drivers of peers."""
+
+    def __init__(self) -> None:
+        """Install the peers unless this very list of them is installed already."""
+        requirements = _DRIVERS / "requirements.txt"
+        stamp = _ENVIRONMENT / f"installed-{hashlib.sha256(requirements.read_bytes()).hexdigest()[:16]}"
+        self._python = _ENVIRONMENT / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+        if stamp.exists():
+            return
+        shutil.rmtree(_ENVIRONMENT, ignore_errors=True)
+        _run(sys.executable, "-m", "venv", _ENVIRONMENT)
+        (_ENVIRONMENT / ".gitignore").write_text("*\n")
+        _run(self._python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", requirements)
+        stamp.touch()
+
+    def measure(self, peer: str, url: str, **sizes: object) -> float:
+        """Return what the driver of that name prints."""
+        return float(answer_of([self._python, _DRIVERS / f"drive_{peer}.py", url], sizes))
+
+
+def _run(*command: str | Path) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own environment
+    if done.returncode != 0:
+        raise PeersUnavailable((done.stderr.strip() or done.stdout.strip()).splitlines()[-1])
