@@ -9,6 +9,8 @@ from holdfast.engine.context import Child, Context
 from holdfast.engine.definition import TaskDefinition
 from holdfast.engine.handle import Handle
 from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.machine import Machine
+from holdfast.engine.sync import SyncHandle, SyncHoldfast, SyncWorker
 from holdfast.engine.sync_context import SyncContext
 from holdfast.engine.worker import Worker
 from holdfast.model.agent_state import AgentState, ArtifactRef, Constraints, HumanInTheLoop, KnownFact, RiskLevel
@@ -48,6 +50,7 @@ from holdfast.model.errors import (
     WorkerDead,
 )
 from holdfast.model.failure import Failure, Try
+from holdfast.model.machine import Goto, Reached, Visit
 from holdfast.model.patch import StatePatch, apply
 from holdfast.model.queries import Page, Summary, TaskFilter
 from holdfast.model.records import Artifact, Checkpoint, Event, MemoryFact
@@ -84,6 +87,7 @@ __all__ = [
     "Evidence",
     "Failure",
     "GiveUp",
+    "Goto",
     "Handle",
     "Holdfast",
     "HoldfastError",
@@ -97,6 +101,7 @@ __all__ = [
     "LeaseHeld",
     "LeaseLost",
     "Ledger",
+    "Machine",
     "ManualClock",
     "MemoryFact",
     "Meter",
@@ -105,6 +110,7 @@ __all__ = [
     "NotAStore",
     "NotFound",
     "Page",
+    "Reached",
     "ReadOnlyStore",
     "Retry",
     "RetryAt",
@@ -123,6 +129,9 @@ __all__ = [
     "Submitted",
     "Summary",
     "SyncContext",
+    "SyncHandle",
+    "SyncHoldfast",
+    "SyncWorker",
     "Task",
     "TaskCancelled",
     "TaskDefinition",
@@ -131,6 +140,7 @@ __all__ = [
     "TaskState",
     "Transition",
     "Try",
+    "Visit",
     "Worker",
     "WorkerDead",
     "__version__",

@@ -1,16 +1,27 @@
-"""The ``holdfast`` command. Data on stdout, words on stderr."""
+"""The ``holdfast`` command. Data on stdout, words on stderr.
+
+working.py submitting.py migrating.py demo/      one command each
+
+finding.py    the application's Holdfast object
+arguments.py  a task's arguments, typed by people as JSON
+signals.py    signals that ask to stop
+logs.py urls.py options.py exits.py      what is logged, what is shown, what is shared, exit codes
+"""
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from holdfast._version import __version__
+from holdfast.cli.demo.command import demo
+from holdfast.cli.exits import exit_code
+from holdfast.cli.migrating import migrate
+from holdfast.cli.submitting import submit
+from holdfast.cli.working import work
 from holdfast.model.errors import HoldfastError
-from holdfast.store import open_store
 
 app = typer.Typer(
     name="holdfast",
@@ -37,35 +48,10 @@ def _holdfast(
     pass
 
 
-@app.command()
-def demo(
-    database_url: Annotated[
-        str | None, typer.Option(help="A store to run on; by default a SQLite file in a temporary folder.")
-    ] = None,
-    *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the facts as one JSON object.")] = False,
-) -> None:
-    """Kill a worker in the middle of a deployment and watch another one finish it."""
-    from holdfast.cli.demo import run_demo  # noqa: PLC0415 - only this command needs it
-
-    raise typer.Exit(run_demo(database_url, as_json=as_json))
-
-
-@app.command()
-def migrate(
-    database_url: Annotated[str, typer.Option(envvar="HOLDFAST_DATABASE_URL", help="The store to set up or upgrade.")],
-    schema: Annotated[str, typer.Option(help="PostgreSQL only: the schema that holds the store.")] = "holdfast",
-) -> None:
-    """Set up a store, or bring an older one to the schema of this version."""
-    asyncio.run(_migrate(database_url, schema))
-    typer.echo("The store has the schema of this version.", err=True)
-
-
-async def _migrate(url: str, schema: str) -> None:
-    # Only PostgreSQL waits to be asked; the other stores migrate whenever they are opened.
-    options: dict[str, Any] = {"migrate": True, "schema": schema} if url.startswith("postgres") else {}
-    async with open_store(url, **options):
-        pass
+app.command("demo")(demo)
+app.command("worker")(work)
+app.command("submit")(submit)
+app.command("migrate")(migrate)
 
 
 def main() -> None:
@@ -74,4 +60,4 @@ def main() -> None:
         app()
     except HoldfastError as error:
         typer.echo(f"holdfast: {error}", err=True)
-        sys.exit(1)
+        sys.exit(exit_code(error))

@@ -3,6 +3,8 @@
 holdfast.py    Holdfast, the object an application holds: define, submit, work, ask, manage
 definition.py  what a task is made of: its function, verifier and policies
 handle.py      what submit returns: result, events, the record
+sync.py        hold.sync: the same for blocking code, on loop_thread.py
+machine.py     tasks that go through states of their author's; visiting.py goes through them
 
 worker.py      claims tasks and fills its slots
 host.py        runs attempts under one incarnation of a worker: lease, heartbeat, take-overs, hand-backs

@@ -26,6 +26,7 @@ from holdfast.engine.services import Services
 from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Lost, Stop, Unwind
 from holdfast.engine.stepping import Line
 from holdfast.engine.sync_context import SyncContext
+from holdfast.engine.waiting import cursors_of
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
 from holdfast.model.errors import HoldfastError, JournalMismatch
 from holdfast.model.operations import Move, Operation, WriteStep
@@ -43,6 +44,7 @@ class Attempt:
         "_buffered",
         "_cursors",
         "_generation",
+        "_on_leaving",
         "_runner",
         "_sequence",
         "_sync_calls",
@@ -53,6 +55,7 @@ class Attempt:
         "fresh",
         "journal",
         "lease",
+        "leaving",
         "over",
         "parking",
         "services",
@@ -61,9 +64,17 @@ class Attempt:
     )
 
     def __init__(
-        self, claimed: Claimed, definition: TaskDefinition[..., Any], lease: Lease, services: Services
+        self,
+        claimed: Claimed,
+        definition: TaskDefinition[..., Any],
+        lease: Lease,
+        services: Services,
+        on_leaving: Callable[[], None],
     ) -> None:
-        """Begin with what the claim told; ``run`` does the rest."""
+        """Begin with what the claim told; ``run`` does the rest.
+
+        ``on_leaving`` is called when only the Commit that ends it is left to do: its slot can be used again.
+        """
         self.task: Task = claimed.task
         self.fresh = claimed.fresh
         self.definition = definition
@@ -71,6 +82,8 @@ class Attempt:
         self.services = services
         self.journal = Journal(claimed.task.id, claimed.task.round)
         self.parking: ParkingLot | None = None
+        self._on_leaving = on_leaving
+        self.leaving = False
         self.stopping: Stop | None = None
         self.over = False
         """Nothing is written any more: suspended, ended or fenced."""
@@ -130,11 +143,14 @@ class Attempt:
         ended: Returned | Raised
         try:
             ended = Returned(await self._code())
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if self.stopping is None and not self.over:
-                raise  # somebody cancels the worker itself
-            _forget_cancellation()
-            return None
+                if self.runner.cancelling():
+                    raise  # somebody cancels the worker itself
+                ended = Raised(error)  # nobody cancels this: the code awaited something that was cancelled
+            else:
+                _forget_cancellation()
+                return None
         except Unwind:
             return None
         except (KeyboardInterrupt, GeneratorExit):
@@ -181,9 +197,11 @@ class Attempt:
         """
         if self.over:
             raise Unwind
-        buffered, self._buffered = self._buffered, []
+        buffered = self._buffered
+        if buffered:
+            operations, self._buffered = (*buffered, *operations), []
         try:
-            return await self._send((*buffered, *operations) if buffered else operations)
+            return await self._send(operations)
         except HoldfastError:
             self._buffered[:0] = buffered
             raise
@@ -221,11 +239,18 @@ class Attempt:
         if type(operation) is WriteStep:
             self.journal.note(operation.step)
 
+    def leave(self) -> None:
+        """The outcome is known and about to be recorded: from here on it cannot be stopped, and needs no slot."""
+        self.ending = True
+        if not self.leaving:
+            self.leaving = True
+            self._on_leaving()
+
     # Being stopped
 
     def stop(self, why: Stop) -> None:
         """Get out of the task's code at its next await; ``run`` then records what ``why`` asks for."""
-        if self.over or self.ending or self.stopping is not None:
+        if self.over or self.stopping is not None:
             return
         self.stopping = why
         self._interrupt()
@@ -237,14 +262,18 @@ class Attempt:
         self.over = True
         log.fenced(self.task, why)
         self.stopping = Lost(why)
-        if not self.ending:
-            self._interrupt()
+        self._interrupt()
 
     def _interrupt(self) -> None:
+        if self.ending or self._runner is None:
+            return
         for call in self._sync_calls or ():
             call.cancel()
-        if self._runner is not None and self._runner is not _current_task():
+        if self._runner is not _current_task():
             self._runner.cancel()
+        elif not self.over:
+            # From its own code, by way of a Commit's verdict: at its next await, unless it has come to its end by then.
+            asyncio.get_running_loop().call_soon(self._interrupt)
 
     def hand_back(self) -> None:
         """Stop, and let another worker go on."""
@@ -274,7 +303,7 @@ class Attempt:
     def cursors(self) -> dict[str, int]:
         """How far this task has read each channel."""
         if self._cursors is None:
-            self._cursors = {}
+            self._cursors = cursors_of(self.journal)
         return self._cursors
 
     def depart(self, line: Line) -> None:
@@ -298,7 +327,7 @@ class Attempt:
         if self._under_way.get(line.key) is not line:
             return  # it is done: this would undo its record
         with suppress(Unwind, HoldfastError):  # the step itself finds out
-            await self.commit(line.written(self, StepState.RUNNING))
+            await self.commit(line.written(self, StepState.RUNNING, error=line.error))
 
     def _is_noted(self, line: Line) -> bool:
         known = self.journal.get(line.key)

@@ -17,6 +17,9 @@ from holdfast.model.errors import InvalidValue, StoreError
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
+LAST_WORDS = 5.0
+"""Seconds that what is under way gets when everything else has stopped."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -138,9 +141,10 @@ class Batcher(Generic[Item, Answer]):
         """Look at the answers before anybody goes on with theirs."""
 
     async def close(self) -> None:
-        """Send what still waits, then stop."""
-        while self._flushing is not None and not self._flushing.done():
-            await asyncio.wait([self._flushing])
+        """Send what still waits, then stop; a store that stays away is not waited for."""
+        if self._flushing is not None and not self._flushing.done():
+            await asyncio.wait([self._flushing], timeout=LAST_WORDS)
+            self._flushing.cancel()
 
 
 def _fail(batch: list[tuple[Item, asyncio.Future[Answer]]], error: Exception) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -18,6 +18,7 @@ from holdfast.model.task import DEFAULT_QUEUE, MANUAL, MAX_PRIORITY, JsonValue
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_POSITIONAL = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
 Verifier = TypeVar("Verifier", bound=Callable[..., Any])
 
 
@@ -103,46 +104,64 @@ class TaskDefinition(Generic[P, R]):
 
     def write_input(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> JsonValue:
         """Return arguments as they are stored; InvalidValue if the function does not take them."""
-        try:
-            bound = self._signature.bind(None, *args, **kwargs)
-        except TypeError as error:
-            raise InvalidValue(
-                f"task {self.name!r} cannot be called like this: {error}; it takes {self._takes}"
-            ) from None
+        if kwargs or not self._is_plain or not self._least <= len(args) <= len(self._parameters):
+            try:
+                bound = self._signature.bind(None, *args, **kwargs)
+            except TypeError as error:
+                raise InvalidValue(
+                    f"task {self.name!r} cannot be called like this: {error}; it takes {self._takes}"
+                ) from None
+            args, kwargs = bound.args[1:], bound.kwargs
         positional = [
-            to_json(value, annotation, name=f"argument {name!r}")
-            for value, (name, annotation) in zip(bound.args[1:], self._positions(), strict=False)
+            to_json(value, annotation, name=name)
+            for value, (name, annotation) in zip(args, self._positions(len(args)), strict=False)
         ]
-        if not bound.kwargs:
+        if not kwargs:
             return positional
-        named = {
-            name: to_json(value, self._hints.get(name, Any), name=f"argument {name!r}")
-            for name, value in bound.kwargs.items()
-        }
+        named = {name: to_json(value, self._hints.get(name, Any), name=name) for name, value in kwargs.items()}
         return {"args": positional, "kwargs": named}
 
     def read_input(self, stored: JsonValue) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments that ``write_input`` stored."""
         args, kwargs = (stored["args"], stored["kwargs"]) if isinstance(stored, dict) else (stored or [], {})
         positional = [
-            from_json(value, annotation, name=f"argument {name!r}")
-            for value, (name, annotation) in zip(args, self._positions(), strict=False)
+            from_json(value, annotation, name=name)
+            for value, (name, annotation) in zip(args, self._positions(len(args)), strict=False)
         ]
-        named = {
-            name: from_json(value, self._hints.get(name, Any), name=f"argument {name!r}")
-            for name, value in kwargs.items()
-        }
+        named = {name: from_json(value, self._hints.get(name, Any), name=name) for name, value in kwargs.items()}
         return positional, named
 
-    def _positions(self) -> Iterator[tuple[str, Any]]:
-        """Name and type of each positional argument, without end where the function takes any number."""
-        for parameter in self._parameters:
-            annotation = self._hints.get(parameter.name, Any)
-            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-                while True:
-                    yield parameter.name, annotation
-            if parameter.kind in {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}:
-                yield parameter.name, annotation
+    @cached_property
+    def _named_positions(self) -> list[tuple[str, Any]]:
+        """Name and type of each positional parameter."""
+        return [(one.name, self._hints.get(one.name, Any)) for one in self._parameters if one.kind in _POSITIONAL]
+
+    @cached_property
+    def _others(self) -> tuple[str, Any] | None:
+        """Name and type of the positional arguments after those, where the function takes any number."""
+        return next(
+            (
+                (one.name, self._hints.get(one.name, Any))
+                for one in self._parameters
+                if one.kind is inspect.Parameter.VAR_POSITIONAL
+            ),
+            None,
+        )
+
+    @cached_property
+    def _is_plain(self) -> bool:
+        """Whether all parameters are positional, so that counting arguments tells whether they fit."""
+        return all(parameter.kind in _POSITIONAL for parameter in self._parameters)
+
+    @cached_property
+    def _least(self) -> int:
+        return sum(one.default is inspect.Parameter.empty for one in self._parameters if one.kind in _POSITIONAL)
+
+    def _positions(self, count: int) -> Sequence[tuple[str, Any]]:
+        """Name and type of each of so many positional arguments."""
+        if self._others is None or count <= len(self._named_positions):
+            return self._named_positions
+        return self._named_positions + [self._others] * (count - len(self._named_positions))
 
     @property
     def _takes(self) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, overload
 
 from holdfast.engine import reviving
 from holdfast.engine.batching import Batcher
@@ -30,7 +30,10 @@ from holdfast.model.task import DEFAULT_QUEUE, JsonValue, NewTask, Submitted
 from holdfast.model.transitions import TaskState
 from holdfast.store.clock import SystemClock
 from holdfast.store.simple import SimpleInterface
-from holdfast.store.url import make_store
+from holdfast.store.url import make_store, without_password
+
+if TYPE_CHECKING:
+    from holdfast.engine.sync import SyncHoldfast
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,7 +65,11 @@ class Holdfast:
         self._submitter: Batcher[NewTask, Submitted] | None = None
         self._opened = AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._turn: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._depth = 0
+        from holdfast.engine.sync import SyncHoldfast  # noqa: PLC0415 - it is made of this class
+
+        self._sync = SyncHoldfast(self)
         make_store(self.url, clock=clock, **options)  # a URL nobody can open is refused here, not at the first use
 
     # Definitions
@@ -113,12 +120,14 @@ class Holdfast:
             return define
         return define(function)
 
-    def register(self, definition: TaskDefinition[P, R]) -> TaskDefinition[P, R]:
-        """Enter a definition made elsewhere; workers claim only what is registered."""
-        if not isinstance(definition, TaskDefinition):
-            raise InvalidValue(f"{definition!r} is no task definition; decorate a function with @hold.task instead")
-        self.definitions.add(definition)
-        return definition
+    def register(self, definition: TaskDefinition[P, R] | DefinesTask[P, R]) -> TaskDefinition[P, R]:
+        """Enter a definition made elsewhere, or what can be made one, such as a Machine; return what submit takes.
+
+        Workers claim only what is registered.
+        """
+        made = definition if isinstance(definition, TaskDefinition) else _make_definition(definition)
+        self.definitions.add(made)
+        return made
 
     # Opening
 
@@ -129,24 +138,32 @@ class Holdfast:
             raise HoldfastError(
                 "this Holdfast is open in another event loop; close it there, or make one Holdfast for each loop"
             )
-        self._loop = loop
-        if self._depth == 0:
-            try:
-                await self._open()
-            except BaseException:
-                self._loop = None
-                raise
-        self._depth += 1
+        async with self._turns(loop):
+            self._loop = loop
+            if self._depth == 0:
+                try:
+                    await self._open()
+                except BaseException:
+                    self._loop = None
+                    raise
+            self._depth += 1
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close what the outermost block opened."""
-        self._depth -= 1
-        if self._depth == 0:
-            self._services = self._submitter = self._loop = None
-            await self._opened.aclose()
+        async with self._turns(asyncio.get_running_loop()):
+            self._depth -= 1
+            if self._depth == 0:
+                self._services = self._submitter = self._loop = None
+                await self._opened.aclose()
+
+    def _turns(self, loop: asyncio.AbstractEventLoop) -> asyncio.Lock:
+        """Return the lock of this loop: those who open and close at the same time take turns."""
+        if self._turn is None or self._turn[0] is not loop:
+            self._turn = loop, asyncio.Lock()
+        return self._turn[1]
 
     async def _open(self) -> None:
         store = make_store(self.url, clock=self._clock, **self._options)
@@ -160,11 +177,28 @@ class Holdfast:
             self._services = services
             self._opened = opened.pop_all()
 
+    @contextmanager
+    def redirected(self, url: str, *, clock: Clock) -> Iterator[None]:
+        """Go by another store and another clock until the block ends: for tests of the tasks defined here."""
+        if self._depth:
+            raise HoldfastError(f"this Holdfast is open on {without_password(self.url)}; redirect it before it is opened")
+        before = self.url, self._clock, self._options
+        self.url, self._clock, self._options = url, clock, {}
+        try:
+            yield
+        finally:
+            self.url, self._clock, self._options = before
+
+    @property
+    def sync(self) -> SyncHoldfast:
+        """The same for blocking code: ``with hold.sync as h: h.submit(deploy, "billing").result(timeout=60)``."""
+        return self._sync
+
     @property
     def services(self) -> Services:
         """The open store and the machinery around it."""
         if self._services is None:
-            raise StoreClosed(f"{self.url} is not open; use it inside `async with hold:` (or `with hold.sync as h:`)")
+            raise StoreClosed(f"{without_password(self.url)} is not open; use it inside `async with hold:` (or `with hold.sync as h:`)")
         return self._services
 
     @property
@@ -231,6 +265,7 @@ class Holdfast:
     def _handle_of(self, new: NewTask, answer: Submitted, definition: TaskDefinition[..., Any] | None) -> Handle[Any]:
         if answer.conflict:
             raise KeyConflict(new.name, new.key or new.id, answer.task_id)
+        self.services.note_due(new.available_at)
         return Handle(self.services, answer.task_id, Any if definition is None else definition.returns)
 
     def handle(self, task_id: str, returns: Any = Any) -> Handle[Any]:  # noqa: ANN401
@@ -301,6 +336,20 @@ class Holdfast:
 
     def _handle(self, task: Handle[R] | str) -> Handle[R]:
         return Handle(self.services, task) if isinstance(task, str) else task
+
+
+class DefinesTask(Protocol[P, R]):
+    """Something that is a task by its nature, such as a Machine."""
+
+    def task_definition(self) -> TaskDefinition[P, R]:
+        """Return the task that it is."""
+        ...
+
+
+def _make_definition(source: DefinesTask[P, R]) -> TaskDefinition[P, R]:
+    if not hasattr(source, "task_definition"):
+        raise InvalidValue(f"{source!r} is no task definition; decorate a function with @hold.task instead")
+    return source.task_definition()
 
 
 def _little_patience(error: StoreError, failures: int) -> float | None:

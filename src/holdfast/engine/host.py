@@ -54,7 +54,9 @@ class Host:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._beating: list[asyncio.Task[None]] = []
         self._beat_now = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._strays: set[str] = set()
+        self._leaving = 0
         self._rebirth = asyncio.Lock()
         self.lease = Lease("", lease, services.clock)
 
@@ -82,7 +84,7 @@ class Host:
         definition = self.services.definitions.get(task.name)
         if definition is None:
             raise InvalidValue(f"task {task.id} is a {task.name!r}, which is not defined here; import its module first")
-        attempt = Attempt(claimed, definition, self.lease, self.services)
+        attempt = Attempt(claimed, definition, self.lease, self.services, self._leaves)
         self.attempts[task.id] = attempt
         self.services.committer.crowd += 1
         log.claimed(task, self.lease.worker_id)
@@ -91,12 +93,22 @@ class Host:
         self._running[task.id] = running
         return running
 
+    @property
+    def busy(self) -> int:
+        """How many slots are taken: an attempt that only waits for its last Commit takes none."""
+        return len(self.attempts) - self._leaving
+
+    def _leaves(self) -> None:
+        self._leaving += 1
+        self._on_free()
+
     def _ended(self, attempt: Attempt, running: asyncio.Task[None]) -> None:
         task_id = attempt.task.id
         self.services.committer.crowd -= 1
         if self.attempts.get(task_id) is attempt:
             del self.attempts[task_id]
             del self._running[task_id]
+        self._leaving -= attempt.leaving
         if not running.cancelled() and (error := running.exception()) is not None:
             # The store refused what the engine asked of it. The task stays leased until this worker adopts it again.
             log.logger.error("task %s: cannot go on", task_id, exc_info=error, extra={"task_id": task_id})
@@ -213,13 +225,18 @@ class Host:
 
     # The end
 
+    def hurry(self) -> None:
+        """Have every attempt stop now; a ``stop`` under way gives them no more grace."""
+        self._hurry.set()
+        self.hand_back_all()
+
     async def stop(self, grace: float) -> None:
         """Let attempts finish for up to ``grace`` seconds, hand the rest back, and retire."""
         with suppress(HoldfastError):
             await self.services.store.drain(self.lease.worker_id)
-        await self._wait_for_attempts(grace)
+        await self._wait_for_attempts(grace, self._hurry)
         self.hand_back_all()
-        await self._wait_for_attempts(LAST_WORDS)
+        await self._wait_for_attempts(LAST_WORDS, asyncio.Event())
         left = list(self._running.values())
         self.abandon("its worker stops")
         for running in left:
@@ -230,12 +247,14 @@ class Host:
         with suppress(HoldfastError):  # unreachable: its lease runs out by itself
             await self.services.store.retire(self.lease.worker_id)
 
-    async def _wait_for_attempts(self, seconds: float) -> None:
+    async def _wait_for_attempts(self, seconds: float, enough: asyncio.Event) -> None:
         if seconds <= 0 or not self._running:
             return
-        over = asyncio.create_task(self.services.alarms.sleep(seconds))
+        alarm = self.services.alarms.after(seconds, enough.set)
+        over = asyncio.create_task(enough.wait())
         try:
             while self._running and not over.done():
                 await asyncio.wait([over, *self._running.values()], return_when=asyncio.FIRST_COMPLETED)
         finally:
+            alarm.cancel()
             over.cancel()

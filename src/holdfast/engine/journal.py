@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from holdfast.model.checks import check_name
 from holdfast.model.errors import DuplicateName, InvalidValue, JournalMismatch
-from holdfast.model.step import Step
+from holdfast.model.step import Step, StepState
 
 RESERVED = "holdfast:"
 """Keys with this beginning are the engine's own."""
@@ -92,6 +92,10 @@ class Journal:
         """Return the place of the next line."""
         self._position += 1
         return self._position
+
+    def completed(self, kind: str) -> list[Step]:
+        """Return the completed steps of a kind."""
+        return [step for step in self._steps.values() if step.kind == kind and step.state is StepState.COMPLETED]
 
     def failed_attempts(self) -> list[Step]:
         """Return the records of earlier attempts of this round that failed."""

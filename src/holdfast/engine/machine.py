@@ -142,7 +142,9 @@ class Machine(Generic[D]):
         limit = None if timeout is None else as_seconds(timeout, what=f"the timeout of state {name!r}")
         return StateDecorator(self, name, retry, limit)
 
-    def handle(self, state: str, function: Callable[..., Any], *, retry: Retry | None, timeout: float | None) -> None:
+    def set_handler(
+        self, state: str, function: Callable[..., Any], *, retry: Retry | None, timeout: float | None
+    ) -> None:
         """Enter the handler of a state; see ``state``."""
         if state in self.handlers:
             raise DuplicateName(f"state {state!r} of machine {self.name!r} has a handler already; each has one")
@@ -205,5 +207,5 @@ class StateDecorator(Generic[D]):
     def __call__(self, handler: BlockingHandler[D], /) -> BlockingHandler[D]: ...
     def __call__(self, handler: Callable[..., Any], /) -> Callable[..., Any]:
         """Enter the handler, and return it as it is."""
-        self._machine.handle(self._state, handler, retry=self._retry, timeout=self._timeout)
+        self._machine.set_handler(self._state, handler, retry=self._retry, timeout=self._timeout)
         return handler

@@ -148,7 +148,12 @@ async def _record_failure(attempt: Attempt, error: BaseException) -> None:
     failure = replace(failure.after(_earlier_tries(attempt), number=number, at=now), reason=decision.reason)
     await _end(
         attempt,
-        Move(to=TaskState.FAILED, reason=decision.reason, error=failure.to_json(), counts_attempt=True),
+        Move(
+            to=TaskState.FAILED,
+            reason=f"{decision.reason}: {failure.type_name}: {failure.message}",
+            error=failure.to_json(),
+            counts_attempt=True,
+        ),
     )
 
 
@@ -179,7 +184,7 @@ def _late(attempt: Attempt) -> Move:
 
 
 async def _end(attempt: Attempt, *operations: Operation) -> None:
-    attempt.ending = True
+    attempt.leave()
     await attempt.commit(*operations)
     attempt.over = True
     for operation in operations:

@@ -135,6 +135,17 @@ class ParkingLot:
             return
         if self._all_parked():
             self._suspending = asyncio.create_task(self._suspend(), name=f"holdfast-suspend-{attempt.task.id}")
+        else:
+            self._note_timers()
+
+    def _note_timers(self) -> None:
+        """Have the timers that wait beside a busy branch written with its next Commit.
+
+        So they go on counting, and do not start again, should this process die meanwhile.
+        """
+        for parked in self._parked.values():
+            if _timers(parked) and self._attempt.journal.get(parked.step.key) is None:
+                self._attempt.buffer(WriteStep(parked.step))
 
     def _is_worth_it(self) -> bool:
         """Timers that are due in a moment are waited for in place."""
@@ -145,10 +156,12 @@ class ParkingLot:
         return max(self._attempt.services.time.seconds_until(timer.at), 0.0)
 
     def _all_parked(self) -> bool:
+        if any(parked.woken.done() for parked in self._parked.values()):
+            return False  # it is about to look
         self._branches = {branch for branch in self._branches if not branch.done()}
         if (calls := self._attempt.sync_calls) is not None:
             # A blocking function's thread waits for its one call, which is parked.
-            return len(calls) == 1 and calls == self._parked.keys()
+            return len(calls) == 1 and calls <= self._parked.keys() and self._branches <= self._parked.keys()
         return is_quiescent(self._attempt.runner, self._branches, self._parked)
 
     async def _suspend(self) -> None:

@@ -24,12 +24,13 @@ def is_quiescent(
     """Say whether the root, what it awaits, and every known branch are all parked or done."""
     ahead: list[asyncio.Future[Any]] = [root, *branches]
     seen: set[asyncio.Future[Any]] = set()
+    timed = _with_timeout(root.get_loop())
     while ahead:
         future = ahead.pop()
         if future in seen or future.done():
             continue
         seen.add(future)
-        awaited = _awaited_by(future, parked)
+        awaited = None if future in timed else _awaited_by(future, parked)
         if awaited is None:
             return False
         ahead.extend(awaited)
@@ -58,9 +59,12 @@ def _awaited_by(future: asyncio.Future[Any], parked: Collection[asyncio.Task[Any
     if future in parked:
         return []
     waiter = getattr(future, "_fut_waiter", None)
-    if isinstance(waiter, asyncio.Task):
-        return [waiter]
-    return _gathered(waiter) or _grouped(inner) or _waited(inner)
+    if waiter is None or waiter.done():
+        return None  # it goes on at the next turn of the loop
+    awaited = [waiter] if isinstance(waiter, asyncio.Task) else _gathered(waiter) or _grouped(inner) or _waited(inner)
+    if awaited and all(one.done() for one in awaited):
+        return None  # and so does this, once it is told
+    return awaited
 
 
 def _innermost(task: asyncio.Task[Any]) -> CoroutineType[Any, Any, Any] | None:
@@ -73,6 +77,13 @@ def _innermost(task: asyncio.Task[Any]) -> CoroutineType[Any, Any, Any] | None:
         if coroutine.cr_code in _TIMED:
             return None
     return coroutine
+
+
+def _with_timeout(loop: asyncio.AbstractEventLoop) -> set[object]:
+    """Return the tasks that are inside an ``asyncio.timeout`` which will go off: only the loop's timers tell."""
+    timers = getattr(loop, "_scheduled", ())
+    owners = (getattr(getattr(timer, "_callback", None), "__self__", None) for timer in timers)
+    return {getattr(owner, "_task", None) for owner in owners if isinstance(owner, asyncio.Timeout)}
 
 
 def _gathered(waiter: object) -> list[asyncio.Future[Any]] | None:
@@ -89,8 +100,12 @@ def _grouped(coroutine: CoroutineType[Any, Any, Any] | None) -> list[asyncio.Fut
 
 
 def _waited(coroutine: CoroutineType[Any, Any, Any]) -> list[asyncio.Future[Any]] | None:
-    """Return the futures of an asyncio.wait that has no timeout."""
+    """Return the futures of an asyncio.wait that has no timeout, unless it was only waiting for one that is done."""
     if coroutine.cr_code.co_name != "_wait" or coroutine.cr_code.co_filename != asyncio.tasks.__file__:
         return None
     local = coroutine.cr_frame.f_locals if coroutine.cr_frame is not None else {}
-    return list(local["fs"]) if local.get("timeout", 0) is None and "fs" in local else None
+    if local.get("timeout", 0) is not None or "fs" not in local:
+        return None
+    futures: list[asyncio.Future[Any]] = list(local["fs"])
+    is_over = local["return_when"] != asyncio.ALL_COMPLETED and any(future.done() for future in futures)
+    return None if is_over else futures

@@ -31,7 +31,7 @@ async def resume(store: StateStore, task_id: str, *, actor: str) -> None:
 async def retry(store: StateStore, task_id: str, *, actor: str, feedback: str | None = None) -> None:
     """Put a failed task back into its queue in a new round: its steps run again, with ``feedback`` for them.
 
-    Raises IllegalMove unless it has failed.
+    Raises Conflict unless it has failed.
     """
     move = Move(to=TaskState.PENDING, reason=f"retried by {actor}", new_round=True, feedback=feedback)
     await _revive(store, task_id, actor, move)

@@ -12,6 +12,8 @@ from holdfast.model.errors import Conflict, InvalidValue, NotFound
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 
+_SOONEST_LOOK = 0.01
+
 
 async def run_task(services: Services, task_id: str, *, lease: float) -> Any:  # noqa: ANN401
     """Work on the task until it has ended; return its result, or raise what it ended with.
@@ -38,8 +40,9 @@ async def run_task(services: Services, task_id: str, *, lease: float) -> Any:  #
                     host = Host(services, lease=lease, label="run", details={"task": task_id}, on_free=changed.set)
                     await host.start()
                 if not await _work_on(host, task):
-                    await services.store.sweep()
-                    alarm = services.alarms.after(LOOK_EVERY, changed.set)
+                    swept = await services.store.sweep()
+                    ahead = LOOK_EVERY if swept.next_due is None else services.time.seconds_until(swept.next_due)
+                    alarm = services.alarms.after(min(max(ahead, _SOONEST_LOOK), LOOK_EVERY), changed.set)
                     await changed.wait()
                     alarm.cancel()
     finally:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.engine import log
 from holdfast.engine.definition import is_async, type_hints
 from holdfast.engine.journal import stable_bytes
+from holdfast.engine.signals import Unwind
 from holdfast.engine.waiting import pause_until
 from holdfast.model.canonical import canonical, digest, parse, write_plain
 from holdfast.model.codec import decode, round_trip
@@ -31,6 +32,7 @@ ONE_TRY = Retry(max_attempts=1)
 """What a step gets that names no policy: its failure is the task's to retry."""
 
 _MOST_KNOWN = 4096
+_NO_ARGUMENTS = digest(b"[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class Line:
     digest: str
     attempts: int = 1
     began: datetime | None = None
+    error: bytes | None = None
+    """The tries before this one."""
 
     def written(
         self,
@@ -98,7 +102,8 @@ class Line:
 
 async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
     """Return the recorded result, or do the step and record it before returning."""
-    await attempt.check()
+    if attempt.over or attempt.stopping is not None:
+        raise Unwind
     known = describe(call.function)
     returns = known.returns if call.returns is None else call.returns
     recorded = attempt.find(call.key, call.kind)
@@ -155,6 +160,7 @@ async def _after_failure(
         await attempt.commit(line.written(attempt, StepState.FAILED, error=body, finished_at=now))
         raise StepFailed(failure, step=call.key) from error
     body = canonical(replace(failure, traceback="").to_json())
+    line.error = body
     again = line.written(attempt, StepState.PENDING, error=body, retry_at=decision.at)
     await attempt.commit(again)
     log.step_retried(attempt.task, call.key, number, f"{failure.type_name}: {failure.message}", decision)
@@ -204,12 +210,15 @@ def _begin(attempt: Attempt, call: Call, recorded: Step | None) -> Line:
         attempts=recorded.attempts + 1,
         # A try that its worker did not survive goes on against the same deadline.
         began=recorded.started_at if interrupted else None,
+        error=recorded.error,
     )
 
 
 def _digest(args: tuple[Any, ...]) -> str:
     """Return the digest of a step's arguments; nothing for arguments that are no data."""
-    plain = write_plain(list(args), DEFAULT_LIMITS) if args else b"[]"
+    if not args:
+        return _NO_ARGUMENTS
+    plain = write_plain(list(args), DEFAULT_LIMITS)
     return digest(plain) if plain is not None else ""
 
 

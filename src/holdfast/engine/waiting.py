@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.journal import Journal
 from holdfast.engine.patience import insist
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.codec import decode, encode
@@ -43,14 +44,13 @@ async def sleep(attempt: Attempt, key: str, seconds: float) -> None:
     recorded = attempt.find(key, "sleep")
     if recorded is not None and recorded.state is StepState.COMPLETED:
         return
-    now = attempt.services.time.now()
     if recorded is None or recorded.retry_at is None:
-        until = now + timedelta(seconds=seconds)
-        waiting = _line(attempt, key, "sleep", recorded, state=StepState.PENDING, started_at=now, retry_at=until)
+        until = attempt.services.time.now() + timedelta(seconds=seconds)
+        waiting = _line(attempt, key, "sleep", recorded, state=StepState.PENDING, retry_at=until)
     else:
         until, waiting = recorded.retry_at, recorded
     await pause_until(attempt, waiting, until)
-    done = _line(attempt, key, "sleep", waiting, state=StepState.COMPLETED, started_at=waiting.started_at)
+    done = _line(attempt, key, "sleep", waiting, state=StepState.COMPLETED)
     await attempt.commit(WriteStep(done))
 
 
@@ -59,9 +59,7 @@ async def wait_event(attempt: Attempt, key: str, channel: str, *, timeout: float
     recorded = attempt.find(key, "event")
     cursors = attempt.cursors()
     if recorded is not None and recorded.state is StepState.COMPLETED:
-        found = decode(recorded.output or b"", name=f"event {key!r}")
-        cursors[channel] = max(cursors.get(channel, 0), found["number"])
-        return found["payload"]
+        return decode(recorded.output or b"", name=f"event {key!r}")["payload"]
     if recorded is not None and recorded.state is StepState.FAILED:
         raise DeadlineExceeded(Failure.from_json(parse(recorded.error or b"null")).message)
     store, time = attempt.services.store, attempt.services.time
@@ -71,7 +69,7 @@ async def wait_event(attempt: Attempt, key: str, channel: str, *, timeout: float
     until = recorded.retry_at if recorded is not None else None
     if until is None and timeout is not None:
         until = time.now() + timedelta(seconds=timeout)
-    waiting = _line(attempt, key, "event", recorded, state=StepState.PENDING, started_at=time.now(), retry_at=until)
+    waiting = _line(attempt, key, "event", recorded, state=StepState.PENDING, retry_at=until)
 
     async def look() -> Event | bool | None:
         for event in await insist(lambda: store.events(channel, after=cursors[channel], limit=1)):
@@ -90,10 +88,23 @@ async def wait_event(attempt: Attempt, key: str, channel: str, *, timeout: float
         body = canonical(Failure.of(error).to_json())
         await attempt.commit(WriteStep(_line(attempt, key, "event", waiting, state=StepState.FAILED, error=body)))
         raise error
-    output = encode({"number": event.number, "payload": event.payload})
+    output = encode({"channel": channel, "number": event.number, "payload": event.payload})
     done = _line(attempt, key, "event", waiting, state=StepState.COMPLETED, output=output)
     await attempt.commit(WriteStep(done))
     return event.payload
+
+
+def cursors_of(journal: Journal) -> dict[str, int]:
+    """Return how far a task has read each channel, by what its journal says that its waits got.
+
+    By the whole journal, before any of them is replayed: two branches that wait on one channel replay in any order, and
+    none may be given what the other got.
+    """
+    cursors: dict[str, int] = {}
+    for step in journal.completed("event"):
+        got = decode(step.output or b"", name=f"event {step.key!r}")
+        cursors[got["channel"]] = max(cursors.get(got["channel"], 0), got["number"])
+    return cursors
 
 
 async def submit_child(attempt: Attempt, key: str, child: NewTask) -> str:
@@ -104,6 +115,7 @@ async def submit_child(attempt: Attempt, key: str, child: NewTask) -> str:
     done = _line(attempt, key, "child", None, state=StepState.COMPLETED, output=encode(child.id))
     await attempt.check()
     await attempt.commit(SubmitChild(child), WriteStep(done))
+    attempt.services.note_due(child.available_at)
     return child.id
 
 
@@ -114,8 +126,7 @@ async def child_result(attempt: Attempt, key: str, child_id: str, returns: objec
         return decode(recorded.output or b"", returns, name=f"child {key!r}")
     if recorded is not None and recorded.state is StepState.FAILED:
         raise _ended_badly(child_id, parse(recorded.error or b"null"))
-    now = attempt.services.time.now()
-    waiting = _line(attempt, key, "result", recorded, state=StepState.PENDING, started_at=now)
+    waiting = _line(attempt, key, "result", recorded, state=StepState.PENDING)
 
     async def look() -> Task | None:
         task = await insist(lambda: attempt.services.store.get(child_id))
@@ -170,7 +181,6 @@ def _line(
     state: StepState,
     output: bytes | None = None,
     error: bytes | None = None,
-    started_at: datetime | None = None,
     retry_at: datetime | None = None,
 ) -> Step:
     """Return a line of the journal for a wait, in the place it already has."""
@@ -185,7 +195,7 @@ def _line(
         fence=attempt.task.fence,
         output=output,
         error=error,
-        started_at=started_at or (before.started_at if before is not None else None) or now,
+        started_at=(before.started_at if before is not None else None) or now,
         finished_at=now if finished else None,
         retry_at=retry_at,
     )

@@ -14,7 +14,9 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.engine import log
+from holdfast.engine.alarms import Alarm
 from holdfast.engine.host import Host
+from holdfast.engine.patience import endless_patience
 from holdfast.engine.services import Services
 from holdfast.model.checks import check_integer, check_name
 from holdfast.model.errors import StoreError, WorkerDead
@@ -26,6 +28,9 @@ LOOK_EVERY = 1.0
 
 MOST_CLAIMED = 250
 """Tasks in one claim: enough to make its cost small, few enough that others get some."""
+
+REFILL_SHARE, REFILL_WITHIN = 10, 0.005
+"""Free slots are filled at once when a tenth of all is free, otherwise with those that follow within so many seconds."""
 
 ROOM_FOR_SUSPECTS = 5
 """A worker that emptied itself in vain to run a suspect alone does not try again for this many leases."""
@@ -61,6 +66,7 @@ class Worker:
         self._sweep_at = float("-inf")
         self._room_until: float | None = None
         self._no_room_before = float("-inf")
+        self._refill: Alarm | None = None
         self._draining = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
 
@@ -100,12 +106,18 @@ class Worker:
         """Ask it to stop now: whatever runs is handed back without waiting for it to finish."""
         self._grace = 0.0
         self._draining.set()
-        self._host.hand_back_all()
+        self._host.hurry()
 
     async def join(self) -> None:
-        """Work until somebody calls ``drain``, then stop."""
-        await self._draining.wait()
+        """Work until somebody calls ``drain``, then stop. Raises what ended the work before that: a defect."""
+        draining, work = asyncio.create_task(self._draining.wait()), self._work
+        try:
+            await asyncio.wait([draining] if work is None else [draining, work], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            draining.cancel()
         await self.stop(grace=self._grace)
+        if work is not None and not work.cancelled():
+            work.result()
 
     async def stop(self, *, grace: float) -> None:
         """Stop; tasks that are not over after ``grace`` seconds are handed back. Stopping twice is fine."""
@@ -133,6 +145,9 @@ class Worker:
                 await self._host.be_reborn(error.worker_id)
                 continue
             except StoreError as error:
+                if endless_patience(error, 1) is None:
+                    log.logger.exception("worker %s cannot go on", self._host.label)
+                    raise
                 log.logger.warning("worker %s cannot reach the store: %s", self._host.label, error)
                 await self._services.alarms.sleep(LOOK_EVERY)
                 continue
@@ -169,7 +184,7 @@ class Worker:
         """Claim for the free slots; say whether there may be more to claim at once."""
         if self._alone and not self._host.attempts:
             self._alone = False
-        free = self._concurrency - len(self._host.attempts)
+        free = self._concurrency - self._host.busy
         self._hungry = free <= 0
         if free <= 0 or self._alone:
             return False
@@ -207,6 +222,8 @@ class Worker:
             alone=alone,
         )
         claimed = await self._ask_until_answered(claim)
+        if claim.worker_id != self.id:  # the answer outlived the incarnation it was for: others have these now
+            return []
         for one in claimed:
             self._host.begin(one)
         return claimed
@@ -217,12 +234,22 @@ class Worker:
             try:
                 return await self._services.store.claim(claim)
             except StoreError as error:
+                if endless_patience(error, 1) is None:
+                    raise
                 log.logger.warning("worker %s: claim %d unanswered: %s", self._host.label, claim.number, error)
                 await self._services.alarms.sleep(LOOK_EVERY / 2)
 
     def _freed(self) -> None:
-        if self._hungry or self._alone or self._room_until is not None:
+        if self._alone or self._room_until is not None:
             self._wake.set()
+        elif self._hungry and self._refill is None:
+            # Many slots become free in the same moment, and one claim for all of them is cheaper than one for each.
+            several = (self._concurrency - self._host.busy) * REFILL_SHARE >= self._concurrency
+            self._refill = self._services.alarms.after(0.0 if several else REFILL_WITHIN, self._refilled)
+
+    def _refilled(self) -> None:
+        self._refill = None
+        self._wake.set()
 
     def _queue_names(self) -> list[str]:
         if self._queues is not None:

@@ -1,16 +1,17 @@
-"""A URL opens any store."""
+"""A URL opens any store, and can be shown without its password."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from holdfast.model.clock import Clock
 from holdfast.model.errors import InvalidURL
 from holdfast.store.simple import SimpleInterface
 
+_HIDDEN = "***"
 _KNOWN = "memory://, json:///dir, sqlite:///file.db or postgresql://host/database"
 
 
@@ -27,8 +28,7 @@ def make_store(url: str, *, clock: Clock | None = None, **options: Any) -> Simpl
     ``sqlite:///agents.db`` is relative to the working directory, ``sqlite:////var/lib/agents.db`` absolute; the same
     for ``json:``. ``options`` go to the store, for example ``schema=`` or ``migrate=`` for PostgreSQL.
     """
-    parts = urlsplit(url)
-    match parts.scheme:
+    match urlsplit(url).scheme:
         case "memory":
             from holdfast.store.memory import MemoryStore  # noqa: PLC0415 - each store is imported when it is asked for
 
@@ -46,7 +46,7 @@ def make_store(url: str, *, clock: Clock | None = None, **options: Any) -> Simpl
 
             return PostgresStore(url, clock=clock, **options)
         case _:
-            raise InvalidURL(f"{url!r} names no store; use {_KNOWN}")
+            raise InvalidURL(f"{without_password(url)!r} names no store; use {_KNOWN}")
 
 
 def _path(url: str) -> str:
@@ -61,3 +61,21 @@ def _path(url: str) -> str:
             f"{url!r} names no path; use {parts.scheme}:///agents.db or an absolute {parts.scheme}:////path"
         )
     return path
+
+
+def without_password(url: str) -> str:
+    """Return the URL with ``***`` for every password in it, wherever PostgreSQL would read one."""
+    try:
+        parts = urlsplit(url)
+        query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError:
+        return f"{url.split(':', 1)[0]}:{_HIDDEN}"  # unreadable, so nobody knows where its password stands
+    if parts.password is not None:
+        account, _, host = parts.netloc.rpartition("@")
+        parts = parts._replace(netloc=f"{account.partition(':')[0]}:{_HIDDEN}@{host}")
+    if any("password" in name.lower() for name, _ in query):
+        kept = [(name, _HIDDEN if "password" in name.lower() else value) for name, value in query]
+        parts = parts._replace(query=urlencode(kept, safe="*/:"))
+    # urlunsplit writes sqlite:/x for sqlite:///x; what people typed is what they recognise.
+    shown = f"{parts.scheme}://{parts.netloc}{parts.path}"
+    return f"{shown}?{parts.query}" if parts.query else shown

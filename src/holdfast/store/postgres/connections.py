@@ -158,4 +158,4 @@ async def fetch_on(connection: Connection, query: str, values: Sequence[object] 
 def unreachable(error: psycopg.Error, where: str) -> StoreUnavailable:
     """Say in one line that there is no such server, or that it does not let us in."""
     reason = str(error).strip().splitlines()
-    return StoreUnavailable(f"cannot connect to {where}: {reason[-1] if reason else type(error).__name__}")
+    return StoreUnavailable(f"cannot connect to {where}: {reason[0].strip() if reason else type(error).__name__}")

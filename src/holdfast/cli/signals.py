@@ -1,0 +1,57 @@
+"""Signals that ask a process to stop, each answered in its turn."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType, TracebackType
+from typing import Any
+
+_STOPPING = ("SIGINT", "SIGTERM", "SIGBREAK")  # the last one is Ctrl-Break, which only Windows has
+
+
+class StopSignals:
+    """The first signal calls the first reaction, the second the second, on the running loop.
+
+    Once they are used up, and after the block, a signal does what it did before: it ends the process.
+    """
+
+    def __init__(self, *reactions: Callable[[signal.Signals], None]) -> None:
+        """Listen within ``with``."""
+        self._reactions = deque(reactions)
+        self._before: dict[signal.Signals, Any] = {}
+        self._loop: asyncio.AbstractEventLoop
+
+    def __enter__(self) -> None:
+        """Listen from now on."""
+        self._loop = asyncio.get_running_loop()
+        numbers = [signal.Signals[name] for name in _STOPPING if name in signal.Signals.__members__]
+        self._before = {number: signal.getsignal(number) for number in numbers}
+        for number in numbers:
+            try:
+                self._loop.add_signal_handler(number, self._react, number)
+            except NotImplementedError:  # the event loops of Windows
+                signal.signal(number, self._handle)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Listen no more."""
+        while self._before:
+            number, handler = self._before.popitem()
+            with suppress(NotImplementedError):
+                self._loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        self._loop.call_soon_threadsafe(self._react, signal.Signals(number))
+
+    def _react(self, number: signal.Signals) -> None:
+        if self._reactions:
+            self._reactions.popleft()(number)
+        if not self._reactions:
+            self.__exit__(None, None, None)

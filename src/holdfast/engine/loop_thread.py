@@ -1,0 +1,193 @@
+"""LoopThread: an event loop in a thread of its own, for code that blocks.
+
+It keeps one async context manager open, and runs coroutines that other threads wait for. When it is told to stop, calls
+that are still waited for are cancelled first, then the context manager is left, then the loop is closed and the thread
+ends: nothing stays behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent import futures
+from concurrent.futures import CancelledError, Future
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any, TypeVar
+
+from holdfast.model.errors import HoldfastError, StoreClosed
+
+T = TypeVar("T")
+
+_SLICE = 0.5
+"""Seconds of waiting at a stretch: Windows tells a thread of a Ctrl-C only in between."""
+
+
+class LoopThread:
+    """A running loop. Any number of threads may use it at once."""
+
+    def __init__(self, inside: AbstractAsyncContextManager[Any]) -> None:
+        """``inside`` is open, on the loop, from ``start`` to ``stop``."""
+        self._inside = inside
+        self._lock = threading.RLock()  # a signal handler may find its own thread holding it
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The loop, while it takes calls."""
+        self._main: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._calls: dict[Future[Any], asyncio.Task[Any]] = {}
+        self._opened: Future[None] = Future()
+        self._error: BaseException | None = None
+        """What closing raised."""
+        # A daemon: a program that ends without stopping it is not held up.
+        self._thread = threading.Thread(target=self._run, name="holdfast-sync", daemon=True)
+
+    # From other threads
+
+    def start(self) -> None:
+        """Return once the context manager is open; raise what it raises."""
+        self._thread.start()
+        try:
+            _outcome(self._opened)
+        except BaseException:
+            self.stop()
+            raise
+
+    def wait(self, call: Coroutine[Any, Any, T], *, on_interrupt: Callable[[], object] | None = None) -> T:
+        """Run a coroutine on the loop, and return or raise what it does.
+
+        Should this thread be interrupted meanwhile (Ctrl-C), the coroutine is cancelled, or ``on_interrupt`` is called
+        on the loop to make it end; when it has ended, the interrupt goes on.
+        """
+        answer = self._send(call, refuse_event_loop)
+        try:
+            return _outcome(answer)
+        except CancelledError:
+            if self._loop is None:
+                raise StoreClosed("`with hold.sync` ended in another thread while this call was waiting") from None
+            raise
+        except BaseException:
+            if not answer.done():
+                with suppress(StoreClosed):
+                    self._soon(on_interrupt or (lambda: self._cancel(answer)))
+                _until_done(answer)
+            raise
+
+    def send(self, call: Coroutine[Any, Any, object]) -> None:
+        """Run a coroutine on the loop, and do not wait for it."""
+        self._send(call, lambda: None)
+
+    def post(self, function: Callable[[], object]) -> None:
+        """Have the loop call a function soon. Safe in signal handlers."""
+        self._soon(function)
+
+    def stop(self) -> None:
+        """Return once everything is closed; raise what closing raised."""
+        with self._lock:
+            self._stopping = True
+            loop, self._loop = self._loop, None
+            if loop is not None and self._main is not None:
+                loop.call_soon_threadsafe(self._main.cancel)
+        while self._thread.is_alive():
+            self._thread.join(_SLICE)
+        if self._error is not None:
+            raise self._error
+
+    def _send(self, call: Coroutine[Any, Any, T], check: Callable[[], None]) -> Future[T]:
+        answer: Future[T] = Future()
+        try:
+            check()
+            self._soon(lambda: self._begin(call, answer))
+        except BaseException:
+            call.close()
+            raise
+        return answer
+
+    def _soon(self, function: Callable[[], object]) -> None:
+        # Under the lock, so that whatever is taken comes before the cancel that ends the loop: nothing is forgotten.
+        with self._lock:
+            if self._loop is None:
+                raise StoreClosed("`with hold.sync` is over; use what came from it inside the block, or open it again")
+            self._loop.call_soon_threadsafe(function)
+
+    # On the loop's own thread
+
+    def _run(self) -> None:
+        ended: BaseException | None = None
+        try:
+            asyncio.run(self._live())
+        except asyncio.CancelledError as stopped:
+            ended = None if self._opened.done() else stopped
+        except BaseException as error:  # noqa: BLE001 - it belongs to whoever opens or closes
+            ended = error
+        if self._opened.done():
+            self._error = ended
+        else:
+            self._opened.set_exception(ended or StoreClosed("stopped before it was open"))
+
+    async def _live(self) -> None:
+        with self._lock:
+            if self._stopping:
+                return
+            self._loop, self._main = asyncio.get_running_loop(), asyncio.current_task()
+        try:
+            async with self._inside:
+                self._opened.set_result(None)
+                try:
+                    await asyncio.get_running_loop().create_future()  # until somebody stops it
+                finally:
+                    self._take_no_more()
+                    await self._end_calls()
+        finally:
+            self._take_no_more()
+
+    def _take_no_more(self) -> None:
+        with self._lock:
+            self._loop = None
+
+    async def _end_calls(self) -> None:
+        await asyncio.sleep(0)  # those that were taken last begin now
+        while self._calls:
+            for call in self._calls.values():
+                call.cancel()
+            await asyncio.wait(self._calls.values())
+            await asyncio.sleep(0)  # their answers are given
+
+    def _begin(self, call: Coroutine[Any, Any, T], answer: Future[T]) -> None:
+        task = asyncio.get_running_loop().create_task(call)
+        self._calls[answer] = task
+        task.add_done_callback(lambda task: self._answer(task, answer))
+
+    def _answer(self, task: asyncio.Task[T], answer: Future[T]) -> None:
+        del self._calls[answer]
+        if task.cancelled():
+            answer.cancel()
+        elif (error := task.exception()) is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(task.result())
+
+    def _cancel(self, answer: Future[Any]) -> None:
+        if (call := self._calls.get(answer)) is not None:
+            call.cancel()
+
+
+def refuse_event_loop() -> None:
+    """Raise on a thread that runs an event loop: it would stand still, with everything on it, for the whole call."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise HoldfastError(
+        "hold.sync blocks, and this thread runs an event loop; use `async with hold:` and `await hold.submit(...)` "
+        "here, or move the blocking code into a thread with `await asyncio.to_thread(...)`"
+    )
+
+
+def _outcome(answer: Future[T]) -> T:
+    _until_done(answer)
+    return answer.result()
+
+
+def _until_done(answer: Future[Any]) -> None:
+    while not answer.done():
+        futures.wait((answer,), timeout=_SLICE)

@@ -1,0 +1,257 @@
+"""hold.sync: Holdfast for blocking code.
+
+    with hold.sync as h:
+        h.submit(deploy, "billing").result(timeout=60)
+
+No engine of its own: the one Holdfast is opened on an event loop in a thread, and every call is made there while the
+caller waits. Threads share it, blocks may be nested, and the last one to leave closes it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, cast
+
+from holdfast.engine.definition import Bound, TaskDefinition
+from holdfast.engine.handle import Handle
+from holdfast.engine.holdfast import DEFAULT_GRACE, DEFAULT_LEASE, Holdfast
+from holdfast.engine.loop_thread import LoopThread, refuse_event_loop
+from holdfast.engine.worker import Worker
+from holdfast.model.errors import StoreClosed
+from holdfast.model.queries import Summary
+from holdfast.model.records import Event
+from holdfast.model.task import JsonValue, Task
+from holdfast.model.transitions import TaskState
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class SyncHoldfast:
+    """The same calls as Holdfast, which return when they are done. Not for threads that run an event loop."""
+
+    def __init__(self, hold: Holdfast) -> None:
+        """Made by Holdfast, once for each: all of its blocks share one loop."""
+        self._hold = hold
+        self._gate = threading.Lock()
+        self._depth = 0
+        self._thread: LoopThread | None = None
+
+    def __enter__(self) -> Self:
+        """Open the store, on a loop in a thread, unless another block has."""
+        refuse_event_loop()
+        with self._gate:
+            if self._depth == 0:
+                thread = LoopThread(self._hold)
+                thread.start()
+                self._thread = thread
+            self._depth += 1
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close what the first block opened, if this is the last."""
+        with self._gate:
+            self._depth -= 1
+            if self._depth == 0 and self._thread is not None:
+                thread, self._thread = self._thread, None
+                thread.stop()
+
+    def wait(self, call: Coroutine[Any, Any, T]) -> T:
+        """Make any asynchronous call and return its result: ``h.wait(hold.store.history(handle.id))``."""
+        try:
+            thread = self._running
+        except StoreClosed:
+            call.close()
+            raise
+        return thread.wait(call)
+
+    def submit(
+        self,
+        task: TaskDefinition[..., R] | Bound[R] | str,
+        *args: Any,  # noqa: ANN401
+        key: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        deadline: float | timedelta | datetime | None = None,
+        delay: float | timedelta | None = None,
+        agent_id: str | None = None,
+    ) -> SyncHandle[R]:
+        """See Holdfast."""
+        return self._hand_out(
+            self._hold.submit(
+                task,
+                *args,
+                key=key,
+                queue=queue,
+                priority=priority,
+                deadline=deadline,
+                delay=delay,
+                agent_id=agent_id,
+            )
+        )
+
+    def submit_many(
+        self,
+        task: TaskDefinition[..., R] | str,
+        many: Iterable[Sequence[Any]],
+        **options: Any,  # noqa: ANN401
+    ) -> list[SyncHandle[R]]:
+        """See Holdfast."""
+        handles = self.wait(self._hold.submit_many(task, many, **options))
+        return [SyncHandle(self._running, handle) for handle in handles]
+
+    def handle(self, task_id: str, returns: Any = Any) -> SyncHandle[Any]:  # noqa: ANN401
+        """See Holdfast."""
+        return SyncHandle(self._running, self._hold.handle(task_id, returns))
+
+    def emit(self, channel: str, payload: JsonValue = None, *, key: str | None = None, actor: str = "user") -> Event:
+        """See Holdfast."""
+        return self.wait(self._hold.emit(channel, payload, key=key, actor=actor))
+
+    def worker(
+        self,
+        *,
+        queues: Sequence[str] | str | None = None,
+        concurrency: int = 100,
+        lease: float = DEFAULT_LEASE,
+        grace: float = DEFAULT_GRACE,
+        label: str = "worker",
+    ) -> SyncWorker:
+        """See Holdfast: ``with h.worker(concurrency=4):`` works in the background of the block."""
+        thread = self._running
+        worker = self._hold.worker(queues=queues, concurrency=concurrency, lease=lease, grace=grace, label=label)
+        return SyncWorker(thread, worker)
+
+    def run(self, task: SyncHandle[R] | str, *, lease: float = DEFAULT_LEASE) -> R:
+        """See Holdfast."""
+        return self.wait(self._hold.run(_plain(task), lease=lease))
+
+    def resume(self, task: SyncHandle[R] | str, *, by: str = "user") -> SyncHandle[R]:
+        """See Holdfast."""
+        return self._hand_out(self._hold.resume(_plain(task), by=by))
+
+    def retry(self, task: SyncHandle[R] | str, *, by: str = "user", feedback: str | None = None) -> SyncHandle[R]:
+        """See Holdfast."""
+        return self._hand_out(self._hold.retry(_plain(task), by=by, feedback=feedback))
+
+    def cancel(self, task: SyncHandle[Any] | str, reason: str = "cancelled", *, by: str = "user") -> TaskState:
+        """See Holdfast."""
+        return self.wait(self._hold.cancel(_plain(task), reason, by=by))
+
+    def summary(self) -> Summary:
+        """See Holdfast."""
+        return self.wait(self._hold.summary())
+
+    def _hand_out(self, call: Coroutine[Any, Any, Handle[R]]) -> SyncHandle[R]:
+        handle = self.wait(call)
+        return SyncHandle(self._running, handle)
+
+    @property
+    def _running(self) -> LoopThread:
+        if self._thread is None:
+            raise StoreClosed(f"{self._hold.url} is not open for blocking code; use it inside `with hold.sync as h:`")
+        return self._thread
+
+
+class SyncHandle(Generic[R]):
+    """One task, from outside, for blocking code."""
+
+    __slots__ = ("_handle", "_thread")
+
+    def __init__(self, thread: LoopThread, handle: Handle[R]) -> None:
+        """Made by SyncHoldfast."""
+        self._thread = thread
+        self._handle = handle
+
+    def __repr__(self) -> str:
+        """Name the task."""
+        return repr(self._handle)
+
+    @property
+    def id(self) -> str:
+        """The id of the task."""
+        return self._handle.id
+
+    @property
+    def handle(self) -> Handle[R]:
+        """The asynchronous handle underneath, for ``h.wait``: ``h.wait(machine.state_of(ticket.handle))``."""
+        return self._handle
+
+    def task(self) -> Task:
+        """See Handle."""
+        return self._thread.wait(self._handle.task())
+
+    def result(self, timeout: float | timedelta | None = None) -> R:
+        """See Handle."""
+        return self._thread.wait(self._handle.result(timeout))
+
+    def cancel(self, reason: str = "cancelled", *, actor: str = "user") -> TaskState:
+        """See Handle."""
+        return self._thread.wait(self._handle.cancel(reason, actor=actor))
+
+    def events(self, *, after: int = 0) -> Generator[Event, None, None]:
+        """See Handle. It blocks between two events; ``close()`` it to stop early."""
+        stream = cast("AsyncGenerator[Event, None]", self._handle.events(after=after))
+
+        async def following() -> Event | None:
+            return await anext(stream, None)
+
+        async def close() -> None:
+            await stream.aclose()
+
+        try:
+            while (event := self._thread.wait(following())) is not None:
+                yield event
+        finally:
+            # Not waited for: the garbage collector may be the one who closes it, on whichever thread.
+            with suppress(StoreClosed):
+                self._thread.send(close())
+
+
+class SyncWorker:
+    """A worker that runs on the loop of ``hold.sync`` while the block of the caller does something else."""
+
+    __slots__ = ("_thread", "_worker")
+
+    def __init__(self, thread: LoopThread, worker: Worker) -> None:
+        """Made by ``h.worker``; nothing happens before ``with``."""
+        self._thread = thread
+        self._worker = worker
+
+    @property
+    def id(self) -> str:
+        """The id of its current incarnation."""
+        return self._worker.id
+
+    def __enter__(self) -> Self:
+        """See Worker."""
+        self._thread.wait(self._worker.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """See Worker. An interrupt while tasks finish hands them back at once."""
+        self._thread.wait(self._worker.__aexit__(kind, error, trace), on_interrupt=self._worker.force)
+
+    def drain(self) -> None:
+        """See Worker."""
+        self._thread.post(self._worker.drain)
+
+    def force(self) -> None:
+        """See Worker."""
+        self._thread.post(self._worker.force)
+
+    def join(self) -> None:
+        """See Worker."""
+        self._thread.wait(self._worker.join(), on_interrupt=self._worker.force)
+
+
+def _plain(task: SyncHandle[R] | str) -> Handle[R] | str:
+    return task if isinstance(task, str) else task.handle

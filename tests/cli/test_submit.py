@@ -1,0 +1,105 @@
+"""``holdfast submit``, with a worker beside it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast import Holdfast
+from tests.cli.support import APPLICATION, FOLDER, PATIENCE, holdfast, worker
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A store with a worker on its default queue."""
+    folder = tmp_path_factory.mktemp("submit")
+    url = f"sqlite:///{folder}/hold.db"
+    with worker(folder, url, "--queues", "default,mines"):
+        yield url
+
+
+def submit(url: str, task: str, *options: str) -> subprocess.CompletedProcess[str]:
+    return holdfast("submit", APPLICATION, task, *options, url=url)
+
+
+async def test_it_prints_the_id(url: str) -> None:
+    answer = submit(url, "greet", "--args", '["you"]', "--priority", "3", "--deadline", "60", "--delay", "0.01")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    async with Holdfast(url) as hold:
+        task = await hold.handle(answer.stdout.strip()).task()
+    assert (task.name, task.user_input, task.priority) == ("greet", ["you"], 3)
+    assert task.deadline is not None
+
+
+def test_json_is_one_object(url: str) -> None:
+    answer = submit(url, "greet", "--args", '["you"]', "--queue", "elsewhere", "--json")
+    told = json.loads(answer.stdout)
+    assert told == {"id": told["id"], "name": "greet", "queue": "elsewhere", "state": "pending"}
+
+
+def test_wait_prints_the_result(url: str) -> None:
+    answer = submit(url, "greet", "--args", '{"name": "you", "times": "2"}', "--wait")
+    assert (answer.returncode, answer.stdout) == (0, '"hello youhello you"\n')
+    assert answer.stderr.startswith("holdfast: submitted task ")
+
+
+def test_arguments_and_results_have_types(url: str) -> None:
+    order = {"item": "bolt", "count": 3, "at": "2026-01-02T03:04:05Z"}
+    answer = submit(url, "double", "--args", json.dumps([order, order]), "--wait", "--json")
+    assert answer.returncode == 0, answer.stderr
+    told = json.loads(answer.stdout)
+    assert (told["state"], told["result"]) == ("completed", order | {"count": 6})
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_failed_task_is_exit_code_5(url: str, options: tuple[str, ...]) -> None:
+    answer = submit(url, "fail", "--wait", *options)
+    assert answer.returncode == 5
+    assert "failed: ValueError: no luck" in answer.stderr
+    if options:
+        told = json.loads(answer.stdout)
+        assert (told["state"], told["error"]["type"]) == ("failed", "ValueError")
+    else:
+        assert answer.stdout == ""
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_waiting_too_long_is_exit_code_124(url: str, options: tuple[str, ...]) -> None:
+    answer = submit(url, "greet", "--args", '["you"]', "--delay", "600", "--wait", "--timeout", "0.2", *options)
+    assert answer.returncode == 124
+    assert "still pending after 0.2 s" in answer.stderr
+    assert [json.loads(line)["state"] for line in answer.stdout.splitlines()] == ["pending"] * len(options)
+
+
+async def test_a_cancelled_task_and_an_interrupted_wait(url: str) -> None:
+    command = [sys.executable, "-m", "holdfast", "submit", APPLICATION, "greet", "--args", '["you"]']
+    command += ["--delay", "600", "--key", "cancelled", "--database-url", url, "--wait"]
+    with (
+        subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=FOLDER) as cancelled,
+        subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=FOLDER) as interrupted,
+    ):
+        assert cancelled.stderr is not None
+        assert interrupted.stderr is not None
+        task_id = cancelled.stderr.readline().split()[3].rstrip(";")
+        assert task_id in interrupted.stderr.readline()  # the same key is the same task
+        interrupted.send_signal(signal.SIGINT)
+        assert interrupted.wait(PATIENCE) == 130
+        assert "Traceback" not in interrupted.stderr.read()
+        async with Holdfast(url) as hold:
+            await hold.cancel(task_id, "changed my mind")
+        assert cancelled.wait(PATIENCE) == 5
+        assert "was cancelled: changed my mind" in cancelled.stderr.read()
+
+
+def test_a_key_with_other_input_is_exit_code_4(url: str) -> None:
+    first = submit(url, "greet", "--args", '["you"]', "--key", "k")
+    again = submit(url, "greet", "--args", '["you"]', "--key", "k")
+    other = submit(url, "greet", "--args", '["me"]', "--key", "k")
+    assert (first.returncode, again.stdout) == (0, first.stdout)
+    assert (other.returncode, other.stdout) == (4, "")
+    assert first.stdout.strip() in other.stderr

@@ -1,0 +1,105 @@
+"""``holdfast worker``, stopped in every way there is."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast, Task, TaskState
+from tests.cli.support import APPLICATION, holdfast, until, worker
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot send SIGTERM")
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/hold.db"
+
+
+async def submit(url: str, task: str, *args: object) -> str:
+    async with Holdfast(url) as hold:
+        return (await hold.submit(task, *args)).id
+
+
+async def stored(url: str, task_id: str) -> Task:
+    async with Holdfast(url) as hold:
+        return await hold.handle(task_id).task()
+
+
+def test_it_says_once_what_it_works_on_and_then_what_happens(tmp_path: Path, url: str) -> None:
+    with worker(tmp_path, url, "--queues", "a,b", "--queues", "default", "--label", "vulcan") as process:
+        answer = holdfast("submit", APPLICATION, "greet", "--args", '["you"]', "--wait", url=url)
+        assert (answer.returncode, answer.stdout) == (0, '"hello you"\n')
+        process.signal(signal.SIGTERM)
+        assert process.leave() == 0
+    first, *_, last = process.said.splitlines()
+    assert first == (
+        f"holdfast: worker 'vulcan' (pid {process.process.pid}) works on {url}; "
+        "queues: a, b, default; tasks: double, fail, greet, hang, hang_in_executor, nap"
+    )
+    assert "INFO task greet" in process.said
+    assert "running -> completed" in process.said
+    assert last == "holdfast: SIGTERM: stopping; 0 running tasks may take 20 s to finish"
+
+
+async def test_sigterm_lets_a_step_finish_within_the_grace(tmp_path: Path, url: str) -> None:
+    marker = tmp_path / "began"
+    task_id = await submit(url, "nap", str(marker), 1.0)
+    with worker(tmp_path, url) as process:
+        until(marker.exists, process.process)
+        process.signal(signal.SIGTERM)
+        assert process.leave() == 0
+    assert "1 running task may take 20 s" in process.said
+    task = await stored(url, task_id)
+    assert (task.state, task.result) == (TaskState.COMPLETED, "slept")
+
+
+async def test_sigterm_hands_back_what_takes_longer_than_the_grace(tmp_path: Path, url: str) -> None:
+    marker = tmp_path / "began"
+    task_id = await submit(url, "nap", str(marker), 600)
+    with worker(tmp_path, url, "--grace", "0.2") as process:
+        until(marker.exists, process.process)
+        process.signal(signal.SIGTERM)
+        assert process.leave() == 0
+    task = await stored(url, task_id)
+    assert (task.state, task.attempts, task.deaths, task.owner) == (TaskState.PENDING, 0, 0, None)
+
+    with worker(tmp_path, url) as process:
+        async with Holdfast(url) as hold:
+            assert await hold.handle(task_id).result(timeout=30) == "slept"
+
+
+@pytest.mark.parametrize(
+    ("task", "signals", "code"),
+    [
+        ("hang", (signal.SIGTERM, signal.SIGINT), 130),
+        # The end of a process waits for threads of the event loop's own executor: unless somebody sees to it.
+        ("hang_in_executor", (signal.SIGINT, signal.SIGTERM), 143),
+    ],
+)
+async def test_a_second_signal_forces_even_while_a_thread_hangs(
+    tmp_path: Path, url: str, task: str, signals: tuple[int, int], code: int
+) -> None:
+    marker = tmp_path / "began"
+    task_id = await submit(url, task, str(marker))
+    with worker(tmp_path, url) as process:
+        until(marker.exists, process.process)
+        process.signal(signals[0])
+        until(lambda: "stopping" in process.said, process.process)
+        asked = time.monotonic()
+        process.signal(signals[1])
+        assert process.leave() == code
+        assert time.monotonic() - asked < 10
+    left = await stored(url, task_id)
+    assert (left.state, left.attempts, left.deaths, left.owner) == (TaskState.PENDING, 0, 0, None)
+
+
+async def test_the_url_can_be_another_than_the_application_names(tmp_path: Path, url: str) -> None:
+    task_id = await submit(url, "greet", "you")
+    with worker(tmp_path, f"sqlite:///{tmp_path}/other.db", "--database-url", url) as process:
+        assert f"works on {url};" in process.said
+        until(lambda: f"{task_id}: running -> completed" in process.said, process.process)
