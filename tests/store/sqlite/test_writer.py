@@ -16,6 +16,7 @@ from holdfast.model.operations import Move
 from holdfast.model.worker import Claim, NewWorker
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.transaction import Transaction
+from holdfast.store.sqlite.writer import INLINE_ITEMS
 
 
 @pytest.fixture
@@ -33,7 +34,9 @@ async def test_a_lone_write_runs_on_the_loop_and_costs_no_thread(store: SqliteSt
     assert await store._write(thread_of) == threading.get_ident()
 
 
-async def test_writes_beside_a_busy_writer_go_to_its_thread_in_order(store: SqliteStore, tmp_path: Path) -> None:
+async def test_only_the_first_write_waits_in_the_thread_and_the_order_is_kept(
+    store: SqliteStore, tmp_path: Path
+) -> None:
     order: list[int] = []
 
     async def write(number: int) -> int:
@@ -49,8 +52,54 @@ async def test_writes_beside_a_busy_writer_go_to_its_thread_in_order(store: Sqli
         await asyncio.sleep(0.05)
         assert not any(write.done() for write in writes)
         fcntl.flock(gate, fcntl.LOCK_UN)
-    assert threading.get_ident() not in await asyncio.gather(*writes)
+    first, *others = await asyncio.gather(*writes)
+    assert first != threading.get_ident()
+    assert set(others) == {threading.get_ident()}
     assert order == [0, 1, 2, 3, 4]
+
+
+async def test_a_larger_batch_does_not_wait_for_the_disk_on_the_loop(store: SqliteStore) -> None:
+    threads = record_commits(store)
+    await store.submit([NewTask(name="work") for _ in range(INLINE_ITEMS)])
+    await store.submit([NewTask(name="work") for _ in range(INLINE_ITEMS + 1)])
+    assert threads[0] == threading.get_ident()
+    assert threads[1] != threading.get_ident()
+
+
+async def test_what_was_done_on_the_loop_is_committed_though_its_caller_is_cancelled(store: SqliteStore) -> None:
+    writer = store._writer
+    assert writer is not None
+    threads = record_commits(store)
+    go_on = threading.Event()
+    writer._thread.submit(go_on.wait, 5)  # the COMMIT has to wait for its thread
+    tasks = [NewTask(id=f"task-{number:02}", name="work") for number in range(INLINE_ITEMS + 1)]
+    caller = asyncio.create_task(store.submit(tasks))
+    await asyncio.sleep(0.01)
+    caller.cancel()
+    beside = asyncio.create_task(store.submit([NewTask(id="beside", name="work")]))
+    await asyncio.sleep(0.01)
+    assert not threads
+    assert not beside.done()
+    go_on.set()
+    await beside
+    assert caller.cancelled()
+    assert len(threads) == 2
+    assert (await store.count())[TaskState.PENDING] == len(tasks) + 1
+
+
+def record_commits(store: SqliteStore) -> list[int]:
+    """Return the list of the threads that commit from now on."""
+    writer = store._writer
+    assert writer is not None
+    threads: list[int] = []
+    commit = writer._commit
+
+    def recording(connection: apsw.Connection) -> None:
+        threads.append(threading.get_ident())
+        commit(connection)
+
+    writer._commit = recording
+    return threads
 
 
 async def test_the_loop_goes_on_while_another_process_writes(store: SqliteStore, tmp_path: Path) -> None:
@@ -98,7 +147,7 @@ async def test_a_cancelled_caller_does_not_let_two_writers_at_the_connection(
     await asyncio.sleep(0.02)
     assert not beside.done()
     go_on.set()
-    assert await beside != threading.get_ident()
+    await beside
     assert [account.limit for account in await store.accounts("account")] == [1]
 
 

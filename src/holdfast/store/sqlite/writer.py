@@ -1,18 +1,19 @@
 """The one writer of a process.
 
 A transaction runs on the event loop itself when nobody else wants to write: on a fast disk the hop to a thread costs
-more than the commit. As soon as one is under way, here or in another process, the next go to the writer's thread, and
-the loop goes on.
+more than the commit. Beside others, and in larger batches, only its statements run there, and its COMMIT, which waits
+for the disk, runs in the writer's thread while the loop goes on. If another process is writing, it is waited for there,
+too.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import apsw
 
@@ -26,7 +27,10 @@ from holdfast.store.sqlite.transaction import Transaction
 T = TypeVar("T")
 
 INLINE_ITEMS = 16
-"""A larger batch goes to the thread: the loop has other tasks to serve."""
+"""The disk is not waited for on the loop by a larger batch: the loop has other tasks to serve."""
+
+MOST_HERE = 1000
+"""A still larger one is done in the thread as a whole."""
 
 LONG_WAIT = 1.0
 """Seconds at the gate after which nobody is declared dead for a while: all leases may have lapsed together."""
@@ -65,7 +69,7 @@ class Writer:
         self._commit = commit
         self._always_inline = always_inline
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-writer")
-        self._waiting = 0
+        self._turn = asyncio.Lock()
         self._since_wal_check = 0
         self.stalled_until: float | None = None
         """When, on the boot clock, this process last got the lock after a long wait. Others waited too, and could not
@@ -74,27 +78,58 @@ class Writer:
     async def write(self, work: Callable[[Transaction], T], *, items: int = 1) -> tuple[T, set[str]]:
         """Run ``work`` in a transaction; return its result and the hints, once both are durable."""
         if self._always_inline:
-            return self._transact(work, busy_timeout=0)
-        if self._waiting == 0 and items <= INLINE_ITEMS and self._gate.try_enter():
+            return self._transact(work)
+        if items <= INLINE_ITEMS and not self._turn.locked() and self._gate.try_enter():
             try:
-                return self._transact(work, busy_timeout=0)
+                return self._transact(work)
             except apsw.BusyError:
                 pass  # a program that knows no gate is writing: wait for it in the thread
             finally:
                 self._gate.leave()
-        return await self._in_thread(work)
+        await self._turn.acquire()
+        try:
+            job = self._begin_here(work) if items <= MOST_HERE else None
+        except BaseException:
+            self._turn.release()
+            raise
+        if job is None:
+            job = self._thread.submit(self._wait_and_transact, work)
+        # The turn is over when the thread is done, not when the caller is: a cancelled caller leaves a transaction
+        # behind that still owns the connection, and has to be committed.
+        answer = asyncio.wrap_future(job)
+        answer.add_done_callback(self._end_turn)
+        return await asyncio.shield(answer)
 
-    async def _in_thread(self, work: Callable[[Transaction], T]) -> tuple[T, set[str]]:
-        loop = asyncio.get_running_loop()
-        self._waiting += 1
-        job = self._thread.submit(self._wait_and_transact, work)
-        # Counted down when the thread is done, not when the caller is: a cancelled caller leaves a transaction behind
-        # that still owns the connection.
-        job.add_done_callback(lambda _: loop.call_soon_threadsafe(self._finished))
-        return await asyncio.wrap_future(job)
+    def _end_turn(self, answer: asyncio.Future[Any]) -> None:
+        answer.exception()  # looked at, also if the caller is gone
+        self._turn.release()
 
-    def _finished(self) -> None:
-        self._waiting -= 1
+    def _begin_here(self, work: Callable[[Transaction], T]) -> Future[tuple[T, set[str]]] | None:
+        """Do the work on the loop and leave the COMMIT, which waits for the disk, to the thread.
+
+        In the thread, the work would have to ask for the interpreter's lock after every statement. None: somebody else
+        is writing, and has to be waited for in the thread.
+        """
+        if not self._gate.try_enter():
+            return None
+        try:
+            tx = self._begin(busy_timeout=0)
+        except apsw.BusyError:
+            self._gate.leave()
+            return None
+        try:
+            result = self._work(tx, work)
+        except BaseException:
+            self._roll_back()
+            self._gate.leave()
+            raise
+        return self._thread.submit(self._finish_there, result, tx)
+
+    def _finish_there(self, result: T, tx: Transaction) -> tuple[T, set[str]]:
+        try:
+            return self._finish(result, tx)
+        finally:
+            self._gate.leave()
 
     def _wait_and_transact(self, work: Callable[[Transaction], T]) -> tuple[T, set[str]]:
         began = self._clock.boot()
@@ -104,38 +139,55 @@ class Writer:
         finally:
             self._gate.leave()
 
+    # One transaction, in three acts
+
     def _transact(
-        self, work: Callable[[Transaction], T], *, busy_timeout: int, waiting_since: float | None = None
+        self, work: Callable[[Transaction], T], *, busy_timeout: int = 0, waiting_since: float | None = None
     ) -> tuple[T, set[str]]:
+        tx = self._begin(busy_timeout=busy_timeout, waiting_since=waiting_since)
+        try:
+            result = self._work(tx, work)
+        except BaseException:
+            self._roll_back()
+            raise
+        return self._finish(result, tx)
+
+    def _begin(self, *, busy_timeout: int, waiting_since: float | None = None) -> Transaction:
         connection = self._connection
         connection.set_busy_timeout(busy_timeout)
         connection.execute("BEGIN IMMEDIATE")
         boot = self._clock.boot()
         if waiting_since is not None and boot - waiting_since > LONG_WAIT:
             self.stalled_until = boot
+        now = micros(self._clock.now())
+        return Transaction(connection, now=now, boot=round(boot * 1_000_000), boot_id=self._clock.boot_id)
+
+    def _work(self, tx: Transaction, work: Callable[[Transaction], T]) -> T:
+        with translated(self._path):
+            result = work(tx)
+            # SQLite ends the transaction itself on some errors (disk full, interrupt); a statement after that would
+            # commit alone.
+            if not self._connection.in_transaction:
+                raise StoreError(f"{self._path}: SQLite ended the transaction; nothing was written, try again")
+        return result
+
+    def _finish(self, result: T, tx: Transaction) -> tuple[T, set[str]]:
         try:
-            tx = Transaction(
-                connection,
-                now=micros(self._clock.now()),
-                boot=round(boot * 1_000_000),
-                boot_id=self._clock.boot_id,
-            )
             with translated(self._path):
-                result = work(tx)
-                # SQLite ends the transaction itself on some errors (disk full, interrupt); a statement after that
-                # would commit alone.
-                if not connection.in_transaction:
-                    raise StoreError(f"{self._path}: SQLite ended the transaction; nothing was written, try again")
-                self._commit(connection)
+                self._commit(self._connection)
         finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            self._roll_back()
         self._since_wal_check += 1
         if self._since_wal_check >= _WAL_CHECK_EVERY and self._path != ":memory:":
             self._since_wal_check = 0
             with suppress(OSError, apsw.Error):  # the commit is durable: what fails from here on is for the next one
                 self._keep_wal_short()
         return result, tx.hints
+
+    def _roll_back(self) -> None:
+        """End a transaction that is still open; one that was committed is not."""
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
 
     def _keep_wal_short(self) -> None:
         """Restart the WAL when overlapping readers let it grow: SQLite's own checkpoints then never get to."""
