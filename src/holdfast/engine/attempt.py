@@ -123,6 +123,8 @@ class Attempt:
             self.over = True
             if self._alarm is not None:
                 self._alarm.cancel()
+            if self.parking is not None:
+                self.parking.clear()
 
     async def _prepare(self) -> None:
         if not self.fresh:

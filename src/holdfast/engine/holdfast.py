@@ -181,7 +181,7 @@ class Holdfast:
     def redirected(self, url: str, *, clock: Clock) -> Iterator[None]:
         """Go by another store and another clock until the block ends: for tests of the tasks defined here."""
         if self._depth:
-            raise HoldfastError(f"this Holdfast is open on {without_password(self.url)}; redirect it before it is opened")
+            raise HoldfastError(f"this Holdfast is open on {without_password(self.url)}; close it first")
         before = self.url, self._clock, self._options
         self.url, self._clock, self._options = url, clock, {}
         try:
@@ -198,7 +198,9 @@ class Holdfast:
     def services(self) -> Services:
         """The open store and the machinery around it."""
         if self._services is None:
-            raise StoreClosed(f"{without_password(self.url)} is not open; use it inside `async with hold:` (or `with hold.sync as h:`)")
+            raise StoreClosed(
+                f"{without_password(self.url)} is not open; use it inside `async with hold:` or `with hold.sync as h:`"
+            )
         return self._services
 
     @property

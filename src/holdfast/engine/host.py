@@ -17,6 +17,7 @@ from typing import Any
 
 from holdfast.engine import log
 from holdfast.engine.attempt import Attempt
+from holdfast.engine.definition import TaskDefinition
 from holdfast.engine.lease import Lease
 from holdfast.engine.services import Services
 from holdfast.engine.signals import Cancelled
@@ -84,7 +85,7 @@ class Host:
         definition = self.services.definitions.get(task.name)
         if definition is None:
             raise InvalidValue(f"task {task.id} is a {task.name!r}, which is not defined here; import its module first")
-        attempt = Attempt(claimed, definition, self.lease, self.services, self._leaves)
+        attempt = self.make_attempt(claimed, definition)
         self.attempts[task.id] = attempt
         self.services.committer.crowd += 1
         log.claimed(task, self.lease.worker_id)
@@ -92,6 +93,10 @@ class Host:
         running.add_done_callback(partial(self._ended, attempt))
         self._running[task.id] = running
         return running
+
+    def make_attempt(self, claimed: Claimed, definition: TaskDefinition[..., Any]) -> Attempt:
+        """Return an attempt at the claimed task, not yet running."""
+        return Attempt(claimed, definition, self.lease, self.services, self._leaves)
 
     @property
     def busy(self) -> int:

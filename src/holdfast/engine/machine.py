@@ -105,10 +105,10 @@ class Machine(Generic[D]):
         stands in the diagram and in the journal. ``data`` is the type of what the handlers hand on, where that is no
         plain JSON. The rest is as for ``hold.task``: a machine is a task.
         """
+        self.table = TransitionTable(name, initial=initial, transitions=transitions, final=final)
         if name.startswith(RESERVED):
             raise InvalidValue(f"names that begin with {RESERVED!r} are Holdfast's own; call the machine otherwise")
         self.name = name
-        self.table = TransitionTable(name, initial=initial, transitions=transitions, final=final)
         self.data = data
         self.handlers: dict[str, StateHandler] = {}
         self._options: dict[str, Any] = {

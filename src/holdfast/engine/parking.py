@@ -117,6 +117,13 @@ class ParkingLot:
         if self._attempt.over:
             raise Unwind
 
+    def clear(self) -> None:
+        """Unwind the branches that are still parked: their attempt is over, and nobody comes back to them."""
+        for one in list(self._parked.values()):
+            one.branch.add_done_callback(_retrieve)
+            if not one.woken.done():
+                one.woken.set_exception(Unwind())
+
     # Taking the task off its worker
 
     def look_soon(self) -> None:
@@ -184,12 +191,10 @@ class ParkingLot:
                 await cancel(store, attempt.task.id, verdict.cancel_requested, actor=actor)
         finally:
             self._suspending = None
-            for one in list(self._parked.values()):
-                if attempt.over:
-                    one.branch.add_done_callback(_retrieve)
-                    if not one.woken.done():
-                        one.woken.set_exception(Unwind())
-                else:
+            if attempt.over:
+                self.clear()
+            else:
+                for one in list(self._parked.values()):
                     _set(one.woken)
 
     def _waits(self) -> tuple[Wait, ...]:

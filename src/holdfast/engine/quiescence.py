@@ -61,7 +61,9 @@ def _awaited_by(future: asyncio.Future[Any], parked: Collection[asyncio.Task[Any
     waiter = getattr(future, "_fut_waiter", None)
     if waiter is None or waiter.done():
         return None  # it goes on at the next turn of the loop
-    awaited = [waiter] if isinstance(waiter, asyncio.Task) else _gathered(waiter) or _grouped(inner) or _waited(inner)
+    awaited: list[asyncio.Future[Any]] | None = (
+        [waiter] if isinstance(waiter, asyncio.Task) else _gathered(waiter) or _grouped(inner) or _waited(inner)
+    )
     if awaited and all(one.done() for one in awaited):
         return None  # and so does this, once it is told
     return awaited

@@ -146,7 +146,7 @@ async def _after_failure(
 ) -> tuple[Try, ...]:
     """Record the failure; return when it is time for the next try, or raise StepFailed."""
     now = attempt.services.time.now()
-    number = len(tries) + 1
+    number = tries[-1].number + 1 if tries else 1  # of many, only the last are kept
     failure = Failure.of(error).after(tries, number=number, at=now)
     decision: RetryAt | GiveUp
     if failure.is_hopeless:

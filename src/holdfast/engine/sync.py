@@ -26,6 +26,7 @@ from holdfast.model.queries import Summary
 from holdfast.model.records import Event
 from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import TaskState
+from holdfast.store.url import without_password
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -155,7 +156,8 @@ class SyncHoldfast:
     @property
     def _running(self) -> LoopThread:
         if self._thread is None:
-            raise StoreClosed(f"{self._hold.url} is not open for blocking code; use it inside `with hold.sync as h:`")
+            url = without_password(self._hold.url)
+            raise StoreClosed(f"{url} is not open for blocking code; use it inside `with hold.sync as h:`")
         return self._thread
 
 

@@ -129,12 +129,13 @@ class Journey(Generic[D]):
         context = Context(attempt, prefix=f"{self._name}:{self._number}/")
         try:
             entry = self._read(await self._call(handler, context, data, line), data)
+            move = self._record(entry, line, began=began)
         except Exception as error:
             await attempt.check()  # an error of a handler that was being stopped says nothing
             error.add_note(f"in state {self.state!r} of machine {self._machine.name!r}, visit {self._number}")
             await self._see_to(error, handler, line)
             raise
-        await attempt.commit(*self._record(entry, line, began=began))
+        await attempt.commit(*move)
         self._enter(entry)
         log.logger.info(
             "task %s %s: machine %s -> %s (%s)",

@@ -30,7 +30,7 @@ MOST_CLAIMED = 250
 """Tasks in one claim: enough to make its cost small, few enough that others get some."""
 
 REFILL_SHARE, REFILL_WITHIN = 10, 0.005
-"""Free slots are filled at once when a tenth of all is free, otherwise with those that follow within so many seconds."""
+"""Free slots are filled at once when a tenth of all is free, otherwise together with those that follow in a moment."""
 
 ROOM_FOR_SUSPECTS = 5
 """A worker that emptied itself in vain to run a suspect alone does not try again for this many leases."""
@@ -240,12 +240,12 @@ class Worker:
                 await self._services.alarms.sleep(LOOK_EVERY / 2)
 
     def _freed(self) -> None:
-        if self._alone or self._room_until is not None:
+        free = self._concurrency - self._host.busy
+        if self._alone or self._room_until is not None or (self._hungry and free * REFILL_SHARE >= self._concurrency):
             self._wake.set()
-        elif self._hungry and self._refill is None:
+        elif self._hungry and free > 0 and self._refill is None:
             # Many slots become free in the same moment, and one claim for all of them is cheaper than one for each.
-            several = (self._concurrency - self._host.busy) * REFILL_SHARE >= self._concurrency
-            self._refill = self._services.alarms.after(0.0 if several else REFILL_WITHIN, self._refilled)
+            self._refill = self._services.alarms.after(REFILL_WITHIN, self._refilled)
 
     def _refilled(self) -> None:
         self._refill = None

@@ -1,0 +1,108 @@
+"""Crew: the sandbox's one worker. It is replaced when it dies, and rests while nothing is to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from holdfast.engine.holdfast import Holdfast
+from holdfast.model.task import Task
+from holdfast.model.transitions import TaskState
+from holdfast.model.worker import Swept, WorkerState
+from holdfast.testing.mortal import MortalWorker, Stage
+
+
+class Escort(Protocol):
+    """Awaits something while time goes on: what stops a worker may itself wait for the clock."""
+
+    async def __call__(self, work: Coroutine[Any, Any, None]) -> None:
+        """Return when the work is done."""
+        ...
+
+
+class Crew:
+    """Has a worker at work, or none."""
+
+    def __init__(
+        self, hold: Holdfast, stage: Stage, *, queues: Sequence[str] | None, concurrency: int, lease: float
+    ) -> None:
+        """``start`` brings the first worker."""
+        self._hold = hold
+        self._stage = stage
+        self._queues = queues
+        self._concurrency = concurrency
+        self._lease = lease
+        self._worker: MortalWorker | None = None
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether there is a living worker."""
+        return self._worker is not None and not self._worker.is_dead
+
+    async def is_idle(self) -> bool:
+        """Say whether nobody does anything, and nothing is there to be done: a suspect waits for some heartbeats."""
+        if self._worker is None or self._worker.running:
+            return False
+        store, now = self._hold.store, self._hold.services.time.now()
+        ready = [*await store.list_by_state(TaskState.PENDING), *await store.list_by_state(TaskState.REVIEW)]
+        if any(self._is_ours(task) and (task.available_at or now) <= now for task in ready):
+            return False
+        # Whoever else works here needs time to pass in small steps, or its lease runs out.
+        known = {self._worker.id, *self._stage.dead}
+        return all(worker.state is WorkerState.DEAD or worker.id in known for worker in await store.workers())
+
+    def _is_ours(self, task: Task) -> bool:
+        definitions = self._hold.definitions
+        queues = definitions.queues if self._queues is None else self._queues
+        return task.queue in queues and definitions.get(task.name) is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the worker does something that takes real time."""
+        return self._worker is not None and self._worker.is_busy
+
+    def kill(self) -> bool:
+        """Kill the worker; say whether there was one."""
+        if self._worker is None or self._worker.is_dead:
+            return False
+        self._worker.kill()
+        return True
+
+    async def start(self) -> None:
+        """Bring a fresh worker; what is left of a dead one is cleared away."""
+        if self._worker is not None:
+            await self._worker.stop(grace=0.0)
+        self._worker = MortalWorker(
+            self._stage,
+            self._hold.services,
+            queues=self._queues,
+            concurrency=self._concurrency,
+            lease=self._lease,
+            label="sandbox",
+            grace=0.0,
+        )
+        await self._worker.__aenter__()
+
+    async def rest(self, escort: Escort) -> None:
+        """Let the worker go; whatever it does is handed back."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            await escort(worker.stop(grace=0.0))
+
+    async def look_ahead(self) -> datetime | None:
+        """Return when the store will have something to do by itself: now, later, or None for never. Only at rest."""
+        store, now = self._hold.store, self._hold.services.time.now()
+        swept = await store.sweep()
+        if _moved(swept):
+            return now
+        dues = [] if swept.next_due is None else [swept.next_due]
+        killed = [worker for worker in await store.workers() if worker.state is not WorkerState.DEAD]
+        dues += [worker.seen_at + timedelta(seconds=worker.lease) for worker in killed]
+        return min(dues, default=None)
+
+
+def _moved(swept: Swept) -> bool:
+    return swept.more or bool(
+        swept.recovered or swept.poisoned or swept.woken or swept.due or swept.failed or swept.expired
+    )

@@ -1,0 +1,223 @@
+"""A worker that can be killed as SIGKILL would, in process, and whose attempts can be watched.
+
+The engine's own classes do all the work; these only look on, and die on cue. A killed worker's attempts stop at their
+next await and write nothing more; nothing is handed back and nobody retires, so its lease has to run out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.engine.attempt import Attempt
+from holdfast.engine.committer import Committer
+from holdfast.engine.definition import TaskDefinition
+from holdfast.engine.host import Host
+from holdfast.engine.parking import ParkingLot
+from holdfast.engine.services import Services
+from holdfast.engine.signals import Unwind
+from holdfast.engine.stepping import Line
+from holdfast.engine.worker import Worker
+from holdfast.model.commit import Commit, Held, Refusal, Verdict
+from holdfast.model.operations import Operation
+from holdfast.model.step import Step, StepState
+from holdfast.model.worker import Claimed
+from holdfast.store.base import StateStore
+from holdfast.testing.crashes import CrashPlan, Moment, steps_ended_by
+from holdfast.testing.pulse import Pulse
+from holdfast.testing.trace import Recorder
+
+LAST_BREATH = 1.0
+"""Real seconds that code of a killed attempt gets to end, should it catch its cancellation."""
+
+
+@dataclass(slots=True)
+class Stage:
+    """What the sandbox and everything it watches share."""
+
+    pulse: Pulse = field(default_factory=Pulse)
+    plan: CrashPlan = field(default_factory=CrashPlan)
+    recorder: Recorder = field(default_factory=Recorder)
+    dead: set[str] = field(default_factory=set)
+    """The incarnations that were killed."""
+
+
+class WatchedLot(ParkingLot):
+    """A parking lot that tells whether anybody is parked."""
+
+    __slots__ = ()
+
+    @property
+    def occupied(self) -> bool:
+        """Whether a branch of the task waits for something outside."""
+        return bool(self._parked)
+
+
+class WatchedAttempt(Attempt):
+    """An attempt that reports what it does, and kills its worker where the plan says so."""
+
+    __slots__ = ("_host", "_stage", "_watched_lot")
+
+    def __init__(self, host: MortalHost, stage: Stage, *args: Any) -> None:  # noqa: ANN401 - Attempt's own
+        """``args`` are those of every attempt."""
+        super().__init__(*args)
+        self._host = host
+        self._stage = stage
+        self._watched_lot: WatchedLot | None = None
+        stage.pulse.beat()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it does something that takes real time: its code runs, rather than waiting through ``ctx``."""
+        return bool(self._under_way) or self._watched_lot is None or not self._watched_lot.occupied
+
+    def find(self, key: str, kind: str) -> Step | None:
+        """See Attempt."""
+        found = super().find(key, kind)
+        if found is not None and found.state is StepState.COMPLETED:
+            self._stage.recorder.replayed(self.task.id, key)
+        return found
+
+    def depart(self, line: Line) -> None:
+        """See Attempt. The step's function is called next."""
+        self._die_if_planned(Moment(when="before_effect", steps=frozenset({line.key})))
+        self._stage.recorder.ran(self.task.id, line.key)
+        super().depart(line)
+        self._stage.pulse.beat()
+
+    def arrive(self, line: Line) -> None:
+        """See Attempt."""
+        super().arrive(line)
+        self._stage.pulse.beat()
+
+    async def commit(self, *operations: Operation) -> Verdict:
+        """See Attempt."""
+        if self.over:
+            raise Unwind
+        number, steps = self._stage.recorder.sent(), steps_ended_by(operations)
+        self._die_if_planned(Moment(when="after_effect", steps=steps, commit=number))
+        with self._stage.pulse.asking():
+            verdict = await super().commit(*operations)
+        self._stage.pulse.beat()
+        self._die_if_planned(Moment(when="after_commit", steps=steps, commit=number))
+        return verdict
+
+    def lot(self) -> ParkingLot:
+        """See Attempt."""
+        if self._watched_lot is None:
+            self.parking = self._watched_lot = WatchedLot(self)
+        return self._watched_lot
+
+    def _die_if_planned(self, moment: Moment) -> None:
+        if self._stage.plan.strikes(moment):
+            self._host.kill()
+            raise Unwind
+
+
+class MortalHost(Host):
+    """Runs watched attempts, and can be killed."""
+
+    def __init__(self, stage: Stage, services: Services, **options: Any) -> None:  # noqa: ANN401 - Host's own
+        """``options`` are those of every host."""
+        super().__init__(services, **options)
+        self._stage = stage
+        self._killed: list[asyncio.Task[None]] = []
+        self.on_death: Callable[[], None] = lambda: None
+
+    def make_attempt(self, claimed: Claimed, definition: TaskDefinition[..., Any]) -> Attempt:
+        """See Host."""
+        return WatchedAttempt(self, self._stage, claimed, definition, self.lease, self.services, self._leaves)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether any attempt does something that takes real time."""
+        return any(isinstance(attempt, WatchedAttempt) and attempt.is_busy for attempt in self.attempts.values())
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it was killed."""
+        return self.lease.worker_id in self._stage.dead
+
+    def kill(self) -> None:
+        """Die: no attempt goes on, no heartbeat is sent, nothing is given back."""
+        if self.is_dead:
+            return
+        self._stage.dead.add(self.lease.worker_id)
+        self._killed = [*self._running.values(), *self._beating]
+        self.abandon("its worker was killed")
+        for task in self._killed:
+            task.cancel()
+        self.on_death()
+        self._stage.pulse.beat()
+
+    async def stop(self, grace: float) -> None:
+        """See Host. A dead one has nothing to finish; its remains are waited for."""
+        if not self.is_dead:
+            await super().stop(grace)
+        elif self._killed:
+            await asyncio.wait(self._killed, timeout=LAST_BREATH)
+
+
+class MortalWorker(Worker):
+    """A worker that can be killed."""
+
+    def __init__(self, stage: Stage, services: Services, *, lease: float, label: str, **options: Any) -> None:  # noqa: ANN401
+        """``options`` are those of every worker."""
+        super().__init__(services, lease=lease, label=label, **options)
+        self._stage = stage
+        self._mortal_host = MortalHost(stage, services, lease=lease, label=label, details={}, on_free=self._freed)
+        self._mortal_host.on_death = self._claim_no_more
+        self._host = self._mortal_host
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it does something that takes real time."""
+        return self._mortal_host.is_busy
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it was killed."""
+        return self._mortal_host.is_dead
+
+    def kill(self) -> None:
+        """Die, as if the process had got SIGKILL."""
+        self._mortal_host.kill()
+
+    async def _sweep(self) -> None:
+        with self._stage.pulse.asking():
+            await super()._sweep()
+
+    async def _fill(self) -> bool:
+        with self._stage.pulse.asking():
+            return await super()._fill()
+
+    def _claim_no_more(self) -> None:
+        if self._work is not None:
+            self._work.cancel()
+
+
+class MortalCommitter(Committer):
+    """Sends what the living commit. What a dead worker had not sent yet never arrives."""
+
+    def __init__(self, store: StateStore, stage: Stage) -> None:
+        """Commit to this store."""
+        super().__init__(store)
+        self._stage = stage
+        self._store = store
+        self._send = self._send_for_the_living
+
+    async def _send_for_the_living(self, commits: Sequence[Commit]) -> list[Verdict]:
+        lost = [self._is_of_the_dead(commit) for commit in commits]
+        living = [commit for commit, is_lost in zip(commits, lost, strict=True) if not is_lost]
+        verdicts = iter(await self._store.commit(living) if living else [])
+        return [
+            Verdict(task_id=commit.task_id, refusal=Refusal.SUPERSEDED, detail="its worker was killed")
+            if is_lost
+            else next(verdicts)
+            for commit, is_lost in zip(commits, lost, strict=True)
+        ]
+
+    def _is_of_the_dead(self, commit: Commit) -> bool:
+        return isinstance(commit.guard, Held) and commit.guard.owner in self._stage.dead

@@ -1,0 +1,155 @@
+"""Timekeeper: moves a sandbox's time as soon as nobody needs it to stand still.
+
+Two ways to move. A hop goes to whoever sleeps the shortest. Workers look at their queue once a second, so three days
+would take a quarter of a million hops; once a hop has changed nothing, the idle worker is sent to rest instead and time
+leaps to the next moment at which the store itself has something to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.testing.crew import Crew
+from holdfast.testing.pulse import Pulse
+from holdfast.testing.skipping import SkippingClock
+
+QUIET = 0.002
+"""Real seconds without any sign of life, after which time moves."""
+
+TURNS = 20
+"""Turns of the loop that must pass in silence as well: on a busy machine, real time says little about who is about to
+do what next."""
+
+MERE_LOOKING = 0.02
+"""Real seconds after which whoever asks for the time, without anything coming of it, is taken to look in vain: hints
+from a store on disk make a worker do that all the time."""
+
+
+class Timekeeper:
+    """Moves the clock, and calls the crew when there is work."""
+
+    def __init__(self, clock: SkippingClock, crew: Crew, pulse: Pulse, *, patience: float) -> None:
+        """``patience``: real seconds that code which runs may be silent before time moves around it."""
+        self._clock = clock
+        self._crew = crew
+        self._pulse = pulse
+        self._patience = patience
+        self._frozen = 0
+        self._target: datetime | None = None
+        self._calm: list[asyncio.Future[None]] = []
+        self._seen = -1
+        """The pulse when time moved last: if it is the same at the next look, that changed nothing."""
+        self._rested_at: int | None = None
+        """The pulse when the crew was sent to rest with nothing ahead; any beat after it ends the rest."""
+
+    # What a test asks for
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let time stand still."""
+        self._frozen += 1
+        try:
+            yield
+        finally:
+            self._frozen -= 1
+
+    async def idle(self) -> None:
+        """Return once nothing goes on any more that does not need time to pass."""
+        with self.frozen():
+            calm = asyncio.get_running_loop().create_future()
+            self._calm.append(calm)
+            await calm
+
+    async def advance(self, by: timedelta) -> None:
+        """Let exactly this much time pass, and what it brings happen."""
+        with self.frozen():
+            self._target = self._clock.now() + by
+            try:
+                await self.idle()
+            finally:
+                self._target = None
+
+    # Keeping time
+
+    async def run(self) -> None:
+        """Keep time until cancelled."""
+        while True:
+            await self._until_quiet()
+            if not self._crew.is_at_work and self._rested_at != self._pulse.beats:
+                self._rested_at = None
+                await self._crew.start()
+                self._pulse.beat()
+            elif self._may_move():
+                await self._move()
+            elif self._calm:
+                self._tell_calm()
+
+    async def _until_quiet(self) -> None:
+        """Return when nobody does anything that time could spoil."""
+        while True:
+            beats, asked = self._pulse.beats, self._clock.asked
+            await asyncio.sleep(QUIET)
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            if beats != self._pulse.beats or self._pulse.is_asking:
+                continue
+            is_silent = asked == self._clock.asked or self._pulse.silence >= MERE_LOOKING
+            if is_silent and (not self._crew.is_busy or self._pulse.silence >= self._patience):
+                return
+
+    def _may_move(self) -> bool:
+        if self._target is not None:
+            return self._clock.now() < self._target
+        return not self._frozen
+
+    def _tell_calm(self) -> None:
+        calm, self._calm = self._calm, []
+        for waiting in calm:
+            if not waiting.done():
+                waiting.set_result(None)
+
+    async def _move(self) -> None:
+        if self._seen == self._pulse.beats and await self._crew.is_idle():
+            await self._leap()
+        else:
+            self._hop()
+        self._seen = self._pulse.beats
+
+    def _hop(self) -> None:
+        ahead = self._clock.ahead()
+        if ahead is None and self._target is not None:
+            ahead = self._target - self._clock.now()
+        if ahead is not None:
+            self._advance(ahead)
+
+    async def _leap(self) -> None:
+        beats = self._pulse.beats
+        await self._crew.rest(self.escort)
+        due = await self._crew.look_ahead()
+        await self._until_quiet()
+        if beats != self._pulse.beats:
+            return  # somebody brought work meanwhile
+        if due is None:
+            self._rested_at = beats
+            return
+        ahead = due - self._clock.now()
+        if ahead > timedelta():
+            self._advance(ahead)
+            await self._until_quiet()  # whoever waited for less finds that out before work goes on
+
+    def _advance(self, by: timedelta) -> None:
+        if self._target is not None:
+            by = min(by, self._target - self._clock.now())
+        self._clock.advance(by)
+
+    async def escort(self, work: Coroutine[Any, Any, None]) -> None:
+        """Await something that may itself wait for time to pass."""
+        task = asyncio.create_task(work)
+        while not (await asyncio.wait([task], timeout=self._patience))[0]:
+            if (ahead := self._clock.ahead()) is not None:
+                self._clock.advance(ahead)
+        await task
