@@ -4,6 +4,7 @@ holdfast.py    Holdfast, the object an application holds: define, submit, work, 
 definition.py  what a task is made of: its function, verifier and policies
 handle.py      what submit returns: result, events, the record
 sync.py        hold.sync: the same for blocking code, on loop_thread.py
+submission.py running.py cancelling.py reviving.py      what Holdfast's own verbs do
 machine.py     tasks that go through states of their author's; visiting.py goes through them
 
 worker.py      claims tasks and fills its slots
@@ -15,7 +16,9 @@ context.py     ctx: what a task function sees of it
 journal.py     keys, positions and replay
 stepping.py    doing one step: retry, timeout, record
 waiting.py     sleep, events, children: waits that outlive the process
-quiescence.py  when a task can be taken off its worker
+parking.py     branches that wait, and taking the task off its worker when all of them do
+quiescence.py  when that is proven
+outcome.py     how an attempt ended, as the Commit that says so
 
 committer.py   group commit: while one batch is made durable the next gathers
 batching.py    the same for any call that takes many
