@@ -8,10 +8,11 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from holdfast.engine.cancelling import cancel
+from holdfast.engine.patience import endless_patience, insist
 from holdfast.engine.services import Services
 from holdfast.engine.waiting import event_channel
 from holdfast.model.deadline import as_seconds
-from holdfast.model.errors import DeadlineExceeded, NotFound, TaskCancelled, TaskFailed
+from holdfast.model.errors import DeadlineExceeded, NotFound, StoreError, TaskCancelled, TaskFailed
 from holdfast.model.failure import Failure
 from holdfast.model.payload import from_json
 from holdfast.model.records import Event
@@ -67,8 +68,8 @@ class Handle(Generic[R]):
         with watcher.watch(f"channel:{channel}", changed.set), watcher.watch(f"task:{self.id}", changed.set):
             while True:
                 changed.clear()
-                ended = (await self.task()).state.is_terminal
-                while page := await self._services.store.events(channel, after=after):
+                ended = (await insist(self.task)).state.is_terminal
+                while page := await self._page(channel, after):
                     for event in page:
                         after = event.number
                         yield event
@@ -76,21 +77,34 @@ class Handle(Generic[R]):
                     return
                 await self._wait_for(changed, LOOK_EVERY)
 
+    async def _page(self, channel: str, after: int) -> list[Event]:
+        return await insist(lambda: self._services.store.events(channel, after=after))
+
     async def _until_ended(self, seconds: float | None) -> Task:
         clock, changed = self._services.clock, asyncio.Event()
         over_at = None if seconds is None else clock.boot() + seconds
         with self._services.watcher.watch(f"task:{self.id}", changed.set):
             while True:
                 changed.clear()
-                task = await self.task()
-                if task.state.is_terminal:
+                task = await self._task_if_reachable()
+                if task is not None and task.state.is_terminal:
                     return task
                 ahead = LOOK_EVERY if over_at is None else min(over_at - clock.boot(), LOOK_EVERY)
                 if ahead <= 0:
+                    state = "out of reach" if task is None else f"still {task.state}"
                     raise DeadlineExceeded(
-                        f"task {self.id} is still {task.state} after {seconds:g} s; it goes on, ask again later"
+                        f"task {self.id} is {state} after {seconds:g} s; it goes on, ask again later"
                     )
                 await self._wait_for(changed, ahead)
+
+    async def _task_if_reachable(self) -> Task | None:
+        """Return the task; None while the store does not answer, which may end by itself."""
+        try:
+            return await self.task()
+        except StoreError as error:
+            if endless_patience(error, 1) is None:
+                raise
+            return None
 
     async def _wait_for(self, changed: asyncio.Event, seconds: float) -> None:
         alarm = self._services.alarms.after(seconds, changed.set)
