@@ -72,15 +72,18 @@ class Notices:
             self._receiving = asyncio.create_task(self._receive(), name="holdfast-listen")
         async with self._hints.listening() as listener:
             # So that what happens from now on is heard; a server that cannot be reached must not hold anybody up.
+            # (Not wait_for: up to Python 3.11 it loses a cancel that comes together with what it waits for.)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._listening.wait(), 1.0)
+                async with asyncio.timeout(1.0):
+                    await self._listening.wait()
             yield listener
 
     async def close(self) -> None:
         """Send what is left, and stop."""
         if self._sending is not None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._sending, 1.0)
+                async with asyncio.timeout(1.0):
+                    await self._sending
         if self._receiving is not None:
             self._receiving.cancel()
             await asyncio.gather(self._receiving, return_exceptions=True)

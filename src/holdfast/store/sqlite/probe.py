@@ -1,12 +1,14 @@
 """Noticing what other processes wrote: a cheap look at SQLite's change counter.
 
-``PRAGMA data_version`` costs about 3 us and changes whenever another connection committed, so the probe has a
-connection of its own. It cannot tell what changed, nor whether it was this process: its hint is ANYTHING.
+``PRAGMA data_version`` costs about 3 us and changes whenever another connection committed. It is asked on the writer's
+own connection, to whose commits it is blind: what this process writes is hinted at by name already. It cannot tell what
+the others changed; its hint is ANYTHING.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 import apsw
@@ -21,9 +23,9 @@ INTERVAL = 0.004
 class ChangeProbe:
     """Looks while somebody listens."""
 
-    def __init__(self, connection: apsw.Connection, hints: Hints) -> None:
-        """Take over the connection."""
-        self._connection = connection
+    def __init__(self, version: Callable[[], int | None], hints: Hints) -> None:
+        """``version`` tells the change counter, or None while nobody may ask."""
+        self._version = version
         self._hints = hints
         self._task: asyncio.Task[None] | None = None
 
@@ -33,23 +35,19 @@ class ChangeProbe:
             # Looked at before the listener goes on: what changes from here on is news to it.
             self._task = asyncio.create_task(self._look(self._version()), name="holdfast-change-probe")
 
-    async def _look(self, seen: int) -> None:
-        version = seen
+    async def _look(self, seen: int | None) -> None:
         while self._hints.wanted:
             await asyncio.sleep(INTERVAL)
+            version = None
             with suppress(apsw.Error):  # busy, or worse: the next look, or somebody's next call, finds out
                 version = self._version()
-            if version != seen:
+            if version is not None and version != seen:
                 seen = version
                 self._hints.publish({ANYTHING})
 
-    def _version(self) -> int:
-        return int(self._connection.execute("PRAGMA data_version").get)
-
     async def close(self) -> None:
-        """Stop looking and let go of the connection."""
+        """Stop looking."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
-        self._connection.close()

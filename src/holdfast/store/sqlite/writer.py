@@ -195,6 +195,10 @@ class Writer:
             self._connection.set_busy_timeout(100)
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)  # busy: the next check tries again
 
+    def foreign_version(self) -> int | None:
+        """Return a number that changes when another connection commits; None while the connection is in use."""
+        return None if self._turn.locked() else int(self._connection.execute("PRAGMA data_version").get)
+
     def close(self) -> None:
         """Finish what is queued, then let go of thread, connection and gate."""
         self._thread.shutdown(wait=True)
