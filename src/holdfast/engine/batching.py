@@ -68,6 +68,8 @@ class Batcher(Generic[Item, Answer]):
             self._put_first(item).add_done_callback(_retrieve)
             raise
         else:
+            if self._waiting:
+                self._answered((item,), (answer,))
             return answer
         finally:
             self._busy = False

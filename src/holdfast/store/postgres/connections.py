@@ -91,7 +91,11 @@ class Connections:
             keepalives_count=3,
             tcp_user_timeout=30_000,
         )
-        await _insist(connection)
+        try:
+            await _insist(connection)
+        except BaseException:  # a cancel included
+            await connection.close()
+            raise
         return connection
 
     async def fetch(self, query: str, values: Sequence[object] = (), *, repeatable: bool = True) -> list[Row]:

@@ -1,0 +1,137 @@
+"""Natural batching: nobody waits for a timer, and the load decides how large the batches are."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast import InvalidValue, StoreUnavailable
+from holdfast.engine.batching import Batcher
+from holdfast.model.errors import StoreError
+from tests.engine.support import settle
+
+
+class Door:
+    """Answers each number with its double, when it is open; refuses 13."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.senders: list[asyncio.Task[object] | None] = []
+        self.open = asyncio.Event()
+        self.open.set()
+        self.failures: list[StoreError] = []
+
+    async def send(self, items: Sequence[int]) -> list[int]:
+        self.batches.append(list(items))
+        self.senders.append(asyncio.current_task())
+        await self.open.wait()
+        if self.failures:
+            raise self.failures.pop(0)
+        if 13 in items:
+            raise InvalidValue("13 is refused at the door")
+        return [2 * item for item in items]
+
+
+def patient(error: StoreError, failures: int) -> float | None:
+    del error
+    return 0.0 if failures < 5 else None
+
+
+@pytest.fixture
+def door() -> Door:
+    return Door()
+
+
+@pytest.fixture
+def batcher(door: Door) -> Batcher[int, int]:
+    return Batcher(door.send, most=4, patience=patient)
+
+
+async def test_a_lone_item_goes_out_at_once_in_its_callers_own_turn(door: Door, batcher: Batcher[int, int]) -> None:
+    batcher.crowd = 1
+    assert await batcher.put(1) == 2
+    assert door.senders == [asyncio.current_task()]
+
+
+async def test_while_one_batch_is_under_way_the_next_gathers(door: Door, batcher: Batcher[int, int]) -> None:
+    door.open.clear()
+    waiting = [asyncio.create_task(batcher.put(1))]
+    await settle()
+    waiting += [asyncio.create_task(batcher.put(n)) for n in range(2, 9)]
+    await settle()
+    assert door.batches == [[1]]
+    door.open.set()
+    assert await asyncio.gather(*waiting) == [2 * n for n in range(1, 9)]
+    assert door.batches == [[1], [2, 3, 4, 5], [6, 7, 8]]  # in order, at most four at once
+
+
+async def test_those_who_are_about_to_send_can_join(door: Door, batcher: Batcher[int, int]) -> None:
+    batcher.crowd = 3
+    await asyncio.gather(*(batcher.put(n) for n in range(3)))
+    assert door.batches == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize("crowd", [1, 2])
+async def test_the_same_items_are_sent_again_before_those_that_came_later(
+    door: Door, batcher: Batcher[int, int], crowd: int
+) -> None:
+    batcher.crowd = crowd
+    door.open.clear()
+    door.failures = [StoreUnavailable("lost"), StoreUnavailable("lost")]
+    first = asyncio.create_task(batcher.put(1))
+    await settle()
+    second = asyncio.create_task(batcher.put(2))
+    await settle()
+    door.open.set()
+    assert (await first, await second) == (2, 4)
+    sent = [item for batch in door.batches for item in batch]
+    assert sent.index(1) < sent.index(2)
+    assert [batch for batch in door.batches if 2 in batch][-1] in ([2], [1, 2])
+
+
+async def test_a_store_that_stays_away_is_told_to_everybody_who_waits(door: Door, batcher: Batcher[int, int]) -> None:
+    batcher.crowd = 2
+    door.failures = [StoreUnavailable("lost") for _ in range(5)]
+    answers = await asyncio.gather(batcher.put(1), batcher.put(2), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [StoreUnavailable, StoreUnavailable]
+    assert await batcher.put(3) == 6
+
+
+async def test_an_item_refused_at_the_door_harms_no_other(batcher: Batcher[int, int]) -> None:
+    batcher.crowd = 3
+    answers = await asyncio.gather(batcher.put(1), batcher.put(13), batcher.put(2), return_exceptions=True)
+    assert answers[0] == 2
+    assert isinstance(answers[1], InvalidValue)
+    assert answers[2] == 4
+    batcher.crowd = 1
+    with pytest.raises(InvalidValue):
+        await batcher.put(13)
+    assert await batcher.put(5) == 10
+
+
+@pytest.mark.parametrize("crowd", [1, 2])
+async def test_a_caller_that_is_cancelled_loses_nothing_for_the_others(
+    door: Door, batcher: Batcher[int, int], crowd: int
+) -> None:
+    batcher.crowd = crowd
+    door.open.clear()
+    first, second = asyncio.create_task(batcher.put(1)), asyncio.create_task(batcher.put(2))
+    await settle()
+    first.cancel()
+    await settle()
+    door.open.set()
+    assert await second == 4
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    await batcher.close()
+    sent = [item for batch in door.batches for item in batch]
+    assert sent.index(1) < sent.index(2)  # what was on its way arrives, and first
+
+
+async def test_close_sends_what_still_waits(door: Door, batcher: Batcher[int, int]) -> None:
+    batcher.crowd = 2
+    waiting = [asyncio.create_task(batcher.put(n)) for n in range(9)]
+    await asyncio.sleep(0)
+    await batcher.close()
+    assert all(one.done() for one in waiting)
+    assert len(door.batches) == 3

@@ -1,0 +1,300 @@
+"""The Commits of many attempts in one transaction: grouped, in order, refused alone, applied exactly once."""
+
+# ruff: noqa: ARG001 - a task takes its ctx, whether it needs it or not
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from holdfast import Conflict, Context, Holdfast, InvalidValue, NewTask, StoreUnavailable, TaskState
+from holdfast.engine.committer import Committer
+from holdfast.model.commit import Commit, Held, Refusal, Verdict
+from holdfast.model.operations import Emit, SubmitChild
+from holdfast.store.memory import MemoryStore
+from tests.engine.support import Watched, reaches, steps_of, until
+
+Watch = Callable[[], list[Watched]]
+
+
+def sequences(batches: list[list[Commit]]) -> dict[str, list[int]]:
+    """Return the numbers under which each task's Commits were sent, in order."""
+    sent: dict[str, list[int]] = defaultdict(list)
+    for commit in (commit for batch in batches for commit in batch):
+        if isinstance(commit.guard, Held):
+            sent[commit.task_id].append(commit.guard.sequence)
+    return sent
+
+
+async def slowly(commits: Sequence[Commit]) -> None:
+    del commits
+    await asyncio.sleep(0.002)
+
+
+async def test_commits_of_many_tasks_share_transactions_and_stay_in_order(watch: Watch) -> None:
+    watches = watch()
+    hold = Holdfast("memory://")
+
+    @hold.task
+    async def work(ctx: Context) -> int:
+        return sum([await ctx.step("n", int, n) for n in range(5)])
+
+    async with hold:
+        watched = watches[-1]
+        watched.before_commit = slowly
+        handles = await hold.submit_many(work, [()] * 30)
+        async with hold.worker(concurrency=30):
+            assert [await handle.result(timeout=10) for handle in handles] == [10] * 30
+    assert sum(watched.sizes) == 30 * 6
+    assert max(watched.sizes) > 20
+    assert len(watched.sizes) < 40
+    assert all(numbers == list(range(1, 7)) for numbers in sequences(watched.batches).values())
+
+
+async def test_parallel_steps_of_one_task_share_transactions_too(watch: Watch) -> None:
+    watches = watch()
+    hold = Holdfast("memory://")
+
+    @hold.task
+    async def work(ctx: Context) -> int:
+        async def number(n: int) -> int:
+            return n
+
+        return sum(await asyncio.gather(*(ctx.step("n", number, n) for n in range(50))))
+
+    async with hold:
+        watched = watches[-1]
+        watched.before_commit = slowly
+        handle = await hold.submit(work)
+        async with hold.worker():
+            assert await handle.result(timeout=10) == sum(range(50))
+    assert len(watched.sizes) <= 4
+    assert sequences(watched.batches)[handle.id] == list(range(1, 52))
+
+
+@pytest.mark.parametrize("when", ["before it was applied", "after it was applied"])
+async def test_an_answer_that_is_lost_is_asked_for_again_and_applied_once(url: str, when: str, watch: Watch) -> None:
+    watches = watch()
+    hold = Holdfast(url)
+    ran: list[int] = []
+    lost = 0
+
+    async def number(n: int) -> int:
+        ran.append(n)
+        return n
+
+    async def lose(commits: Sequence[Commit], verdicts: Sequence[Verdict] = ()) -> None:
+        nonlocal lost
+        if any(isinstance(commit.guard, Held) for commit in commits) and lost % 3 < 2 and lost < 8:
+            lost += 1
+            raise StoreUnavailable("the connection was lost")
+        lost += 1
+
+    @hold.task
+    async def work(ctx: Context) -> int:
+        first = await ctx.step("alone", number, 100)
+        rest = await asyncio.gather(*(ctx.step("n", number, n) for n in range(4)))
+        child = await ctx.submit(nothing)
+        await ctx.progress(1)
+        return first + sum(rest) + (child.id != "")
+
+    @hold.task(queue="nowhere")
+    async def nothing(ctx: Context) -> None: ...
+
+    async with hold:
+        watched = watches[-1]
+        if when == "before it was applied":
+            watched.before_commit = lose
+        else:
+            watched.after_commit = lose
+        handle = await hold.submit(work)
+        assert await hold.run(handle) == 107
+        assert sorted(ran) == [0, 1, 2, 3, 100]
+        assert (await hold.store.count())[TaskState.PENDING] == 1
+        assert len([event async for event in handle.events()]) == 1
+        journal = await steps_of(hold, handle)
+        assert {step.attempts for step in journal.values()} == {1}
+    # What is sent again is the same: no number ever stands for two different Commits.
+    meant: dict[tuple[str, int], Any] = {}
+    for commit in (commit for batch in watched.batches for commit in batch):
+        if isinstance(commit.guard, Held):
+            assert meant.setdefault((commit.task_id, commit.guard.sequence), commit.operations) == commit.operations
+
+
+async def test_a_refused_commit_harms_nobody_and_those_behind_it_are_numbered_anew(hold: Holdfast) -> None:
+    refused: list[BaseException] = []
+
+    @hold.task(queue="nowhere")
+    async def other(ctx: Context, number: int) -> None: ...
+
+    @hold.task
+    async def work(ctx: Context, conflicts: bool) -> int:
+        async def submit() -> None:
+            child = NewTask(name="other", key="taken", user_input=[2], queue="nowhere")
+            try:
+                await ctx._attempt.commit(SubmitChild(child))
+            except Conflict as error:
+                refused.append(error)
+
+        async def number(n: int) -> int:
+            return n
+
+        branches = [ctx.step("n", number, n) for n in range(6)]
+        if conflicts:
+            branches[3:3] = [submit(), submit()]  # type: ignore[list-item]
+        found = await asyncio.gather(*branches)
+        return sum(filter(None, found)) + await ctx.step("after", number, 100)
+
+    await hold.submit(other, 1, key="taken")
+    handles = [await hold.submit(work, number == 1) for number in range(3)]
+    async with hold.worker():
+        assert [await handle.result(timeout=20) for handle in handles] == [115] * 3
+    assert len(refused) == 2
+    for handle in handles:
+        assert set(await steps_of(hold, handle)) == {"n", "n#2", "n#3", "n#4", "n#5", "n#6", "after"}
+
+
+async def test_what_is_queued_behind_a_refused_commit_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sent later, it could stand in the place of another one and pass for a repetition of it."""
+    gate = asyncio.Event()
+    sent: list[list[int]] = []
+
+    async def commit(commits: Sequence[Commit]) -> list[Verdict]:
+        sent.append([commit.guard.sequence for commit in commits if isinstance(commit.guard, Held)])
+        await gate.wait()
+        return [
+            Verdict(task_id=commit.task_id, refusal=Refusal.KEY if commit.guard == first.guard else None, sequence=4)
+            for commit in commits
+        ]
+
+    store = MemoryStore()
+    monkeypatch.setattr(store, "commit", commit)
+    committer = Committer(store)
+    first, second = (Commit(task_id="a", guard=Held("w", 1, n), operations=()) for n in (5, 6))
+    other = Commit(task_id="b", guard=Held("w", 1, 9), operations=())
+    waiting = [asyncio.create_task(committer.put(one)) for one in (first,)]
+    await asyncio.sleep(0)
+    waiting += [asyncio.create_task(committer.put(one)) for one in (second, other)]
+    await asyncio.sleep(0)
+    gate.set()
+    verdicts = await asyncio.gather(*waiting)
+    assert [verdict.refusal for verdict in verdicts] == [Refusal.KEY, Refusal.OUT_OF_ORDER, None]
+    assert sent == [[5], [9]]
+
+
+async def test_what_no_store_takes_fails_its_caller_alone(hold: Holdfast) -> None:
+    refused: list[BaseException] = []
+
+    @hold.task
+    async def work(ctx: Context, number: int) -> int:
+        total = await ctx.step("before", int, number)
+        try:
+            if number == 1:
+                await ctx._attempt.commit(Emit(channel="c", payload={"a set": {1}}))
+        except InvalidValue as error:
+            refused.append(error)
+        return total + await ctx.step("after", int, number)
+
+    handles = [await hold.submit(work, number) for number in range(4)]
+    async with hold.worker():
+        assert [await handle.result(timeout=20) for handle in handles] == [0, 2, 4, 6]
+    assert len(refused) == 1
+    assert await hold.store.events("c") == []
+
+
+async def test_a_caller_that_stops_waiting_neither_loses_nor_doubles_a_commit(watch: Watch) -> None:
+    watches = watch()
+    hold = Holdfast("memory://")
+    gate, under_way = asyncio.Event(), asyncio.Event()
+
+    async def hold_up(commits: Sequence[Commit]) -> None:
+        del commits
+        under_way.set()
+        await gate.wait()
+
+    @hold.task
+    async def work(ctx: Context) -> int:
+        first = asyncio.create_task(ctx.step("first", int, 1))
+        await under_way.wait()
+        second = asyncio.create_task(ctx.step("second", int, 2))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        gate.set()
+        return await second + await ctx.step("third", int, 3)
+
+    async with hold:
+        watches[-1].before_commit = hold_up
+        handle = await hold.submit(work)
+        async with hold.worker():
+            assert await handle.result(timeout=5) == 5
+        assert set(await steps_of(hold, handle)) == {"first", "second", "third"}
+    numbers = sequences(watches[-1].batches)[handle.id]
+    assert sorted(set(numbers)) == [1, 2, 3, 4]
+
+
+async def test_a_lone_task_commits_in_its_own_turn(watch: Watch) -> None:
+    watches = watch()
+    hold = Holdfast("memory://")
+    committing: list[object] = []
+    running: list[object] = []
+
+    async def note(commits: Sequence[Commit]) -> None:
+        del commits
+        committing.append(asyncio.current_task())
+
+    @hold.task
+    async def work(ctx: Context) -> None:
+        running.append(asyncio.current_task())
+        await ctx.step("one", lambda: None)
+        await ctx.step("two", lambda: None)
+
+    async with hold:
+        watches[-1].before_commit = note
+        handle = await hold.submit(work)
+        async with hold.worker():
+            await handle.result(timeout=5)
+    assert committing == running * 3
+
+
+async def test_submissions_made_together_are_stored_together_and_once(watch: Watch) -> None:
+    watches = watch()
+    hold = Holdfast("memory://")
+
+    @hold.task
+    async def work(ctx: Context, number: int) -> int:
+        return number
+
+    async with hold:
+        handles = await asyncio.gather(*(hold.submit(work, n) for n in range(100)))
+        assert watches[-1].calls["submit"] <= 2
+        assert len({handle.id for handle in handles}) == 100
+        assert (await hold.summary()).tasks == {TaskState.PENDING: 100}
+
+
+async def test_work_goes_on_when_the_store_comes_back(watch: Watch) -> None:
+    watches = watch()
+    hold = Holdfast("memory://")
+    away = True
+
+    async def be_away(commits: Sequence[Commit]) -> None:
+        del commits
+        if away:
+            raise StoreUnavailable("gone for a while")
+
+    @hold.task
+    async def work(ctx: Context, number: int) -> int:
+        return await ctx.step("one", int, number)
+
+    async with hold:
+        watched = watches[-1]
+        watched.before_commit = be_away
+        handles = [await hold.submit(work, n) for n in range(3)]
+        async with hold.worker():
+            await until(lambda: len(watched.batches) > 4)
+            assert [(await handle.task()).state for handle in handles] == [TaskState.RUNNING] * 3
+            away = False
+            for handle in handles:
+                await reaches(handle, TaskState.COMPLETED)

@@ -1,0 +1,88 @@
+"""What the tests of machines share: a ticket to move about, waiting for it, and workers that die."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import pytest
+
+from holdfast import Handle, Holdfast, ManualClock, TaskState
+from holdfast.engine.attempt import Attempt
+from holdfast.engine.signals import Unwind
+from holdfast.model.commit import Verdict
+from holdfast.model.operations import Operation
+
+R = TypeVar("R")
+
+TICKET: dict[str, Any] = {
+    "initial": "new",
+    "transitions": {"new": ["triaged"], "triaged": ["fixed", "rejected"], "fixed": ["verified", "triaged"]},
+    "final": ["verified", "rejected"],
+}
+
+
+async def result_of(hold: Holdfast, handle: Handle[R]) -> R:
+    """Work until the task has ended."""
+    async with hold.worker(lease=5.0), asyncio.timeout(20):
+        return await handle.result()
+
+
+async def told_by(handle: Handle[Any]) -> list[tuple[str | None, str]]:
+    """Return the moves that its events told."""
+    return [
+        (event.payload["from"], event.payload["to"])
+        async for event in handle.events()
+        if event.payload["kind"] == "transition"
+    ]
+
+
+async def reaches(handle: Handle[Any], state: TaskState) -> None:
+    async with asyncio.timeout(20):
+        while (await handle.task()).state is not state:  # noqa: ASYNC110 - another process might be the one to move it
+            await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def passing_time(clock: ManualClock, *, step: float = 0.5) -> AsyncIterator[None]:
+    """Let the clock run, much faster than a real one."""
+
+    async def run() -> None:
+        while True:
+            clock.advance(step)
+            for _ in range(50):
+                await asyncio.sleep(0)
+
+    running = asyncio.create_task(run())
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+class Deaths:
+    """Lets the worker die at chosen Commits, before or after they are stored; another incarnation goes on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, at: int | None = None, stored: bool = False) -> None:
+        self.commits = 0
+        self._at = at
+        self._stored = stored
+        self._commit = Attempt.commit
+        dying = self
+
+        async def commit(attempt: Attempt, *operations: Operation) -> Verdict:
+            return await dying.commit(attempt, operations)
+
+        monkeypatch.setattr(Attempt, "commit", commit)
+
+    async def commit(self, attempt: Attempt, operations: tuple[Operation, ...]) -> Verdict:
+        self.commits += 1
+        is_last = self.commits == self._at
+        if not is_last:
+            return await self._commit(attempt, *operations)
+        if self._stored:
+            await self._commit(attempt, *operations)
+        attempt.lose("a test killed its worker")
+        await attempt.services.store.retire(attempt.lease.worker_id)
+        raise Unwind

@@ -1,0 +1,45 @@
+"""Ctrl-C in the main thread: the script leaves at once, and the task is handed back for somebody else to go on."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast, TaskState
+
+SCRIPT = Path(__file__).parent / "interrupted.py"
+
+
+def start(url: str, where: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-W", "default", str(SCRIPT), url, where],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    return process
+
+
+@pytest.mark.parametrize("where", ["result", "events", "run", "join", "worker"])
+def test_an_interrupt_leaves_cleanly(where: str, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/hold.db"
+    process = start(url, where)
+    process.send_signal(signal.SIGINT)
+    told, complaints = process.communicate(timeout=30)
+    assert (told, complaints) == ("interrupted\nthreads []\n", "")
+    with Holdfast(url).sync as h:
+        summary = h.summary()
+        assert summary.tasks[TaskState.PENDING] == 1
+        [task] = h.wait(h._hold.store.find()).items
+        history = h.wait(h._hold.store.history(task.id))
+    assert history[-1].reason == "handed back"
+
+
+def test_a_signal_handler_may_drain_the_worker(tmp_path: Path) -> None:
+    process = start(f"sqlite:///{tmp_path}/hold.db", "join")
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=30) == ("left\nthreads []\n", "")
