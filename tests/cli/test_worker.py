@@ -22,7 +22,7 @@ def url(tmp_path: Path) -> str:
 
 async def submit(url: str, task: str, *args: object) -> str:
     async with Holdfast(url) as hold:
-        return (await hold.submit(task, *args)).id
+        return (await hold.submit(task, *args, queue="default")).id
 
 
 async def stored(url: str, task_id: str) -> Task:

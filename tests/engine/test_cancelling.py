@@ -110,7 +110,7 @@ async def test_a_blocking_task_is_left_to_its_thread_and_can_do_nothing_more(qui
         assert not over.is_set()
         go.set()
         await until(over.is_set)
-    assert seen == ["Unwind"]
+    assert seen == ["HoldfastError"]
     assert await quick.store.steps(handle.id) == []
 
 

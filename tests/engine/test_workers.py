@@ -80,7 +80,7 @@ async def test_a_worker_claims_only_names_it_knows_and_queues_it_was_given(hold:
 
 
 async def test_a_worker_without_tasks_waits_quietly(quick: Holdfast) -> None:
-    handle: Handle[None] = await quick.submit("anything")
+    handle: Handle[None] = await quick.submit("anything", queue="default")
     async with quick.worker() as worker:
         await asyncio.sleep(0.02)
         assert worker.running == 0

@@ -277,7 +277,7 @@ async def test_a_handler_that_waits_off_its_worker_is_woken_when_its_time_is_up(
         async with passing_time(clock):
             await reaches(handle, TaskState.FAILED)
     task = await handle.task()
-    assert task.error["type"] == "holdfast.model.errors.DeadlineExceeded"
+    assert task.error["type"] == "holdfast.DeadlineExceeded"
 
 
 async def test_a_blocking_handler_with_a_timeout_waits_off_its_worker_too(still: Holdfast, clock: ManualClock) -> None:

@@ -69,7 +69,7 @@ class Attempt:
         definition: TaskDefinition[..., Any],
         lease: Lease,
         services: Services,
-        on_leaving: Callable[[], None],
+        on_leaving: Callable[[Attempt], None],
     ) -> None:
         """Begin with what the claim told; ``run`` does the rest.
 
@@ -137,8 +137,10 @@ class Attempt:
         if self.task.cancel_requested is not None:
             self.stopping = Cancelled(self.task.cancel_requested)
         elif self.task.state is TaskState.PENDING:  # acquired by name, not claimed from its queue
+            self.ending = True  # not to be stopped halfway: what was sent has to be known
             await self.commit(Move(to=TaskState.RUNNING, reason="run by name"))
             self.task = replace(self.task, state=TaskState.RUNNING)
+            self.ending = False
 
     async def _perform(self) -> Returned | Raised | None:
         """Run the task's code; None if it was stopped or suspended meanwhile, and so did not end by itself."""
@@ -246,7 +248,7 @@ class Attempt:
         self.ending = True
         if not self.leaving:
             self.leaving = True
-            self._on_leaving()
+            self._on_leaving(self)
 
     # Being stopped
 
@@ -316,6 +318,11 @@ class Attempt:
         """Note that it is not under way any more."""
         self._under_way.pop(line.key, None)
 
+    @property
+    def has_steps_under_way(self) -> bool:
+        """Whether any branch is doing a step now."""
+        return bool(self._under_way)
+
     def long_steps(self, before: datetime) -> list[Line]:
         """Return the steps that are under way since before that time and not in the journal yet."""
         return [
@@ -334,6 +341,11 @@ class Attempt:
     def _is_noted(self, line: Line) -> bool:
         known = self.journal.get(line.key)
         return known is not None and known.state is StepState.RUNNING and known.fence == self.task.fence
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop it runs on."""
+        return self.runner.get_loop()
 
     @property
     def runner(self) -> asyncio.Task[None]:

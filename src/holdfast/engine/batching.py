@@ -147,6 +147,8 @@ class Batcher(Generic[Item, Answer]):
         if self._flushing is not None and not self._flushing.done():
             await asyncio.wait([self._flushing], timeout=LAST_WORDS)
             self._flushing.cancel()
+        while self._waiting:
+            self._waiting.popleft()[1].cancel()
 
 
 def _fail(batch: list[tuple[Item, asyncio.Future[Answer]]], error: Exception) -> None:

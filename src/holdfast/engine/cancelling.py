@@ -7,6 +7,7 @@ asked for again and finds what is left.
 
 from __future__ import annotations
 
+from holdfast.engine import log
 from holdfast.model.commit import Commit, Expect, Refusal, Verdict
 from holdfast.model.errors import HoldfastError
 from holdfast.model.operations import Move, Operation, RequestCancel
@@ -33,6 +34,8 @@ async def cancel(store: StateStore, task_id: str, reason: str, *, actor: str) ->
     if (task := await store.get(task_id)) is not None and task.must_undo:
         return await _wake_to_undo(store, task_id, actor)
     moved = await _commit(store, task_id, actor, Move(to=TaskState.CANCELLED, reason=reason))
+    if moved.applied:
+        log.moved_by_hand(task_id, TaskState.CANCELLED, f"{reason}, by {actor}")
     if moved.applied or moved.refusal in {Refusal.CONFLICT, Refusal.LEASED}:
         return _state(moved)  # LEASED: a worker has claimed it meanwhile, and sees the request
     raise moved.error()

@@ -31,23 +31,30 @@ class Committer(Batcher[Commit, Verdict]):
         It was numbered for a place in a row that has ended. Were it sent later, another Commit could stand in that
         place, and this one would pass for a repetition of it.
         """
-        refused = {
-            (item.task_id, item.guard.fence): answer
-            for item, answer in zip(items, answers, strict=True)
-            if not answer.applied and isinstance(item.guard, Held)
-        }
+        last: dict[tuple[str, int], Verdict] = {}
+        refused: set[tuple[str, int]] = set()
+        for item, answer in zip(items, answers, strict=True):
+            if isinstance(item.guard, Held):
+                last[item.task_id, item.guard.fence] = answer  # how the row stands after the whole batch
+                if not answer.applied:
+                    refused.add((item.task_id, item.guard.fence))
         if not refused:
             return
         kept: list[tuple[Commit, asyncio.Future[Verdict]]] = []
         for commit, waiting in self._waiting:
-            fence = commit.guard.fence if isinstance(commit.guard, Held) else 0
-            verdict = refused.get((commit.task_id, fence))
-            if verdict is None:
+            key = (commit.task_id, commit.guard.fence if isinstance(commit.guard, Held) else 0)
+            if key not in refused:
                 kept.append((commit, waiting))
-            elif not waiting.done():
-                waiting.set_result(_behind(verdict))
+            else:
+                # Behind those of the batch: they were sent before it.
+                asyncio.get_running_loop().call_soon(_answer, waiting, _behind(last[key]))
         self._waiting.clear()
         self._waiting.extend(kept)
+
+
+def _answer(waiting: asyncio.Future[Verdict], verdict: Verdict) -> None:
+    if not waiting.done():
+        waiting.set_result(verdict)
 
 
 def _behind(verdict: Verdict) -> Verdict:

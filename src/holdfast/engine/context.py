@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from holdfast.engine import waiting
-from holdfast.engine.definition import Bound, TaskDefinition
-from holdfast.engine.journal import RESERVED, stable_bytes
+from holdfast.engine.definition import Bound, TaskDefinition, check_retry
+from holdfast.engine.journal import RESERVED, VERIFY, stable_bytes
 from holdfast.engine.stepping import ONE_TRY, Call, run_step
 from holdfast.engine.submission import new_task
 from holdfast.model.checks import check_name
 from holdfast.model.deadline import as_seconds
-from holdfast.model.errors import InvalidValue
+from holdfast.model.errors import HoldfastError, InvalidValue
 from holdfast.model.retry import Retry
 from holdfast.model.task import JsonValue, NewTask, Task
 
@@ -118,7 +119,7 @@ class Context:
             self._allot(name, key),
             function,
             args,
-            retry or ONE_TRY,
+            check_retry(retry) or ONE_TRY,
             None if timeout is None else as_seconds(timeout, what=f"the timeout of step {name!r}"),
             returns,
         )
@@ -209,14 +210,38 @@ class Context:
         return stable_bytes(what, self._attempt.task.id, self._attempt.task.round, key)
 
     def _allot(self, name: str, key: str | None) -> str:
+        self._check()
+        if not self._prefix and (key or name).startswith(VERIFY):
+            raise InvalidValue(f"step names that begin with {VERIFY!r} are those of verifiers; call this one otherwise")
         if key is not None:
             return self._attempt.journal.allot(name, self._prefix + key)
         return self._attempt.journal.allot(self._prefix + name)
 
+    def _check(self) -> None:
+        """Refuse code that uses ``ctx`` where, or when, it cannot work."""
+        attempt = self._attempt
+        if attempt.leaving:
+            raise HoldfastError(
+                f"task {attempt.task.id} has ended, and its ctx with it; await what runs in the background before the "
+                "task function returns"
+            )
+        if _running_loop() not in {attempt.loop, None}:
+            raise HoldfastError(
+                f"ctx of task {attempt.task.id} was used in another event loop; await it where the task function runs"
+            )
+
     def _allot_own(self, name: str, key: str | None) -> str:
+        self._check()
         if key is not None:
             return self._attempt.journal.allot_explicit(f"{RESERVED}{self._prefix}{name}:{key}")
         return self._attempt.journal.allot_own(f"{RESERVED}{self._prefix}{name}")
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None  # a blocking task's thread
 
 
 class Child(Generic[R]):

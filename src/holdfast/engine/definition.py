@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
 
 from holdfast.model.checks import check_integer, check_name
 from holdfast.model.deadline import as_seconds
-from holdfast.model.errors import DuplicateName, InvalidValue
+from holdfast.model.errors import CodecError, DuplicateName, InvalidValue
 from holdfast.model.payload import from_json, to_json
 from holdfast.model.retry import Retry
 from holdfast.model.task import DEFAULT_QUEUE, MANUAL, MAX_PRIORITY, JsonValue
@@ -45,14 +45,15 @@ class TaskDefinition(Generic[P, R]):
         agent_id: str | None = None,
     ) -> None:
         """``deadline`` is counted from the submission; ``retry`` is for the whole task (three attempts by default)."""
+        _check_function(function)
         self.function = function
-        self.name = check_name("task name", name or str(getattr(function, "__name__", "")))
+        self.name = check_name("task name", name or _name_of(function))
         if self.name == MANUAL:
             raise InvalidValue(f"{MANUAL!r} is the name of tasks driven by hand; call this one something else")
         self.queue = check_name("task queue", queue)
         check_integer("priority", priority, lowest=-MAX_PRIORITY, highest=MAX_PRIORITY)
         self.priority = priority
-        self.retry = retry or Retry()
+        self.retry = check_retry(retry) or Retry()
         self.deadline = None if deadline is None else timedelta(seconds=as_seconds(deadline, what="the deadline"))
         self.agent_id = check_name("agent id", agent_id or self.name)
         self.verifier: Callable[..., Any] | None = None
@@ -112,14 +113,15 @@ class TaskDefinition(Generic[P, R]):
                     f"task {self.name!r} cannot be called like this: {error}; it takes {self._takes}"
                 ) from None
             args, kwargs = bound.args[1:], bound.kwargs
-        positional = [
-            to_json(value, annotation, name=name)
-            for value, (name, annotation) in zip(args, self._positions(len(args)), strict=False)
-        ]
-        if not kwargs:
-            return positional
-        named = {name: to_json(value, self._hints.get(name, Any), name=name) for name, value in kwargs.items()}
-        return {"args": positional, "kwargs": named}
+        try:
+            positional = [
+                to_json(value, annotation, name=name)
+                for value, (name, annotation) in zip(args, self._positions(len(args)), strict=False)
+            ]
+            named = {name: to_json(value, self._hints.get(name, Any), name=name) for name, value in kwargs.items()}
+        except CodecError as error:
+            raise CodecError(str(error), path=f"arguments of task {self.name!r}") from None
+        return {"args": positional, "kwargs": named} if named else positional
 
     def read_input(self, stored: JsonValue) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments that ``write_input`` stored."""
@@ -197,6 +199,28 @@ class Definitions:
     def queues(self) -> list[str]:
         """The queues their tasks go to by default, sorted, and the default one."""
         return sorted({definition.queue for definition in self._by_name.values()} | {DEFAULT_QUEUE})
+
+
+def check_retry(retry: Retry | None) -> Retry | None:
+    """Refuse what is no policy, before it is needed."""
+    if retry is not None and not isinstance(retry, Retry):
+        raise InvalidValue(f"retry is {retry!r}; write retry=Retry(max_attempts={retry!r}), or leave it out")
+    return retry
+
+
+def _check_function(function: Callable[..., Any]) -> None:
+    if not callable(function):
+        raise InvalidValue(f"{function!r} is no function; use @hold.task, or @hold.task(name=...) above one")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidValue(f"{_name_of(function)} yields; a task returns its result, and tells with ctx.progress(...)")
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters or parameters[0].kind not in {*_POSITIONAL, inspect.Parameter.VAR_POSITIONAL}:
+        raise InvalidValue(f"{_name_of(function)} takes no context; its first parameter has to be ctx")
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    name = str(getattr(function, "__name__", ""))
+    return "" if name == "<lambda>" else name
 
 
 def is_async(function: Callable[..., Any]) -> bool:

@@ -18,6 +18,7 @@ from holdfast.model.payload import from_json
 from holdfast.model.records import Event
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
+from holdfast.model.worker import WorkerState
 
 R = TypeVar("R")
 
@@ -91,11 +92,20 @@ class Handle(Generic[R]):
                     return task
                 ahead = LOOK_EVERY if over_at is None else min(over_at - clock.boot(), LOOK_EVERY)
                 if ahead <= 0:
-                    state = "out of reach" if task is None else f"still {task.state}"
+                    standing = await self._standing(task)
                     raise DeadlineExceeded(
-                        f"task {self.id} is {state} after {seconds:g} s; it goes on, ask again later"
+                        f"task {self.id} is {standing} after {seconds:g} s; it goes on, ask again later"
                     )
                 await self._wait_for(changed, ahead)
+
+    async def _standing(self, task: Task | None) -> str:
+        """Say how far it is, and if nobody will ever begin with it, that too."""
+        if task is None:
+            return "out of reach"
+        if task.state is not TaskState.PENDING:
+            return f"still {task.state}"
+        live = [worker for worker in await self._services.store.workers() if worker.state is WorkerState.LIVE]
+        return f"still pending in queue {task.queue!r}" + ("" if live else " (no worker is alive)")
 
     async def _task_if_reachable(self) -> Task | None:
         """Return the task; None while the store does not answer, which may end by itself."""

@@ -197,6 +197,11 @@ class Holdfast:
     @property
     def services(self) -> Services:
         """The open store and the machinery around it."""
+        if self._loop is not None and _running_loop() not in {self._loop, None}:
+            raise HoldfastError(
+                "this Holdfast is open in another event loop; from a thread, use asyncio.run_coroutine_threadsafe(..., "
+                "loop) with that loop, or make a Holdfast of its own for this one"
+            )
         if self._services is None:
             raise StoreClosed(
                 f"{without_password(self.url)} is not open; use it inside `async with hold:` or `with hold.sync as h:`"
@@ -253,7 +258,13 @@ class Holdfast:
         """Submit a task once for each tuple of arguments, in as few transactions as possible."""
         services = self.services
         now = services.time.now()
-        made = [new_task(self.definitions, task, tuple(args), now=now, **options) for args in many]
+        listed = list(many)
+        for args in listed:
+            if isinstance(args, str | bytes) or not isinstance(args, Sequence):
+                raise InvalidValue(
+                    f"submit_many takes a tuple of arguments for each task; {args!r} is none: ({args!r},)"
+                )
+        made = [new_task(self.definitions, task, tuple(args), now=now, **options) for args in listed]
         handles: list[Handle[R]] = []
         for start in range(0, len(made), _MOST_SUBMITTED):
             some = made[start : start + _MOST_SUBMITTED]
@@ -302,14 +313,17 @@ class Holdfast:
         listed = [queues] if isinstance(queues, str) else queues
         return Worker(self.services, queues=listed, concurrency=concurrency, lease=lease, label=label, grace=grace)
 
-    async def run(self, task: Handle[R] | str, *, lease: float = DEFAULT_LEASE) -> R:
+    @overload
+    async def run(self, task: Handle[R], *, lease: float = DEFAULT_LEASE) -> R: ...
+    @overload
+    async def run(self, task: str, *, lease: float = DEFAULT_LEASE) -> Any: ...  # noqa: ANN401
+
+    async def run(self, task: Handle[Any] | str, *, lease: float = DEFAULT_LEASE) -> Any:
         """Work on one task here until it has ended, and return its result.
 
         A completed task is not run again: its result is returned. A failed one raises; ``resume`` it first.
         """
-        task_id = task if isinstance(task, str) else task.id
-        result: R = await run_task(self.services, task_id, lease=lease)
-        return result
+        return await run_task(self.services, self._handle(task).id, lease=lease)
 
     # Managing
 
@@ -337,7 +351,18 @@ class Holdfast:
         return await self.services.store.summary()
 
     def _handle(self, task: Handle[R] | str) -> Handle[R]:
-        return Handle(self.services, task) if isinstance(task, str) else task
+        if isinstance(task, str):
+            return Handle(self.services, task)
+        if not isinstance(task, Handle):
+            raise InvalidValue(f"{task!r} is neither the handle nor the id of a task; submit it first")
+        return task
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 class DefinesTask(Protocol[P, R]):

@@ -31,6 +31,9 @@ LOOK_FOR_STRAYS_EVERY = 10
 NOTE_STEPS_AFTER = 1.0
 """Seconds after which a step that still runs is written down as running, so that people can see it."""
 
+BLOCKED_AFTER = 1.0
+"""Seconds by which a heartbeat may be late before it is said that somebody blocks the event loop."""
+
 LAST_WORDS = 5.0
 """Seconds an attempt gets to record that it was handed back."""
 
@@ -103,9 +106,10 @@ class Host:
         """How many slots are taken: an attempt that only waits for its last Commit takes none."""
         return len(self.attempts) - self._leaving
 
-    def _leaves(self) -> None:
-        self._leaving += 1
-        self._on_free()
+    def _leaves(self, attempt: Attempt) -> None:
+        if self.attempts.get(attempt.task.id) is attempt:
+            self._leaving += 1
+            self._on_free()
 
     def _ended(self, attempt: Attempt, running: asyncio.Task[None]) -> None:
         task_id = attempt.task.id
@@ -113,7 +117,7 @@ class Host:
         if self.attempts.get(task_id) is attempt:
             del self.attempts[task_id]
             del self._running[task_id]
-        self._leaving -= attempt.leaving
+            self._leaving -= attempt.leaving
         if not running.cancelled() and (error := running.exception()) is not None:
             # The store refused what the engine asked of it. The task stays leased until this worker adopts it again.
             log.logger.error("task %s: cannot go on", task_id, exc_info=error, extra={"task_id": task_id})
@@ -133,12 +137,13 @@ class Host:
             began = self.services.clock.boot()
             await self._until_next_beat(pause)
             late = self.services.clock.boot() - began - pause
-            if late > self.lease.seconds / BEATS_PER_LEASE:
+            if late > BLOCKED_AFTER:
                 log.logger.warning(
-                    "the event loop of worker %s was blocked for %.1f s; blocking code belongs into plain functions, "
-                    "which run in threads",
+                    "the event loop of worker %s was blocked for %.1f s, with %d tasks on it; blocking code belongs "
+                    "into plain functions, which run in threads",
                     self.label,
                     late,
+                    len(self.attempts),
                 )
             try:
                 await self._beat_once()
@@ -182,13 +187,14 @@ class Host:
 
     async def _start_over(self) -> None:
         log.logger.warning(
-            "worker %s (%s) was silent for longer than its lease of %g s and lost its %d tasks; others go on with them",
+            "worker %s (%s) was silent for longer than its lease of %g s%s; it goes on under a new id",
             self.label,
             self.lease.worker_id,
             self.lease.seconds,
-            len(self.attempts),
+            f" and lost its {len(self.attempts)} tasks to others" if self.attempts else "",
         )
         self.abandon("its worker's lease ran out")
+        self.lease.end()
         while True:
             try:
                 await self._register()
@@ -204,6 +210,7 @@ class Host:
             attempt.lose(why)
         self.attempts.clear()
         self._running.clear()
+        self._leaving = 0
 
     async def _adopt_strays(self) -> None:
         """Go on with tasks the store says are ours and nobody here knows: the answer to their claim was lost."""

@@ -17,6 +17,9 @@ from holdfast.model.step import Step, StepState
 RESERVED = "holdfast:"
 """Keys with this beginning are the engine's own."""
 
+VERIFY = "verify/"
+"""Keys of a verifier's own steps begin with this, so that they never meet those of the work."""
+
 ROUND_SIZE = 1 << 32
 """Positions of one round: they grow within a task, across rounds, without asking where the last round ended."""
 

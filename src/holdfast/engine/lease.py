@@ -17,7 +17,7 @@ MARGIN = 0.1
 class Lease:
     """The lease of one incarnation of a worker."""
 
-    __slots__ = ("_clock", "_renewed", "_until", "seconds", "worker_id")
+    __slots__ = ("_clock", "_ended", "_renewed", "_until", "seconds", "worker_id")
 
     def __init__(self, worker_id: str, seconds: float, clock: Clock) -> None:
         """Start without any time; the store grants it."""
@@ -26,6 +26,7 @@ class Lease:
         self._clock = clock
         self._until = float("-inf")
         self._renewed: asyncio.Event | None = None
+        self._ended = False
 
     def renew(self, asked_at: float) -> None:
         """Count on from ``asked_at``, the boot time before the store was asked."""
@@ -39,9 +40,15 @@ class Lease:
         """Whether there is time left."""
         return self._clock.boot() < self._until
 
+    def end(self) -> None:
+        """Its worker is dead: nobody need wait for it any more."""
+        self._ended = True
+        if self._renewed is not None:
+            self._renewed.set()
+
     async def wait(self) -> None:
-        """Return when there is time left: at once, or once the store has renewed the lease."""
-        while not self.holds:
+        """Return when there is time left, at once or once the store has renewed the lease; or when there never will."""
+        while not self.holds and not self._ended:
             if self._renewed is None:
                 self._renewed = asyncio.Event()
             await self._renewed.wait()

@@ -1,8 +1,9 @@
 """What the engine says, through the standard library's logging, under ``holdfast``.
 
-INFO tells the life of a task: every move with task id, from, to and reason, retries, take-overs, lost leases.
-WARNING is for what somebody should look at. Values of tasks and steps are never logged. The fields also stand on the
-record (``record.task_id``, ``record.from_state``, ``record.to_state``, ``record.reason``) for structured handlers.
+INFO tells the life of a task: what workers and callers do to it, with task id, from, to and reason; retries,
+take-overs, lost leases. WARNING is for what somebody should look at, failed tasks among it. Values of tasks and steps
+are never logged. The fields also stand on the record (``record.task_id``, ``record.from_state``, ``record.to_state``,
+``record.reason``) for structured handlers.
 """
 
 from __future__ import annotations
@@ -15,32 +16,53 @@ from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 
 logger = logging.getLogger("holdfast")
+_LONGEST = 500
 
 
 def moved(task: Task, move: Move) -> None:
     """A task changed its state."""
-    _move(task, task.state, move.to, move.reason)
+    where = move.error.get("where") if isinstance(move.error, dict) else None
+    _move(task.id, task.name, task.state, move.to, f"{move.reason} at {where}" if where else move.reason)
+
+
+def moved_by_hand(task_id: str, target: TaskState, reason: str) -> None:
+    """Somebody, or the clock, changed the state of a task that no worker held."""
+    _move(task_id, "", None, target, reason)
 
 
 def claimed(task: Task, worker_id: str) -> None:
     """A worker begins with a task."""
     how = f"taken over, {task.deaths} workers died with it," if task.deaths else "claimed"
-    source = TaskState.REVIEW if task.state is TaskState.REVIEW else TaskState.PENDING
-    _move(task, source, task.state, f"{how} by {worker_id}")
+    if task.state is TaskState.REVIEW:
+        _move(task.id, task.name, TaskState.REVIEW, TaskState.REVIEW, f"{how} by {worker_id}")
+    else:
+        _move(task.id, task.name, TaskState.PENDING, TaskState.RUNNING, f"{how} by {worker_id}")
 
 
-def _move(task: Task, source: TaskState, target: TaskState, reason: str) -> None:
-    if not logger.isEnabledFor(logging.INFO):
+def _move(task_id: str, name: str, source: TaskState | None, target: TaskState, reason: str) -> None:
+    level = logging.WARNING if target is TaskState.FAILED else logging.INFO
+    if not logger.isEnabledFor(level):
         return
-    logger.info(
-        "task %s %s: %s -> %s (%s)",
-        task.name,
-        task.id,
-        source,
+    logger.log(
+        level,
+        "task %s: %s%s (%s)",
+        f"{name} {task_id}" if name else task_id,
+        f"{source} -> " if source else "",
         target,
-        reason,
-        extra={"task_id": task.id, "from_state": str(source), "to_state": str(target), "reason": reason},
+        _in_one_line(reason),
+        extra={
+            "task_id": task_id,
+            "from_state": None if source is None else str(source),
+            "to_state": str(target),
+            "reason": reason,
+        },
     )
+
+
+def _in_one_line(text: str) -> str:
+    """Cut what people wrote into their errors to what fits into a log."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ..."
 
 
 def step_retried(task: Task, key: str, attempt: int, error: str, decision: RetryAt) -> None:
@@ -51,8 +73,20 @@ def step_retried(task: Task, key: str, attempt: int, error: str, decision: Retry
         task.id,
         key,
         attempt,
-        error,
+        _in_one_line(error),
         decision.delay,
+        extra={"task_id": task.id, "step": key},
+    )
+
+
+def other_arguments(task: Task, key: str) -> None:
+    """A step replays a result that was recorded for other arguments: the code may have changed under it."""
+    logger.warning(
+        "task %s %s: step %s was recorded with other arguments; its recorded result is used. If the code has changed, "
+        "give the new step a name of its own",
+        task.name,
+        task.id,
+        key,
         extra={"task_id": task.id, "step": key},
     )
 

@@ -10,12 +10,12 @@ from holdfast.engine import log
 from holdfast.engine.cancelling import cancel_children
 from holdfast.engine.context import Context
 from holdfast.engine.definition import is_async
-from holdfast.engine.journal import RESERVED
+from holdfast.engine.journal import RESERVED, VERIFY
 from holdfast.engine.patience import insist
 from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Stop
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.deadline import Deadline
-from holdfast.model.errors import CodecError, DeadlineExceeded, InvalidValue
+from holdfast.model.errors import CodecError, DeadlineExceeded, HoldfastError, InvalidValue
 from holdfast.model.failure import Failure, Try, storable
 from holdfast.model.operations import Move, Operation, Release, WriteStep
 from holdfast.model.payload import from_json, to_json
@@ -25,9 +25,6 @@ from holdfast.model.transitions import TaskState
 
 if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt
-
-VERIFY = "verify/"
-"""Keys of a verifier's own steps begin with this, so that they never meet those of the work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +55,17 @@ async def record(attempt: Attempt, ended: Returned | Raised | None) -> None:
         await _record_failure(attempt, error)
     except InvalidValue as error:
         # No store would take how it ended. That is how it ended.
-        failure = replace(Failure.of(error), steps=())
-        await _end(attempt, Move(to=TaskState.FAILED, reason="its outcome cannot be stored", error=failure.to_json()))
+        await _give_up(attempt, "its outcome cannot be stored", error)
+    except HoldfastError:
+        raise  # the store's answer
+    except Exception as error:  # noqa: BLE001 - a defect here must not leave the task running for ever
+        await _give_up(attempt, "its outcome cannot be told", error)
+
+
+async def _give_up(attempt: Attempt, reason: str, error: Exception) -> None:
+    failure = replace(Failure.of(error), steps=())
+    move = Move(to=TaskState.FAILED, reason=reason, error=failure.to_json(), counts_attempt=True)
+    await _end(attempt, move)
 
 
 async def _record_result(attempt: Attempt, value: object) -> None:
@@ -162,6 +168,7 @@ async def record_stop(attempt: Attempt, why: Stop) -> None:
     match why:
         case Cancelled(reason):
             attempt.ending = True
+            await attempt.commit()  # behind whatever is still on its way, such as a child
             store, actor = attempt.services.store, attempt.lease.worker_id
             await insist(lambda: cancel_children(store, attempt.task.id, reason, actor=actor))
             await _end(attempt, Move(to=TaskState.CANCELLED, reason=reason))

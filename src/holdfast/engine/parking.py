@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.engine import log
-from holdfast.engine.cancelling import cancel
 from holdfast.engine.quiescence import is_joined, is_quiescent
 from holdfast.engine.signals import Unwind
 from holdfast.model.errors import HoldfastError
@@ -165,6 +164,8 @@ class ParkingLot:
     def _all_parked(self) -> bool:
         if any(parked.woken.done() for parked in self._parked.values()):
             return False  # it is about to look
+        if self._attempt.has_steps_under_way:
+            return False  # in a branch that nobody awaits at the moment
         self._branches = {branch for branch in self._branches if not branch.done()}
         if (calls := self._attempt.sync_calls) is not None:
             # A blocking function's thread waits for its one call, which is parked.
@@ -176,7 +177,7 @@ class ParkingLot:
         waits = self._waits()
         move = Move(to=TaskState.WAITING, reason=_describe(waits), waits=waits)
         try:
-            verdict = await attempt.commit(*(WriteStep(one.step) for one in parked), move)
+            await attempt.commit(*(WriteStep(one.step) for one in parked), move)
         except (HoldfastError, Unwind) as error:
             # Fenced, or refused: the branches go on and find out for themselves.
             log.not_suspended(attempt.task, error)
@@ -185,10 +186,6 @@ class ParkingLot:
             log.moved(attempt.task, move)
             for timer in (wait for wait in waits if isinstance(wait, UntilTime)):
                 attempt.services.note_due(timer.at)
-            if verdict.cancel_requested is not None:
-                # Asked for while this worker held it, so nobody else will see to it.
-                store, actor = attempt.services.store, attempt.lease.worker_id
-                await cancel(store, attempt.task.id, verdict.cancel_requested, actor=actor)
         finally:
             self._suspending = None
             if attempt.over:

@@ -46,7 +46,15 @@ def is_joined(root: asyncio.Task[Any], parked: Collection[asyncio.Task[Any]]) ->
     members = _gathered(waiter) or _grouped(_innermost(root))
     if not members:
         return False
-    return all(member.done() or member in parked for member in members)
+    if not set(parked) <= set(members):
+        return False  # a branch beside the gathered ones has its own way to go on
+    return all(member.done() or (member in parked and _is_bare_wait(member)) for member in members)
+
+
+def _is_bare_wait(branch: asyncio.Future[Any]) -> bool:
+    """Say whether the branch is nothing but a wait for a child: it does nothing afterwards that others may need."""
+    coroutine = branch.get_coro() if isinstance(branch, asyncio.Task) else None
+    return getattr(coroutine, "__qualname__", "") == "child_result"
 
 
 def _awaited_by(future: asyncio.Future[Any], parked: Collection[asyncio.Task[Any]]) -> list[asyncio.Future[Any]] | None:

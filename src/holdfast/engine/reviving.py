@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from holdfast.engine import log
 from holdfast.engine.outcome import reopened
-from holdfast.model.commit import Commit, Expect, Refusal
+from holdfast.model.commit import Commit, Expect, Refusal, Verdict
+from holdfast.model.errors import Conflict
 from holdfast.model.failure import Failure
 from holdfast.model.operations import Move, Operation, WriteStep
 from holdfast.model.step import StepState
@@ -14,9 +16,11 @@ from holdfast.store.base import StateStore
 async def resume(store: StateStore, task_id: str, *, actor: str) -> None:
     """Put a failed task back into its queue, in the same round: completed steps replay, the one that ended it runs.
 
-    A task that has not ended, or is completed, is left as it is.
+    A task that has not ended, or is completed, is left as it is. Raises Conflict if it was cancelled: that is final.
     """
     loaded = await store.load(task_id)
+    if loaded.task.state is TaskState.CANCELLED:
+        raise Conflict(f"task {task_id} was cancelled, which is final; submit it anew")
     if loaded.task.state is not TaskState.FAILED:
         return
     ended_by = set(Failure.from_json(loaded.task.error).steps)
@@ -25,7 +29,11 @@ async def resume(store: StateStore, task_id: str, *, actor: str) -> None:
         for step in loaded.steps
         if step.key in ended_by and step.round == loaded.task.round and step.state is StepState.FAILED
     ]
-    await _revive(store, task_id, actor, *again, Move(to=TaskState.PENDING, reason=f"resumed by {actor}"))
+    move = Move(to=TaskState.PENDING, reason=f"resumed by {actor}")
+    if (verdict := await _revive(store, task_id, actor, *again, move)).refusal is Refusal.CONFLICT:
+        return  # somebody else was faster
+    if not verdict.applied:
+        raise verdict.error()
 
 
 async def retry(store: StateStore, task_id: str, *, actor: str, feedback: str | None = None) -> None:
@@ -34,12 +42,14 @@ async def retry(store: StateStore, task_id: str, *, actor: str, feedback: str | 
     Raises Conflict unless it has failed.
     """
     move = Move(to=TaskState.PENDING, reason=f"retried by {actor}", new_round=True, feedback=feedback)
-    await _revive(store, task_id, actor, move)
+    verdict = await _revive(store, task_id, actor, move)
+    if not verdict.applied:
+        raise verdict.error()
 
 
-async def _revive(store: StateStore, task_id: str, actor: str, *operations: Operation) -> None:
+async def _revive(store: StateStore, task_id: str, actor: str, *operations: Operation) -> Verdict:
     guard = Expect(states=frozenset({TaskState.FAILED}))
     [verdict] = await store.commit([Commit(task_id=task_id, guard=guard, operations=operations, actor=actor)])
-    if verdict.applied or (verdict.refusal is Refusal.CONFLICT and verdict.state is TaskState.PENDING):
-        return  # somebody else was faster
-    raise verdict.error()
+    if verdict.applied:
+        log.moved_by_hand(task_id, TaskState.PENDING, next(op.reason for op in operations if isinstance(op, Move)))
+    return verdict

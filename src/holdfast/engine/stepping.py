@@ -18,7 +18,7 @@ from holdfast.engine.waiting import pause_until
 from holdfast.model.canonical import canonical, digest, parse, write_plain
 from holdfast.model.codec import decode, round_trip
 from holdfast.model.deadline import Deadline
-from holdfast.model.errors import CodecError, DeadlineExceeded, StepFailed
+from holdfast.model.errors import DeadlineExceeded, StepFailed
 from holdfast.model.failure import Failure, Try
 from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.model.operations import WriteStep
@@ -33,6 +33,7 @@ ONE_TRY = Retry(max_attempts=1)
 
 _MOST_KNOWN = 4096
 _NO_ARGUMENTS = digest(b"[]")
+_OVER = (StepState.COMPLETED, StepState.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +108,8 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
     known = describe(call.function)
     returns = known.returns if call.returns is None else call.returns
     recorded = attempt.find(call.key, call.kind)
-    if recorded is not None and recorded.state is StepState.COMPLETED and recorded.undone_at is None:
-        return decode(recorded.output or b"", returns, name=f"step {call.key!r}")
-    if recorded is not None and recorded.state is StepState.FAILED:
-        raise StepFailed(_failure(recorded), step=call.key)
+    if recorded is not None and recorded.state in _OVER and recorded.undone_at is None:
+        return _replay(attempt, call, recorded, returns)
     tries = _failure(recorded).tries if recorded is not None and recorded.error is not None else ()
     if recorded is not None and recorded.retry_at is not None:
         await pause_until(attempt, recorded, recorded.retry_at)
@@ -125,8 +124,6 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
             else:
                 value = await _call(attempt, call, known, line.began)
             output, value = round_trip(value, returns, name=f"step {call.key!r}")
-        except CodecError as error:
-            failed: Exception = error
         except Exception as error:  # noqa: BLE001 - the policy decides what it means
             failed = error
         else:
@@ -139,6 +136,15 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
         await attempt.check()  # an error of a step that was being stopped says nothing
         tries = await _after_failure(attempt, call, line, tries, failed)
         line.attempts, line.began = line.attempts + 1, None
+
+
+def _replay(attempt: Attempt, call: Call, recorded: Step, returns: object) -> Any:  # noqa: ANN401
+    """Return, or raise, what the step did when it ran."""
+    if recorded.state is StepState.FAILED:
+        raise StepFailed(_failure(recorded), step=call.key)
+    if recorded.digest and recorded.digest != _digest(call.args):
+        log.other_arguments(attempt.task, call.key)
+    return decode(recorded.output or b"", returns, name=f"step {call.key!r}")
 
 
 async def _after_failure(
@@ -170,7 +176,10 @@ async def _after_failure(
 
 def describe(function: Callable[..., Any]) -> Function:
     """Look at a function once: signatures are slow to read, and steps are called in loops."""
-    code = getattr(function, "__code__", None)
+    # By its code, because a function defined inside another one is a new object each time. Not where the same code may
+    # stand for functions of different signatures: under a decorator, or as a closure.
+    plain = getattr(function, "__closure__", True) is None and not hasattr(function, "__wrapped__")
+    code = getattr(function, "__code__", None) if plain else None
     known = _KNOWN.get(code)
     if known is None:
         try:
@@ -242,7 +251,8 @@ async def _call(attempt: Attempt, call: Call, known: Function, began: datetime) 
                 alarm.cancel()
     except TimeoutError:
         if limit.expired():
-            raise DeadlineExceeded(deadline.message(attempt.services.time.now())) from None
+            message = f"not over within its timeout of {call.timeout:g} s: "
+            raise DeadlineExceeded(message + deadline.message(attempt.services.time.now())) from None
         raise
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from typing import Any
 
 from holdfast.engine.definition import Bound, Definitions, TaskDefinition
@@ -30,7 +31,8 @@ def new_task(
 ) -> tuple[NewTask, TaskDefinition[..., Any] | None]:
     """Return the task to store, and its definition where this process has it.
 
-    A name without a definition here is submitted as it stands, for the workers that know it: then give ``queue``.
+    A name without a definition here is submitted as it stands, for workers elsewhere that know it; ``queue`` says that
+    this is meant.
     """
     definition: TaskDefinition[..., Any] | None
     if isinstance(task, Bound):
@@ -39,6 +41,13 @@ def new_task(
         definition, user_input = task.definition, task.user_input
     else:
         definition = definitions.get(task) if isinstance(task, str) else task
+        if definition is None and queue is None:
+            similar = get_close_matches(str(task), definitions.names, n=1)
+            raise InvalidValue(
+                f"no task named {task!r} is defined here"
+                + (f" (did you mean {similar[0]!r}?)" if similar else "")
+                + "; define it, or name its queue= to submit it for workers elsewhere"
+            )
         if definition is not None and not isinstance(definition, TaskDefinition):
             raise InvalidValue(f"{task!r} is no task; decorate the function with @hold.task, or give a task's name")
         user_input = (

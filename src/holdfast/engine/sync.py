@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Sequ
 from contextlib import suppress
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast, overload
 
 from holdfast.engine.definition import Bound, TaskDefinition
 from holdfast.engine.handle import Handle
@@ -129,7 +129,12 @@ class SyncHoldfast:
         worker = self._hold.worker(queues=queues, concurrency=concurrency, lease=lease, grace=grace, label=label)
         return SyncWorker(thread, worker)
 
-    def run(self, task: SyncHandle[R] | str, *, lease: float = DEFAULT_LEASE) -> R:
+    @overload
+    def run(self, task: SyncHandle[R], *, lease: float = DEFAULT_LEASE) -> R: ...
+    @overload
+    def run(self, task: str, *, lease: float = DEFAULT_LEASE) -> Any: ...  # noqa: ANN401
+
+    def run(self, task: SyncHandle[Any] | str, *, lease: float = DEFAULT_LEASE) -> Any:
         """See Holdfast."""
         return self.wait(self._hold.run(_plain(task), lease=lease))
 

@@ -8,7 +8,7 @@ import threading
 import uuid
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from holdfast.engine.definition import Bound, TaskDefinition
 from holdfast.engine.signals import Unwind
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from holdfast.engine.context import Child, Context
 
 R = TypeVar("R")
+
+_LOOK_EVERY = 1.0
+"""Seconds between two looks whether the loop is still there."""
 
 
 class SyncContext:
@@ -60,6 +63,19 @@ class SyncContext:
         """See Context."""
         return self._context.deadline
 
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Coroutine[Any, Any, R]],
+        *args: Any,  # noqa: ANN401
+        key: str | None = None,
+        retry: Retry | None = None,
+        timeout: float | timedelta | None = None,
+        returns: Any = None,  # noqa: ANN401
+    ) -> R: ...
+
+    @overload
     def step(
         self,
         name: str,
@@ -69,7 +85,18 @@ class SyncContext:
         retry: Retry | None = None,
         timeout: float | timedelta | None = None,
         returns: Any = None,  # noqa: ANN401
-    ) -> R:
+    ) -> R: ...
+
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *args: Any,
+        key: str | None = None,
+        retry: Retry | None = None,
+        timeout: float | timedelta | None = None,
+        returns: Any = None,
+    ) -> Any:
         """See Context."""
         return self._wait(
             self._context.step(name, function, *args, key=key, retry=retry, timeout=timeout, returns=returns)
@@ -129,15 +156,22 @@ class SyncContext:
                 "a blocking ctx was used on the event loop's own thread, which would wait for itself for ever; "
                 "make the function async, or call ctx from the task's own thread"
             )
+        counted = self._counted(call)
         try:
-            return asyncio.run_coroutine_threadsafe(self._counted(call), self._loop).result()
+            answer = asyncio.run_coroutine_threadsafe(counted, self._loop)
+            while not concurrent.futures.wait([answer], timeout=_LOOK_EVERY).done:
+                if self._loop.is_closed():
+                    raise Unwind  # the process is ending around this thread, and nobody will answer
+            return answer.result()
         except concurrent.futures.CancelledError:
             raise Unwind from None
         except RuntimeError as error:
             if not self._loop.is_closed():
                 raise
+            raise Unwind from error
+        finally:
+            counted.close()  # whatever never began
             call.close()
-            raise Unwind from error  # the process is ending around this thread
 
     async def _counted(self, call: Coroutine[Any, Any, R]) -> R:
         """Run the call where the attempt can see and interrupt it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.journal import Journal
+from holdfast.engine.journal import Journal, stable_bytes
 from holdfast.engine.patience import insist
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.codec import decode, encode
@@ -80,7 +80,7 @@ async def wait_event(attempt: Attempt, key: str, channel: str, *, timeout: float
 
     waits: list[Wait] = [UntilEvent(key=key, channel=channel, after=cursors[channel])]
     if until is not None:
-        waits.append(UntilTime(key=f"{key}:timeout", at=until))
+        waits.append(UntilTime(key=stable_bytes("timeout", key).hex(), at=until))
     event = await attempt.lot().park(tuple(waits), waiting, (f"channel:{channel}",), look)
     if not isinstance(event, Event):
         deadline = Deadline(until or time.now(), f"the wait for an event on {channel!r}")

@@ -19,7 +19,8 @@ from holdfast.engine.host import Host
 from holdfast.engine.patience import endless_patience
 from holdfast.engine.services import Services
 from holdfast.model.checks import check_integer, check_name
-from holdfast.model.errors import StoreError, WorkerDead
+from holdfast.model.errors import InvalidValue, StoreError, WorkerDead
+from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, Claimed
 from holdfast.store.base import ANYTHING
 
@@ -51,6 +52,8 @@ class Worker:
     ) -> None:
         """Made by ``hold.worker``; nothing happens before ``async with``."""
         check_integer("concurrency", concurrency, lowest=1)
+        if queues is not None and not queues:
+            raise InvalidValue("queues is empty, so this worker would do nothing; leave it out for all queues")
         check_name("worker label", label)
         self._services = services
         self._queues = None if queues is None else list(queues)
@@ -84,19 +87,25 @@ class Worker:
 
     async def __aenter__(self) -> Self:
         """Register and start to claim."""
+        if not self._services.definitions.names:
+            log.logger.warning("this worker knows no task and will do nothing; define some with @hold.task first")
         await self._host.start()
         for queue in self._queue_names():
             self._services.watcher.add(f"queue:{queue}", self._wake.set)
         self._services.watcher.add(ANYTHING, self._host.beat_soon)
         self._services.on_due.add(self._due)
         self._work = asyncio.create_task(self._claim_and_sweep(), name="holdfast-worker")
+        self._work.add_done_callback(_say_if_it_failed)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Claim no more; finish or hand back what is running; retire."""
+        work = self._work
         await self.stop(grace=self._grace if kind is None else 0.0)
+        if kind is None and work is not None and not work.cancelled():
+            work.result()  # a defect that ended the work before its time
 
     def drain(self) -> None:
         """Ask it to stop: ``join`` then returns once everything is finished or handed back. Safe in signal handlers."""
@@ -146,7 +155,6 @@ class Worker:
                 continue
             except StoreError as error:
                 if endless_patience(error, 1) is None:
-                    log.logger.exception("worker %s cannot go on", self._host.label)
                     raise
                 log.logger.warning("worker %s cannot reach the store: %s", self._host.label, error)
                 await self._services.alarms.sleep(LOOK_EVERY)
@@ -163,12 +171,14 @@ class Worker:
         if boot < self._sweep_at:
             return
         swept = await self._services.store.sweep()
-        for task_id in swept.recovered:
-            log.logger.info("task %s: taken back, its worker died", task_id, extra={"task_id": task_id})
-        for task_id in swept.poisoned:
-            log.logger.warning("task %s: set aside as poison", task_id, extra={"task_id": task_id})
-        for task_id in swept.failed:
-            log.logger.info("task %s: failed, its deadline passed", task_id, extra={"task_id": task_id})
+        for task_ids, state, reason in (
+            (swept.recovered, TaskState.PENDING, "taken back, its worker died"),
+            (swept.poisoned, TaskState.FAILED, "set aside as poison"),
+            (swept.failed, TaskState.FAILED, "deadline passed"),
+            (swept.woken, TaskState.PENDING, "time came"),
+        ):
+            for task_id in task_ids:
+                log.moved_by_hand(task_id, state, reason)
         self._sweep_at = boot if swept.more else boot + LOOK_EVERY
         if swept.next_due is not None:
             self._due(swept.next_due)
@@ -255,3 +265,8 @@ class Worker:
         if self._queues is not None:
             return self._queues
         return self._services.definitions.queues
+
+
+def _say_if_it_failed(work: asyncio.Task[None]) -> None:
+    if not work.cancelled() and (error := work.exception()) is not None:
+        log.logger.error("a worker has stopped claiming", exc_info=error)

@@ -155,7 +155,8 @@ class TaskFailed(HoldfastError):
 
     def __init__(self, task_id: str, failure: Failure) -> None:
         """``failure`` is the error the task ended with."""
-        super().__init__(f"task {task_id} failed: {failure.type_name}: {failure.message}")
+        where = f" in step {failure.steps[0]!r}" if failure.steps else ""
+        super().__init__(f"task {task_id} failed{where}: {failure.type_name}: {failure.message}")
         self.task_id, self.failure = task_id, failure
         self.type_name, self.message = failure.type_name, failure.message
 
@@ -216,3 +217,8 @@ class MissingExtra(HoldfastError, ImportError):
         """``extra`` is the name in ``holdfast[extra]``."""
         super().__init__(f"{needed_for} needs an extra that is not installed: pip install 'holdfast[{extra}]'")
         self.extra = extra
+
+
+# Named as users import them, in tracebacks and in what is recorded of an error: the module may move, the name may not.
+for _error in [value for value in globals().values() if isinstance(value, type) and issubclass(value, HoldfastError)]:
+    _error.__module__ = "holdfast"

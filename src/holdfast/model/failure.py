@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from holdfast.model.errors import CodecError, InvalidValue, JournalMismatch, StepFailed
@@ -20,6 +21,7 @@ MOST_TRIES = 100
 
 _LONGEST_MESSAGE, _LONGEST_TRACEBACK = 4_000, 8_000
 
+_NOT_THEIRS = (str(Path(__file__).parent.parent), str(Path(traceback.__file__).parent / "asyncio"), "<frozen")
 NEVER_RETRIED = tuple(map(qualified_name, (JournalMismatch, CodecError, InvalidValue)))
 """Wrong now means wrong next time, until somebody changes the code."""
 
@@ -63,6 +65,8 @@ class Failure:
     """Why it was given up."""
     steps: tuple[str, ...] = ()
     """Of a task: the keys of the failed steps that ended it; they run again when it is resumed."""
+    where: str = ""
+    """The last line of the user's own code: ``app.py:16 in charge``."""
     traceback: str = ""
 
     @classmethod
@@ -78,13 +82,18 @@ class Failure:
                 steps=steps,
                 reason="",
             )
+        leaves = [Failure.of(leaf) for leaf in error.exceptions] if isinstance(error, BaseExceptionGroup) else []
+        if len(leaves) == 1:
+            return leaves[0]
         return cls(
             type_name=described.type_names[0],
-            type_names=described.type_names,
-            message=storable(str(error)),
+            # A group is what it holds: a policy that gives up on one of them gives up on the group.
+            type_names=(*described.type_names, *(name for leaf in leaves for name in leaf.type_names)),
+            message="; ".join(f"{leaf.type_name}: {leaf.message}" for leaf in leaves) or storable(_text_of(error)),
             retry_after=described.retry_after,
             steps=steps,
-            traceback=storable("".join(traceback.format_exception(error)), _LONGEST_TRACEBACK),
+            where=_place(error),
+            traceback=storable(_traceback_of(error), _LONGEST_TRACEBACK),
         )
 
     @property
@@ -112,6 +121,7 @@ class Failure:
             "tries": [one.to_json() for one in self.tries],
             "reason": self.reason,
             "steps": list(self.steps),
+            "where": self.where,
             "traceback": self.traceback,
         }
         return {name: part for name, part in data.items() if part or name in {"type", "message"}}
@@ -129,6 +139,7 @@ class Failure:
             tries=tuple(map(Try.from_json, data.get("tries", ()))),
             reason=data.get("reason", ""),
             steps=tuple(data.get("steps", ())),
+            where=data.get("where", ""),
             traceback=data.get("traceback", ""),
         )
 
@@ -150,6 +161,32 @@ def failed_steps(error: BaseException) -> list[StepFailed]:
             ahead.extend(one.exceptions)
         ahead.extend(linked for linked in (one.__cause__, one.__context__) if linked is not None)
     return found
+
+
+def _text_of(error: BaseException) -> str:
+    """Return the message of an exception, also of one that fails to tell it."""
+    try:
+        return str(error)
+    except Exception as broken:  # noqa: BLE001 - somebody's __str__
+        return f"(its message cannot be read: {type(broken).__name__} in __str__)"
+
+
+def _traceback_of(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - the same __str__
+        return "".join(traceback.format_tb(error.__traceback__))
+
+
+def _place(error: BaseException) -> str:
+    """Return the innermost line of the traceback that is neither Holdfast's nor Python's own."""
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_NOT_THEIRS)
+    ]
+    if not frames:
+        return ""
+    last = frames[-1]
+    return f"{last.filename.replace(chr(92), '/').rpartition('/')[2]}:{last.lineno} in {last.name}"
 
 
 def storable(text: str, longest: int = _LONGEST_MESSAGE) -> str:

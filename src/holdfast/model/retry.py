@@ -118,7 +118,8 @@ def decide(
     if not _matches(error, policy.retry_on):
         return GiveUp(f"{name} is not in retry_on")
     if attempt >= policy.max_attempts:
-        return GiveUp(f"attempt {attempt} of {policy.max_attempts} failed")
+        allowed = f"of {policy.max_attempts} failed" if attempt <= policy.max_attempts else "failed"
+        return GiveUp(f"attempt {attempt} {allowed}")
     delay = policy.backoff(attempt, random)
     asked = error.retry_after if isinstance(error, RecordedError) else _read_retry_after(error)
     if asked is not None:

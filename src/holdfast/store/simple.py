@@ -13,6 +13,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from holdfast.model.canonical import canonical
+from holdfast.model.checks import check_member
 from holdfast.model.commit import Commit, Expect, Held, Refusal
 from holdfast.model.errors import HoldfastError, InvalidValue, KeyConflict, NotFound
 from holdfast.model.operations import Move, Operation, Release, WriteOutcome
@@ -56,6 +57,7 @@ class SimpleInterface(StateStore):
 
     async def list_by_state(self, state: TaskState) -> list[Task]:
         """Return all tasks in this state, oldest first."""
+        check_member("the state", state, TaskState)
         tasks: list[Task] = []
         where, after = TaskFilter(states=frozenset({state})), None
         while True:

@@ -135,6 +135,13 @@ def _apply_operations(tx: Transaction, commit: Commit, row: TaskRow) -> tuple[Su
     return tuple(children)
 
 
+def _requeue(tx: Transaction, row: TaskRow, change: Move, actor: str) -> None:
+    if row.state is TaskState.FAILED:
+        row.cancel_requested = None  # it came too late, and is not meant for the task that was revived
+    due = micros_or_none(change.available_at) if row.cancel_requested is None else None
+    lifecycle.requeue(tx, row, reason=change.reason, actor=actor, available_at=due)
+
+
 def _move(tx: Transaction, commit: Commit, row: TaskRow, change: Move) -> None:
     if isinstance(commit.guard, Held) and change.to not in _KEEPS_LEASE:
         lifecycle.give_back(tx, row)
@@ -145,7 +152,7 @@ def _move(tx: Transaction, commit: Commit, row: TaskRow, change: Move) -> None:
         row.feedback = change.feedback
     reason, actor = change.reason, commit.actor
     if change.to is TaskState.PENDING:
-        lifecycle.requeue(tx, row, reason=reason, actor=actor, available_at=micros_or_none(change.available_at))
+        _requeue(tx, row, change, actor)
     elif change.to.is_terminal:
         awaited = lifecycle.end(tx, row, change.to, reason=reason, actor=actor)
         lifecycle.write_outcome(tx, row.id, change.result, change.error)
@@ -157,3 +164,5 @@ def _move(tx: Transaction, commit: Commit, row: TaskRow, change: Move) -> None:
             lifecycle.write_outcome(tx, row.id, change.result, change.error)
         elif change.to is TaskState.WAITING:
             lifecycle.start_waiting(tx, row, change.waits)
+            if row.cancel_requested is not None:
+                lifecycle.requeue(tx, row, reason=lifecycle.CANCEL_REQUESTED, actor=actor)

@@ -14,6 +14,7 @@ from holdfast.store.sqlite.rows import TaskRow, micros, stored_rank
 from holdfast.store.sqlite.transaction import Transaction
 
 NO_FENCE_BOUND = 1 << 62
+CANCEL_REQUESTED = "cancel requested"
 TIME_CAME, EVENT, CHILDREN_ENDED, DECIDED = "time came", "event", "children ended", "decided"
 _WAKE_REASONS = {1: TIME_CAME, 2: EVENT, 3: CHILDREN_ENDED, 4: DECIDED}
 """By the numbers that the query wait_that_holds gives them."""

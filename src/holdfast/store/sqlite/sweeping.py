@@ -104,9 +104,14 @@ def _fail_late(tx: Transaction, limit: int) -> tuple[list[str], list[str]]:
                 lifecycle.requeue(tx, row, reason="deadline passed", actor=ACTOR)
             woken.append(row.id)
         else:
-            message = f"the task's deadline passed at {moment(row.deadline or 0).isoformat()}"
+            deadline = row.deadline or 0
+            late_by = (tx.now - deadline) // 1000
+            message = (
+                f"the deadline of task {row.id} ({moment(deadline).isoformat()}) passed "
+                f"{late_by // 1000}.{late_by % 1000:03} s ago, while nobody worked on it"
+            )
             with lifecycle.changing(tx, row):
-                if _fail(tx, row, "deadline passed", "DeadlineExceeded", message):
+                if _fail(tx, row, "deadline passed", "holdfast.DeadlineExceeded", message):
                     awaited.append(row.id)
             failed.append(row.id)
     for task_id in awaited:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import apsw
 
 from holdfast.model.clock import Clock
-from holdfast.model.errors import StoreError
+from holdfast.model.errors import StoreClosed, StoreError
 from holdfast.store.sqlite.connection import BUSY_TIMEOUT_MS, translated
 from holdfast.store.sqlite.gate import Gate
 from holdfast.store.sqlite.rows import micros
@@ -70,6 +70,7 @@ class Writer:
         self._always_inline = always_inline
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-writer")
         self._turn = asyncio.Lock()
+        self._closed = False
         self._since_wal_check = 0
         self.stalled_until: float | None = None
         """When, on the boot clock, this process last got the lock after a long wait. Others waited too, and could not
@@ -88,6 +89,7 @@ class Writer:
                 self._gate.leave()
         await self._turn.acquire()
         try:
+            self._check_open()
             job = self._begin_here(work) if items <= MOST_HERE else None
         except BaseException:
             self._turn.release()
@@ -99,6 +101,10 @@ class Writer:
         answer = asyncio.wrap_future(job)
         answer.add_done_callback(self._end_turn)
         return await asyncio.shield(answer)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"{self._path} was closed while this write waited for its turn; nothing was written")
 
     def _end_turn(self, answer: asyncio.Future[Any]) -> None:
         answer.exception()  # looked at, also if the caller is gone
@@ -114,9 +120,11 @@ class Writer:
             return None
         try:
             tx = self._begin(busy_timeout=0)
-        except apsw.BusyError:
+        except BaseException as error:
             self._gate.leave()
-            return None
+            if isinstance(error, apsw.BusyError):
+                return None
+            raise
         try:
             result = self._work(tx, work)
         except BaseException:
@@ -200,7 +208,8 @@ class Writer:
         return None if self._turn.locked() else int(self._connection.execute("PRAGMA data_version").get)
 
     def close(self) -> None:
-        """Finish what is queued, then let go of thread, connection and gate."""
+        """Finish what is under way, then let go of thread, connection and gate."""
+        self._closed = True
         self._thread.shutdown(wait=True)
         self._connection.close()
         self._gate.close()

@@ -105,18 +105,19 @@ class SweepOfTimeContract(ContractBase):
         deadline = clock.now() + timedelta(seconds=10)
         before = await submit_one(store, state=state, deadline=deadline)
         assert (await store.sweep()).next_due == deadline
-        clock.advance(10)
+        clock.advance(11.2345)
         assert await store.sweep() == Swept(failed=("task",))
         assert await stored(store) == replace(
             before,
             state=TaskState.FAILED,
             error={
-                "type": "DeadlineExceeded",
-                "message": f"the task's deadline passed at {deadline.isoformat()}",
+                "type": "holdfast.DeadlineExceeded",
+                "message": f"the deadline of task task ({deadline.isoformat()}) passed 1.234 s ago, "
+                "while nobody worked on it",
             },
             revision=2,
-            updated_at=deadline,
-            finished_at=deadline,
+            updated_at=clock.now(),
+            finished_at=clock.now(),
         )
         assert await last_move(store) == Transition(
             task_id="task",
@@ -126,7 +127,7 @@ class SweepOfTimeContract(ContractBase):
             reason="deadline passed",
             actor="sweep",
             fence=0,
-            at=deadline,
+            at=clock.now(),
         )
 
     async def test_a_deadline_leaves_a_held_task_to_its_worker(self, store: StateStore, clock: ManualClock) -> None:

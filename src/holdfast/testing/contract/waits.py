@@ -13,6 +13,7 @@ from holdfast.model.operations import (
     Decide,
     Emit,
     OpenApproval,
+    RequestCancel,
     SubmitChild,
     UntilChildren,
     UntilDecided,
@@ -93,6 +94,32 @@ class WaitsContract(ContractBase):
         )
         assert await woken_by(store) == ("event", "weather")
         assert await claimed_ids(store, number=2, queues=(QUEUE,)) == ["task"]
+
+    async def test_a_cancel_requested_before_the_wait_is_not_lost(self, store: StateStore) -> None:
+        """Asked for while it was held, so its next holder has to see to it."""
+        attempt = await running_task(store, queue=QUEUE)
+        await apply_outside(store, "task", RequestCancel(reason="enough"))
+        verdict = await attempt.send(move(TaskState.WAITING, waits=(EVENT,)))
+        assert (verdict.state, verdict.cancel_requested) == (TaskState.PENDING, "enough")
+        assert (await last_move(store)).reason == "cancel requested"
+        assert await claimed_ids(store, number=2, queues=(QUEUE,)) == ["task"]
+
+    async def test_a_cancel_requested_before_a_delay_is_not_delayed(
+        self, store: StateStore, clock: ManualClock
+    ) -> None:
+        """Nobody should wait an hour for a retry that is not wanted."""
+        attempt = await running_task(store, queue=QUEUE)
+        await apply_outside(store, "task", RequestCancel(reason="enough"))
+        await attempt.send(move(TaskState.PENDING, available_at=clock.now() + timedelta(hours=1)))
+        assert await claimed_ids(store, number=2, queues=(QUEUE,)) == ["task"]
+
+    async def test_a_revived_task_is_not_cancelled_by_an_old_request(self, store: StateStore) -> None:
+        """It came too late for the task that failed, and is not meant for the one that was revived."""
+        attempt = await running_task(store)
+        await apply_outside(store, "task", RequestCancel(reason="enough"))
+        await attempt.send(move(TaskState.FAILED))
+        await apply_outside(store, "task", move(TaskState.PENDING))
+        assert (await stored(store)).cancel_requested is None
 
     async def test_a_timer_that_has_run_out_does_not_wait(self, store: StateStore, clock: ManualClock) -> None:
         """Straight on to pending, in the same Commit."""

@@ -71,6 +71,9 @@ def _finish(tables: Tables, commit: Commit, now: datetime) -> None:
         let_go(tables, task_id)
         mark_readiness(tables, task_id, now)
     reason = _reason_to_wake(tables, task_id, now)
+    is_waiting = commit.move is not None and commit.move.to is TaskState.WAITING
+    if is_waiting and tables.task(task_id).cancel_requested is not None:
+        reason = "cancel requested"
     if reason is not None:
         wake(tables, task_id, Cause(reason, commit.actor, now))
     if isinstance(commit.guard, Held):
@@ -93,9 +96,10 @@ def _apply_move(tables: Tables, commit: Commit, asked: Move, now: datetime) -> N
     if asked.feedback is not None:
         tables.change_task(task_id, feedback=asked.feedback)
     if asked.to is TaskState.PENDING:
-        tables.change_task(task_id, available_at=asked.available_at or now)
         if task.state is TaskState.FAILED:
-            tables.change_task(task_id, finished_at=None, result=None, error=None)
+            tables.change_task(task_id, finished_at=None, result=None, error=None, cancel_requested=None)
+        is_cancelled = tables.task(task_id).cancel_requested is not None
+        tables.change_task(task_id, available_at=now if is_cancelled else asked.available_at or now)
     elif asked.to is TaskState.REVIEW:
         tables.change_task(task_id, result=asked.result, error=asked.error)
     elif asked.to is TaskState.WAITING:

@@ -120,9 +120,15 @@ def _end_by_deadline(tables: Tables, limit: int, now: datetime) -> tuple[list[st
     for task_id in failed:
         deadline = tables.task(task_id).deadline
         assert deadline is not None
-        message = f"the task's deadline passed at {deadline.isoformat()}"
+        late_by = (now - deadline) // timedelta(milliseconds=1)
+        message = (
+            f"the deadline of task {task_id} ({deadline.isoformat()}) passed "
+            f"{late_by // 1000}.{late_by % 1000:03} s ago, while nobody worked on it"
+        )
         move(tables, task_id, TaskState.FAILED, cause)
-        settle_affairs(tables, task_id, now, result=None, error={"type": "DeadlineExceeded", "message": message})
+        settle_affairs(
+            tables, task_id, now, result=None, error={"type": "holdfast.DeadlineExceeded", "message": message}
+        )
         touch(tables, task_id, now)
     for task_id in failed:
         end_in_joins(tables, task_id, ACTOR, now)

@@ -230,6 +230,7 @@ DECLARE
     touched text[] := '{}';
     ended text[];
     c {schema}.commit_record;
+    is_cancelled boolean;
     why text;
 BEGIN
     IF 'moves' = ANY (parts) THEN
@@ -246,8 +247,11 @@ BEGIN
         IF c.to_state = 'waiting' THEN
             PERFORM {schema}.start_waiting(c.task_id, c.waits);
         END IF;
-        -- A task that is left waiting for something that is already true goes on at once.
-        why := {schema}.reason_to_go_on(c.task_id, moment);
+        -- A task that is left waiting for something that is already true goes on at once, and so does one whose cancel
+        -- was requested while somebody held it: only its next holder can see to that.
+        is_cancelled := c.to_state = 'waiting' AND EXISTS (
+            SELECT FROM {schema}.tasks t WHERE t.id = c.task_id AND t.cancel_requested IS NOT NULL);
+        why := CASE WHEN is_cancelled THEN 'cancel requested' ELSE {schema}.reason_to_go_on(c.task_id, moment) END;
         IF why IS NOT NULL THEN
             touched := touched || {schema}.wake(ARRAY[c.task_id], why, c.actor, moment, 0);
         END IF;
@@ -347,7 +351,7 @@ BEGIN
     UPDATE {schema}.tasks t
     SET sequence = coalesce(c.sequence, t.sequence), revision = t.revision + 1, updated_at = moment,
         version = t.version + coalesce(jsonb_array_length(c.patches), 0),
-        cancel_requested = coalesce(t.cancel_requested, c.cancel), must_undo = coalesce(c.undo, t.must_undo),
+        cancel_requested = n.cancel, must_undo = coalesce(c.undo, t.must_undo),
         state = n.state, finished_at = n.finished_at, moves = t.moves + n.moved, wake_at = n.wake_at,
         owner = n.owner, claim = CASE WHEN c.lets_go THEN 0 ELSE t.claim END, alone = t.alone AND NOT c.lets_go,
         available_at = n.available_at, rank = {schema}.rank_of(n.available_at, t.priority),
@@ -362,9 +366,14 @@ BEGIN
                    AS finished_at,
                CASE WHEN c.to_state IS NULL THEN b.wake_at ELSE c.wake_at END AS wake_at,
                CASE WHEN c.lets_go THEN NULL ELSE b.owner END AS owner,
-               CASE WHEN c.to_state = 'pending' THEN coalesce(c.available_at, moment) ELSE b.available_at END
-                   AS available_at,
+               CASE WHEN c.to_state IS DISTINCT FROM 'pending' THEN b.available_at
+                    WHEN r.cancel IS NULL THEN coalesce(c.available_at, moment)
+                    ELSE moment END AS available_at,
+               r.cancel,
                CASE WHEN c.new_round THEN 0 ELSE b.deaths END AS deaths
+        -- A request that came too late for a failed task is not meant for the one that was revived.
+        FROM (SELECT CASE WHEN b.state = 'failed' AND c.to_state = 'pending' THEN NULL
+                          ELSE coalesce(b.cancel_requested, c.cancel) END AS cancel) AS r
     ) AS n
     WHERE t.id = c.task_id AND (c.to_state IS NOT NULL OR c.lets_go);
 END

@@ -206,7 +206,9 @@ BEGIN
 
     PERFORM {schema}.wake(woken, 'deadline passed', 'sweep', moment);
     touched := {schema}.fail(failed, 'deadline passed', ARRAY(
-        SELECT {schema}.error_body('DeadlineExceeded', 'the task''s deadline passed at ' || {schema}.iso(t.deadline))
+        SELECT {schema}.error_body('holdfast.DeadlineExceeded', format(
+            'the deadline of task %s (%s) passed %s s ago, while nobody worked on it', t.id, {schema}.iso(t.deadline),
+            to_char(trunc(extract(epoch FROM moment - t.deadline)::numeric, 3), 'FM999999999990.000')))
         FROM {schema}.tasks t WHERE t.id = ANY (failed) ORDER BY t.deadline, t.id), moment);
 END
 $$;
