@@ -12,15 +12,14 @@ import asyncio
 import itertools
 import json
 import tempfile
-import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.raw import postgres_commits, sqlite_commits
+from benchmarks.subject import Rate, Watch
 from holdfast import NewTask, StateStore, Step, StepState, TaskState, open_store
 from holdfast.model.commit import Commit, Held
 from holdfast.model.operations import Move, WriteStep
@@ -30,32 +29,6 @@ from tests.postgres_server import start_postgres
 NAME = "bench"
 OUTPUT = b'{"data":"ok","schema":1}'
 Raw = Callable[[], Awaitable[float]]
-
-
-@dataclass(frozen=True)
-class Rate:
-    """How fast something went."""
-
-    per_second: float
-    cpu: float
-    """Microseconds of this process for each item."""
-
-
-class Watch:
-    """Runs from when it is made."""
-
-    def __init__(self) -> None:
-        """Start."""
-        self._began, self._cpu = time.perf_counter(), time.process_time()
-
-    @property
-    def seconds(self) -> float:
-        """How long it has run."""
-        return time.perf_counter() - self._began
-
-    def rate(self, items: int) -> Rate:
-        """Say how fast this many items went."""
-        return Rate(items / self.seconds, (time.process_time() - self._cpu) / items * 1_000_000)
 
 
 class Bench:
@@ -172,7 +145,7 @@ async def measure(name: str, url: str, raw: Raw, seconds: float) -> list[dict[st
             limit = (before + await raw()) / 2
             label = what.__name__.replace("_", " ")
             results.append(
-                {"store": name, "what": label, **asdict(rate), "raw": limit, "ratio": rate.per_second / limit}
+                {"store": name, "what": label, **rate._asdict(), "raw": limit, "ratio": rate.per_second / limit}
             )
             Console(stderr=True).print(f"{name}: {label} {rate.per_second:,.0f} a second")
     return results

@@ -96,6 +96,10 @@ async def concurrent_steps(url: str, *, tasks: int, steps: int) -> Rate:
     return rate
 
 
+SLOTS = 500
+"""Of the worker that drains: where tasks do nothing, the next claim has to be on its way before they are over."""
+
+
 async def drain(url: str, *, tasks: int) -> Rate:
     """Empty a queue of no-op tasks with one worker; tasks a second, from its start until it has stopped."""
     hold = Holdfast(url)
@@ -110,7 +114,7 @@ async def drain(url: str, *, tasks: int) -> Rate:
         handles = await hold.submit_many(noop, [()] * tasks)
         await asyncio.sleep(0.2)  # what follows submissions, hints above all, is not part of it
         watch = Watch()
-        async with hold.worker() as worker:
+        async with hold.worker(concurrency=SLOTS) as worker:
             await ended.wait()
             await worker.stop(grace=60)
         rate = watch.rate(tasks)

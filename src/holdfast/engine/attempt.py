@@ -27,6 +27,7 @@ from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Lost,
 from holdfast.engine.stepping import Line
 from holdfast.engine.sync_context import SyncContext
 from holdfast.engine.waiting import cursors_of
+from holdfast.engine.where import current_task
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
 from holdfast.model.errors import HoldfastError, JournalMismatch
 from holdfast.model.operations import Move, Operation, WriteStep
@@ -273,7 +274,7 @@ class Attempt:
             return
         for call in self._sync_calls or ():
             call.cancel()
-        if self._runner is not _current_task():
+        if self._runner is not current_task():
             self._runner.cancel()
         elif not self.over:
             # From its own code, by way of a Commit's verdict: at its next await, unless it has come to its end by then.
@@ -358,13 +359,6 @@ class Attempt:
         if self.parking is None:
             self.parking = ParkingLot(self)
         return self.parking
-
-
-def _current_task() -> asyncio.Task[Any] | None:
-    try:
-        return asyncio.current_task()
-    except RuntimeError:
-        return None
 
 
 def _forget_cancellation() -> None:

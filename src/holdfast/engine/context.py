@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
@@ -13,6 +12,7 @@ from holdfast.engine.definition import Bound, TaskDefinition, check_retry
 from holdfast.engine.journal import RESERVED, VERIFY, stable_bytes
 from holdfast.engine.stepping import ONE_TRY, Call, run_step
 from holdfast.engine.submission import new_task
+from holdfast.engine.where import running_loop
 from holdfast.model.checks import check_name
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import HoldfastError, InvalidValue
@@ -225,7 +225,7 @@ class Context:
                 f"task {attempt.task.id} has ended, and its ctx with it; await what runs in the background before the "
                 "task function returns"
             )
-        if _running_loop() not in {attempt.loop, None}:
+        if running_loop() not in {attempt.loop, None}:
             raise HoldfastError(
                 f"ctx of task {attempt.task.id} was used in another event loop; await it where the task function runs"
             )
@@ -235,13 +235,6 @@ class Context:
         if key is not None:
             return self._attempt.journal.allot_explicit(f"{RESERVED}{self._prefix}{name}:{key}")
         return self._attempt.journal.allot_own(f"{RESERVED}{self._prefix}{name}")
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None  # a blocking task's thread
 
 
 class Child(Generic[R]):

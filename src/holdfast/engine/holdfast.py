@@ -20,6 +20,7 @@ from holdfast.engine.running import run_task
 from holdfast.engine.services import Services
 from holdfast.engine.submission import new_task
 from holdfast.engine.sync_context import SyncContext
+from holdfast.engine.where import running_loop
 from holdfast.engine.worker import Worker
 from holdfast.model.clock import Clock
 from holdfast.model.errors import HoldfastError, InvalidValue, KeyConflict, StoreClosed, StoreError
@@ -197,7 +198,7 @@ class Holdfast:
     @property
     def services(self) -> Services:
         """The open store and the machinery around it."""
-        if self._loop is not None and _running_loop() not in {self._loop, None}:
+        if self._loop is not None and running_loop() not in {self._loop, None}:
             raise HoldfastError(
                 "this Holdfast is open in another event loop; from a thread, use asyncio.run_coroutine_threadsafe(..., "
                 "loop) with that loop, or make a Holdfast of its own for this one"
@@ -356,13 +357,6 @@ class Holdfast:
         if not isinstance(task, Handle):
             raise InvalidValue(f"{task!r} is neither the handle nor the id of a task; submit it first")
         return task
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 class DefinesTask(Protocol[P, R]):

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 from collections.abc import Iterable
 
+from holdfast.engine.where import current_task
 from holdfast.model.checks import check_name
 from holdfast.model.errors import DuplicateName, InvalidValue, JournalMismatch
 from holdfast.model.step import Step, StepState
@@ -47,7 +48,7 @@ class Journal:
 
     def allot_own(self, name: str) -> str:
         """Give one of the engine's own steps its key."""
-        branch = _current_task()
+        branch = current_task()
         count, user = self._used.get(name, (0, branch))
         if user is not branch:
             raise DuplicateName(
@@ -69,7 +70,7 @@ class Journal:
                 f"step key {key!r} is used twice in task {self.task_id}: the second would be taken for a replay of "
                 "the first; give it another key="
             )
-        self._used[key] = (1, _current_task())
+        self._used[key] = (1, current_task())
         return key
 
     def find(self, key: str, kind: str) -> Step | None:
@@ -108,10 +109,3 @@ class Journal:
 def stable_bytes(*parts: object) -> bytes:
     """Return 32 bytes that depend on nothing but the parts: the same on every replay."""
     return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "surrogatepass")).digest()
-
-
-def _current_task() -> asyncio.Task[object] | None:
-    try:
-        return asyncio.current_task()
-    except RuntimeError:
-        return None
