@@ -343,10 +343,15 @@ class Attempt:
         known = self.journal.get(line.key)
         return known is not None and known.state is StepState.RUNNING and known.fence == self.task.fence
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop it runs on."""
-        return self.runner.get_loop()
+    def is_at_home(self, loop: asyncio.AbstractEventLoop | None) -> bool:
+        """Say whether ``ctx`` may be used by code that runs on this loop, or on none.
+
+        None is the thread of a blocking function, or one that was abandoned; otherwise it is an
+        ``asyncio.run(ctx.step(...))``, which is about to start a loop of its own.
+        """
+        if loop is None:
+            return self._sync_calls is not None or self.over or self.stopping is not None
+        return loop is self.runner.get_loop()
 
     @property
     def runner(self) -> asyncio.Task[None]:

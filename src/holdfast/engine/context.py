@@ -225,7 +225,7 @@ class Context:
                 f"task {attempt.task.id} has ended, and its ctx with it; await what runs in the background before the "
                 "task function returns"
             )
-        if running_loop() not in {attempt.loop, None}:
+        if not attempt.is_at_home(running_loop()):
             raise HoldfastError(
                 f"ctx of task {attempt.task.id} was used in another event loop; await it where the task function runs"
             )
