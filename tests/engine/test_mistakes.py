@@ -511,3 +511,23 @@ async def test_a_step_that_replays_with_other_arguments_says_so(
     assert asked == ["page", "page"]
     [record] = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "step fetch was recorded with other arguments; its recorded result is used" in record.message
+
+
+async def test_the_ctx_of_another_task_that_is_over_fails_the_task_that_used_it(quick: Holdfast) -> None:
+    """It would unwind the wrong task, which then has nothing to record and no end."""
+    kept: list[Context] = []
+
+    @quick.task
+    async def first(ctx: Context) -> None:
+        kept.append(ctx)
+        await ctx.wait_event("never")
+
+    @quick.task(retry=Retry(max_attempts=1))
+    async def second(ctx: Context) -> None:
+        await kept[0].step("stolen", int)
+
+    async with quick.worker():
+        suspended = await quick.submit(first)
+        await reaches(suspended, TaskState.WAITING)
+        failure = await failure_of(await quick.submit(second))
+    assert "another task" in failure.message

@@ -157,7 +157,8 @@ class Attempt:
                 _forget_cancellation()
                 return None
         except Unwind:
-            return None
+            # Meant for another attempt if this one goes on: its code used a ctx that is not its own.
+            ended = Raised(HoldfastError("the ctx of another task was used, which is over; use the one you were given"))
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is how the task's code ended

@@ -379,13 +379,10 @@ def _little_patience(error: StoreError, failures: int) -> float | None:
     return 0.1 * 2**failures if failures <= 4 else None  # noqa: PLR2004
 
 
-class _TaskDecorator:
-    """What ``hold.task(...)`` returns, for the type checker."""
+class _TaskDecorator(Protocol):
+    """What ``hold.task(...)`` returns."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[Context, P], Awaitable[R]], /) -> TaskDefinition[P, R]: ...
     @overload
     def __call__(self, function: Callable[Concatenate[SyncContext, P], R], /) -> TaskDefinition[P, R]: ...
-    def __call__(self, function: Callable[..., Any], /) -> Any:
-        """Define the task."""
-        raise NotImplementedError
