@@ -33,8 +33,9 @@ async def test_step_commits_are_hot_updates(url: str, store: PostgresStore) -> N
         [(updates, hot)] = execute(
             url, "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'tasks'"
         )
-    # The claim of the two tasks moved them, and that touches indexes. Of the others a few may not be hot either: while an
-    # autovacuum looks on, old versions stay, and a row whose page is full moves. An index touched by steps would leave none.
+    # The claim of the two tasks moved them, and that touches indexes. Of the others a few may not be hot either: while
+    # an autovacuum looks on, old versions stay, and a row whose page is full moves. An index that steps touch would
+    # leave none.
     assert updates == 152
     assert 135 <= hot <= 150
 
