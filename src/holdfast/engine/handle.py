@@ -53,7 +53,8 @@ class Handle(Generic[R]):
         TimeoutError) when ``timeout`` is over first; the task goes on then."""  # noqa: D205, D209
         seconds = None if timeout is None else as_seconds(timeout, what="the timeout")
         task = await self._until_ended(seconds)
-        return outcome_of(task, self._returns)  # type: ignore[no-any-return]
+        result: R = outcome_of(task, self._returns)
+        return result
 
     async def cancel(self, reason: str = "cancelled", *, actor: str = "user") -> TaskState:
         """Stop the task and its children; return its state: ``cancelled``, or what its worker is about to stop."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -182,10 +183,9 @@ def describe(function: Callable[..., Any]) -> Function:
     code = getattr(function, "__code__", None) if plain else None
     known = _KNOWN.get(code)
     if known is None:
-        try:
+        parameters: Mapping[str, inspect.Parameter] = {}
+        with suppress(TypeError, ValueError):  # some builtins do not tell
             parameters = inspect.signature(function).parameters
-        except (TypeError, ValueError):  # some builtins do not tell
-            parameters = {}  # type: ignore[assignment]
         known = Function(
             is_async=is_async(function),
             returns=type_hints(function).get("return", Any),
