@@ -16,7 +16,7 @@ STAMP := $(VENV)/.installed-$(shell pwd | cksum | cut -d ' ' -f 1)
 unexport PYTHONHOME PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench soak serve clean
+.PHONY: help setup demo test check bench soak guards serve clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -38,6 +38,9 @@ bench: $(STAMP) ## Measure stores and engine on this machine (BENCH=--quick for 
 
 soak: $(STAMP) ## Run the randomised tests at length, from a fresh seed (HOLDFAST_SEED=n repeats one)
 	@HOLDFAST_SOAK=1 $(RUN) -m pytest -m soak -o faulthandler_timeout=0
+
+guards: $(STAMP) ## Remove each guard of the effects protocol and see that the tests notice (GUARDS=name for some)
+	@$(RUN) scripts/guards.py $(GUARDS)
 
 serve: ## Open the dashboard (not part of this version yet)
 	@echo "The dashboard is not part of this version of Holdfast yet." >&2; exit 1

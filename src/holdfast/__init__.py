@@ -5,6 +5,8 @@ types of ``holdfast.model.commit``, ``.operations`` and ``.worker``; modules may
 """
 
 from holdfast._version import __version__
+from holdfast.engine.calls import Compensation, current_effect_id
+from holdfast.engine.carrying import Intent
 from holdfast.engine.context import Child, Context
 from holdfast.engine.definition import TaskDefinition
 from holdfast.engine.handle import Handle
@@ -12,13 +14,15 @@ from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.machine import Machine
 from holdfast.engine.sync import SyncHandle, SyncHoldfast, SyncWorker
 from holdfast.engine.sync_context import SyncContext
+from holdfast.engine.transacting import SyncTransaction
 from holdfast.engine.worker import Worker
 from holdfast.model.agent_state import AgentState, ArtifactRef, Constraints, HumanInTheLoop, KnownFact, RiskLevel
-from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.approval import Approval, ApprovalState, Ask, Decided
 from holdfast.model.budget import Budget, Ledger, Meter
 from holdfast.model.clock import Clock, ManualClock
 from holdfast.model.codec import decode, encode
 from holdfast.model.deadline import Deadline
+from holdfast.model.doubt import Absent, Decision, Doubt, Happened, Unknown
 from holdfast.model.effect import Effect, EffectClass, EffectState, Evidence
 from holdfast.model.errors import (
     BudgetExceeded,
@@ -26,6 +30,7 @@ from holdfast.model.errors import (
     Conflict,
     DeadlineExceeded,
     DuplicateName,
+    EffectGivenUp,
     HoldfastError,
     IllegalMove,
     InvalidURL,
@@ -37,7 +42,9 @@ from holdfast.model.errors import (
     MissingExtra,
     NotAStore,
     NotFound,
+    NotHappened,
     ReadOnlyStore,
+    Rejected,
     SchemaMismatch,
     StepFailed,
     StoreBusy,
@@ -60,13 +67,16 @@ from holdfast.model.step import Step, StepState
 from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.store import Capabilities, StateStore, make_store, open_store
+from holdfast.store.transaction import Transaction
 
 __all__ = [
+    "Absent",
     "AgentState",
     "Approval",
     "ApprovalState",
     "Artifact",
     "ArtifactRef",
+    "Ask",
     "Budget",
     "BudgetExceeded",
     "Capabilities",
@@ -74,14 +84,19 @@ __all__ = [
     "Child",
     "Clock",
     "CodecError",
+    "Compensation",
     "Conflict",
     "Constraints",
     "Context",
     "Deadline",
     "DeadlineExceeded",
+    "Decided",
+    "Decision",
+    "Doubt",
     "DuplicateName",
     "Effect",
     "EffectClass",
+    "EffectGivenUp",
     "EffectState",
     "Event",
     "Evidence",
@@ -89,10 +104,12 @@ __all__ = [
     "GiveUp",
     "Goto",
     "Handle",
+    "Happened",
     "Holdfast",
     "HoldfastError",
     "HumanInTheLoop",
     "IllegalMove",
+    "Intent",
     "InvalidURL",
     "InvalidValue",
     "JournalMismatch",
@@ -109,9 +126,11 @@ __all__ = [
     "NewTask",
     "NotAStore",
     "NotFound",
+    "NotHappened",
     "Page",
     "Reached",
     "ReadOnlyStore",
+    "Rejected",
     "Retry",
     "RetryAt",
     "RiskLevel",
@@ -131,6 +150,7 @@ __all__ = [
     "SyncContext",
     "SyncHandle",
     "SyncHoldfast",
+    "SyncTransaction",
     "SyncWorker",
     "Task",
     "TaskCancelled",
@@ -138,13 +158,16 @@ __all__ = [
     "TaskFailed",
     "TaskFilter",
     "TaskState",
+    "Transaction",
     "Transition",
     "Try",
+    "Unknown",
     "Visit",
     "Worker",
     "WorkerDead",
     "__version__",
     "apply",
+    "current_effect_id",
     "decode",
     "diff",
     "encode",

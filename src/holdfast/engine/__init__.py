@@ -14,11 +14,23 @@ lease.py       the local end of a lease, counted on the boot clock
 attempt.py     one try at one task, from the claim to the Commit that ends it
 context.py     ctx: what a task function sees of it
 journal.py     keys, positions and replay
-stepping.py    doing one step: retry, timeout, record
+calls.py       what a step calls, and the terms on which it may touch the world
+stepping.py    doing one step: replay, or try and record
+trying.py      one try: for how long, and what follows if it fails
 waiting.py     sleep, events, children: waits that outlive the process
 parking.py     branches that wait, and taking the task off its worker when all of them do
 quiescence.py  when that is proven
 outcome.py     how an attempt ended, as the Commit that says so
+
+effecting.py   a step that must not be done twice: arm, check, dispatch, record
+carrying.py    intents that ride in the Commit of the step before
+intents.py     the effects of one attempt, and which of them it armed
+doubting.py    clearing up an effect in doubt: settle, evidence, reconcile, a person
+reporting.py   evidence: what was learned too late
+liveness.py    proof that a process is gone
+undoing.py     sagas
+approving.py   asking a person from inside a task; deciding.py: deciding from outside
+transacting.py the user's own SQL and the journal in one transaction
 
 committer.py   group commit: while one batch is made durable the next gathers
 batching.py    the same for any call that takes many

@@ -7,16 +7,18 @@ over (suspended, stopped, fenced) it writes nothing more, whatever the task's co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from holdfast.engine import log, outcome
+from holdfast.engine import log, outcome, undoing
 from holdfast.engine.alarms import Alarm
+from holdfast.engine.calls import Call, Line
 from holdfast.engine.context import Context
 from holdfast.engine.definition import TaskDefinition
+from holdfast.engine.intents import Intents
 from holdfast.engine.journal import Journal
 from holdfast.engine.lease import Lease
 from holdfast.engine.outcome import Raised, Returned
@@ -24,32 +26,39 @@ from holdfast.engine.parking import ParkingLot
 from holdfast.engine.patience import insist
 from holdfast.engine.services import Services
 from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Lost, Stop, Unwind
-from holdfast.engine.stepping import Line
 from holdfast.engine.sync_context import SyncContext
 from holdfast.engine.waiting import cursors_of
 from holdfast.engine.where import current_task
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
+from holdfast.model.effect import Effect, Evidence
 from holdfast.model.errors import HoldfastError, JournalMismatch
-from holdfast.model.operations import Move, Operation, WriteStep
+from holdfast.model.operations import Move, Operation, RequireUndo, WriteEffect, WriteStep
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claimed
+from holdfast.store.transaction import Transaction
+
+T = TypeVar("T")
 
 
 class Attempt:
     """A claimed task on its way to the next durable state."""
 
     __slots__ = (
+        "_acknowledged",
         "_alarm",
+        "_alone",
         "_buffered",
         "_cursors",
         "_generation",
+        "_intents",
         "_on_leaving",
         "_runner",
         "_sequence",
         "_sync_calls",
         "_under_way",
+        "_wanted",
         "definition",
         "ending",
         "fatal",
@@ -57,11 +66,13 @@ class Attempt:
         "journal",
         "lease",
         "leaving",
+        "must_undo",
         "over",
         "parking",
         "services",
         "stopping",
         "task",
+        "undoing",
     )
 
     def __init__(
@@ -92,7 +103,16 @@ class Attempt:
         """Its outcome is being recorded: too late to stop it."""
         self.fatal: HoldfastError | None = None
         """An error the task's code cannot handle away, such as a journal that does not fit."""
-        self._sequence = claimed.task.sequence
+        self.must_undo = claimed.task.must_undo
+        """Completed steps have to be undone should the task fail."""
+        self.undoing: Step | None = None
+        """It does that, and nothing else: the line of the journal that says why."""
+        self._wanted: set[str] | None = None
+        """The steps whose code is looked for by a replay that does nothing."""
+        self._intents: Intents | None = None
+        self._sequence = self._acknowledged = claimed.task.sequence
+        self._alone: asyncio.Event | None = None
+        """Set when nobody stands alone in line any more."""
         self._generation = 0
         self._buffered: list[Operation] = []
         self._sync_calls: set[asyncio.Task[Any]] | None = None
@@ -109,6 +129,8 @@ class Attempt:
         try:
             try:
                 await self._prepare()
+                if self.undoing is not None:
+                    await undoing.undo(self, self.undoing)
                 # Twice at most: the task's own code, then its verifier's.
                 while not self.over and self.stopping is None:
                     await outcome.record(self, await self._perform())
@@ -132,8 +154,16 @@ class Attempt:
             loaded = await insist(lambda: self.services.store.load(self.task.id))
             self.task = loaded.task
             self.journal = Journal(self.task.id, self.task.round, loaded.steps)
+            self.must_undo = self.task.must_undo
+            if loaded.effects:
+                self.intents.effects.update((effect.effect_id, effect) for effect in loaded.effects)
+            self.undoing = undoing.begun(self.journal)
+        if self.undoing is not None:
+            return  # neither its deadline nor a cancel stops that
         if self.task.deadline is not None:
             ahead = self.services.time.seconds_until(self.task.deadline)
+            if ahead <= 0:
+                self.stopping = DeadlinePassed()
             self._alarm = self.services.alarms.after(ahead, self._deadline_passed)
         if self.task.cancel_requested is not None:
             self.stopping = Cancelled(self.task.cancel_requested)
@@ -171,6 +201,10 @@ class Attempt:
         """Return what is to be run: the verifier in review, otherwise the task's function."""
         if self.task.state is TaskState.REVIEW:
             return outcome.ask_verifier(self)
+        return self.code()
+
+    def code(self) -> Coroutine[Any, Any, Any]:
+        """Return the task's function, called."""
         args, kwargs = self.definition.read_input(self.task.user_input)
         context = Context(self)
         if self.definition.is_async:
@@ -201,7 +235,7 @@ class Attempt:
 
         A refusal that is about the operations themselves is raised and changes nothing; later ones are not harmed.
         """
-        if self.over:
+        if self.over or self._wanted is not None:
             raise Unwind
         buffered = self._buffered
         if buffered:
@@ -213,6 +247,11 @@ class Attempt:
             raise
 
     async def _send(self, operations: tuple[Operation, ...]) -> Verdict:
+        while self._alone is not None:
+            await self._alone.wait()
+        return await self._pass(operations)
+
+    async def _pass(self, operations: tuple[Operation, ...]) -> Verdict:
         while True:
             generation = self._generation
             self._sequence += 1
@@ -220,30 +259,111 @@ class Attempt:
             sent = Commit(task_id=self.task.id, guard=guard, operations=operations, actor=self.lease.worker_id)
             verdict = await self.services.committer.put(sent)
             if verdict.refusal is None:
-                for operation in operations:
-                    if type(operation) is WriteStep:
-                        self.journal.note(operation.step)
-                if self.parking is not None:
-                    self.parking.look_soon()  # this may have been the last branch that was not waiting
-                if verdict.cancel_requested is not None and not self.over:
-                    self.stop(Cancelled(verdict.cancel_requested))
+                self._applied(operations, verdict)
                 return verdict
             if generation == self._generation:
                 # The first to learn of it: the numbers of whatever was sent behind it are void.
                 self._generation += 1
-                self._sequence = verdict.sequence
-            if verdict.refusal is Refusal.OUT_OF_ORDER:
-                continue
-            if verdict.refusal in {Refusal.SUPERSEDED, Refusal.NOT_FOUND}:
-                self.lose(str(verdict.error()))
-                raise Unwind
-            raise verdict.error()
+                self._sequence = self._acknowledged = verdict.sequence
+            if verdict.refusal is not Refusal.OUT_OF_ORDER:
+                raise self._refused(verdict)
+
+    def _applied(self, operations: tuple[Operation, ...], verdict: Verdict) -> None:
+        self._acknowledged = verdict.sequence
+        self._note(operations)
+        if self.parking is not None:
+            self.parking.look_soon()  # this may have been the last branch that was not waiting
+        if verdict.cancel_requested is not None and not self.over:
+            self.stop(Cancelled(verdict.cancel_requested))
+
+    def _refused(self, verdict: Verdict) -> BaseException:
+        if verdict.refusal in {Refusal.SUPERSEDED, Refusal.NOT_FOUND}:
+            self.lose(str(verdict.error()))
+            return Unwind()
+        return verdict.error()
+
+    def _note(self, operations: tuple[Operation, ...]) -> None:
+        for operation in operations:
+            kind = type(operation)
+            if kind is WriteStep:
+                self.journal.note(operation.step)  # type: ignore[union-attr]
+            elif kind is WriteEffect:
+                self.intents.note(operation.effect)  # type: ignore[union-attr]
+            elif kind is RequireUndo:
+                self.must_undo = operation.required  # type: ignore[union-attr]
 
     def buffer(self, operation: Operation) -> None:
         """Have an operation ride in the next Commit: for what is only needed if something follows it."""
+        if self._wanted is not None:
+            return
         self._buffered.append(operation)
         if type(operation) is WriteStep:
             self.journal.note(operation.step)
+
+    # Sharing a transaction of the database
+
+    async def transact(self, work: Callable[[Transaction], Awaitable[tuple[T, Operation]]], *, timeout: float) -> T:
+        """Do ``work`` in a transaction that also writes the operation it returns, with what was buffered before.
+
+        It may be done more than once, and is written once. Nothing was written if this raises, but for Unwind or a
+        cancel, after which nobody knows.
+        """
+        while True:
+            await self.check()
+            async with self._alone_in_line():
+                value, verdict = await self._transact_once(work, timeout)
+            if verdict.refusal is None:
+                return value
+            if verdict.refusal is not Refusal.OUT_OF_ORDER:
+                raise self._refused(verdict)
+
+    @asynccontextmanager
+    async def _alone_in_line(self) -> AsyncIterator[None]:
+        """Let nobody else send a Commit until the block ends; what was sent before has arrived when it begins.
+
+        Commits wait in the committer, in the order of their numbers, and a transaction does not.
+        """
+        while self._alone is not None:
+            await self._alone.wait()
+        alone = self._alone = asyncio.Event()
+        try:
+            while self._sequence != self._acknowledged:
+                await self._pass(())  # behind all of them, also those of branches that were cancelled meanwhile
+            yield
+        finally:
+            self._alone = None
+            alone.set()
+
+    async def _transact_once(
+        self, work: Callable[[Transaction], Awaitable[tuple[T, Operation]]], timeout: float
+    ) -> tuple[T, Verdict]:
+        number = self._sequence = self._sequence + 1
+        sent: tuple[Operation, ...] = ()
+
+        async def whole(transaction: Transaction) -> tuple[T, Commit]:
+            nonlocal sent
+            value, operation = await work(transaction)
+            if self.over:
+                raise Unwind
+            sent, self._buffered = (*self._buffered, operation), []
+            guard = Held(self.lease.worker_id, self.task.fence, number)
+            return value, Commit(task_id=self.task.id, guard=guard, operations=sent, actor=self.lease.worker_id)
+
+        try:
+            value, verdict = await self.services.store.transact(whole, timeout=timeout)
+        except BaseException as error:
+            self._buffered[:0] = sent[:-1]
+            if isinstance(error, Exception):
+                self._sequence -= 1  # as nothing was written
+            raise
+        assert verdict is not None  # noqa: S101 - there was a Commit
+        if verdict.refusal is None:
+            self._applied(sent, verdict)
+        else:
+            self._buffered[:0] = sent[:-1]
+            if verdict.refusal is not Refusal.OUT_OF_ORDER:
+                self._sequence -= 1  # otherwise the next one in line finds out which number it is
+        return value, verdict
 
     def leave(self) -> None:
         """The outcome is known and about to be recorded: from here on it cannot be stopped, and needs no slot."""
@@ -252,12 +372,24 @@ class Attempt:
             self.leaving = True
             self._on_leaving(self)
 
+    async def finish(self, *operations: Operation) -> None:
+        """Let go of the task, with these as the last that is written."""
+        self.leave()
+        await self.commit(*self.loose_ends(), *operations)
+        self.over = True
+        for operation in operations:
+            if isinstance(operation, Move):
+                log.moved(self.task, operation)
+                self.services.note_due(operation.available_at)
+
     # Being stopped
 
     def stop(self, why: Stop) -> None:
         """Get out of the task's code at its next await; ``run`` then records what ``why`` asks for."""
         if self.over or self.stopping is not None:
             return
+        if self.undoing is not None and not isinstance(why, HandedBack):
+            return  # it is being cancelled, or too late, already: that is why it undoes its steps
         self.stopping = why
         self._interrupt()
 
@@ -288,13 +420,74 @@ class Attempt:
     def _deadline_passed(self) -> None:
         self.stop(DeadlinePassed())
 
+    @property
+    def is_late(self) -> bool:
+        """Whether the task's deadline has passed, even if nobody got round to saying so."""
+        deadline = self.task.deadline
+        return deadline is not None and self.undoing is None and self.services.time.now() >= deadline
+
     async def check(self) -> None:
         """Pass only while this attempt may act: not stopped, not over, and within its lease."""
-        if self.over or self.stopping is not None:
+        if self.over or self.stopping is not None or self._wanted is not None:
             raise Unwind
         if not self.lease.holds:
             await self.lease.wait()
             await self.check()
+
+    # Effects
+
+    @property
+    def intents(self) -> Intents:
+        """Its effects."""
+        if self._intents is None:
+            self._intents = Intents()
+        return self._intents
+
+    def loose_ends(self) -> tuple[Operation, ...]:
+        """Return what has to be said of effects that are not through when the attempt lets go of its task."""
+        return () if self._intents is None else self._intents.loose_ends()
+
+    @property
+    def leaves_calls_running(self) -> bool:
+        """Whether a call under way is left to end by itself: the lease is over, and how it ends is still evidence."""
+        return self.over
+
+    async def testify(self, evidence: Evidence) -> None:
+        """Keep what was learned too late."""
+        await insist(lambda: self.services.store.add_evidence(evidence))
+
+    async def undo_now(self, effect: Effect) -> Effect:
+        """Undo an effect a person wants undone; return how it stands then."""
+        return await undoing.undo_now(self, effect)
+
+    def announce(self, call: Call) -> None:
+        """Note a step that has terms: how to ask about it, how to undo it."""
+        self.intents.calls[call.key] = call
+        if self._wanted is not None:
+            self._wanted.discard(call.key)
+            if not self._wanted:
+                raise Unwind  # that was the last one: no more code has to run
+
+    async def look_for(self, keys: set[str]) -> None:
+        """Run the task's code as a replay that does nothing new, until it has announced these steps."""
+        self._wanted = keys
+        try:
+            if keys:
+                await self.code()
+        except asyncio.CancelledError:
+            if self.runner.cancelling():
+                raise
+        except Unwind:
+            pass
+        except Exception as error:  # noqa: BLE001 - it may well end the way it did before
+            log.logger.debug("task %s: replayed to undo its steps: %r", self.task.id, error)
+        finally:
+            self._wanted = None
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether its code only runs to be looked at."""
+        return self._wanted is not None
 
     # What the steps and waits of this attempt share
 

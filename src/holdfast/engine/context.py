@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
+from functools import partial
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from holdfast.engine import waiting
+from holdfast.engine.approving import QUESTION, decision
+from holdfast.engine.calls import ONE_TRY, Call, Compensation, terms_of
+from holdfast.engine.carrying import Intent, carry
 from holdfast.engine.definition import Bound, TaskDefinition, check_retry
 from holdfast.engine.journal import RESERVED, VERIFY, stable_bytes
-from holdfast.engine.stepping import ONE_TRY, Call, run_step
+from holdfast.engine.signals import Unwind
+from holdfast.engine.stepping import perform
 from holdfast.engine.submission import new_task
+from holdfast.engine.transacting import TIMEOUT, run_transaction
 from holdfast.engine.where import running_loop
+from holdfast.model.approval import Ask, Decided
+from holdfast.model.canonical import canonical
 from holdfast.model.checks import check_name
 from holdfast.model.deadline import as_seconds
+from holdfast.model.effect import EffectClass
 from holdfast.model.errors import HoldfastError, InvalidValue
-from holdfast.model.retry import Retry
+from holdfast.model.retry import ErrorKind, Retry
 from holdfast.model.task import JsonValue, NewTask, Task
+from holdfast.store.transaction import refuse_inside
 
 if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt
@@ -74,7 +85,15 @@ class Context:
         key: str | None = None,
         retry: Retry | None = None,
         timeout: float | timedelta | None = None,
+        effect: EffectClass | str | None = None,
+        reconcile: Callable[..., Any] | None = None,
+        settle: float | timedelta | None = None,
+        absent_on: tuple[ErrorKind, ...] | ErrorKind = (),
+        compensate: Callable[..., Any] | Compensation | None = None,
+        approval: Ask | None = None,
+        arms: Callable[[Any], Sequence[Intent]] | None = None,
         returns: Any = None,  # noqa: ANN401
+        repeat: bool = False,
     ) -> Coroutine[Any, Any, R]: ...
 
     @overload
@@ -86,7 +105,15 @@ class Context:
         key: str | None = None,
         retry: Retry | None = None,
         timeout: float | timedelta | None = None,
+        effect: EffectClass | str | None = None,
+        reconcile: Callable[..., Any] | None = None,
+        settle: float | timedelta | None = None,
+        absent_on: tuple[ErrorKind, ...] | ErrorKind = (),
+        compensate: Callable[..., Any] | Compensation | None = None,
+        approval: Ask | None = None,
+        arms: Callable[[Any], Sequence[Intent]] | None = None,
         returns: Any = None,  # noqa: ANN401
+        repeat: bool = False,
     ) -> Coroutine[Any, Any, R]: ...
 
     def step(
@@ -97,7 +124,15 @@ class Context:
         key: str | None = None,
         retry: Retry | None = None,
         timeout: float | timedelta | None = None,
+        effect: EffectClass | str | None = None,
+        reconcile: Callable[..., Any] | None = None,
+        settle: float | timedelta | None = None,
+        absent_on: tuple[ErrorKind, ...] | ErrorKind = (),
+        compensate: Callable[..., Any] | Compensation | None = None,
+        approval: Ask | None = None,
+        arms: Callable[[Any], Sequence[Intent]] | None = None,
         returns: Any = None,
+        repeat: bool = False,
     ) -> Coroutine[Any, Any, Any]:
         """Do ``function(*args)`` once: ``await ctx.step("collect", collect, service)``.
 
@@ -109,6 +144,16 @@ class Context:
         Key and name are explained in ``holdfast.engine.journal``. ``retry`` tries again (by default a failure is the
         task's to retry), ``timeout`` (seconds or timedelta) limits each try, ``returns`` is the result's type where
         the function has no annotation. A step that gives up raises StepFailed.
+
+        ``effect`` says how often the call may be made: "idempotent" (the default) as above; "pure" likewise, without
+        any harm; "once" never blindly again. For "once", what is about to be called is durable before it is called. A
+        failure after which it may have happened is cleared up by ``reconcile(effect_id, *args)``, ``settle`` seconds
+        after the call's end, or by a person; ``absent_on`` names errors that prove that nothing happened; ``repeat``
+        does it anew in each round. docs/effects.md has the whole story.
+
+        ``compensate(result, *args)`` undoes the step should the task fail or be cancelled later. ``approval`` has a
+        person agree to these very arguments first. ``arms`` names, by the result, ``once`` steps that follow at once:
+        their intent is then written together with this result, instead of in a Commit of its own.
         """
         if not callable(function):
             raise InvalidValue(
@@ -123,7 +168,119 @@ class Context:
             None if timeout is None else as_seconds(timeout, what=f"the timeout of step {name!r}"),
             returns,
         )
-        return run_step(self._attempt, call)
+        has_terms = effect or reconcile or settle is not None or absent_on or compensate or approval or repeat
+        if has_terms or type(function) is not FunctionType:
+            call.terms = terms_of(
+                name,
+                function,
+                effect=effect,
+                reconcile=reconcile,
+                settle=settle,
+                compensate=compensate,
+                absent_on=absent_on,
+                repeat=repeat,
+                approval=approval,
+            )
+            if self._prefix and call.terms is not None and call.terms.compensate is not None:
+                raise InvalidValue(f"step {name!r} of a verifier cannot have compensate=: it looks, and undoes nothing")
+        if arms is not None:
+            call.arms = partial(carry, self._attempt, arms)
+        return perform(self._attempt, call)
+
+    @overload
+    def transaction(
+        self,
+        name: str,
+        function: Callable[..., Coroutine[Any, Any, R]],
+        *args: Any,  # noqa: ANN401
+        key: str | None = None,
+        timeout: float | timedelta = TIMEOUT,
+        returns: Any = None,  # noqa: ANN401
+    ) -> Coroutine[Any, Any, R]: ...
+
+    @overload
+    def transaction(
+        self,
+        name: str,
+        function: Callable[..., R],
+        *args: Any,  # noqa: ANN401
+        key: str | None = None,
+        timeout: float | timedelta = TIMEOUT,
+        returns: Any = None,  # noqa: ANN401
+    ) -> Coroutine[Any, Any, R]: ...
+
+    def transaction(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *args: Any,
+        key: str | None = None,
+        timeout: float | timedelta = TIMEOUT,
+        returns: Any = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Do ``function(tx, *args)`` exactly once: ``await ctx.transaction("book-seat", book, seat)``.
+
+        What it does with ``tx.execute``, in the database that also holds the task, and its line in the journal are one
+        transaction: both are there or neither is, whatever crashes. If the journal has it, its result is returned and
+        nothing runs. An async function gets a Transaction; any other runs in a thread, with a SyncTransaction.
+
+        The function may be called again if nothing was written, so let it do nothing but ``tx.execute``. The
+        transaction stays open for ``timeout`` at most (seconds or timedelta). Key, name, ``returns`` and errors are as
+        for a step.
+        """
+        if not callable(function):
+            raise InvalidValue(
+                f"transaction {name!r} needs a function to call, and its arguments after it; {function!r} is none. "
+                'Write ctx.transaction("name", book, seat), not ctx.transaction("name", book(seat))'
+            )
+        seconds = as_seconds(timeout, what=f"the timeout of transaction {name!r}")
+        own = self._allot(name, key)
+        return run_transaction(self._attempt, own, function, args, timeout=seconds, returns=returns)
+
+    # People
+
+    def approval(
+        self,
+        question: str,
+        *,
+        risk: str | None = None,
+        details: JsonValue = None,
+        deciders: Sequence[str] = (),
+        expires: float | timedelta | None = None,
+        default: str = "rejected",
+        policy: str | None = None,
+        requested_by: str | None = None,
+        key: str | None = None,
+    ) -> Coroutine[Any, Any, Decided]:
+        """Wait, without holding a worker, until a person agrees, and return their decision. Raises Rejected otherwise.
+
+        ``details`` is what they agree to: should the code ask about other details after a restart, the approval is
+        void and they are asked again. ``deciders`` names who may decide. ``expires`` is the time they have, and
+        ``default`` what then holds: "rejected" or "approved". Decide with ``hold.approve`` and ``hold.reject``.
+        """
+        ask = Ask(question, risk, tuple(deciders), expires, default, policy, requested_by)
+        arguments = canonical(details, name="details")
+        return decision(self._attempt, self._allot("approval", key), ask, arguments)
+
+    def ask(
+        self,
+        question: str,
+        *,
+        details: JsonValue = None,
+        deciders: Sequence[str] = (),
+        expires: float | timedelta | None = None,
+        requested_by: str | None = None,
+        key: str | None = None,
+    ) -> Coroutine[Any, Any, JsonValue]:
+        """Ask an open question and return the answer a person gives with ``hold.answer``.
+
+        Raises Rejected if they refuse, or if nobody answered before it expired.
+        """
+        ask = Ask(question, None, tuple(deciders), expires, requested_by=requested_by)
+        return self._ask(self._allot("question", key), ask, canonical(details, name="details"))
+
+    async def _ask(self, key: str, ask: Ask, arguments: bytes) -> JsonValue:
+        return (await decision(self._attempt, key, ask, arguments, kind=QUESTION)).answer
 
     # Waits
 
@@ -219,7 +376,10 @@ class Context:
 
     def _check(self) -> None:
         """Refuse code that uses ``ctx`` where, or when, it cannot work."""
+        refuse_inside("ctx")
         attempt = self._attempt
+        if attempt.undoing is not None and not attempt.is_replaying:
+            raise Unwind  # left behind by the replay that looked for what is to be undone
         if attempt.leaving:
             raise HoldfastError(
                 f"task {attempt.task.id} has ended, and its ctx with it; await what runs in the background before the "

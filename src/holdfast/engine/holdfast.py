@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, overload
 
-from holdfast.engine import reviving
+from holdfast.engine import deciding, reviving
 from holdfast.engine.batching import Batcher
 from holdfast.engine.cancelling import cancel
 from holdfast.engine.context import Context
@@ -20,9 +20,14 @@ from holdfast.engine.running import run_task
 from holdfast.engine.services import Services
 from holdfast.engine.submission import new_task
 from holdfast.engine.sync_context import SyncContext
+from holdfast.engine.transacting import TIMEOUT, transact
 from holdfast.engine.where import running_loop
 from holdfast.engine.worker import Worker
+from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.clock import Clock
+from holdfast.model.deadline import as_seconds
+from holdfast.model.doubt import Decision, Doubt
+from holdfast.model.effect import Effect
 from holdfast.model.errors import HoldfastError, InvalidValue, KeyConflict, StoreClosed, StoreError
 from holdfast.model.queries import Summary
 from holdfast.model.records import Event
@@ -31,6 +36,7 @@ from holdfast.model.task import DEFAULT_QUEUE, JsonValue, NewTask, Submitted
 from holdfast.model.transitions import TaskState
 from holdfast.store.clock import SystemClock
 from holdfast.store.simple import SimpleInterface
+from holdfast.store.transaction import refuse_inside
 from holdfast.store.url import make_store, without_password
 
 if TYPE_CHECKING:
@@ -198,6 +204,7 @@ class Holdfast:
     @property
     def services(self) -> Services:
         """The open store and the machinery around it."""
+        refuse_inside("hold")
         if self._loop is not None and running_loop() not in {self._loop, None}:
             raise HoldfastError(
                 "this Holdfast is open in another event loop; from a thread, use asyncio.run_coroutine_threadsafe(..., "
@@ -295,6 +302,31 @@ class Holdfast:
         """
         return await self.services.store.emit(channel, payload, key=key, actor=actor)
 
+    @overload
+    async def transaction(
+        self,
+        function: Callable[..., Coroutine[Any, Any, R]],
+        *args: Any,  # noqa: ANN401
+        timeout: float | timedelta = TIMEOUT,
+    ) -> R: ...
+    @overload
+    async def transaction(
+        self,
+        function: Callable[..., R],
+        *args: Any,  # noqa: ANN401
+        timeout: float | timedelta = TIMEOUT,
+    ) -> R: ...
+
+    async def transaction(self, function: Callable[..., Any], *args: Any, timeout: float | timedelta = TIMEOUT) -> Any:
+        """Do ``function(tx, *args)`` in a transaction of the store's database: for tables of one's own.
+
+        It belongs to no task and leaves no line in a journal. See Context.transaction for what does.
+        """
+        if not callable(function):
+            raise InvalidValue(f"{function!r} cannot be called; pass a function, and its arguments after it")
+        seconds = as_seconds(timeout, what="the timeout of a transaction")
+        return await transact(self.services, function, args, timeout=seconds)
+
     # Working
 
     def worker(
@@ -346,6 +378,58 @@ class Holdfast:
     async def cancel(self, task: Handle[Any] | str, reason: str = "cancelled", *, by: str = "user") -> TaskState:
         """Stop a task and its children; see Handle.cancel."""
         return await cancel(self.services.store, self._handle(task).id, reason, actor=by)
+
+    # Deciding
+
+    async def approvals(
+        self,
+        task: Handle[Any] | str | None = None,
+        *,
+        states: Sequence[ApprovalState | str] = (ApprovalState.OPEN,),
+        limit: int = 100,
+    ) -> list[Approval]:
+        """Return the approvals and questions that wait for a decision, or those in other ``states``."""
+        task_id = None if task is None else self._handle(task).id
+        wanted = tuple(map(ApprovalState, states))
+        return await deciding.open_approvals(self.services.store, task_id=task_id, states=wanted, limit=limit)
+
+    async def approve(self, approval_id: str, *, by: str, note: str | None = None) -> Approval:
+        """Agree to what a task asks for. Raises Conflict if it was decided, voided or has expired meanwhile."""
+        store = self.services.store
+        return await deciding.decide(store, approval_id, ApprovalState.APPROVED, by=by, note=note)
+
+    async def reject(self, approval_id: str, *, by: str, note: str | None = None) -> Approval:
+        """Refuse what a task asks for, or to answer its question: it gets a Rejected."""
+        store = self.services.store
+        return await deciding.decide(store, approval_id, ApprovalState.REJECTED, by=by, note=note)
+
+    async def answer(self, approval_id: str, answer: JsonValue, *, by: str, note: str | None = None) -> Approval:
+        """Answer an open question of a task."""
+        store = self.services.store
+        return await deciding.decide(store, approval_id, ApprovalState.ANSWERED, by=by, note=note, answer=answer)
+
+    async def doubts(self, task: Handle[Any] | str | None = None, *, limit: int = 100) -> list[Doubt]:
+        """Return the effects nobody knows the outcome of, with what can be decided about each."""
+        task_id = None if task is None else self._handle(task).id
+        return await deciding.doubts(self.services.store, task_id=task_id, limit=limit)
+
+    async def resolve(
+        self,
+        effect: Doubt | Effect | str,
+        decision: Decision | str,
+        *,
+        result: Any = None,  # noqa: ANN401
+        by: str,
+        note: str | None = None,
+    ) -> Effect:
+        """Decide about an effect in doubt: "happened" (with its ``result``), "absent", "compensate" or "abandon".
+
+        See Decision. Of two who decide at the same time, the second gets a Conflict.
+        """
+        if isinstance(effect, Doubt):
+            effect = effect.effect
+        effect_id = effect.effect_id if isinstance(effect, Effect) else effect
+        return await deciding.resolve(self.services.store, effect_id, decision, result=result, by=by, note=note)
 
     async def summary(self) -> Summary:
         """Count what is in the store: tasks by state, workers, open approvals, doubts."""

@@ -19,6 +19,7 @@ from holdfast.engine import log
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.definition import TaskDefinition
 from holdfast.engine.lease import Lease
+from holdfast.engine.liveness import PROCESS, this_process
 from holdfast.engine.services import Services
 from holdfast.engine.signals import Cancelled
 from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, StoreError, WorkerDead
@@ -53,7 +54,8 @@ class Host:
         self.attempts: dict[str, Attempt] = {}
         self.suspects = False
         """The last heartbeat said that a suspect waits for a worker that runs nothing else."""
-        self._details = {"host": socket.gethostname(), "pid": os.getpid(), **details}
+        process = this_process(services.clock.boot_id)
+        self._details = {"host": socket.gethostname(), "pid": os.getpid(), PROCESS: process, **details}
         self._on_free = on_free
         self._running: dict[str, asyncio.Task[None]] = {}
         self._beating: list[asyncio.Task[None]] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterable
+from dataclasses import replace
 
 from holdfast.engine.where import current_task
 from holdfast.model.checks import check_name
@@ -28,13 +29,19 @@ ROUND_SIZE = 1 << 32
 class Journal:
     """What was done in this round, and the names in use in this attempt."""
 
-    __slots__ = ("_position", "_round", "_steps", "_used", "task_id")
+    __slots__ = ("_by_effect", "_earlier", "_position", "_round", "_steps", "_used", "task_id")
 
     def __init__(self, task_id: str, round_: int, steps: Iterable[Step] = ()) -> None:
-        """``steps`` are those of this round; those of earlier ones may be among them and are left aside."""
+        """``steps`` are those of this round, and of earlier ones those that have an effect."""
         self.task_id = task_id
         self._round = round_
-        self._steps = {step.key: step for step in steps if step.round == round_}
+        self._steps: dict[str, Step] = {}
+        self._earlier: dict[str, Step] = {}
+        self._by_effect: dict[str, Step] = {}
+        for step in steps:  # by position: of two rounds the later one comes later
+            (self._steps if step.round == round_ else self._earlier)[step.key] = step
+            if step.effect_id is not None:
+                self._by_effect[step.effect_id] = step
         self._position = max((step.position for step in self._steps.values()), default=(round_ - 1) * ROUND_SIZE)
         self._used: dict[str, tuple[int, asyncio.Task[object] | None]] = {}
 
@@ -90,7 +97,17 @@ class Journal:
 
     def note(self, step: Step) -> None:
         """Remember what was just recorded."""
-        self._steps[step.key] = step
+        (self._steps if step.round == self._round else self._earlier)[step.key] = step
+        if step.effect_id is not None:
+            self._by_effect[step.effect_id] = step
+
+    def earlier(self, key: str) -> Step | None:
+        """Return the step under this key in the last round before this one that had it, if it had an effect."""
+        return self._earlier.get(key)
+
+    def by_effect(self, effect_id: str) -> Step | None:
+        """Return the step, of whichever round, that this effect belongs to."""
+        return self._by_effect.get(effect_id)
 
     def next_position(self) -> int:
         """Return the place of the next line."""
@@ -104,6 +121,12 @@ class Journal:
     def failed_attempts(self) -> list[Step]:
         """Return the records of earlier attempts of this round that failed."""
         return sorted((step for step in self._steps.values() if step.kind == "attempt"), key=lambda step: step.position)
+
+
+def reopened(step: Step) -> Step:
+    """Return a failed step as one that is to be done. A person who rejected it is asked anew."""
+    attempts = step.attempts + (step.kind == "approval")
+    return replace(step, state=StepState.PENDING, error=None, retry_at=None, finished_at=None, attempts=attempts)
 
 
 def stable_bytes(*parts: object) -> bytes:

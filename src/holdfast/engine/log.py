@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import logging
 
+from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.doubt import Decision
+from holdfast.model.effect import Effect
 from holdfast.model.operations import Move
 from holdfast.model.retry import RetryAt
 from holdfast.model.task import Task
@@ -101,3 +104,48 @@ def fenced(task: Task, why: str) -> None:
 def not_suspended(task: Task, error: BaseException) -> None:
     """A task could not be suspended and keeps its slot."""
     logger.info("task %s %s: not suspended: %r", task.name, task.id, error, extra={"task_id": task.id})
+
+
+def needs_human(task: Task, effect: Effect) -> None:
+    """Nobody can tell whether a call happened: a person has to say."""
+    logger.warning(
+        "task %s %s: did step %s happen? A person has to decide (effect %s): %s",
+        task.name,
+        task.id,
+        effect.step_key,
+        effect.effect_id,
+        _in_one_line(effect.note or ""),
+        extra={"task_id": task.id, "step": effect.step_key},
+    )
+
+
+def reconcile_failed(task: Task, key: str, why: str) -> None:
+    """The tool could not say whether its call happened."""
+    logger.warning("task %s %s: step %s: %s", task.name, task.id, key, why, extra={"task_id": task.id, "step": key})
+
+
+def reported_late(task: Task, key: str, outcome: str) -> None:
+    """A call ended after its attempt was over."""
+    logger.info(
+        "task %s %s: the call of step %s %s after its attempt was over; kept as evidence",
+        *(task.name, task.id, key, outcome),
+        extra={"task_id": task.id, "step": key},
+    )
+
+
+def decided(approval: Approval, state: ApprovalState, by: str) -> None:
+    """A person decided an approval or answered a question."""
+    logger.info(
+        "task %s: %s by %s: %s",
+        *(approval.task_id, state.value, by, _in_one_line(approval.question)),
+        extra={"task_id": approval.task_id},
+    )
+
+
+def resolved(effect: Effect, decision: Decision, by: str) -> None:
+    """A person cleared up a doubt."""
+    logger.info(
+        "task %s: the doubt about step %s was resolved as %s by %s",
+        *(effect.task_id, effect.step_key, decision.value, by),
+        extra={"task_id": effect.task_id, "step": effect.step_key},
+    )

@@ -6,11 +6,11 @@ import inspect
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine import log
+from holdfast.engine import log, undoing
 from holdfast.engine.cancelling import cancel_children
 from holdfast.engine.context import Context
 from holdfast.engine.definition import is_async
-from holdfast.engine.journal import RESERVED, VERIFY
+from holdfast.engine.journal import RESERVED, VERIFY, reopened
 from holdfast.engine.patience import insist
 from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Stop
 from holdfast.model.canonical import canonical, parse
@@ -64,15 +64,22 @@ async def record(attempt: Attempt, ended: Returned | Raised | None) -> None:
 
 async def _give_up(attempt: Attempt, reason: str, error: Exception) -> None:
     failure = replace(Failure.of(error), steps=())
-    move = Move(to=TaskState.FAILED, reason=reason, error=failure.to_json(), counts_attempt=True)
-    await _end(attempt, move)
+    await _end_badly(attempt, Move(to=TaskState.FAILED, reason=reason, error=failure.to_json(), counts_attempt=True))
+
+
+async def _end_badly(attempt: Attempt, move: Move) -> None:
+    """End the task, unless it has to undo its steps first."""
+    if attempt.must_undo:
+        await attempt.finish(*undoing.beginning(attempt, move))
+    else:
+        await attempt.finish(move)
 
 
 async def _record_result(attempt: Attempt, value: object) -> None:
     """The work is done: complete the task, or hand it to its verifier."""
     result = to_json(value, attempt.definition.returns, name="result")
     if attempt.definition.verifier is None:
-        await _end(attempt, Move(to=TaskState.COMPLETED, reason="work done", result=result))
+        await attempt.finish(Move(to=TaskState.COMPLETED, reason="work done", result=result))
         return
     attempt.ending = True
     move = Move(to=TaskState.REVIEW, reason="work done", result=result)
@@ -107,24 +114,25 @@ async def _record_review(attempt: Attempt, answer: bool | str) -> None:  # noqa:
     """The verifier has spoken: complete the task, or send it back with the reason."""
     task = attempt.task
     if answer is True:
-        await _end(attempt, Move(to=TaskState.COMPLETED, reason="verified", result=task.result))
+        await attempt.finish(Move(to=TaskState.COMPLETED, reason="verified", result=task.result))
         return
     why = storable(answer) if isinstance(answer, str) and answer else "rejected by its verifier"
     if task.attempts + 1 < attempt.definition.retry.max_attempts:
-        move = Move(to=TaskState.PENDING, reason=f"rejected: {why}", counts_attempt=True, new_round=True, feedback=why)
-    else:
-        failure = Failure(
-            type_name="Rejected", message=why, reason=f"rejected {task.attempts + 1} times", type_names=("Rejected",)
-        )
-        move = Move(
-            to=TaskState.FAILED,
-            reason=f"rejected, no attempts left: {why}",
-            result=task.result,
-            error=failure.to_json(),
-            counts_attempt=True,
-            feedback=why,
-        )
-    await _end(attempt, move)
+        again = Move(to=TaskState.PENDING, reason=f"rejected: {why}", counts_attempt=True, new_round=True, feedback=why)
+        await attempt.finish(again)
+        return
+    failure = Failure(
+        type_name="Rejected", message=why, reason=f"rejected {task.attempts + 1} times", type_names=("Rejected",)
+    )
+    move = Move(
+        to=TaskState.FAILED,
+        reason=f"rejected, no attempts left: {why}",
+        result=task.result,
+        error=failure.to_json(),
+        counts_attempt=True,
+        feedback=why,
+    )
+    await _end_badly(attempt, move)
 
 
 async def _record_failure(attempt: Attempt, error: BaseException) -> None:
@@ -133,14 +141,13 @@ async def _record_failure(attempt: Attempt, error: BaseException) -> None:
     now, number = services.time.now(), task.attempts + 1
     failure = Failure.of(error)
     decision: RetryAt | GiveUp
-    if failure.is_hopeless:
-        decision = GiveUp(f"{failure.type_name} is not retried: the code has to change first")
+    if (hopeless := failure.hopeless) is not None:
+        decision = GiveUp(hopeless)
     else:
         decision = decide(policy, failure.recorded, number, now, services.random.random(), deadline=task.deadline)
     if isinstance(decision, RetryAt):
         what = f"{failure.type_name}: {failure.message}"
-        await _end(
-            attempt,
+        await attempt.finish(
             *_run_again(attempt, failure.steps),
             WriteStep(_failed_attempt(attempt, failure, number)),
             Move(
@@ -152,7 +159,7 @@ async def _record_failure(attempt: Attempt, error: BaseException) -> None:
         )
         return
     failure = replace(failure.after(_earlier_tries(attempt), number=number, at=now), reason=decision.reason)
-    await _end(
+    await _end_badly(
         attempt,
         Move(
             to=TaskState.FAILED,
@@ -171,13 +178,13 @@ async def record_stop(attempt: Attempt, why: Stop) -> None:
             await attempt.commit()  # behind whatever is still on its way, such as a child
             store, actor = attempt.services.store, attempt.lease.worker_id
             await insist(lambda: cancel_children(store, attempt.task.id, reason, actor=actor))
-            await _end(attempt, Move(to=TaskState.CANCELLED, reason=reason))
+            await _end_badly(attempt, Move(to=TaskState.CANCELLED, reason=reason))
         case DeadlinePassed():
-            await _end(attempt, _late(attempt))
+            await _end_badly(attempt, _late(attempt))
         case HandedBack() if attempt.task.state is TaskState.RUNNING:
-            await _end(attempt, Move(to=TaskState.PENDING, reason="handed back"))
+            await attempt.finish(Move(to=TaskState.PENDING, reason="handed back"))
         case HandedBack():
-            await _end(attempt, Release())
+            await attempt.finish(Release())
         case _:
             pass  # the lease is over
 
@@ -190,25 +197,10 @@ def _late(attempt: Attempt) -> Move:
     return Move(to=TaskState.FAILED, reason="deadline passed", error=failure.to_json())
 
 
-async def _end(attempt: Attempt, *operations: Operation) -> None:
-    attempt.leave()
-    await attempt.commit(*operations)
-    attempt.over = True
-    for operation in operations:
-        if isinstance(operation, Move):
-            log.moved(attempt.task, operation)
-            attempt.services.note_due(operation.available_at)
-
-
 def _run_again(attempt: Attempt, keys: tuple[str, ...]) -> list[Operation]:
     """The steps that ended the attempt run again in the next one; other failures were handled, and replay."""
     steps = [step for key in keys if (step := attempt.journal.get(key)) is not None]
     return [WriteStep(reopened(step)) for step in steps if step.state is StepState.FAILED]
-
-
-def reopened(step: Step) -> Step:
-    """Return a failed step as one that is to be done."""
-    return replace(step, state=StepState.PENDING, error=None, retry_at=None, finished_at=None)
 
 
 def _failed_attempt(attempt: Attempt, failure: Failure, number: int) -> Step:

@@ -177,7 +177,7 @@ class ParkingLot:
         waits = self._waits()
         move = Move(to=TaskState.WAITING, reason=_describe(waits), waits=waits)
         try:
-            await attempt.commit(*(WriteStep(one.step) for one in parked), move)
+            await attempt.commit(*attempt.loose_ends(), *(WriteStep(one.step) for one in parked), move)
         except (HoldfastError, Unwind) as error:
             # Fenced, or refused: the branches go on and find out for themselves.
             log.not_suspended(attempt.task, error)
@@ -219,6 +219,11 @@ def _retrieve(branch: asyncio.Task[Any]) -> None:
 
 
 def _describe(waits: tuple[Wait, ...]) -> str:
-    kinds = {"UntilTime": "a timer", "UntilEvent": "an event", "UntilChildren": "children"}
+    kinds = {
+        "UntilTime": "a timer",
+        "UntilEvent": "an event",
+        "UntilChildren": "children",
+        "UntilDecided": "a decision",
+    }
     names = sorted({kinds.get(type(wait).__name__, "something outside") for wait in waits})
     return f"waits for {' and '.join(names)}"

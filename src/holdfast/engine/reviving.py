@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.engine import log
-from holdfast.engine.outcome import reopened
+from holdfast.engine.journal import reopened
 from holdfast.model.commit import Commit, Expect, Refusal, Verdict
 from holdfast.model.errors import Conflict
 from holdfast.model.failure import Failure

@@ -1,105 +1,38 @@
-"""Doing one step: replay it if it is recorded; otherwise try, classify, record, and try again."""
+"""Doing one step: replay it if it is recorded; otherwise try, classify, record, and try again.
+
+A step that must not be done twice goes another way, which begins the same: see effecting.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import uuid
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine import log
-from holdfast.engine.definition import is_async, type_hints
-from holdfast.engine.journal import stable_bytes
+from holdfast.engine import approving, log
+from holdfast.engine.calls import CURRENT, Call, Function, Line, Terms, arguments_of, describe, digest_of, effect_id
+from holdfast.engine.effecting import run_once
 from holdfast.engine.signals import Unwind
+from holdfast.engine.trying import after_failure, begin, failure_of, recordable, tries_of, within
 from holdfast.engine.waiting import pause_until
-from holdfast.model.canonical import canonical, digest, parse, write_plain
-from holdfast.model.codec import decode, round_trip
-from holdfast.model.deadline import Deadline
-from holdfast.model.errors import DeadlineExceeded, StepFailed
-from holdfast.model.failure import Failure, Try
-from holdfast.model.limits import DEFAULT_LIMITS
-from holdfast.model.operations import WriteStep
-from holdfast.model.retry import GiveUp, Retry, RetryAt, decide
+from holdfast.model.canonical import digest
+from holdfast.model.codec import decode
+from holdfast.model.effect import Effect, EffectClass, EffectState
+from holdfast.model.errors import InvalidValue, StepFailed
+from holdfast.model.operations import ConsumeApproval, Operation, RequireUndo, WriteEffect
 from holdfast.model.step import Step, StepState
 
 if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt
 
-ONE_TRY = Retry(max_attempts=1)
-"""What a step gets that names no policy: its failure is the task's to retry."""
-
-_MOST_KNOWN = 4096
-_NO_ARGUMENTS = digest(b"[]")
-_OVER = (StepState.COMPLETED, StepState.FAILED)
+OVER = (StepState.COMPLETED, StepState.FAILED)
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
-    """What is known about a step's function before it is called."""
-
-    is_async: bool
-    returns: Any
-    takes_effect_id: bool
-
-
-@dataclass(slots=True, eq=False)
-class Call:
-    """One call of ``ctx.step``."""
-
-    key: str
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    retry: Retry
-    timeout: float | None
-    returns: Any
-    kind: str = "step"
-
-
-@dataclass(slots=True, eq=False)
-class Line:
-    """The line of the journal that a step under way will become."""
-
-    key: str
-    kind: str
-    position: int
-    digest: str
-    attempts: int = 1
-    began: datetime | None = None
-    error: bytes | None = None
-    """The tries before this one."""
-
-    def written(
-        self,
-        attempt: Attempt,
-        state: StepState,
-        *,
-        output: bytes | None = None,
-        error: bytes | None = None,
-        finished_at: datetime | None = None,
-        retry_at: datetime | None = None,
-    ) -> WriteStep:
-        """Return the operation that writes it as it stands."""
-        return WriteStep(
-            Step(
-                key=self.key,
-                kind=self.kind,
-                position=self.position,
-                state=state,
-                round=attempt.task.round,
-                attempts=self.attempts,
-                fence=attempt.task.fence,
-                digest=self.digest,
-                output=output,
-                error=error,
-                started_at=self.began,
-                finished_at=finished_at,
-                retry_at=retry_at,
-            )
-        )
+def perform(attempt: Attempt, call: Call) -> Coroutine[Any, Any, Any]:
+    """Do a step in the way its terms ask for."""
+    if call.terms is not None and call.terms.effect is EffectClass.ONCE:
+        return run_once(attempt, call, call.terms)
+    return run_step(attempt, call)
 
 
 async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
@@ -108,158 +41,108 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
         raise Unwind
     known = describe(call.function)
     returns = known.returns if call.returns is None else call.returns
+    if call.terms is not None:
+        attempt.announce(call)
     recorded = attempt.find(call.key, call.kind)
-    if recorded is not None and recorded.state in _OVER and recorded.undone_at is None:
-        return _replay(attempt, call, recorded, returns)
-    tries = _failure(recorded).tries if recorded is not None and recorded.error is not None else ()
+    if recorded is not None and recorded.state in OVER and recorded.undone_at is None:
+        return replay(attempt, call, recorded, returns)
+    tries = tries_of(recorded)
     if recorded is not None and recorded.retry_at is not None:
         await pause_until(attempt, recorded, recorded.retry_at)
-    line = _begin(attempt, call, recorded)
+    line = begin(attempt, call, recorded, digest_of(call.args))
+    identify = _effect_id_of(attempt, call, recorded)
+    if call.terms is not None:
+        await _ask_leave(attempt, call, call.terms, line, identify())
     while True:
         await attempt.check()
         line.began = line.began or attempt.services.time.now()
         attempt.depart(line)
+        token = CURRENT.set(identify)
         try:
             if known.is_async and call.timeout is None and not known.takes_effect_id:
                 value = await call.function(*call.args)  # the usual case, without a frame of ours in between
             else:
-                value = await _call(attempt, call, known, line.began)
-            output, value = round_trip(value, returns, name=f"step {call.key!r}")
+                value = await within(
+                    attempt, call, call.timeout, line.began, lambda: _invoke(attempt, call, known, identify)
+                )
+            output, value = recordable(call, value, returns)
         except Exception as error:  # noqa: BLE001 - the policy decides what it means
             failed = error
         else:
             attempt.arrive(line)  # from here on nobody may note it as running
             now = attempt.services.time.now()
-            await attempt.commit(line.written(attempt, StepState.COMPLETED, output=output, finished_at=now))
+            written = line.written(attempt, StepState.COMPLETED, output=output, finished_at=now)
+            await attempt.commit(written, *_rest(attempt, call, line, value))
             return value
         finally:
+            CURRENT.reset(token)
             attempt.arrive(line)
         await attempt.check()  # an error of a step that was being stopped says nothing
-        tries = await _after_failure(attempt, call, line, tries, failed)
+        tries = await after_failure(attempt, call, line, tries, failed)
         line.attempts, line.began = line.attempts + 1, None
 
 
-def _replay(attempt: Attempt, call: Call, recorded: Step, returns: object) -> Any:  # noqa: ANN401
+def replay(attempt: Attempt, call: Call, recorded: Step, returns: object) -> Any:  # noqa: ANN401
     """Return, or raise, what the step did when it ran."""
     if recorded.state is StepState.FAILED:
-        raise StepFailed(_failure(recorded), step=call.key)
-    if recorded.digest and recorded.digest != _digest(call.args):
+        raise StepFailed(failure_of(recorded), step=call.key)
+    if recorded.digest and recorded.digest != digest_of(call.args):
         log.other_arguments(attempt.task, call.key)
     return decode(recorded.output or b"", returns, name=f"step {call.key!r}")
 
 
-async def _after_failure(
-    attempt: Attempt, call: Call, line: Line, tries: tuple[Try, ...], error: Exception
-) -> tuple[Try, ...]:
-    """Record the failure; return when it is time for the next try, or raise StepFailed."""
-    now = attempt.services.time.now()
-    number = tries[-1].number + 1 if tries else 1  # of many, only the last are kept
-    failure = Failure.of(error).after(tries, number=number, at=now)
-    decision: RetryAt | GiveUp
-    if failure.is_hopeless:
-        decision = GiveUp(f"{failure.type_name} is not retried: the code has to change first")
-    else:
-        random = attempt.services.random.random()
-        decision = decide(call.retry, failure.recorded, number, now, random, deadline=attempt.task.deadline)
-    if isinstance(decision, GiveUp):
-        failure = replace(failure, reason=decision.reason)
-        body = canonical(failure.to_json())
-        await attempt.commit(line.written(attempt, StepState.FAILED, error=body, finished_at=now))
-        raise StepFailed(failure, step=call.key) from error
-    body = canonical(replace(failure, traceback="").to_json())
-    line.error = body
-    again = line.written(attempt, StepState.PENDING, error=body, retry_at=decision.at)
-    await attempt.commit(again)
-    log.step_retried(attempt.task, call.key, number, f"{failure.type_name}: {failure.message}", decision)
-    await pause_until(attempt, again.step, decision.at)
-    return failure.tries
+def _effect_id_of(attempt: Attempt, call: Call, recorded: Step | None) -> Callable[[], str]:
+    known = recorded.effect_id or "" if recorded is not None else ""
+    if recorded is not None and recorded.undone_at is None and known:
+        return lambda: known  # one that was done again after an undo has another id than its key gives it
+    return lambda: effect_id(attempt.task.id, attempt.task.round, call.key, after=known)
 
 
-def describe(function: Callable[..., Any]) -> Function:
-    """Look at a function once: signatures are slow to read, and steps are called in loops."""
-    # By its code, because a function defined inside another one is a new object each time. Not where the same code may
-    # stand for functions of different signatures: under a decorator, or as a closure.
-    plain = getattr(function, "__closure__", True) is None and not hasattr(function, "__wrapped__")
-    code = getattr(function, "__code__", None) if plain else None
-    known = _KNOWN.get(code)
-    if known is None:
-        parameters: Mapping[str, inspect.Parameter] = {}
-        with suppress(TypeError, ValueError):  # some builtins do not tell
-            parameters = inspect.signature(function).parameters
-        known = Function(
-            is_async=is_async(function),
-            returns=type_hints(function).get("return", Any),
-            takes_effect_id="effect_id" in parameters,
-        )
-        if code is not None:
-            if len(_KNOWN) >= _MOST_KNOWN:
-                _KNOWN.clear()
-            _KNOWN[code] = known
-    return known
+async def _ask_leave(attempt: Attempt, call: Call, terms: Terms, line: Line, identifier: str) -> None:
+    """Have a person agree to this very call first, where that was asked for."""
+    line.effect_id = identifier
+    if terms.ask is None:
+        return
+    arguments = arguments_of(call)
+    approval_id = await approving.obtain(attempt, call.key, identifier, terms.ask, arguments)
+    consume = ConsumeApproval(approval_id=approval_id, effect_id=identifier, arguments_hash=digest(arguments))
+    await attempt.commit(line.written(attempt, StepState.RUNNING, error=line.error), consume)
 
 
-_KNOWN: dict[object, Function] = {}
+def _rest(attempt: Attempt, call: Call, line: Line, value: object) -> tuple[Operation, ...]:
+    """What is written together with the result: the way to undo it, and what follows."""
+    operations: tuple[Operation, ...] = ()
+    if call.terms is not None and call.terms.compensate is not None:
+        operations = _undoable(attempt, call, line)
+    if call.also is not None:
+        operations += call.also()
+    if call.arms is not None:
+        operations += call.arms(value)
+    return operations
 
 
-def effect_id(task_id: str, round_: int, key: str) -> str:
-    """Return the stable id of what a step does to the world: the same for every try, in every attempt."""
-    return str(uuid.UUID(bytes=stable_bytes("effect", task_id, round_, key)[:16], version=5))
-
-
-def _begin(attempt: Attempt, call: Call, recorded: Step | None) -> Line:
-    """Return the line of the journal for a step that is about to run."""
-    if recorded is None:
-        return Line(call.key, call.kind, attempt.journal.next_position(), _digest(call.args))
-    interrupted = recorded.state is StepState.RUNNING
-    return Line(
-        call.key,
-        call.kind,
-        recorded.position,
-        _digest(call.args),
-        attempts=recorded.attempts + 1,
-        # A try that its worker did not survive goes on against the same deadline.
-        began=recorded.started_at if interrupted else None,
-        error=recorded.error,
-    )
-
-
-def _digest(args: tuple[Any, ...]) -> str:
-    """Return the digest of a step's arguments; nothing for arguments that are no data."""
-    if not args:
-        return _NO_ARGUMENTS
-    plain = write_plain(list(args), DEFAULT_LIMITS)
-    return digest(plain) if plain is not None else ""
-
-
-def _failure(step: Step) -> Failure:
-    return Failure.from_json(parse(step.error)) if step.error is not None else Failure(type_name="", message="")
-
-
-async def _call(attempt: Attempt, call: Call, known: Function, began: datetime) -> Any:  # noqa: ANN401
-    if call.timeout is None:
-        return await _invoke(attempt, call, known)
-    deadline = Deadline(began + timedelta(seconds=call.timeout), f"step {call.key!r}")
-    limit = asyncio.timeout(None)
-    loop = asyncio.get_running_loop()
+def _undoable(attempt: Attempt, call: Call, line: Line) -> tuple[Operation, ...]:
     try:
-        async with limit:
-            ahead = attempt.services.time.seconds_until(deadline.at)
-            alarm = attempt.services.alarms.after(ahead, lambda: limit.reschedule(loop.time()))
-            try:
-                return await _invoke(attempt, call, known)
-            finally:
-                alarm.cancel()
-    except TimeoutError:
-        if limit.expired():
-            message = f"not over within its timeout of {call.timeout:g} s: "
-            raise DeadlineExceeded(message + deadline.message(attempt.services.time.now())) from None
-        raise
+        arguments = arguments_of(call)
+    except InvalidValue:
+        arguments = b""  # no data: the undo is called with what the code brings along again
+    effect = Effect(
+        effect_id=line.effect_id or "",
+        step_key=call.key,
+        effect_class=call.terms.effect if call.terms is not None else EffectClass.IDEMPOTENT,
+        state=EffectState.DONE,
+        round=attempt.task.round,
+        fence=attempt.task.fence,
+        attempt=line.attempts,
+        arguments=arguments or b"null",
+        arguments_hash=digest(arguments) if arguments else "",
+        compensable=True,
+    )
+    return WriteEffect(effect), RequireUndo(required=True)
 
 
-async def _invoke(attempt: Attempt, call: Call, known: Function) -> Any:  # noqa: ANN401
-    named = {}
-    if known.takes_effect_id:
-        named["effect_id"] = effect_id(attempt.task.id, attempt.task.round, call.key)
+async def _invoke(attempt: Attempt, call: Call, known: Function, identify: Callable[[], str]) -> Any:  # noqa: ANN401
+    named = {"effect_id": identify()} if known.takes_effect_id else {}
     if known.is_async:
         return await call.function(*call.args, **named)
     value = await attempt.services.threads.run(lambda: call.function(*call.args, **named))

@@ -10,7 +10,7 @@ caller waits. Threads share it, blocks may be nested, and the last one to leave 
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -20,7 +20,11 @@ from holdfast.engine.definition import Bound, TaskDefinition
 from holdfast.engine.handle import Handle
 from holdfast.engine.holdfast import DEFAULT_GRACE, DEFAULT_LEASE, Holdfast
 from holdfast.engine.loop_thread import LoopThread, refuse_event_loop
+from holdfast.engine.transacting import TIMEOUT
 from holdfast.engine.worker import Worker
+from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.doubt import Decision, Doubt
+from holdfast.model.effect import Effect
 from holdfast.model.errors import StoreClosed
 from holdfast.model.queries import Summary
 from holdfast.model.records import Event
@@ -115,6 +119,25 @@ class SyncHoldfast:
         """See Holdfast."""
         return self.wait(self._hold.emit(channel, payload, key=key, actor=actor))
 
+    @overload
+    def transaction(
+        self,
+        function: Callable[..., Coroutine[Any, Any, R]],
+        *args: Any,  # noqa: ANN401
+        timeout: float | timedelta = TIMEOUT,
+    ) -> R: ...
+    @overload
+    def transaction(
+        self,
+        function: Callable[..., R],
+        *args: Any,  # noqa: ANN401
+        timeout: float | timedelta = TIMEOUT,
+    ) -> R: ...
+
+    def transaction(self, function: Callable[..., Any], *args: Any, timeout: float | timedelta = TIMEOUT) -> Any:
+        """See Holdfast: a blocking function gets a SyncTransaction, and runs in a thread of its own."""
+        return self.wait(self._hold.transaction(function, *args, timeout=timeout))
+
     def worker(
         self,
         *,
@@ -149,6 +172,45 @@ class SyncHoldfast:
     def cancel(self, task: SyncHandle[Any] | str, reason: str = "cancelled", *, by: str = "user") -> TaskState:
         """See Holdfast."""
         return self.wait(self._hold.cancel(_plain(task), reason, by=by))
+
+    def approvals(
+        self,
+        task: SyncHandle[Any] | str | None = None,
+        *,
+        states: Sequence[ApprovalState | str] = (ApprovalState.OPEN,),
+        limit: int = 100,
+    ) -> list[Approval]:
+        """See Holdfast."""
+        which = None if task is None else _plain(task)
+        return self.wait(self._hold.approvals(which, states=states, limit=limit))
+
+    def approve(self, approval_id: str, *, by: str, note: str | None = None) -> Approval:
+        """See Holdfast."""
+        return self.wait(self._hold.approve(approval_id, by=by, note=note))
+
+    def reject(self, approval_id: str, *, by: str, note: str | None = None) -> Approval:
+        """See Holdfast."""
+        return self.wait(self._hold.reject(approval_id, by=by, note=note))
+
+    def answer(self, approval_id: str, answer: JsonValue, *, by: str, note: str | None = None) -> Approval:
+        """See Holdfast."""
+        return self.wait(self._hold.answer(approval_id, answer, by=by, note=note))
+
+    def doubts(self, task: SyncHandle[Any] | str | None = None, *, limit: int = 100) -> list[Doubt]:
+        """See Holdfast."""
+        return self.wait(self._hold.doubts(None if task is None else _plain(task), limit=limit))
+
+    def resolve(
+        self,
+        effect: Doubt | Effect | str,
+        decision: Decision | str,
+        *,
+        result: Any = None,  # noqa: ANN401
+        by: str,
+        note: str | None = None,
+    ) -> Effect:
+        """See Holdfast."""
+        return self.wait(self._hold.resolve(effect, decision, result=result, by=by, note=note))
 
     def summary(self) -> Summary:
         """See Holdfast."""

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import threading
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from holdfast.engine.calls import Compensation
+from holdfast.engine.carrying import Intent
+from holdfast.engine.crossing import Crossing
 from holdfast.engine.definition import Bound, TaskDefinition
 from holdfast.engine.signals import Unwind
-from holdfast.model.errors import HoldfastError
-from holdfast.model.retry import Retry
+from holdfast.engine.transacting import TIMEOUT
+from holdfast.model.approval import Ask, Decided
+from holdfast.model.effect import EffectClass
+from holdfast.model.retry import ErrorKind, Retry
 from holdfast.model.task import JsonValue, Task
 
 if TYPE_CHECKING:
@@ -22,21 +25,17 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_LOOK_EVERY = 1.0
-"""Seconds between two looks whether the loop is still there."""
-
 
 class SyncContext:
     """The task as its own blocking code sees it: the same calls as Context, which return when they are done."""
 
-    __slots__ = ("_attempt", "_context", "_loop", "_loop_thread")
+    __slots__ = ("_attempt", "_context", "_crossing")
 
     def __init__(self, context: Context, attempt: Attempt, loop: asyncio.AbstractEventLoop) -> None:
         """Made by the engine, on the loop's thread."""
         self._context = context
         self._attempt = attempt
-        self._loop = loop
-        self._loop_thread = threading.get_ident()
+        self._crossing = Crossing(loop, "ctx")
 
     @property
     def task_id(self) -> str:
@@ -72,7 +71,15 @@ class SyncContext:
         key: str | None = None,
         retry: Retry | None = None,
         timeout: float | timedelta | None = None,
+        effect: EffectClass | str | None = None,
+        reconcile: Callable[..., Any] | None = None,
+        settle: float | timedelta | None = None,
+        absent_on: tuple[ErrorKind, ...] | ErrorKind = (),
+        compensate: Callable[..., Any] | Compensation | None = None,
+        approval: Ask | None = None,
+        arms: Callable[[Any], Sequence[Intent]] | None = None,
         returns: Any = None,  # noqa: ANN401
+        repeat: bool = False,
     ) -> R: ...
 
     @overload
@@ -84,7 +91,15 @@ class SyncContext:
         key: str | None = None,
         retry: Retry | None = None,
         timeout: float | timedelta | None = None,
+        effect: EffectClass | str | None = None,
+        reconcile: Callable[..., Any] | None = None,
+        settle: float | timedelta | None = None,
+        absent_on: tuple[ErrorKind, ...] | ErrorKind = (),
+        compensate: Callable[..., Any] | Compensation | None = None,
+        approval: Ask | None = None,
+        arms: Callable[[Any], Sequence[Intent]] | None = None,
         returns: Any = None,  # noqa: ANN401
+        repeat: bool = False,
     ) -> R: ...
 
     def step(
@@ -95,11 +110,114 @@ class SyncContext:
         key: str | None = None,
         retry: Retry | None = None,
         timeout: float | timedelta | None = None,
+        effect: EffectClass | str | None = None,
+        reconcile: Callable[..., Any] | None = None,
+        settle: float | timedelta | None = None,
+        absent_on: tuple[ErrorKind, ...] | ErrorKind = (),
+        compensate: Callable[..., Any] | Compensation | None = None,
+        approval: Ask | None = None,
+        arms: Callable[[Any], Sequence[Intent]] | None = None,
         returns: Any = None,
+        repeat: bool = False,
     ) -> Any:
         """See Context."""
         return self._wait(
-            self._context.step(name, function, *args, key=key, retry=retry, timeout=timeout, returns=returns)
+            self._context.step(
+                name,
+                function,
+                *args,
+                key=key,
+                retry=retry,
+                timeout=timeout,
+                effect=effect,
+                reconcile=reconcile,
+                settle=settle,
+                absent_on=absent_on,
+                compensate=compensate,
+                approval=approval,
+                arms=arms,
+                returns=returns,
+                repeat=repeat,
+            )
+        )
+
+    @overload
+    def transaction(
+        self,
+        name: str,
+        function: Callable[..., Coroutine[Any, Any, R]],
+        *args: Any,  # noqa: ANN401
+        key: str | None = None,
+        timeout: float | timedelta = TIMEOUT,
+        returns: Any = None,  # noqa: ANN401
+    ) -> R: ...
+
+    @overload
+    def transaction(
+        self,
+        name: str,
+        function: Callable[..., R],
+        *args: Any,  # noqa: ANN401
+        key: str | None = None,
+        timeout: float | timedelta = TIMEOUT,
+        returns: Any = None,  # noqa: ANN401
+    ) -> R: ...
+
+    def transaction(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *args: Any,
+        key: str | None = None,
+        timeout: float | timedelta = TIMEOUT,
+        returns: Any = None,
+    ) -> Any:
+        """See Context."""
+        return self._wait(self._context.transaction(name, function, *args, key=key, timeout=timeout, returns=returns))
+
+    def approval(
+        self,
+        question: str,
+        *,
+        risk: str | None = None,
+        details: JsonValue = None,
+        deciders: Sequence[str] = (),
+        expires: float | timedelta | None = None,
+        default: str = "rejected",
+        policy: str | None = None,
+        requested_by: str | None = None,
+        key: str | None = None,
+    ) -> Decided:
+        """See Context."""
+        return self._wait(
+            self._context.approval(
+                question,
+                risk=risk,
+                details=details,
+                deciders=deciders,
+                expires=expires,
+                default=default,
+                policy=policy,
+                requested_by=requested_by,
+                key=key,
+            )
+        )
+
+    def ask(
+        self,
+        question: str,
+        *,
+        details: JsonValue = None,
+        deciders: Sequence[str] = (),
+        expires: float | timedelta | None = None,
+        requested_by: str | None = None,
+        key: str | None = None,
+    ) -> JsonValue:
+        """See Context."""
+        return self._wait(
+            self._context.ask(
+                question, details=details, deciders=deciders, expires=expires, requested_by=requested_by, key=key
+            )
         )
 
     def sleep(self, duration: float | timedelta, *, key: str | None = None) -> None:
@@ -150,28 +268,10 @@ class SyncContext:
         return self._context.uuid(key=key)
 
     def _wait(self, call: Coroutine[Any, Any, R]) -> R:
-        if threading.get_ident() == self._loop_thread:
-            call.close()
-            raise HoldfastError(
-                "a blocking ctx was used on the event loop's own thread, which would wait for itself for ever; "
-                "make the function async, or call ctx from the task's own thread"
-            )
-        counted = self._counted(call)
         try:
-            answer = asyncio.run_coroutine_threadsafe(counted, self._loop)
-            while not concurrent.futures.wait([answer], timeout=_LOOK_EVERY).done:
-                if self._loop.is_closed():
-                    raise Unwind  # the process is ending around this thread, and nobody will answer
-            return answer.result()
-        except concurrent.futures.CancelledError:
-            raise Unwind from None
-        except RuntimeError as error:
-            if not self._loop.is_closed():
-                raise
-            raise Unwind from error
+            return self._crossing.wait(self._counted(call))
         finally:
-            counted.close()  # whatever never began
-            call.close()
+            call.close()  # one that never began
 
     async def _counted(self, call: Coroutine[Any, Any, R]) -> R:
         """Run the call where the attempt can see and interrupt it."""

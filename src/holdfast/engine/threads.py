@@ -19,7 +19,10 @@ T = TypeVar("T")
 IDLE_SECONDS = 10.0
 """How long a thread waits for more work before it ends."""
 
-_Job = tuple[Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
+Late = Callable[[Any, BaseException | None], None]
+"""Told, on the loop, what an abandoned function returned or raised in the end."""
+
+_Job = tuple[Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop, Late | None]
 
 
 class DaemonThreads:
@@ -31,12 +34,15 @@ class DaemonThreads:
         self._idle = 0
         self._lock = threading.Lock()
 
-    async def run(self, function: Callable[..., T], *args: object) -> T:
-        """Run it in a thread and return what it returns. If the caller is cancelled, the thread is left to itself."""
+    async def run(self, function: Callable[..., T], *args: object, late: Late | None = None) -> T:
+        """Run it in a thread and return what it returns.
+
+        If the caller is cancelled, the thread is left to itself, and ``late`` hears how it ended.
+        """
         loop = asyncio.get_running_loop()
         context = contextvars.copy_context()
         answer: asyncio.Future[T] = loop.create_future()
-        self._jobs.put((lambda: context.run(function, *args), answer, loop))
+        self._jobs.put((lambda: context.run(function, *args), answer, loop, late))
         with self._lock:
             spare = self._idle > 0
             self._idle -= spare
@@ -69,7 +75,9 @@ class DaemonThreads:
             self._jobs.put(None)
 
 
-def _perform(call: Callable[[], Any], answer: asyncio.Future[Any], loop: asyncio.AbstractEventLoop) -> None:
+def _perform(
+    call: Callable[[], Any], answer: asyncio.Future[Any], loop: asyncio.AbstractEventLoop, late: Late | None
+) -> None:
     result: Any = None
     error: BaseException | None = None
     try:
@@ -79,12 +87,14 @@ def _perform(call: Callable[[], Any], answer: asyncio.Future[Any], loop: asyncio
     if isinstance(error, StopIteration):  # a future refuses it
         error = RuntimeError(f"the function raised {error!r}")
     with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        loop.call_soon_threadsafe(_answer, answer, result, error)
+        loop.call_soon_threadsafe(_answer, answer, result, error, late)
 
 
-def _answer(answer: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
-    if answer.done():
-        return  # abandoned
+def _answer(answer: asyncio.Future[Any], result: object, error: BaseException | None, late: Late | None) -> None:
+    if answer.done():  # abandoned
+        if late is not None:
+            late(result, error)
+        return
     if error is None:
         answer.set_result(result)
     else:

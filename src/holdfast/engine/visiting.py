@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from holdfast.engine import log
 from holdfast.engine.context import Context
-from holdfast.engine.outcome import reopened
+from holdfast.engine.journal import reopened
 from holdfast.engine.signals import Unwind
 from holdfast.engine.waiting import event_channel, pause_until
 from holdfast.model.canonical import canonical, parse, write
@@ -262,7 +262,7 @@ class Journey(Generic[D]):
         tries = () if line is None or line.error is None else Failure.from_json(parse(line.error)).tries
         number = tries[-1].number + 1 if tries else 1
         failure = Failure.of(error).after(tries, number=number, at=now)
-        if handler.retry is not None and not failure.is_hopeless:
+        if handler.retry is not None and failure.hopeless is None:
             random = services.random.random()
             decision = decide(handler.retry, failure.recorded, number, now, random, deadline=task.deadline)
             if isinstance(decision, RetryAt):
@@ -293,7 +293,7 @@ class Journey(Generic[D]):
             available_at=decision.at,
         )
         attempt.ending = True
-        await attempt.commit(*map(WriteStep, (*steps, waiting)), move)
+        await attempt.commit(*attempt.loose_ends(), *map(WriteStep, (*steps, waiting)), move)
         attempt.over = True
         log.moved(attempt.task, move)
         attempt.services.note_due(decision.at)

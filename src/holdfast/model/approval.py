@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
-from holdfast.model.checks import check_moment, check_name
+from holdfast.model.checks import check_moment, check_name, check_text
+from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import InvalidValue
 from holdfast.model.ids import new_id
+from holdfast.model.risk import RiskLevel
 from holdfast.model.task import JsonValue
 
 
@@ -32,6 +35,51 @@ DECISIONS = frozenset({ApprovalState.APPROVED, ApprovalState.REJECTED, ApprovalS
 """What a Commit may decide. EXPIRED and CLOSED are the store's own: time passed, or the task ended."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What to ask a person, and on which terms: ``Ask("Deploy to production?", risk="external_action", expires=3600)``.
+
+    ``expires`` is a time from when it is asked, in seconds or as timedelta; what then holds is ``default``: "rejected"
+    or "approved". ``deciders`` names who may decide, by default anyone who may approve.
+    """
+
+    question: str
+    risk: str | None = None
+    deciders: Sequence[str] = ()
+    expires: float | timedelta | None = None
+    default: str = "rejected"
+    policy: str | None = None
+    requested_by: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what could not be asked."""
+        if not isinstance(self.question, str) or not self.question.strip():
+            raise InvalidValue(f"the question is {self.question!r}; say what is to be decided")
+        check_text("the question", self.question)
+        if self.default not in {ApprovalState.APPROVED.value, ApprovalState.REJECTED.value}:
+            raise InvalidValue(f"default is {self.default!r}; what holds when nobody decides is approved or rejected")
+        if self.risk is not None and self.risk not in set(RiskLevel):
+            raise InvalidValue(f"risk is {self.risk!r}; choose one of {', '.join(RiskLevel)}")
+        if isinstance(self.deciders, str) or not all(isinstance(name, str) and name for name in self.deciders):
+            raise InvalidValue(f"deciders is {self.deciders!r}; give a tuple of names")
+        object.__setattr__(self, "deciders", tuple(self.deciders))
+        if self.expires is not None:
+            as_seconds(self.expires, what="the time an approval is open")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """How an approval was decided: what ``ctx.approval`` returns."""
+
+    approval_id: str
+    state: ApprovalState
+    by: str | None
+    """None: nobody decided in time, and the default holds."""
+    note: str | None
+    at: datetime | None
+    answer: JsonValue = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
     """One question to a person, bound to the exact arguments it was asked about."""
@@ -41,7 +89,7 @@ class Approval:
     step_key: str
     id: str = field(default_factory=new_id)
     kind: str = "approval"
-    """approval, or question for an open one."""
+    """approval, question for an open one, doubt for one about an effect."""
     risk: str | None = None
     arguments: bytes = b"null"
     arguments_hash: str = ""

@@ -6,6 +6,7 @@
     done --> compensating --> compensated | needs_human        (never back to intended)
 
 An effect that is armed under a fence older than the task's is in doubt: whoever armed it cannot tell any more.
+Whatever an effect was settled as, late evidence to the contrary makes it in_doubt again.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ _S = EffectState
 
 EFFECT_MOVES: Mapping[EffectState | None, frozenset[EffectState]] = MappingProxyType(
     {
-        None: frozenset({_S.INTENDED, _S.ARMED}),
-        _S.INTENDED: frozenset({_S.ARMED, _S.ABANDONED}),
+        None: frozenset({_S.INTENDED, _S.ARMED, _S.DONE}),
+        _S.INTENDED: frozenset({_S.ARMED, _S.ABANDONED, _S.IN_DOUBT}),
         _S.ARMED: frozenset({_S.DONE, _S.FAILED, _S.IN_DOUBT}),
-        _S.FAILED: frozenset({_S.INTENDED, _S.ARMED, _S.ABANDONED}),
+        _S.FAILED: frozenset({_S.INTENDED, _S.ARMED, _S.ABANDONED, _S.IN_DOUBT}),
         _S.IN_DOUBT: frozenset({_S.DONE, _S.INTENDED, _S.NEEDS_HUMAN}),
         _S.NEEDS_HUMAN: frozenset({_S.DONE, _S.INTENDED, _S.COMPENSATING, _S.ABANDONED}),
         _S.DONE: frozenset({_S.COMPENSATING, _S.IN_DOUBT}),
@@ -60,7 +61,10 @@ EFFECT_MOVES: Mapping[EffectState | None, frozenset[EffectState]] = MappingProxy
         _S.ABANDONED: frozenset({_S.IN_DOUBT}),
     }
 )
-"""Allowed moves; None is an effect not yet stored. Settled states reopen only as doubt, when evidence contradicts."""
+"""Allowed moves; None is an effect not yet stored. Settled states reopen only as doubt, when evidence contradicts.
+
+From None straight to DONE goes an idempotent step that can be undone: it needs no intent, only a record for its undo.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +86,14 @@ class Effect:
     settle_at: datetime | None = None
     """Before this moment "absent" proves nothing: the call may still be on its way."""
     result: bytes | None = None
+    """Where it did not come from the call itself: from a reconcile, evidence or a person. A call's own result is the
+    output of its step."""
     note: str | None = None
+    compensable: bool = False
+    """Its step named a way to undo it."""
+    thread_of: str | None = None
+    """The worker in whose thread the call runs. A thread cannot be stopped: "absent" proves nothing while it may go
+    on."""
     updated_at: datetime | None = None
     task_id: str = ""
     """Filled in by the store; a Commit's effects belong to the Commit's task."""

@@ -14,6 +14,9 @@
     │   └── WorkerDead                the worker was declared dead; dead is final
     ├── BudgetExceeded                the reservation does not fit into what is left
     ├── StepFailed                    a step gave up; live and on replay
+    ├── NotHappened                   raised by an effect's own code: proof that nothing happened
+    ├── EffectGivenUp                 a person decided that a doubtful effect is undone or abandoned
+    ├── Rejected                      a person, or time, decided against it
     ├── TaskFailed                    the awaited task gave up
     ├── TaskCancelled                 the awaited task was stopped
     ├── DeadlineExceeded (TimeoutError)   a task, a step or a wait was not over in time
@@ -148,6 +151,27 @@ class StepFailed(HoldfastError):
         super().__init__(f"step {step!r} failed{tries}: {failure.type_name}: {failure.message}")
         self.step, self.failure = step, failure
         self.type_name, self.message = failure.type_name, failure.message
+
+
+class NotHappened(HoldfastError):
+    """Raise it, or a subclass, from the function of a ``once`` step: nothing happened, and that is certain.
+
+    Any other error leaves open whether it happened, apart from those that are known to come before the first byte is
+    sent, such as a refused connection, and those named in ``absent_on=``.
+    """
+
+
+class EffectGivenUp(HoldfastError):
+    """A person resolved a doubt by undoing or abandoning the effect: the step has no result, and is not tried again."""
+
+
+class Rejected(HoldfastError):
+    """The approval was rejected, or nobody decided in time and that counts as a rejection."""
+
+    def __init__(self, message: str, *, approval_id: str, step: str) -> None:
+        """``step`` is the key of the approval in the journal."""
+        super().__init__(message)
+        self.approval_id, self.step = approval_id, step
 
 
 class TaskFailed(HoldfastError):

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from holdfast.model.errors import CodecError, InvalidValue, JournalMismatch, StepFailed
+from holdfast.model.errors import CodecError, EffectGivenUp, InvalidValue, JournalMismatch, Rejected, StepFailed
 from holdfast.model.retry import RecordedError, qualified_name
 from holdfast.model.task import JsonValue
 
@@ -22,8 +22,11 @@ MOST_TRIES = 100
 _LONGEST_MESSAGE, _LONGEST_TRACEBACK = 4_000, 8_000
 
 _NOT_THEIRS = (str(Path(__file__).parent.parent), str(Path(traceback.__file__).parent / "asyncio"), "<frozen")
-NEVER_RETRIED = tuple(map(qualified_name, (JournalMismatch, CodecError, InvalidValue)))
-"""Wrong now means wrong next time, until somebody changes the code."""
+NEVER_RETRIED = {
+    **dict.fromkeys(map(qualified_name, (JournalMismatch, CodecError, InvalidValue)), "the code has to change first"),
+    **dict.fromkeys(map(qualified_name, (Rejected, EffectGivenUp)), "a person decided so"),
+}
+"""Wrong now means wrong next time, for this reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,9 +105,10 @@ class Failure:
         return RecordedError(type_names=self.type_names or (self.type_name,), retry_after=self.retry_after)
 
     @property
-    def is_hopeless(self) -> bool:
-        """Whether no retry could help: the code itself has to change."""
-        return any(name in NEVER_RETRIED for name in self.type_names)
+    def hopeless(self) -> str | None:
+        """Why no retry could help; None if one might."""
+        why = next((NEVER_RETRIED[name] for name in self.type_names if name in NEVER_RETRIED), None)
+        return None if why is None else f"{self.type_name} is not retried: {why}"
 
     def after(self, earlier: tuple[Try, ...], *, number: int, at: datetime) -> Failure:
         """Return it as the outcome of try ``number``, with those before it."""
@@ -144,9 +148,9 @@ class Failure:
         )
 
 
-def failed_steps(error: BaseException) -> list[StepFailed]:
+def failed_steps(error: BaseException) -> list[StepFailed | Rejected]:
     """Find the failed steps that an exception stands for: itself, its causes, and what a group holds."""
-    found: list[StepFailed] = []
+    found: list[StepFailed | Rejected] = []
     seen: set[int] = set()
     ahead = [error]
     while ahead:
@@ -154,7 +158,7 @@ def failed_steps(error: BaseException) -> list[StepFailed]:
         if id(one) in seen:
             continue
         seen.add(id(one))
-        if isinstance(one, StepFailed):
+        if isinstance(one, StepFailed | Rejected):
             found.append(one)
             continue
         if isinstance(one, BaseExceptionGroup):

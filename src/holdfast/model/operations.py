@@ -172,6 +172,7 @@ class Decide:
     """Decide an open approval and wake the task if it waits for it.
 
     Refused (APPROVAL) unless it is open, unexpired, of this task, and ``by`` is one of its deciders where it names any.
+    VOID takes the question back, which is for whoever asked it: its deciders are not looked at.
     """
 
     approval_id: str
@@ -229,6 +230,8 @@ class RequireUndo:
     """Note whether completed steps must be compensated should the task fail, so that no sweep just fails it."""
 
     required: bool
+    begun: bool = False
+    """The undoing is under way: from here on the task's deadline wakes nobody any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

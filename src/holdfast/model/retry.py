@@ -70,7 +70,7 @@ class Retry:
         if self.jitter not in get_args(Jitter):
             raise InvalidValue(f"jitter is {self.jitter!r}; choose one of {', '.join(get_args(Jitter))}")
         for name in ("retry_on", "give_up_on"):
-            object.__setattr__(self, name, _check_kinds(name, getattr(self, name)))
+            object.__setattr__(self, name, check_kinds(name, getattr(self, name)))
 
     def backoff(self, attempt: int, random: float) -> float:
         """Return the pause in seconds after failed attempt number ``attempt`` (the first is 1)."""
@@ -113,9 +113,9 @@ def decide(
 ) -> RetryAt | GiveUp:
     """Decide what follows failed attempt number ``attempt`` (the first is 1); ``random`` is in [0, 1)."""
     name = error.type_names[0] if isinstance(error, RecordedError) else qualified_name(type(error))
-    if _matches(error, policy.give_up_on):
+    if matches(error, policy.give_up_on):
         return GiveUp(f"{name} is in give_up_on")
-    if not _matches(error, policy.retry_on):
+    if not matches(error, policy.retry_on):
         return GiveUp(f"{name} is not in retry_on")
     if attempt >= policy.max_attempts:
         allowed = f"of {policy.max_attempts} failed" if attempt <= policy.max_attempts else "failed"
@@ -137,7 +137,8 @@ def qualified_name(kind: type) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _check_kinds(name: str, kinds: Sequence[ErrorKind] | ErrorKind) -> tuple[ErrorKind, ...]:
+def check_kinds(name: str, kinds: Sequence[ErrorKind] | ErrorKind) -> tuple[ErrorKind, ...]:
+    """Return them as a tuple; refuse what is no exception class and no name of one."""
     listed = (kinds,) if isinstance(kinds, str | type) else tuple(kinds)
     for kind in listed:
         if not isinstance(kind, str) and not (isinstance(kind, type) and issubclass(kind, BaseException)):
@@ -145,7 +146,8 @@ def _check_kinds(name: str, kinds: Sequence[ErrorKind] | ErrorKind) -> tuple[Err
     return listed
 
 
-def _matches(error: BaseException | RecordedError, kinds: tuple[ErrorKind, ...]) -> bool:
+def matches(error: BaseException | RecordedError, kinds: tuple[ErrorKind, ...]) -> bool:
+    """Say whether the error is of one of these kinds, or of one derived from them."""
     if isinstance(error, RecordedError):
         names = error.type_names
     else:

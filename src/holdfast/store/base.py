@@ -1,6 +1,6 @@
 """The contract every store keeps: a few domain verbs, in four groups.
 
-Work     submit, register, heartbeat, drain, retire, claim, acquire, owned, sweep, commit, load, emit
+Work     submit, register, heartbeat, drain, retire, claim, acquire, owned, sweep, commit, load, emit, transact
 Reads    get, find, count, summary, history, steps, effects, ... : nothing here changes anything
 Keeping  artifacts, memory facts, evidence, prune
 Notice   listen: hints that something changed; polling stays the truth
@@ -10,7 +10,8 @@ Rules that hold for every verb of every store:
 * A verb is atomic. It raises before it changes anything, or everything it says is durable when it returns. (A very
   long batch of Commits may be several transactions; each Commit is whole.)
 * ``StoreUnavailable`` from a writing verb means *unknown*: the write may have happened. Every writing verb is safe to
-  send again: submissions by id or key, claims by number, Commits by sequence or request, events by key.
+  send again: submissions by id or key, claims by number, Commits by sequence or request, events by key. (Not so
+  ``transact``, which runs somebody's SQL; see there.)
 * Time is the store's: the database's clock on PostgreSQL, the machine's elsewhere. Tests pass a ManualClock.
 * Fences are checked under the row's lock: a worker that slept through its lease can change nothing.
 
@@ -24,17 +25,21 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeVar
 
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.commit import Commit, Verdict
 from holdfast.model.effect import Effect, EffectState, Evidence
+from holdfast.model.errors import InvalidValue
 from holdfast.model.queries import Loaded, Page, Pruned, Summary, TaskFilter
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
 from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, NewTask, Submitted, Task
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker
+from holdfast.store.transaction import Work
+
+T = TypeVar("T")
 
 ANYTHING = "*"
 """The topic of a hint that cannot say what changed."""
@@ -52,6 +57,8 @@ class Capabilities:
     """Workers on several machines may share it."""
     precise_hints: bool
     """Hints from other processes name their topic, instead of ANYTHING."""
+    transactions: bool = False
+    """It keeps tables of anybody's, and changes them together with a task: the verb ``transact``."""
 
 
 class Listener(Protocol):
@@ -143,6 +150,7 @@ class WorkVerbs(ABC):
         """Read a task with all a worker needs to go on, in one round trip at one moment. Raises NotFound.
 
         Steps of the current round with a position above ``after``, and steps of earlier rounds that have an effect.
+        Effects and approvals of all rounds, however many.
         """
 
     @abstractmethod
@@ -186,9 +194,17 @@ class Reads(ABC):
 
     @abstractmethod
     async def effects(
-        self, *, task_id: str | None = None, states: Collection[EffectState] | None = None, limit: int = 100
+        self,
+        *,
+        task_id: str | None = None,
+        effect_id: str | None = None,
+        states: Collection[EffectState] | None = None,
+        limit: int = 100,
     ) -> list[Effect]:
-        """Return effects by (task id, effect id): of one task, or across all, such as those that need a human."""
+        """Return effects by (task id, effect id): of one task, or across all, such as those that need a human.
+
+        An effect id alone finds its effect, whichever task it belongs to.
+        """
 
     @abstractmethod
     async def evidence(self, task_id: str, effect_id: str) -> list[Evidence]:
@@ -300,6 +316,27 @@ class StateStore(WorkVerbs, Reads, Keeping):
     @abstractmethod
     async def now(self) -> datetime:
         """Return the time this store goes by."""
+
+    async def transact(self, work: Work[T], *, timeout: float) -> tuple[T, Verdict | None]:  # noqa: ARG002 - not here
+        """Do ``work``, and apply the Commit it returns, in one transaction of the database: all of it or nothing.
+
+        Returns the result of the work and the verdict on its Commit, which has to be a worker's. A Commit that is
+        refused undoes the work as well, and so does whatever the work raises. A number that was applied before is
+        refused as out of order: the SQL that came with it was other SQL.
+
+        For as long as the work takes the transaction is open, and on SQLite nobody else can write; after ``timeout``
+        seconds it is rolled back and DeadlineExceeded is raised. A caller who is cancelled leaves nothing open.
+
+        With a Commit, StoreUnavailable means that nothing was written: an outcome that is unknown is asked for, by
+        task, fence and number, for as long as it takes. (If the task went to another worker meanwhile, the Commit
+        counts as superseded, and only the journal knows.) Without a Commit it means that it may have been written.
+
+        For stores with the capability ``transactions``; others raise InvalidValue.
+        """
+        raise InvalidValue(
+            f"a {type(self).__name__} keeps no tables but Holdfast's own, so there is no transaction to share with it; "
+            "use sqlite:/// or postgresql://"
+        )
 
     async def __aenter__(self) -> Self:
         """Open."""

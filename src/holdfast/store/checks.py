@@ -20,6 +20,7 @@ from holdfast.model.operations import (
     Operation,
     Release,
     RequestCancel,
+    RequireUndo,
     Reserve,
     RotateCheckpoints,
     SetAsideCheckpoint,
@@ -83,6 +84,10 @@ def _check_operation(commit: Commit, op: Operation) -> None:  # noqa: C901, PLR0
         case WriteEffect(effect):
             check_name("effect id", effect.effect_id)
             check_text("note", effect.note)
+            check_text("thread_of", effect.thread_of)
+        case RequireUndo(required=False, begun=True):
+            # Its deadline would wake nobody, and nobody could claim it past its deadline: it would be lost.
+            raise InvalidValue("undoing that has begun is required; send RequireUndo(required=True, begun=True)")
         case LinkArtifact(link):
             check_name("artifact id", link.artifact_id)
             for what in ("name", "type", "summary", "step"):

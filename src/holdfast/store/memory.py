@@ -23,7 +23,9 @@ from holdfast.store.sqlite.writer import Writer, plain_commit
 class MemoryStore(SqliteStore):
     """Tasks in memory, for one process."""
 
-    capabilities = Capabilities(durable=False, multi_process=False, multi_machine=False, precise_hints=True)
+    capabilities = Capabilities(
+        durable=False, multi_process=False, multi_machine=False, precise_hints=True, transactions=True
+    )
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         """Start empty; closing forgets everything."""

@@ -136,7 +136,9 @@ class Records:
             settle_at=moment(row[12]),
             result=row[13],
             note=row[14],
-            updated_at=moment(row[15]),
+            compensable=bool(row[15]),
+            thread_of=row[16],
+            updated_at=moment(row[17]),
         )
 
     def evidence(self, row: Row) -> Evidence:

@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.engine.attempt import Attempt
+from holdfast.engine.calls import Line
 from holdfast.engine.committer import Committer
 from holdfast.engine.definition import TaskDefinition
 from holdfast.engine.host import Host
 from holdfast.engine.parking import ParkingLot
 from holdfast.engine.services import Services
 from holdfast.engine.signals import Unwind
-from holdfast.engine.stepping import Line
 from holdfast.engine.worker import Worker
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
+from holdfast.model.effect import Evidence
 from holdfast.model.operations import Operation
 from holdfast.model.step import Step, StepState
 from holdfast.model.worker import Claimed
@@ -103,6 +104,16 @@ class WatchedAttempt(Attempt):
         self._stage.pulse.beat()
         self._die_if_planned(Moment(when="after_commit", steps=steps, commit=number))
         return verdict
+
+    @property
+    def leaves_calls_running(self) -> bool:
+        """See Attempt. Nothing of a killed process goes on."""
+        return self.over and not self._host.is_dead
+
+    async def testify(self, evidence: Evidence) -> None:
+        """See Attempt. The dead say nothing."""
+        if not self._host.is_dead:
+            await super().testify(evidence)
 
     def lot(self) -> ParkingLot:
         """See Attempt."""

@@ -121,6 +121,7 @@ async def sandbox(
         async with hold:
             services = hold.services
             services.committer = MortalCommitter(services.store, stage)
+            services.is_gone = lambda worker_id, _: worker_id in stage.dead
             listed = [queues] if isinstance(queues, str) else queues
             crew = Crew(hold, stage, queues=listed, concurrency=concurrency, lease=lease)
             keeper = Timekeeper(clock, crew, stage.pulse, patience=patience)

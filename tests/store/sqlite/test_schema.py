@@ -6,6 +6,7 @@ import itertools
 import re
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -15,7 +16,7 @@ from holdfast.model.effect import EffectClass, EffectState
 from holdfast.model.step import StepState
 from holdfast.model.transitions import MOVES, TaskState
 from holdfast.store.sqlite.connection import connect
-from holdfast.store.sqlite.listing import records_query
+from holdfast.store.sqlite.listing import approvals_query, effects_query
 from holdfast.store.sqlite.migrating import migrate
 from holdfast.store.sqlite.rows import TASK_COLUMNS
 from holdfast.store.sqlite.transaction import QUERIES
@@ -93,19 +94,38 @@ def test_the_task_query_reads_the_columns_of_the_row_in_order() -> None:
     assert tuple(re.split(r",\s*", found[1])) == TASK_COLUMNS
 
 
+def plan_of(connection: apsw.Connection, query: tuple[str, list[Any]]) -> str:
+    sql, values = query
+    return "\n".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values))
+
+
+def test_open_approvals_are_found_without_reading_everything(connection: apsw.Connection) -> None:
+    plan = plan_of(connection, approvals_query(task_id=None, states={ApprovalState.OPEN}, limit=100))
+    assert "USING INDEX approvals_open" in plan
+
+
+DOUBTFUL = (EffectState.ARMED, EffectState.IN_DOUBT, EffectState.NEEDS_HUMAN)
+
+
 @pytest.mark.parametrize(
-    ("table", "order", "states", "index"),
-    [
-        ("approvals", "id", {ApprovalState.OPEN}, "approvals_open"),
-        ("effects", "task_id, effect_id", {EffectState.NEEDS_HUMAN, EffectState.IN_DOUBT}, "effects_doubtful"),
-    ],
+    "states",
+    [set(chosen) for size in (1, 2, 3) for chosen in itertools.combinations(DOUBTFUL, size)],
+    ids=lambda states: " ".join(sorted(states)),
 )
-def test_what_waits_for_people_is_found_without_reading_everything(
-    connection: apsw.Connection, table: str, order: str, states: set[str], index: str
-) -> None:
-    sql, values = records_query(table, order, task_id=None, states=states, limit=100)
-    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
-    assert f"USING INDEX {index}" in plan[0]
+def test_doubts_are_found_without_reading_everything(connection: apsw.Connection, states: set[EffectState]) -> None:
+    plan = plan_of(connection, effects_query(task_id=None, effect_id=None, states=states, limit=100))
+    assert "SEARCH effects USING INDEX effects_in_doubt" in plan
+
+
+def test_doubts_are_counted_without_reading_everything(connection: apsw.Connection) -> None:
+    plan = plan_of(connection, (QUERIES["count_doubts"], []))
+    assert "SEARCH effects USING COVERING INDEX effects_in_doubt" in plan
+
+
+@pytest.mark.parametrize("states", [None, {EffectState.NEEDS_HUMAN}, {EffectState.DONE}], ids=str)
+def test_an_effect_is_found_by_its_id(connection: apsw.Connection, states: set[EffectState] | None) -> None:
+    plan = plan_of(connection, effects_query(task_id=None, effect_id="e", states=states, limit=100))
+    assert plan == "SEARCH effects USING INDEX effects_by_id (effect_id=?)"
 
 
 def test_no_query_is_prepared_anew_for_each_value(tmp_path: Path) -> None:

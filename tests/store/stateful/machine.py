@@ -16,7 +16,7 @@ from hypothesis.strategies import DataObject
 
 from holdfast.model.clock import ManualClock
 from holdfast.model.commit import Commit, Expect, Held, Verdict
-from holdfast.model.effect import Evidence
+from holdfast.model.effect import EffectState, Evidence
 from holdfast.model.errors import HoldfastError
 from holdfast.model.operations import Operation
 from holdfast.model.queries import Loaded
@@ -272,6 +272,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.both(lambda store: store.find(where, limit=2, newest_first=newest_first))
         self.both(lambda store: store.count(where))
         self.both(lambda store: store.load(task_id, after=10))
+        states = data.draw(st.sets(st.sampled_from(list(EffectState)), max_size=3))
+        self.both(lambda store: store.effects(effect_id="e1"))
+        self.both(lambda store: store.effects(states=states))
 
     @invariant()
     def everything_is_the_same(self) -> None:

@@ -197,8 +197,17 @@ def _steps(_task_id: str, now: datetime) -> list[Operation]:
 
 def _effects(_task_id: str, _now: datetime) -> list[Operation]:
     return [
-        WriteEffect(Effect(effect_id=effect_id, step_key="apply", effect_class=EffectClass.ONCE, state=state))
-        for effect_id, state in itertools.product(EFFECTS, EffectState)
+        WriteEffect(
+            Effect(
+                effect_id=effect_id,
+                step_key="apply",
+                effect_class=EffectClass.ONCE,
+                state=state,
+                compensable=thread_of is not None,
+                thread_of=thread_of,
+            )
+        )
+        for effect_id, state, thread_of in itertools.product(EFFECTS, EffectState, (None, "w1"))
     ]
 
 
@@ -296,6 +305,7 @@ def _flags(_task_id: str, _now: datetime) -> list[Operation]:
         RequestCancel(reason="first"),
         RequestCancel(reason="second"),
         RequireUndo(required=True),
+        RequireUndo(required=True, begun=True),
         RequireUndo(required=False),
         WriteOutcome(result="half"),
         WriteOutcome(error={"type": "Oops"}),

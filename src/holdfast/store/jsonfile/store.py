@@ -20,14 +20,16 @@ from typing import Self, TypeVar
 import apsw
 
 from holdfast.model.clock import Clock
+from holdfast.model.commit import Verdict
 from holdfast.model.errors import NotAStore, ReadOnlyStore, SchemaMismatch, StoreDamaged, StoreError, StoreUnavailable
-from holdfast.store.base import Capabilities
+from holdfast.store.base import Capabilities, StateStore
 from holdfast.store.jsonfile.documents import FOLDER_OF, FOLDERS, file_name, insert, render
 from holdfast.store.jsonfile.files import JOURNAL, TEMPORARY, finish, write_together, write_whole
 from holdfast.store.jsonfile.lock import DirectoryLock
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite.migrating import MIGRATIONS
 from holdfast.store.sqlite.reading import Reader
+from holdfast.store.transaction import Work
 
 T = TypeVar("T")
 
@@ -118,6 +120,10 @@ class JsonStore(MemoryStore):
         if self._broken is not None:
             raise StoreUnavailable(f"{self.path} failed to write ({self._broken}); close it and open it again")
         return await super()._read(question)
+
+    async def transact(self, work: Work[T], *, timeout: float) -> tuple[T, Verdict | None]:
+        """See StateStore: there is no file for anybody else's table."""
+        return await StateStore.transact(self, work, timeout=timeout)
 
     async def close(self) -> None:
         """See StateStore."""

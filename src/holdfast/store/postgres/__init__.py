@@ -4,6 +4,7 @@
     working.py      submit, claim, heartbeat, sweep ...: each verb is one call of one function in the schema
     committing.py   commit: a batch of Commits, planned (plan.py), sent (batch.py), answered (verdicts.py)
     plain.py        the short way for everyday Commits
+    transacting.py  transact: a user's own SQL and a Commit in one transaction
     reading.py      questions (queries.sql, listing.py); keeping.py: artifacts, facts, evidence, prune
     rows.py         between rows and records
     connections.py  a small pool, and sending again what was lost; parameters.py: arrays on the wire

@@ -29,6 +29,8 @@ class PostgresBase(SimpleInterface):
         self._queries = {name: sql.replace("{schema}", f'"{schema}"') for name, sql in _QUERIES.items()}
         self._clock = None if clock is None or isinstance(clock, SystemClock) else clock
         self._connections: Connections | None = None
+        self._lendable: Connections | None = None
+        """Apart from the others: however many transactions users hold open, no heartbeat waits for one."""
         self._notices: Notices | None = None
 
     def _at(self) -> datetime | None:

@@ -183,8 +183,8 @@ def _fold(record: Document, operations: Sequence[Operation], payloads: Payloads)
                 links[link.artifact_id] = _fields(link)
             case RequestCancel(reason=reason):
                 record.setdefault("cancel", reason)
-            case RequireUndo(required):
-                record["undo"] = required
+            case RequireUndo(required, begun):
+                record.update(undo=required, undoing=begun)
             case WriteOutcome(result=result, error=error):
                 _outcome(record, result, error, payloads)
             case Release() | Move():

@@ -125,10 +125,7 @@ class Committing(PostgresBase):
                 second, second_hints = await self._commit_batch(commits[middle:])
                 return first + second, first_hints | second_hints
             return [await self._refused_by_database(commits[0], error)], set()
-        answer = _from_json(text)
-        by_position = {one["n"]: one for one in answer["answers"]}
-        verdicts = [verdict_of(commit, by_position[position]) for position, commit in enumerate(commits)]
-        return verdicts, set(answer["hints"])
+        return read_answer(commits, text)
 
     async def _with_children(self, commit: Commit, verdict: Verdict) -> Verdict:
         """Find the children of a Commit that was applied before: some may be older tasks that held their key."""
@@ -155,3 +152,11 @@ class Committing(PostgresBase):
             owner=task.owner,
             cancel_requested=task.cancel_requested,
         )
+
+
+def read_answer(commits: Sequence[Commit], text: str) -> tuple[list[Verdict], set[str]]:
+    """Return the verdicts on a batch, and the hints, from what commit_batch() answered."""
+    answer = _from_json(text)
+    by_position = {one["n"]: one for one in answer["answers"]}
+    verdicts = [verdict_of(commit, by_position[position]) for position, commit in enumerate(commits)]
+    return verdicts, set(answer["hints"])

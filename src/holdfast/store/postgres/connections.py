@@ -6,9 +6,10 @@ import asyncio
 import random
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 from psycopg.abc import AdaptContext, Buffer
@@ -19,6 +20,7 @@ from holdfast.model.errors import StoreUnavailable
 from holdfast.store.postgres import parameters
 from holdfast.store.postgres.errors import is_lost, place, translate, was_undone
 
+T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]
 Connection: TypeAlias = psycopg.AsyncConnection[Row]
 
@@ -103,11 +105,14 @@ class Connections:
 
         ``repeatable``: doing it twice does no harm, so it may be sent again although its first outcome is unknown.
         """
+        return await self._patiently(lambda: self._fetch_once(query, values), repeatable=repeatable)
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]], *, repeatable: bool) -> T:
         give_up_at = time.monotonic() + self._retry_for
         pause = _FIRST_PAUSE
         while True:
             try:
-                return await self._fetch_once(query, values)
+                return await ask()
             except psycopg.Error as error:
                 again = was_undone(error) or (repeatable and is_lost(error))
                 if not again:
@@ -124,10 +129,36 @@ class Connections:
             try:
                 return await fetch_on(connection, query, values)
             finally:
-                if not self._closed and connection.pgconn.transaction_status == TransactionStatus.IDLE:
-                    self._idle.append(connection)
-                else:
-                    await connection.close()
+                await self._take_back(connection)
+
+    async def _take_back(self, connection: Connection) -> None:
+        """Keep it for the next one, unless it is in the middle of something: closed, the server rolls that back."""
+        if not self._closed and connection.pgconn.transaction_status == TransactionStatus.IDLE:
+            self._idle.append(connection)
+        else:
+            await connection.close()
+
+    @asynccontextmanager
+    async def lent(self, begin: str) -> AsyncIterator[Connection]:
+        """Lend a connection on which ``begin`` was run; who takes it has to leave it idle."""
+        async with self._free:
+            try:
+                connection = await self._patiently(lambda: self._begin(begin), repeatable=True)
+            except psycopg.Error as error:
+                raise translate(error, self.where) from error
+            try:
+                yield connection
+            finally:
+                await self._take_back(connection)
+
+    async def _begin(self, begin: str) -> Connection:
+        connection = self._idle.pop() if self._idle else await self.connect()
+        try:
+            await connection.execute(begin.encode(), prepare=False)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
 
 
 async def _insist(connection: Connection) -> None:

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from holdfast.model.approval import ApprovalState
+from holdfast.model.effect import EffectState
 from holdfast.model.queries import TaskFilter
 from holdfast.store.cursor import from_cursor
+
+_DOUBTFUL = frozenset({EffectState.ARMED, EffectState.IN_DOUBT, EffectState.NEEDS_HUMAN})
+_IN_DOUBT = "state IN ('armed', 'in_doubt', 'needs_human')"
+"""The condition of the index effects_in_doubt, for queries that imply it: the planner cannot see what a
+parameter will hold."""
 
 
 class Where:
@@ -76,11 +83,28 @@ def count_query(where: TaskFilter) -> tuple[str, list[object]]:
     return f"SELECT state, count(*) FROM {{schema}}.{source} t {clause} GROUP BY state", clause.values  # noqa: S608 - as above
 
 
-def records_query(
-    table: str, order: str, *, task_id: str | None, states: Collection[str] | None, limit: int
+def effects_query(
+    *, task_id: str | None, effect_id: str | None, states: Collection[EffectState] | None, limit: int
 ) -> tuple[str, list[object]]:
-    """Return the SQL and values for effects or approvals of one task or of all."""
+    """Return the SQL and values for effects of one task or of all."""
+    clause = Where()
+    clause.equal("task_id", task_id)
+    clause.equal("effect_id", effect_id)
+    clause.one_of("state", states)
+    if task_id is effect_id is None and states is not None and _DOUBTFUL.issuperset(states):
+        clause.add(_IN_DOUBT)
+    return _records_query("effects", clause, "task_id, effect_id", limit)
+
+
+def approvals_query(
+    *, task_id: str | None, states: Collection[ApprovalState] | None, limit: int
+) -> tuple[str, list[object]]:
+    """Return the SQL and values for approvals of one task or of all."""
     clause = Where()
     clause.equal("task_id", task_id)
     clause.one_of("state", states)
+    return _records_query("approvals", clause, "id", limit)
+
+
+def _records_query(table: str, clause: Where, order: str, limit: int) -> tuple[str, list[object]]:
     return f"SELECT * FROM {{schema}}.{table} {clause} ORDER BY {order} LIMIT {limit}", clause.values  # noqa: S608 - as above

@@ -75,6 +75,12 @@ SELECT {schema}.commit_batch($1::jsonb, $2::bytea[], $3)::text
 SELECT task_id, revision, version, state, cancel_requested
 FROM {schema}.commit_plain($1, $2, $3::json, $4::json, $5::bytea[], $6)
 
+-- name: standing
+-- How a task stands once whoever is changing it is through. Read without the lock, a Commit whose COMMIT is still on its
+-- way would seem not to have happened.
+SELECT fence, sequence, state, revision, version, owner, cancel_requested FROM {schema}.tasks
+WHERE id = $1 FOR NO KEY UPDATE
+
 -- name: write_step
 -- The hot path: a worker's lone Commit of one step. One index lookup, one HOT update, one insert. No row: the guard
 -- did not hold, or the task is waiting and might have to be woken, and commit_batch finds out.

@@ -20,7 +20,7 @@ from holdfast.store.checks import check_limit
 from holdfast.store.cursor import to_cursor
 from holdfast.store.postgres.base import PostgresBase
 from holdfast.store.postgres.errors import translate
-from holdfast.store.postgres.listing import count_query, page_query, records_query
+from holdfast.store.postgres.listing import approvals_query, count_query, effects_query, page_query
 from holdfast.store.postgres.rows import RECORDS
 from holdfast.store.records import Row
 
@@ -73,11 +73,16 @@ class Reading(PostgresBase):
         return [RECORDS.step(row) for row in await self._fetch("steps", task_id)]
 
     async def effects(
-        self, *, task_id: str | None = None, states: Collection[EffectState] | None = None, limit: int = 100
+        self,
+        *,
+        task_id: str | None = None,
+        effect_id: str | None = None,
+        states: Collection[EffectState] | None = None,
+        limit: int = 100,
     ) -> list[Effect]:
         """See Reads."""
         check_limit(limit)
-        query = records_query("effects", "task_id, effect_id", task_id=task_id, states=states, limit=limit)
+        query = effects_query(task_id=task_id, effect_id=effect_id, states=states, limit=limit)
         return [RECORDS.effect(row) for row in await self._list(query)]
 
     async def evidence(self, task_id: str, effect_id: str) -> list[Evidence]:
@@ -97,7 +102,7 @@ class Reading(PostgresBase):
     ) -> list[Approval]:
         """See Reads."""
         check_limit(limit)
-        query = records_query("approvals", "id", task_id=task_id, states=states, limit=limit)
+        query = approvals_query(task_id=task_id, states=states, limit=limit)
         return [RECORDS.approval(row) for row in await self._list(query)]
 
     async def approval(self, approval_id: str) -> Approval | None:

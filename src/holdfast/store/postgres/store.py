@@ -19,12 +19,13 @@ from holdfast.store.postgres.keeping import Keeping
 from holdfast.store.postgres.migrating import prepare
 from holdfast.store.postgres.notices import Notices
 from holdfast.store.postgres.reading import Reading
+from holdfast.store.postgres.transacting import Transacting
 from holdfast.store.postgres.working import Working
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}")
 
 
-class PostgresStore(Working, Reading, Keeping):
+class PostgresStore(Working, Transacting, Reading, Keeping):
     """Tasks in a PostgreSQL database that any number of machines share.
 
     ``schema`` holds all tables and functions; several stores can live in one database. ``migrate``: see
@@ -33,7 +34,9 @@ class PostgresStore(Working, Reading, Keeping):
     is how many seconds a verb keeps trying while the database is away.
     """
 
-    capabilities = Capabilities(durable=True, multi_process=True, multi_machine=True, precise_hints=True)
+    capabilities = Capabilities(
+        durable=True, multi_process=True, multi_machine=True, precise_hints=True, transactions=True
+    )
 
     def __init__(
         self,
@@ -64,7 +67,7 @@ class PostgresStore(Working, Reading, Keeping):
         """See StateStore. Raises StoreUnavailable at once if there is no server: a typing error should not wait."""
         if self._connections is not None:
             raise StoreError(f"the store in {self._where} is open already; use this one, or close it first")
-        connections = Connections(self._url, size=self._pool_size, prepare=self._prepare, retry_for=self._retry_for)
+        connections = self._make_connections()
         try:
             connection = await connections.connect()
         except psycopg.Error as error:
@@ -78,7 +81,7 @@ class PostgresStore(Working, Reading, Keeping):
             raise unreachable(error, self._where) if is_lost(error) else translate(error, self._where) from error
         finally:
             await connection.close()
-        self._connections = connections
+        self._connections, self._lendable = connections, self._make_connections()
         self._notices = Notices(f"{self._schema}_hints", send=self._notify, connect=self._connect_listener)
         return self
 
@@ -88,8 +91,14 @@ class PostgresStore(Working, Reading, Keeping):
             return
         if self._notices is not None:
             await self._notices.close()
-        connections, self._connections, self._notices = self._connections, None, None
-        await connections.close()
+        pools = self._connections, self._lendable
+        self._connections = self._lendable = self._notices = None
+        for pool in pools:
+            if pool is not None:
+                await pool.close()
+
+    def _make_connections(self) -> Connections:
+        return Connections(self._url, size=self._pool_size, prepare=self._prepare, retry_for=self._retry_for)
 
     @asynccontextmanager
     async def listen(self) -> AsyncIterator[Listener]:

@@ -138,6 +138,7 @@ def _apply_operations(tx: Transaction, commit: Commit, row: TaskRow) -> tuple[Su
 def _requeue(tx: Transaction, row: TaskRow, change: Move, actor: str) -> None:
     if row.state is TaskState.FAILED:
         row.cancel_requested = None  # it came too late, and is not meant for the task that was revived
+        row.undoing = 0  # it starts again: whatever has to be undone later, nothing is being undone now
     due = micros_or_none(change.available_at) if row.cancel_requested is None else None
     lifecycle.requeue(tx, row, reason=change.reason, actor=actor, available_at=due)
 

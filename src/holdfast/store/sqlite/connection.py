@@ -85,11 +85,12 @@ class translated:  # noqa: N801 - reads as a function does, and costs a third of
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Raise in our words what happened inside."""
-        if error is not None and (ours := _in_our_words(self._path, error)) is not None:
+        if error is not None and (ours := in_our_words(self._path, error)) is not None:
             raise ours from error
 
 
-def _in_our_words(path: str, error: BaseException) -> HoldfastError | None:  # noqa: PLR0911 - one answer a kind
+def in_our_words(path: str, error: BaseException) -> HoldfastError | None:  # noqa: PLR0911 - one answer a kind
+    """Return what an error of SQLite means; None for one that has no such meaning."""
     match error:
         case apsw.NotADBError():
             return NotAStore(f"{path} is not a SQLite database; it was left untouched, choose another file")

@@ -102,8 +102,8 @@ def apply_operation(  # noqa: C901, PLR0912 - one case an operation
             tx.hints.add(f"task:{row.id}")
         case RequestCancel(reason=reason):
             row.cancel_requested = row.cancel_requested or reason
-        case RequireUndo(required):
-            row.must_undo = int(required)
+        case RequireUndo(required, begun):
+            row.must_undo, row.undoing = int(required), int(begun)
         case WriteOutcome(result=result, error=error):
             lifecycle.write_outcome(tx, row.id, result, error)
             tx.hints.add(f"task:{row.id}")
@@ -157,7 +157,8 @@ def _decide(tx: Transaction, row: TaskRow, op: Decide) -> None:
         raise Refused(Refusal.APPROVAL, f"approval {approval.id} is {approval.state} already, by {approval.decided_by}")
     if approval.expires_at is not None and micros(approval.expires_at) <= tx.now:
         raise Refused(Refusal.APPROVAL, f"approval {approval.id} expired at {approval.expires_at}")
-    if approval.deciders and op.by not in approval.deciders:
+    is_taken_back = op.state is ApprovalState.VOID  # by whoever asked, not by its deciders
+    if approval.deciders and op.by not in approval.deciders and not is_taken_back:
         allowed = ", ".join(approval.deciders)
         raise Refused(Refusal.APPROVAL, f"{op.by} may not decide approval {approval.id}; it is for {allowed}")
     tx.run("decide_approval", row.id, approval.id, op.state, op.by, op.note, payload_or_none(op.answer), tx.now)

@@ -19,8 +19,8 @@ SELECT id, name, input_digest FROM tasks WHERE name = ? AND key = ?
 -- name: task_row
 -- What a transaction works on; the columns are those of rows.TaskRow, in order.
 SELECT id, name, queue, priority, parent_id, state, round, attempts, deaths, lone_deaths, feedback, cancel_requested,
-       must_undo, owner, fence, sequence, claim, alone, revision, version, moves, ready, rank, available_at, wake_at,
-       deadline, updated_at, started_at, finished_at
+       must_undo, undoing, owner, fence, sequence, claim, alone, revision, version, moves, ready, rank, available_at,
+       wake_at, deadline, updated_at, started_at, finished_at
 FROM tasks WHERE id = ?
 
 -- name: put_outcome
@@ -73,8 +73,9 @@ SELECT state FROM effects WHERE task_id = ? AND effect_id = ?
 
 -- name: put_effect
 INSERT OR REPLACE INTO effects (task_id, effect_id, step_key, effect_class, state, round, fence, attempt, arguments,
-                                arguments_hash, approval_id, dispatch_by, settle_at, result, note, updated_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                                arguments_hash, approval_id, dispatch_by, settle_at, result, note, compensable,
+                                thread_of, updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: insert_patch
 INSERT INTO patches (task_id, version, body, author, reason, at) VALUES (?, ?, ?, ?, ?, ?)
@@ -279,7 +280,7 @@ SELECT id FROM tasks WHERE wake_at IS NOT NULL AND wake_at <= ? ORDER BY wake_at
 
 -- name: passed_deadlines
 SELECT id FROM tasks
-WHERE deadline IS NOT NULL AND deadline <= ?1 AND owner IS NULL
+WHERE deadline IS NOT NULL AND deadline <= ?1 AND owner IS NULL AND undoing = 0
   AND (state = 'waiting' OR (state IN ('pending', 'review') AND must_undo = 0))
 ORDER BY deadline, id LIMIT ?2
 
@@ -293,7 +294,7 @@ SELECT min(due) FROM (
     UNION ALL
     SELECT min(wake_at) FROM tasks WHERE wake_at IS NOT NULL
     UNION ALL
-    SELECT min(deadline) FROM tasks WHERE deadline IS NOT NULL AND owner IS NULL
+    SELECT min(deadline) FROM tasks WHERE deadline IS NOT NULL AND owner IS NULL AND undoing = 0
         AND (state = 'waiting' OR (state IN ('pending', 'review') AND must_undo = 0))
     UNION ALL
     SELECT min(expires_at) FROM approvals WHERE state = 'open' AND expires_at IS NOT NULL)
@@ -397,7 +398,9 @@ SELECT count(*) FROM workers WHERE state <> 'dead'
 SELECT count(*) FROM approvals WHERE state = 'open'
 
 -- name: count_doubts
-SELECT count(*) FROM effects WHERE state IN ('in_doubt', 'needs_human')
+-- The second condition is that of the index effects_in_doubt: SQLite does not see by itself that the first implies it.
+SELECT count(*) FROM effects
+WHERE state IN ('in_doubt', 'needs_human') AND state IN ('armed', 'in_doubt', 'needs_human')
 
 -- name: prunable_tasks
 SELECT t.id FROM tasks t

@@ -27,7 +27,7 @@ from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Lease, Worker
 from holdfast.store.cursor import page_of
 from holdfast.store.records import Row
-from holdfast.store.sqlite.listing import count_query, page_query, records_query
+from holdfast.store.sqlite.listing import approvals_query, count_query, effects_query, page_query
 from holdfast.store.sqlite.records import RECORDS
 from holdfast.store.sqlite.rows import micros
 from holdfast.store.sqlite.transaction import QUERIES
@@ -109,9 +109,11 @@ class Reader:
         """See Reads."""
         return self._all(RECORDS.step, "steps", task_id)
 
-    def effects(self, task_id: str | None, states: Collection[EffectState] | None, limit: int) -> list[Effect]:
+    def effects(
+        self, *, task_id: str | None, effect_id: str | None, states: Collection[EffectState] | None, limit: int
+    ) -> list[Effect]:
         """See Reads."""
-        sql, values = records_query("effects", "task_id, effect_id", task_id=task_id, states=states, limit=limit)
+        sql, values = effects_query(task_id=task_id, effect_id=effect_id, states=states, limit=limit)
         return [RECORDS.effect(row) for row in self._connection.execute(sql, values)]
 
     def evidence(self, task_id: str, effect_id: str) -> list[Evidence]:
@@ -128,7 +130,7 @@ class Reader:
 
     def approvals(self, task_id: str | None, states: Collection[ApprovalState] | None, limit: int) -> list[Approval]:
         """See Reads."""
-        sql, values = records_query("approvals", "id", task_id=task_id, states=states, limit=limit)
+        sql, values = approvals_query(task_id=task_id, states=states, limit=limit)
         return [RECORDS.approval(row) for row in self._connection.execute(sql, values)]
 
     def approval(self, approval_id: str) -> Approval | None:

@@ -52,6 +52,8 @@ def effect_values(task_id: str, effect: Effect, now: int) -> Row:
         micros_or_none(effect.settle_at),
         effect.result,
         effect.note,
+        int(effect.compensable),
+        effect.thread_of,
         now,
     )
 

@@ -61,6 +61,7 @@ class TaskRow:
     feedback: str | None
     cancel_requested: str | None
     must_undo: int
+    undoing: int
     owner: str | None
     fence: int
     sequence: int

@@ -6,6 +6,7 @@
     transaction.py a write transaction: named queries, time, hints
     submitting.py committing.py leasing.py sweeping.py keeping.py      what the verbs do inside it
     shortcuts.py   the short way for the most frequent Commits
+    transacting.py guard.py      a user's own SQL in the same transaction, and what it may not do
     lifecycle.py   moving, waking and ending a task
     reading.py     questions, on a connection of their own
     probe.py       noticing what other processes wrote
@@ -52,7 +53,7 @@ from holdfast.store.checks import (
 from holdfast.store.clock import SystemClock
 from holdfast.store.hints import Hints
 from holdfast.store.simple import SimpleInterface
-from holdfast.store.sqlite import committing, keeping, leasing, submitting, sweeping
+from holdfast.store.sqlite import committing, keeping, leasing, submitting, sweeping, transacting
 from holdfast.store.sqlite.connection import check_path, connect, translated
 from holdfast.store.sqlite.gate import file_gate
 from holdfast.store.sqlite.migrating import migrate
@@ -60,6 +61,7 @@ from holdfast.store.sqlite.probe import ChangeProbe
 from holdfast.store.sqlite.reading import Reader
 from holdfast.store.sqlite.transaction import Transaction
 from holdfast.store.sqlite.writer import Writer
+from holdfast.store.transaction import Work
 
 T = TypeVar("T")
 
@@ -70,7 +72,9 @@ YIELD_EVERY = 0.002
 class SqliteStore(SimpleInterface):
     """Tasks in one SQLite file. ``durable=False`` trades the last commits before a power cut for speed."""
 
-    capabilities = Capabilities(durable=True, multi_process=True, multi_machine=False, precise_hints=False)
+    capabilities = Capabilities(
+        durable=True, multi_process=True, multi_machine=False, precise_hints=False, transactions=True
+    )
 
     def __init__(self, path: str | Path, *, clock: Clock | None = None, durable: bool = True) -> None:
         """Name the file; ``open`` creates it where it is missing."""
@@ -214,6 +218,12 @@ class SqliteStore(SimpleInterface):
             # Something the database itself refuses: send them again, each behind a savepoint of its own.
             return await self._write(lambda tx: committing.apply_all(tx, commits, one_by_one=True), items=len(commits))
 
+    async def transact(self, work: Work[T], *, timeout: float) -> tuple[T, Verdict | None]:
+        """See StateStore."""
+        value, verdict, hints = await transacting.transact(self._open_writer(), self.path, work, timeout)
+        self._hints.publish(hints)
+        return value, verdict
+
     async def load(self, task_id: str, *, after: int = 0) -> Loaded:
         """See WorkVerbs."""
         return await self._read(lambda reader: reader.load(task_id, after))
@@ -263,11 +273,18 @@ class SqliteStore(SimpleInterface):
         return await self._read(lambda reader: reader.steps(task_id))
 
     async def effects(
-        self, *, task_id: str | None = None, states: Collection[EffectState] | None = None, limit: int = 100
+        self,
+        *,
+        task_id: str | None = None,
+        effect_id: str | None = None,
+        states: Collection[EffectState] | None = None,
+        limit: int = 100,
     ) -> list[Effect]:
         """See Reads."""
         check_limit(limit)
-        return await self._read_slowly(lambda reader: reader.effects(task_id, states, limit))
+        return await self._read_slowly(
+            lambda reader: reader.effects(task_id=task_id, effect_id=effect_id, states=states, limit=limit)
+        )
 
     async def evidence(self, task_id: str, effect_id: str) -> list[Evidence]:
         """See Reads."""

@@ -4,12 +4,15 @@ A transaction runs on the event loop itself when nobody else wants to write: on 
 more than the commit. Beside others, and in larger batches, only its statements run there, and its COMMIT, which waits
 for the disk, runs in the writer's thread while the loop goes on. If another process is writing, it is waited for there,
 too.
+
+A conversation is a transaction that stays open while somebody outside thinks: its statements come one by one, and all
+of it runs in the thread, because nobody knows how long they take.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -21,10 +24,14 @@ from holdfast.model.clock import Clock
 from holdfast.model.errors import StoreClosed, StoreError
 from holdfast.store.sqlite.connection import BUSY_TIMEOUT_MS, translated
 from holdfast.store.sqlite.gate import Gate
+from holdfast.store.sqlite.guard import Guard
 from holdfast.store.sqlite.rows import micros
 from holdfast.store.sqlite.transaction import Transaction
 
 T = TypeVar("T")
+
+Execute = Callable[[str, tuple[Any, ...], Callable[[], bool]], Awaitable[list[tuple[Any, ...]]]]
+"""Runs a user's statement with its parameters, and returns its rows, unless the function says to give up."""
 
 INLINE_ITEMS = 16
 """The disk is not waited for on the loop by a larger batch: the loop has other tasks to serve."""
@@ -71,6 +78,8 @@ class Writer:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-writer")
         self._turn = asyncio.Lock()
         self._closed = False
+        self._guard: Guard | None = None
+        self._open_since: float | None = None
         self._since_wal_check = 0
         self.stalled_until: float | None = None
         """When, on the boot clock, this process last got the lock after a long wait. Others waited too, and could not
@@ -79,7 +88,11 @@ class Writer:
     async def write(self, work: Callable[[Transaction], T], *, items: int = 1) -> tuple[T, set[str]]:
         """Run ``work`` in a transaction; return its result and the hints, once both are durable."""
         if self._always_inline:
-            return self._transact(work)
+            if not self._turn.locked():
+                return self._transact(work)
+            async with self._turn:  # until a conversation is over
+                self._check_open()
+                return self._transact(work)
         if items <= INLINE_ITEMS and not self._turn.locked() and self._gate.try_enter():
             try:
                 return self._transact(work)
@@ -147,6 +160,79 @@ class Writer:
         finally:
             self._gate.leave()
 
+    # A conversation
+
+    async def converse(self, talk: Callable[[Execute], Awaitable[Callable[[Transaction], T]]]) -> tuple[T, set[str]]:
+        """Open a transaction for ``talk``, then do what it returned, and commit; return that result and the hints.
+
+        However this ends, the transaction ends with it. The turn is over when that is done, not when the caller is: as
+        each part is done after the one before, what a cancelled caller leaves under way is rolled back behind it.
+        """
+        await self._turn.acquire()
+        try:
+            self._check_open()
+            await self._submit(self._open)
+            work = await talk(self._execute)
+            self._check_open()
+        except BaseException:
+            if self._closed:
+                self._turn.release()  # the connection is closed, which rolled it back
+            else:
+                self._submit(self._abandon).add_done_callback(self._end_turn)
+            raise
+        answer = self._submit(lambda: self._close_with(work))
+        answer.add_done_callback(self._end_turn)
+        return await asyncio.shield(answer)
+
+    def _submit(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Have something done on the connection: in the thread, or here where it has to stay."""
+        self._check_open()
+        if not self._always_inline:
+            return asyncio.wrap_future(self._thread.submit(function))
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        try:
+            done.set_result(function())
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the answer
+            done.set_exception(error)
+        return done
+
+    def _execute(
+        self, sql: str, parameters: tuple[Any, ...], give_up: Callable[[], bool]
+    ) -> Awaitable[list[tuple[Any, ...]]]:
+        guard = self._guard
+        assert guard is not None  # noqa: S101 - made when the conversation was opened
+        return self._submit(lambda: guard.run(sql, parameters, give_up))
+
+    def _open(self) -> None:
+        began = self._clock.boot()
+        self._gate.enter()
+        try:
+            with translated(self._path):
+                self._begin(busy_timeout=BUSY_TIMEOUT_MS, waiting_since=began)
+        except BaseException:
+            self._gate.leave()
+            raise
+        self._open_since = self._clock.boot()
+        if self._guard is None:
+            self._guard = Guard(self._connection)
+
+    def _close_with(self, work: Callable[[Transaction], T]) -> tuple[T, set[str]]:
+        try:
+            tx = self._transaction(self._clock.boot())  # as of now: it may have been open for a while
+            return self._finish(self._work(tx, work), tx)
+        finally:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """End what is still open. Leaving the gate is harmless to who never got in."""
+        try:
+            self._roll_back()
+        finally:
+            self._gate.leave()
+            now, since, self._open_since = self._clock.boot(), self._open_since, None
+            if since is not None and now - since > LONG_WAIT:
+                self.stalled_until = now
+
     # One transaction, in three acts
 
     def _transact(
@@ -167,8 +253,12 @@ class Writer:
         boot = self._clock.boot()
         if waiting_since is not None and boot - waiting_since > LONG_WAIT:
             self.stalled_until = boot
+        return self._transaction(boot)
+
+    def _transaction(self, boot: float) -> Transaction:
+        """Return the open transaction as the verbs see it; ``boot`` is now, on the boot clock."""
         now = micros(self._clock.now())
-        return Transaction(connection, now=now, boot=round(boot * 1_000_000), boot_id=self._clock.boot_id)
+        return Transaction(self._connection, now=now, boot=round(boot * 1_000_000), boot_id=self._clock.boot_id)
 
     def _work(self, tx: Transaction, work: Callable[[Transaction], T]) -> T:
         with translated(self._path):

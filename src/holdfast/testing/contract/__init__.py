@@ -55,6 +55,7 @@ from holdfast.testing.contract.simple import ExecuteStepContract, SaveContract
 from holdfast.testing.contract.submit import SubmitContract
 from holdfast.testing.contract.sweep_dead_workers import SweepOfDeadWorkersContract
 from holdfast.testing.contract.sweep_time import SweepOfTimeContract
+from holdfast.testing.contract.undoing import UndoingContract
 from holdfast.testing.contract.waits import WaitsContract
 
 
@@ -64,6 +65,7 @@ class StoreContract(
     LeaseContract,
     SweepOfDeadWorkersContract,
     SweepOfTimeContract,
+    UndoingContract,
     FencedCommitContract,
     ExpectedCommitContract,
     CommitBatchContract,

@@ -130,6 +130,13 @@ class ApprovalsContract(ContractBase):
         assert await refusal_of(store, approve(by="bob")) is Refusal.APPROVAL
         assert await refusal_of(store, approve(by="carol")) is None
 
+    async def test_whoever_asked_takes_it_back(self, store: StateStore) -> None:
+        """That is not for its deciders."""
+        await open_approval(store, asked(deciders=("alice", "carol")))
+        take_back = Decide(approval_id="ask", state=ApprovalState.VOID, by="bob")
+        assert await refusal_of(store, take_back) is None
+        assert await refusal_of(store, approve(by="carol")) is Refusal.APPROVAL
+
     async def test_an_unknown_approval_is_not_decided(self, store: StateStore) -> None:
         """Nor is one of another task."""
         await open_approval(store, asked("theirs", task_id="other"))

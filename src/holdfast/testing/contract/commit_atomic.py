@@ -58,7 +58,7 @@ class AtomicCommitContract(ContractBase):
             (ConsumeApproval(approval_id="missing", effect_id="e", arguments_hash=""), Refusal.APPROVAL),
             (OpenApproval(Approval(task_id="task", question="?", step_key="s", id="ask", arguments_hash="x")),
              Refusal.APPROVAL),
-            (WriteEffect(Effect(effect_id="e", step_key="s", effect_class=EffectClass.ONCE, state=EffectState.DONE)),
+            (WriteEffect(Effect(effect_id="e", step_key="s", effect_class=EffectClass.ONCE, state=EffectState.FAILED)),
              Refusal.EFFECT),
             (SubmitChild(new_task("child", key="taken", user_input="other")), Refusal.KEY),
         ],

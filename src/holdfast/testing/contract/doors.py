@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.commit import Commit, Expect, Refusal
+from holdfast.model.effect import Effect, EffectClass, EffectState
 from holdfast.model.errors import InvalidValue
 from holdfast.model.operations import (
     ConsumeApproval,
@@ -19,6 +20,7 @@ from holdfast.model.operations import (
     Reserve,
     SetLimits,
     SubmitChild,
+    WriteEffect,
     WriteOutcome,
     WriteStep,
 )
@@ -49,6 +51,17 @@ UNSENDABLE: dict[str, tuple[Any, ...]] = {
         ConsumeApproval(approval_id="ask", effect_id="e", arguments_hash=""),
     ),
     "a key no index could hold": (Emit(channel="c", payload=1, key="x" * 6000),),
+    "a worker no text could name": (
+        WriteEffect(
+            Effect(
+                effect_id="e",
+                step_key="s",
+                effect_class=EffectClass.ONCE,
+                state=EffectState.ARMED,
+                thread_of="worker\x00",
+            )
+        ),
+    ),
     "a step key no index could hold": (Reserve(account="a", step_key="x" * 6000, amounts={"tokens": 1}),),
 }
 

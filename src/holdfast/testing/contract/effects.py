@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -16,6 +17,8 @@ from holdfast.store.base import StateStore
 from holdfast.testing.contract._support import Attempt, apply_outside, outside, running_task, send, submit_one
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.snapshot import snapshot
+
+LISTED_TOGETHER = (EffectState.ARMED, EffectState.IN_DOUBT, EffectState.NEEDS_HUMAN, EffectState.FAILED)
 
 MOVES = [(before, after) for before in EFFECT_MOVES for after in EffectState if before is not after]
 
@@ -58,6 +61,8 @@ class EffectsContract(ContractBase):
             settle_at=clock.now() + timedelta(seconds=65),
             result=b"",
             note="first try",
+            compensable=True,
+            thread_of="worker",
         )
         attempt = await running_task(store)
         await attempt.apply(WriteEffect(written))
@@ -66,7 +71,8 @@ class EffectsContract(ContractBase):
     async def test_a_later_write_replaces_every_field(self, store: StateStore, clock: ManualClock) -> None:
         """Nothing of the former row shines through."""
         attempt = await running_task(store)
-        await attempt.apply(WriteEffect(effect(EffectState.ARMED, note="armed", arguments=b"[1]")))
+        armed = effect(EffectState.ARMED, note="armed", arguments=b"[1]", compensable=True, thread_of="worker")
+        await attempt.apply(WriteEffect(armed))
         clock.advance(1)
         done = effect(EffectState.DONE, result=b'"ok"')
         await attempt.apply(WriteEffect(done))
@@ -135,6 +141,39 @@ class EffectsContract(ContractBase):
         assert await listed(limit=2) == ["a3", "b1"]
         assert await listed(states=set()) == []
         assert await listed(task_id="unknown") == []
+
+    async def test_an_effect_is_found_by_its_id_alone(self, store: StateStore) -> None:
+        """A person who resolves a doubt knows nothing else of it; where two tasks share an id, both are found."""
+        armed, intended = EffectState.ARMED, EffectState.INTENDED
+        for task_id, state in (("c", armed), ("a", intended), ("b", armed)):
+            await submit_one(store, task_id)
+            own = effect(armed, f"only {task_id}")
+            await apply_outside(store, task_id, WriteEffect(own), WriteEffect(effect(state, "shared")))
+
+        async def owners(**asked: Any) -> list[str]:  # noqa: ANN401 - the arguments of the verb
+            return [found.task_id for found in await store.effects(**asked)]
+
+        assert await owners(effect_id="only b") == ["b"]
+        assert await owners(effect_id="shared") == ["a", "b", "c"]
+        assert await owners(effect_id="shared", states={armed}) == ["b", "c"]
+        assert await owners(effect_id="shared", task_id="c") == ["c"]
+        assert await owners(effect_id="shared", limit=1) == ["a"]
+        assert await owners(effect_id="only b", task_id="c") == []
+        assert await owners(effect_id="share") == []
+
+    @pytest.mark.parametrize(
+        "states",
+        [set(chosen) for size in (1, 2, 3) for chosen in itertools.combinations(LISTED_TOGETHER, size)],
+        ids=lambda states: " ".join(sorted(states)),
+    )
+    async def test_effects_are_listed_by_any_states(self, store: StateStore, states: set[EffectState]) -> None:
+        """Doubts alone, and doubts among others: whatever an index helps with, the answer is the same."""
+        attempt = await running_task(store)
+        for state in EffectState:
+            for passed in path_to(state):
+                await attempt.apply(WriteEffect(effect(passed, f"the {state} one")))
+        found = await store.effects(states=states)
+        assert [one.effect_id for one in found] == sorted(f"the {state} one" for state in states)
 
     async def test_evidence_is_kept_beside_the_effect(self, store: StateStore, clock: ManualClock) -> None:
         """Oldest first; it moves nothing."""

@@ -16,6 +16,7 @@ from holdfast.model.errors import InvalidValue, NotFound
 from holdfast.model.operations import (
     ApplyPatch,
     OpenApproval,
+    Operation,
     Reserve,
     RotateCheckpoints,
     SaveCheckpoint,
@@ -294,6 +295,29 @@ class LoadContract(ContractBase):
         loaded = await store.load("task", after=3)
         assert [(found.round, found.key) for found in loaded.steps] == [(1, "deployed"), (2, "more")]
         assert len(await store.steps("task")) == 4
+
+    async def test_every_effect_and_approval_of_all_rounds(self, store: StateStore) -> None:
+        """However many: an undo that overlooks one leaves it in the world."""
+        names = [f"{number:03}" for number in range(300)]
+        attempt = await running_task(store, queue="default")
+        for number in (1, 2, 3):
+            written: list[Operation] = []
+            for name in names[100 * (number - 1) : 100 * number]:
+                done = Effect(
+                    effect_id=name, step_key=name, effect_class=EffectClass.ONCE, state=EffectState.DONE, round=number
+                )
+                written += [
+                    WriteEffect(done),
+                    OpenApproval(Approval(task_id="task", question="?", step_key=name, id=name)),
+                ]
+            await attempt.apply(*written, move(TaskState.PENDING, new_round=True))
+            attempt = await claimed_by(store, "worker", number + 1)
+        loaded = await store.load("task", after=1000)
+        assert loaded.task.round == 4
+        assert [(found.effect_id, found.round) for found in loaded.effects] == [
+            (name, number // 100 + 1) for number, name in enumerate(names)
+        ]
+        assert [found.id for found in loaded.approvals] == names
 
     async def test_the_newest_undamaged_checkpoint_counts(self, store: StateStore) -> None:
         """Its patches are those after its own version."""

@@ -98,6 +98,7 @@ def _apply_move(tables: Tables, commit: Commit, asked: Move, now: datetime) -> N
     if asked.to is TaskState.PENDING:
         if task.state is TaskState.FAILED:
             tables.change_task(task_id, finished_at=None, result=None, error=None, cancel_requested=None)
+            tables.change_row(task_id, undoing=False)
         is_cancelled = tables.task(task_id).cancel_requested is not None
         tables.change_task(task_id, available_at=now if is_cancelled else asked.available_at or now)
     elif asked.to is TaskState.REVIEW:

@@ -90,8 +90,9 @@ def apply(tables: Tables, commit: Commit, operation: Operation, now: datetime) -
             tables.links[task_id, link.artifact_id] = replace(link, created_at=link.created_at or now)
         case RequestCancel(reason=reason):
             tables.change_task(task_id, cancel_requested=tables.task(task_id).cancel_requested or reason)
-        case RequireUndo(required):
+        case RequireUndo(required, begun):
             tables.change_task(task_id, must_undo=required)
+            tables.change_row(task_id, undoing=begun)
         case WriteOutcome(result=result, error=error):
             tables.change_task(task_id, result=result, error=error)
         case _:
@@ -165,7 +166,8 @@ def _decide(tables: Tables, task_id: str, decision: Decide, now: datetime) -> No
         raise Refused(Refusal.APPROVAL)
     if approval.expires_at is not None and approval.expires_at <= now:
         raise Refused(Refusal.APPROVAL)
-    if approval.deciders and decision.by not in approval.deciders:
+    is_taken_back = decision.state is ApprovalState.VOID
+    if approval.deciders and decision.by not in approval.deciders and not is_taken_back:
         raise Refused(Refusal.APPROVAL)
     tables.approvals[approval.id] = replace(
         approval,

@@ -100,9 +100,14 @@ class Oracle:
         return reading.steps(self.tables, task_id)
 
     def effects(
-        self, *, task_id: str | None = None, states: Collection[EffectState] | None = None, limit: int = 100
+        self,
+        *,
+        task_id: str | None = None,
+        effect_id: str | None = None,
+        states: Collection[EffectState] | None = None,
+        limit: int = 100,
     ) -> list[Effect]:
-        return reading.effects(self.tables, task_id, states)[:limit]
+        return reading.effects(self.tables, task_id=task_id, effect_id=effect_id, states=states)[:limit]
 
     def evidence(self, task_id: str, effect_id: str) -> list[Evidence]:
         return list(self.tables.evidence.get((task_id, effect_id), ()))

@@ -30,7 +30,7 @@ def load(tables: Tables, task_id: str, after: int) -> Loaded:
     return Loaded(
         task=task,
         steps=tuple(step for step in steps(tables, task_id) if _is_needed(step, task, after)),
-        effects=tuple(effects(tables, task_id, None)),
+        effects=tuple(effects(tables, task_id=task_id)),
         patches=tuple(patches(tables, task_id, checkpoint.version if checkpoint else 0)),
         checkpoint=checkpoint,
         approvals=tuple(approvals(tables, task_id, None)),
@@ -95,11 +95,17 @@ def steps(tables: Tables, task_id: str) -> list[Step]:
     return sorted(of_task, key=lambda step: step.position)
 
 
-def effects(tables: Tables, task_id: str | None, states: Collection[EffectState] | None) -> list[Effect]:
+def effects(
+    tables: Tables,
+    *,
+    task_id: str | None = None,
+    effect_id: str | None = None,
+    states: Collection[EffectState] | None = None,
+) -> list[Effect]:
     return [
         effect
-        for (task, _), effect in sorted(tables.effects.items())
-        if task_id in {None, task} and (states is None or effect.state in states)
+        for (task, own_id), effect in sorted(tables.effects.items())
+        if task_id in {None, task} and effect_id in {None, own_id} and (states is None or effect.state in states)
     ]
 
 

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 
 from holdfast.model.approval import ApprovalState
 from holdfast.model.operations import UntilDecided
-from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Swept, WorkerState, after_death
 from tests.store.stateful.oracle.changes import (
@@ -22,7 +21,7 @@ from tests.store.stateful.oracle.changes import (
     touch,
     wake,
 )
-from tests.store.stateful.oracle.tables import NOT_READY, Tables
+from tests.store.stateful.oracle.tables import NOT_READY, Tables, TaskRow
 
 ACTOR = "sweep"
 
@@ -109,7 +108,7 @@ def _end_by_deadline(tables: Tables, limit: int, now: datetime) -> tuple[list[st
     late = sorted(
         (row.task.deadline, row.task.id)
         for row in tables.tasks.values()
-        if row.task.deadline is not None and row.task.deadline <= now and _has_running_deadline(row.task)
+        if row.task.deadline is not None and row.task.deadline <= now and _has_running_deadline(row)
     )[:limit]
     woken = [task_id for _, task_id in late if tables.task(task_id).must_undo]
     failed = [task_id for _, task_id in late if task_id not in woken]
@@ -135,8 +134,9 @@ def _end_by_deadline(tables: Tables, limit: int, now: datetime) -> tuple[list[st
     return failed, woken
 
 
-def _has_running_deadline(task: Task) -> bool:
-    if task.owner is not None:
+def _has_running_deadline(row: TaskRow) -> bool:
+    task = row.task
+    if task.owner is not None or row.undoing:
         return False
     if task.must_undo:
         return task.state is TaskState.WAITING
@@ -162,7 +162,7 @@ def _due_times(tables: Tables) -> Iterator[datetime]:
     yield from (at for at, _ in _delayed(tables))
     yield from (at for at in map(tables.wake_at, tables.waits) if at is not None)
     for row in tables.tasks.values():
-        if row.task.deadline is not None and _has_running_deadline(row.task):
+        if row.task.deadline is not None and _has_running_deadline(row):
             yield row.task.deadline
     for approval in tables.approvals.values():
         if approval.state is ApprovalState.OPEN and approval.expires_at is not None:

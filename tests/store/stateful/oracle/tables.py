@@ -30,6 +30,8 @@ class TaskRow:
     """The number of the claim that got it; 0 where it was acquired, or is not held."""
     alone: bool = False
     """The lease that stands on it was granted to a worker that runs nothing else."""
+    undoing: bool = False
+    """Its steps are being undone, so that its deadline matters no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

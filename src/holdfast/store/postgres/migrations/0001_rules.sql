@@ -42,10 +42,10 @@ $$;
 CREATE FUNCTION {schema}.is_legal_effect_move(source text, target text, fenced boolean) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT CASE WHEN source = target THEN fenced ELSE (coalesce(source, ''), target) IN (
-        ('', 'intended'), ('', 'armed'),
-        ('intended', 'armed'), ('intended', 'abandoned'),
+        ('', 'intended'), ('', 'armed'), ('', 'done'),
+        ('intended', 'armed'), ('intended', 'abandoned'), ('intended', 'in_doubt'),
         ('armed', 'done'), ('armed', 'failed'), ('armed', 'in_doubt'),
-        ('failed', 'intended'), ('failed', 'armed'), ('failed', 'abandoned'),
+        ('failed', 'intended'), ('failed', 'armed'), ('failed', 'abandoned'), ('failed', 'in_doubt'),
         ('in_doubt', 'done'), ('in_doubt', 'intended'), ('in_doubt', 'needs_human'),
         ('needs_human', 'done'), ('needs_human', 'intended'), ('needs_human', 'compensating'),
         ('needs_human', 'abandoned'),

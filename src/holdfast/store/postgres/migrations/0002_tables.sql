@@ -40,6 +40,7 @@ CREATE TABLE {schema}.tasks (
     claim bigint NOT NULL DEFAULT 0,
     wake_at timestamptz,
     moves integer NOT NULL DEFAULT 1,
+    undoing boolean NOT NULL DEFAULT false,
     CONSTRAINT sound CHECK ({schema}.is_sound(state, owner, finished_at, ready, wake_at, alone))
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 -- The free 30 % of each page take the new version of a row when a step is committed (a HOT update: no index is
@@ -56,9 +57,9 @@ CREATE INDEX tasks_delayed ON {schema}.tasks (available_at, id)
     WHERE ready = 0 AND state = 'pending' AND owner IS NULL;
 -- Waiting tasks with a timer.
 CREATE INDEX tasks_timers ON {schema}.tasks (wake_at, id) WHERE wake_at IS NOT NULL;
--- Deadlines that a sweep acts on: nobody holds the task, and it is not already queued to undo its steps.
+-- Deadlines that a sweep acts on: nobody holds the task, and it is neither queued to undo its steps nor undoing them.
 CREATE INDEX tasks_deadlines ON {schema}.tasks (deadline, id)
-    WHERE deadline IS NOT NULL AND owner IS NULL
+    WHERE deadline IS NOT NULL AND owner IS NULL AND NOT undoing
     AND (state = 'waiting' OR (state IN ('pending', 'review') AND NOT must_undo));
 -- Listings of open tasks; it stays small, because most tasks of an old store have ended.
 CREATE INDEX tasks_open ON {schema}.tasks (state, id) WHERE finished_at IS NULL;
@@ -153,12 +154,16 @@ CREATE TABLE {schema}.effects (
     settle_at timestamptz,
     result bytea,
     note text,
+    compensable boolean NOT NULL,
+    thread_of text COLLATE "C",
     updated_at timestamptz NOT NULL,
     PRIMARY KEY (task_id, effect_id)
 );
--- Doubts, across all tasks.
+-- Doubts, across all tasks; an armed effect is one, too, once the fence it was armed under is over.
 CREATE INDEX effects_in_doubt ON {schema}.effects (state, task_id, effect_id)
-    WHERE state IN ('in_doubt', 'needs_human');
+    WHERE state IN ('armed', 'in_doubt', 'needs_human');
+-- People know an effect by its id alone.
+CREATE INDEX effects_by_id ON {schema}.effects (effect_id, task_id);
 
 -- What fenced workers learned too late. Insert-only.
 CREATE TABLE {schema}.evidence (

@@ -27,13 +27,14 @@ BEGIN
     INSERT INTO {schema}.effects
     VALUES (owner_id, e.effect_id, e.step_key, e.effect_class, e.state, e.round, e.fence, e.attempt,
             payloads[(op ->> 'arguments_at')::integer], e.arguments_hash, e.approval_id, e.dispatch_by, e.settle_at,
-            payloads[(op ->> 'result_at')::integer], e.note, moment)
+            payloads[(op ->> 'result_at')::integer], e.note, e.compensable, e.thread_of, moment)
     ON CONFLICT (task_id, effect_id) DO UPDATE SET
         step_key = excluded.step_key, effect_class = excluded.effect_class, state = excluded.state,
         round = excluded.round, fence = excluded.fence, attempt = excluded.attempt, arguments = excluded.arguments,
         arguments_hash = excluded.arguments_hash, approval_id = excluded.approval_id,
         dispatch_by = excluded.dispatch_by, settle_at = excluded.settle_at, result = excluded.result,
-        note = excluded.note, updated_at = excluded.updated_at;
+        note = excluded.note, compensable = excluded.compensable, thread_of = excluded.thread_of,
+        updated_at = excluded.updated_at;
 END
 $$;
 
@@ -146,7 +147,8 @@ BEGIN
 END
 $$;
 
--- Decide an open approval. Whether that wakes the task is seen when the whole Commit has been applied.
+-- Decide an open approval. Whether that wakes the task is seen when the whole Commit has been applied. To take it back
+-- is for whoever asked, not for its deciders.
 CREATE FUNCTION {schema}.decide(owner_id text, op jsonb, payloads bytea[], moment timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -159,7 +161,7 @@ BEGIN
         WHEN a.id IS NULL THEN 'not one of this task'
         WHEN a.state <> 'open' THEN a.state || ' already'
         WHEN a.expires_at <= moment THEN 'expired'
-        WHEN cardinality(a.deciders) > 0 AND NOT op ->> 'by' = ANY (a.deciders)
+        WHEN op ->> 'state' <> 'void' AND cardinality(a.deciders) > 0 AND NOT op ->> 'by' = ANY (a.deciders)
             THEN 'for others to decide: ' || array_to_string(a.deciders, ', ')
     END;
     IF why IS NOT NULL THEN

@@ -12,7 +12,7 @@ CREATE TYPE {schema}.commit_record AS (
     owner text, fence bigint, sequence bigint,
     request text, states text[], revision bigint, version bigint,
     steps jsonb, patches jsonb, links jsonb, ordered jsonb, refusable boolean,
-    cancel text, undo boolean, writes_outcome boolean, result integer, error integer,
+    cancel text, undo boolean, undoing boolean, writes_outcome boolean, result integer, error integer,
     lets_go boolean, to_state text, reason text, available_at timestamptz, wake_at timestamptz, waits jsonb,
     counts_attempt boolean, new_round boolean, feedback text
 );
@@ -314,7 +314,8 @@ BEGIN
         UPDATE {schema}.tasks t
         SET sequence = coalesce(c.sequence, t.sequence), revision = t.revision + 1, updated_at = moment,
             version = t.version + coalesce(jsonb_array_length(c.patches), 0),
-            cancel_requested = coalesce(t.cancel_requested, c.cancel), must_undo = coalesce(c.undo, t.must_undo)
+            cancel_requested = coalesce(t.cancel_requested, c.cancel), must_undo = coalesce(c.undo, t.must_undo),
+            undoing = coalesce(c.undoing, t.undoing)
         FROM unnest(accepted) AS c
         WHERE t.id = c.task_id AND c.to_state IS NULL AND NOT c.lets_go;
     END IF;
@@ -352,6 +353,9 @@ BEGIN
     SET sequence = coalesce(c.sequence, t.sequence), revision = t.revision + 1, updated_at = moment,
         version = t.version + coalesce(jsonb_array_length(c.patches), 0),
         cancel_requested = n.cancel, must_undo = coalesce(c.undo, t.must_undo),
+        -- A revived task starts again: whatever has to be undone later, nothing is being undone now.
+        undoing = CASE WHEN t.state = 'failed' AND c.to_state = 'pending' THEN false
+                       ELSE coalesce(c.undoing, t.undoing) END,
         state = n.state, finished_at = n.finished_at, moves = t.moves + n.moved, wake_at = n.wake_at,
         owner = n.owner, claim = CASE WHEN c.lets_go THEN 0 ELSE t.claim END, alone = t.alone AND NOT c.lets_go,
         available_at = n.available_at, rank = {schema}.rank_of(n.available_at, t.priority),

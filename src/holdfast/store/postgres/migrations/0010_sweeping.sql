@@ -187,7 +187,7 @@ END
 $$;
 
 -- Fail tasks whose deadline passed while nobody held them. Those that must undo their steps are woken for it instead;
--- if they are in the queue already, there is nothing to do.
+-- if they are in the queue already, or undoing, there is nothing to do.
 CREATE FUNCTION {schema}.pass_deadlines(
     most integer, moment timestamptz, OUT failed text[], OUT woken text[], OUT touched text[]
 )
@@ -195,7 +195,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     late text[] := ARRAY(
         SELECT t.id FROM {schema}.tasks t
-        WHERE t.deadline IS NOT NULL AND t.deadline <= moment AND t.owner IS NULL
+        WHERE t.deadline IS NOT NULL AND t.deadline <= moment AND t.owner IS NULL AND NOT t.undoing
           AND (t.state = 'waiting' OR (t.state IN ('pending', 'review') AND NOT t.must_undo))
         ORDER BY t.deadline, t.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED);
 BEGIN
@@ -245,7 +245,7 @@ BEGIN
          WHERE t.ready = 0 AND t.state = 'pending' AND t.owner IS NULL),
         (SELECT min(t.wake_at) FROM {schema}.tasks t WHERE t.wake_at IS NOT NULL),
         (SELECT min(t.deadline) FROM {schema}.tasks t
-         WHERE t.deadline IS NOT NULL AND t.owner IS NULL
+         WHERE t.deadline IS NOT NULL AND t.owner IS NULL AND NOT t.undoing
            AND (t.state = 'waiting' OR (t.state IN ('pending', 'review') AND NOT t.must_undo))),
         (SELECT min(a.expires_at) FROM {schema}.approvals a WHERE a.state = 'open' AND a.expires_at IS NOT NULL));
 END

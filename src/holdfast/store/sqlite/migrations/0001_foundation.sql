@@ -29,6 +29,7 @@ CREATE TABLE tasks (
     feedback         TEXT,
     cancel_requested TEXT,
     must_undo        INTEGER NOT NULL DEFAULT 0,
+    undoing          INTEGER NOT NULL DEFAULT 0,
     owner            TEXT,
     fence            INTEGER NOT NULL DEFAULT 0,
     sequence         INTEGER NOT NULL DEFAULT 0,
@@ -60,7 +61,7 @@ CREATE INDEX tasks_suspect ON tasks (queue, name, rank, id) WHERE ready = 2;
 CREATE INDEX tasks_delayed ON tasks (available_at, id) WHERE state = 'pending' AND ready = 0 AND owner IS NULL;
 CREATE INDEX tasks_timers ON tasks (wake_at, id) WHERE wake_at IS NOT NULL;
 CREATE INDEX tasks_deadlines ON tasks (deadline, id)
-    WHERE deadline IS NOT NULL AND owner IS NULL
+    WHERE deadline IS NOT NULL AND owner IS NULL AND undoing = 0
       AND (state = 'waiting' OR (state IN ('pending', 'review') AND must_undo = 0));
 CREATE INDEX tasks_owned ON tasks (owner, id) WHERE owner IS NOT NULL;
 CREATE INDEX tasks_children ON tasks (parent_id, created_at, id) WHERE parent_id IS NOT NULL;
@@ -142,11 +143,15 @@ CREATE TABLE effects (
     settle_at      INTEGER,
     result         BLOB,
     note           TEXT,
+    compensable    INTEGER NOT NULL,
+    thread_of      TEXT,
     updated_at     INTEGER NOT NULL,
     PRIMARY KEY (task_id, effect_id)
 ) WITHOUT ROWID, STRICT;
 
-CREATE INDEX effects_doubtful ON effects (state, task_id, effect_id) WHERE state IN ('in_doubt', 'needs_human');
+CREATE INDEX effects_in_doubt ON effects (state, task_id, effect_id)
+    WHERE state IN ('armed', 'in_doubt', 'needs_human');
+CREATE INDEX effects_by_id ON effects (effect_id, task_id);
 
 CREATE TABLE evidence (
     task_id   TEXT    NOT NULL,

@@ -1,0 +1,412 @@
+"""Remove each guard of the effects protocol, one at a time, and see whether the tests notice.
+
+    make guards                      all of them (half an hour on two cores)
+    python scripts/guards.py --list
+    python scripts/guards.py settle-wait proof
+
+Each guard names the line that keeps a promise, what is left without it, and the tests that have to fail then. The
+change is made in a copy of the project. A guard whose removal nobody notices is printed, and the script fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+LONGEST = 600.0
+"""Seconds the tests of one guard may take. A hang is a failure too: without the guard something waits for ever."""
+
+
+@dataclass(frozen=True)
+class Guard:
+    """One promise, the code that keeps it, and what notices when it is gone."""
+
+    name: str
+    file: str
+    there: str
+    """The text that is the guard; it stands in the file exactly once."""
+    gone: str
+    tests: tuple[str, ...]
+
+
+_ENGINE = "src/holdfast/engine/"
+_STORE = "src/holdfast/store/"
+_EFFECTS = ("tests/effects",)
+_APPROVALS = ("tests/approvals",)
+_SAGAS = ("tests/sagas",)
+
+GUARDS = (
+    # Before the call
+    Guard(
+        "intent-commit",
+        _ENGINE + "effecting.py",
+        "        await attempt.commit(*operations)\n        self.effect = armed\n",
+        "        attempt.intents.note(armed)\n        self.effect = armed\n",
+        _EFFECTS,
+    ),
+    Guard("lease-check", _ENGINE + "effecting.py", "if not attempt.lease.holds:", "if False:", _EFFECTS),
+    Guard(
+        "dispatch-by-check",
+        _ENGINE + "effecting.py",
+        "if armed.dispatch_by is None or attempt.services.time.now() >= armed.dispatch_by:",
+        "if False:",
+        _EFFECTS,
+    ),
+    Guard(
+        "stop-check",
+        _ENGINE + "effecting.py",
+        "if attempt.over or attempt.stopping is not None or armed.fence != attempt.task.fence:",
+        "if False:",
+        _EFFECTS,
+    ),
+    Guard("deadline-check", _ENGINE + "effecting.py", "if attempt.is_late:", "if False:", _EFFECTS),
+    Guard(
+        "arguments-hash",
+        _ENGINE + "effecting.py",
+        '        if step.digest in {self.hash, digest_of(self.call.args), ""}:\n            return\n',
+        "        return\n",
+        _EFFECTS,
+    ),
+    Guard(
+        "carried-intent-is-durable",
+        _ENGINE + "effecting.py",
+        "is_durable = carried is not None and attempt.intents.effects.get(self._id) is carried",
+        "is_durable = True",
+        _EFFECTS,
+    ),
+    Guard(
+        "carried-intent-is-this-call",
+        _ENGINE + "effecting.py",
+        "carried.arguments_hash == self.hash",
+        "True",
+        _EFFECTS,
+    ),
+    # After the call
+    Guard(
+        "armed-by-another-is-doubt",
+        _ENGINE + "effecting.py",
+        "_NOT_MADE = frozenset({None, _S.INTENDED, _S.FAILED})",
+        "_NOT_MADE = frozenset({None, _S.INTENDED, _S.FAILED, _S.ARMED})",
+        _EFFECTS,
+    ),
+    Guard(
+        "only-proof-is-failure",
+        _ENGINE + "effecting.py",
+        "if proves_absence(error, self.terms.absent_on):",
+        "if True:",
+        _EFFECTS,
+    ),
+    Guard(
+        "late-result-is-evidence",
+        _ENGINE + "effecting.py",
+        "            await reporting.returned(self.attempt, armed, value, self.returns)\n            raise\n",
+        "            raise\n",
+        _EFFECTS,
+    ),
+    Guard(
+        "loose-ends",
+        _ENGINE + "attempt.py",
+        "return () if self._intents is None else self._intents.loose_ends()",
+        "return ()",
+        _EFFECTS,
+    ),
+    Guard(
+        "dispatched-is-doubt",
+        _ENGINE + "intents.py",
+        "if effect.effect_id in self._armed and not self.was_dispatched(effect):",
+        "if effect.effect_id in self._armed:",
+        _EFFECTS,
+    ),
+    Guard(
+        "error-while-stopped-says-nothing",
+        _ENGINE + "effecting.py",
+        "        if attempt.over or attempt.stopping is not None:\n"
+        "            raise Unwind  # an error of a call that was being stopped says nothing\n",
+        "",
+        _EFFECTS,
+    ),
+    # In doubt
+    Guard(
+        "settle-wait",
+        _ENGINE + "doubting.py",
+        "            await pause_until(attempt, line.step, effect.settle_at)\n",
+        "            pass\n",
+        _EFFECTS,
+    ),
+    Guard(
+        "evidence-before-reconcile",
+        _ENGINE + "doubting.py",
+        "    if told is not None:\n        return told\n",
+        "",
+        _EFFECTS,
+    ),
+    Guard(
+        "evidence-before-another-call",
+        _ENGINE + "effecting.py",
+        "elif self.effect is not None and await reporting.happened(self.attempt, self.effect, Any) is not None:",
+        "elif False:",
+        _EFFECTS,
+    ),
+    Guard(
+        "evidence-reopens",
+        _ENGINE + "reporting.py",
+        "            await _contradict(services, task.id, effect)\n",
+        "            pass\n",
+        _EFFECTS,
+    ),
+    Guard(
+        "thread-may-go-on",
+        _ENGINE + "doubting.py",
+        "if isinstance(outcome, Absent) and await reporting.may_go_on(step.attempt, effect):",
+        "if False:",
+        _EFFECTS,
+    ),
+    Guard(
+        "unknown-needs-a-person",
+        _ENGINE + "doubting.py",
+        "return await step.move(replace(effect, state=_S.NEEDS_HUMAN, note=storable(note, 1000)))",
+        "return await step.move(replace(effect, state=_S.INTENDED))",
+        _EFFECTS,
+    ),
+    Guard(
+        "no-reconcile-is-unknown",
+        _ENGINE + "doubting.py",
+        'return Unknown("its step names no reconcile=")',
+        "return Absent()",
+        _EFFECTS,
+    ),
+    Guard(
+        "decisions-compare-and-set",
+        _ENGINE + "deciding.py",
+        "    if doubt.approval_id is not None:\n        answer: JsonValue",
+        "    if False:\n        answer: JsonValue",
+        _EFFECTS,
+    ),
+    Guard(
+        "once-replays-in-a-new-round",
+        _ENGINE + "effecting.py",
+        "earlier = None if self.terms.repeat else self.attempt.journal.earlier(self.call.key)",
+        "earlier = None",
+        _EFFECTS,
+    ),
+    Guard(
+        "effect-moves",
+        "src/holdfast/model/commit.py",
+        "    return after not in EFFECT_MOVES[before]\n",
+        "    return False\n",
+        ("tests/store/contract", "-k", "effect"),
+    ),
+    Guard(
+        "fence",
+        "src/holdfast/model/commit.py",
+        "    if task.fence != held.fence or task.owner != held.owner:\n",
+        "    if False:\n",
+        ("tests/store/contract", "-k", "fenc or stale or lease"),
+    ),
+    Guard(
+        "fence-on-postgresql",
+        _STORE + "postgres/migrations/0007_commit.sql",
+        "WHEN c.request IS NULL AND (t.fence <> c.fence OR t.owner IS DISTINCT FROM c.owner) THEN 'superseded'",
+        "WHEN false THEN 'superseded'",
+        ("tests/store/contract", "-k", "fenc or stale or lease"),
+    ),
+    # Approvals
+    Guard(
+        "approval-is-for-these-arguments",
+        _STORE + "sqlite/operations.py",
+        "if approval.arguments_hash != op.arguments_hash:",
+        "if False:",
+        ("tests/store/contract", "-k", "approv"),
+    ),
+    Guard(
+        "approval-is-for-these-arguments-on-postgresql",
+        _STORE + "postgres/migrations/0006_operations.sql",
+        "WHEN a.arguments_hash <> op ->> 'arguments_hash' THEN 'for other arguments'",
+        "WHEN false THEN ''",
+        ("tests/store/contract", "-k", "approv"),
+    ),
+    Guard(
+        "approval-is-used-once",
+        _STORE + "sqlite/operations.py",
+        "if approval.consumed_by not in {None, op.effect_id}:",
+        "if False:",
+        ("tests/store/contract", "-k", "approv"),
+    ),
+    Guard(
+        "approval-is-consumed",
+        _ENGINE + "effecting.py",
+        "        if approval_id is not None:\n",
+        "        if False:\n",
+        _APPROVALS,
+    ),
+    Guard(
+        "changed-arguments-void",
+        _ENGINE + "approving.py",
+        "is_same = recorded is not None and recorded.digest == fingerprint",
+        "is_same = recorded is not None",
+        _APPROVALS,
+    ),
+    Guard(
+        "void-is-written",
+        _ENGINE + "approving.py",
+        "if before is not None and before.digest != line.digest:",
+        "if False:",
+        _APPROVALS,
+    ),
+    Guard(
+        "one-decision",
+        _STORE + "sqlite/operations.py",
+        "if approval.state is not ApprovalState.OPEN:",
+        "if False:",
+        ("tests/store/contract", "-k", "approv"),
+    ),
+    Guard(
+        "deciders",
+        _STORE + "sqlite/operations.py",
+        "if approval.deciders and op.by not in approval.deciders and not is_taken_back:",
+        "if False:",
+        ("tests/store/contract", "-k", "approv"),
+    ),
+    Guard(
+        "expiry",
+        _STORE + "sqlite/operations.py",
+        "if approval.expires_at is not None and micros(approval.expires_at) <= tx.now:",
+        "if False:",
+        ("tests/store/contract", "-k", "approv"),
+    ),
+    # Sagas
+    Guard(
+        "undo-is-required",
+        _ENGINE + "outcome.py",
+        "    if attempt.must_undo:\n",
+        "    if False:\n",
+        _SAGAS,
+    ),
+    Guard(
+        "doubt-before-undo",
+        _ENGINE + "undoing.py",
+        "            await _clear_up(attempt, effect)\n",
+        "            pass\n",
+        _SAGAS,
+    ),
+    Guard(
+        "undo-in-reverse",
+        _ENGINE + "undoing.py",
+        "key=lambda effect: _position(attempt, effect), reverse=True)",
+        "key=lambda effect: _position(attempt, effect))",
+        _SAGAS,
+    ),
+    Guard(
+        "replay-does-nothing",
+        _ENGINE + "attempt.py",
+        "        if self.over or self.stopping is not None or self._wanted is not None:\n",
+        "        if self.over or self.stopping is not None:\n",
+        _SAGAS,
+    ),
+    Guard(
+        "left-behind-branches-do-nothing",
+        _ENGINE + "context.py",
+        "        if attempt.undoing is not None and not attempt.is_replaying:\n",
+        "        if False:\n",
+        _SAGAS,
+    ),
+    Guard(
+        "cancel-does-not-stop-the-undoing",
+        _ENGINE + "attempt.py",
+        "        if self.undoing is not None and not isinstance(why, HandedBack):\n",
+        "        if False:\n",
+        _SAGAS,
+    ),
+    Guard(
+        "undone-is-a-new-effect",
+        _ENGINE + "effecting.py",
+        'return effect_id(task.id, task.round, self.call.key, after=recorded.effect_id or "")',
+        "return effect_id(task.id, task.round, self.call.key)",
+        _SAGAS,
+    ),
+    Guard(
+        "failed-undo-needs-a-person",
+        _ENGINE + "undoing.py",
+        "        await _ask_about_undo(attempt, effect, error)\n        return False\n",
+        "        return True\n",
+        _SAGAS,
+    ),
+    Guard(
+        "deadline-does-not-wake-the-undoing",
+        _STORE + "sqlite/operations.py",
+        "row.must_undo, row.undoing = int(required), int(begun)",
+        "row.must_undo, row.undoing = int(required), 0",
+        ("tests/store/contract", "-k", "undo"),
+    ),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Remove the named guards, or all of them, and print what noticed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("names", nargs="*", help="guards to remove; all of them by default")
+    parser.add_argument("--list", action="store_true", help="only say which there are")
+    asked = parser.parse_args(arguments)
+    unknown = set(asked.names) - {guard.name for guard in GUARDS}
+    if unknown:
+        parser.error(f"no such guard: {', '.join(sorted(unknown))}")
+    chosen = [guard for guard in GUARDS if not asked.names or guard.name in asked.names]
+    if asked.list:
+        print("\n".join(f"{guard.name:45} {guard.file}" for guard in chosen))
+        return 0
+    missed = [guard.name for guard in chosen if not _is_noticed(guard)]
+    print(f"{len(chosen) - len(missed)} of {len(chosen)} guards are noticed when they are gone", flush=True)
+    if missed:
+        print(f"nobody notices: {', '.join(missed)}", file=sys.stderr)
+    return int(bool(missed))
+
+
+def _is_noticed(guard: Guard) -> bool:
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="holdfast-guards-") as folder:
+        copy = Path(folder) / "project"
+        ignored = shutil.ignore_patterns(".git", ".venv", ".bench-venv", "__pycache__", ".*_cache", ".hypothesis")
+        shutil.copytree(ROOT, copy, ignore=ignored)
+        remove(guard, copy)
+        # First where the source is looked for: before the installed project, which is the one with the guard.
+        environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "2", *guard.tests]
+        try:
+            done = subprocess.run(  # noqa: S603 - our own tests
+                command, cwd=copy, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST
+            )
+            noticed, how = done.returncode == 1, _first_failure(done.stdout)
+            if done.returncode not in {0, 1}:
+                how = f"the tests could not be run: {done.stdout[-300:]}{done.stderr[-300:]}"
+        except subprocess.TimeoutExpired:
+            noticed, how = True, f"the tests hung for {LONGEST:g} s"
+    mark = "noticed" if noticed else "MISSED "
+    print(f"{mark} {guard.name:45} {time.monotonic() - began:5.0f} s  {how}", flush=True)
+    return noticed
+
+
+def remove(guard: Guard, project: Path) -> None:
+    """Take a guard out of a copy of the project."""
+    file = project / guard.file
+    text = file.read_text(encoding="utf-8")
+    if text.count(guard.there) != 1:
+        raise LookupError(f"guard {guard.name!r} stands {text.count(guard.there)} times in {guard.file}, not once")
+    file.write_text(text.replace(guard.there, guard.gone), encoding="utf-8")
+
+
+def _first_failure(output: str) -> str:
+    lines = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return lines[0][:140] if lines else ""
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

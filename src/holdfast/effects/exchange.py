@@ -1,0 +1,94 @@
+"""One HTTP exchange, within limits: a connection of its own, a time, a size, no redirects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from holdfast.effects.errors import Impossible, NotReached
+from holdfast.model.canonical import canonical, parse
+from holdfast.model.errors import CodecError
+from holdfast.model.failure import storable
+from holdfast.model.task import JsonValue
+
+if TYPE_CHECKING:
+    import httpx2
+
+KEPT_HEADERS = frozenset({"content-type", "date", "etag", "location", "request-id", "retry-after", "x-request-id"})
+"""What of an answer's headers is recorded. Never all of them: cookies are secrets."""
+
+_EXCERPT = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpResponse:
+    """An answer, as it is recorded."""
+
+    status: int
+    headers: dict[str, str] = field(default_factory=dict)
+    """By lower-case name, only those worth keeping."""
+    body: JsonValue = None
+    """The data, where the server sent JSON; its text otherwise."""
+    truncated: bool = False
+    """The body was longer than is kept, or its end was lost; this is the beginning, as text."""
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the server says that it was done."""
+        return 200 <= self.status < 300  # noqa: PLR2004 - the statuses of RFC 9110
+
+    @property
+    def excerpt(self) -> str:
+        """The beginning of the body, for people."""
+        return storable(self.body if isinstance(self.body, str) else canonical(self.body).decode(), _EXCERPT)
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """What sends requests and reads answers."""
+
+    httpx2: Any
+    """The module."""
+    timeout: float
+    max_bytes: int
+
+    async def exchange(self, method: str, url: str, headers: Mapping[str, str], content: bytes | None) -> HttpResponse:
+        """Send a request and return the answer. NotReached if there was no connection to send it on."""
+        limit = self.httpx2.Timeout(self.timeout, connect=self.timeout / 2)
+        # A connection of its own: one that is kept alive may be closed by the server just when it is used again, and
+        # nobody could tell whether that request was read. And no compression: a small answer cannot grow.
+        sent = self.httpx2.Headers(headers)
+        sent.setdefault("Accept-Encoding", "identity")
+        async with asyncio.timeout(self.timeout), self.httpx2.AsyncClient(timeout=limit) as client:
+            try:
+                stream = client.stream(method, url, headers=sent, content=content, follow_redirects=False)
+                async with stream as response:
+                    return await self._read(response)
+            except (self.httpx2.ConnectError, self.httpx2.ConnectTimeout) as error:
+                raise NotReached(f"no connection to {urlsplit(url).netloc}: {error}") from error
+            except self.httpx2.InvalidURL as error:
+                raise Impossible(f"{url!r} is no URL: {error}") from error
+
+    async def _read(self, response: httpx2.Response) -> HttpResponse:
+        received = bytearray()
+        is_whole = False
+        try:
+            async for part in response.aiter_bytes():
+                received += part
+                if len(received) > self.max_bytes:
+                    break
+            else:
+                is_whole = True
+        except self.httpx2.RequestError:
+            if response.is_success:
+                raise  # of what was done only a part is known
+        headers = {name: value for name, value in response.headers.items() if name in KEPT_HEADERS}
+        body: JsonValue = received[: self.max_bytes].decode("utf-8", "replace")
+        if is_whole and "json" in headers.get("content-type", ""):
+            with suppress(CodecError):  # not JSON after all, or none that could be stored
+                body = parse(bytes(received))
+        return HttpResponse(status=response.status_code, headers=headers, body=body, truncated=not is_whole)

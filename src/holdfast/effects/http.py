@@ -1,0 +1,156 @@
+"""An HTTP request with the effect id as its Idempotency-Key, and what each answer to it proves.
+
+no connection                    nothing was sent: NotHappened
+2xx                              done
+4xx, with a few exceptions       the server declined: NotHappened
+a lost or any other answer       in doubt
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from holdfast.effects.declaring import Probed, effect
+from holdfast.effects.errors import Impossible, NotReached, RequestRefused, UnclearResponse
+from holdfast.effects.exchange import Client, HttpResponse
+from holdfast.model.canonical import canonical
+from holdfast.model.doubt import Absent, Happened, Outcome, Unknown
+from holdfast.model.errors import CodecError, InvalidValue, MissingExtra
+from holdfast.model.task import JsonValue
+
+REFUSALS = frozenset(range(400, 500)) - {408, 409, 425}
+"""The statuses that prove that nothing was done: the server understood the request and declined it.
+
+Not 408 and 425, which may come from somewhere on the way. Above all not 409: servers that know Idempotency-Key answer
+it while the first request under the key is still at work. 429 is among them, because a rate limit stands in front of
+the work. 503 is not, with Retry-After or without: Varnish, for one, by default sends both after it has handed the
+request on and got no answer. Of a server that you know better: ``refusals=REFUSALS | {503}``.
+"""
+
+MOST_BYTES = 1_000_000
+_FOUND, _NOT_FOUND = 200, 404
+
+
+def http_request(
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    lookup: str | None = None,
+    read_lookup: Callable[[HttpResponse], Outcome] = Happened,
+    replayable: bool = False,
+    refusals: Collection[int] = REFUSALS,
+    timeout: float = 30.0,
+    max_bytes: int = MOST_BYTES,
+    key_header: str = "Idempotency-Key",
+) -> Probed[..., Coroutine[Any, Any, HttpResponse]]:
+    """Return a tool that sends this request, with its argument as the JSON body, and returns the HttpResponse.
+
+    ``{effect_id}`` in ``url`` and ``lookup`` stands for the effect id. ``headers`` are sent and never recorded, so that
+    is the place for credentials. Redirects are not followed. ``timeout`` is for the whole exchange, in seconds;
+    connecting gets half of it. The step's own timeout has to be longer.
+
+    What became of a request whose answer was lost is found out in one of two ways, and otherwise left to a person:
+
+    - ``lookup``, a URL that is asked with GET: 404 means that it did not happen, 200 that it did, with this answer as
+      its result. Where a search answers 200 with an empty list, ``read_lookup`` says what the answer means; the list
+      is ``answer.body``.
+    - ``replayable=True`` declares that the server does each key once, and answers a repetition as it answered the
+      first time: the request is sent again. Mind how long the server remembers its keys: a task may be taken up
+      again much later.
+    """
+    for one in (url, lookup or url):
+        if urlsplit(one).scheme not in {"http", "https"}:
+            raise InvalidValue(f"{one!r} is no http:// or https:// URL")
+    if not 1 <= max_bytes <= MOST_BYTES:
+        raise InvalidValue(f"max_bytes is {max_bytes}; choose 1 to {MOST_BYTES}, the answer goes into the journal")
+    if timeout <= 0:
+        raise InvalidValue(f"timeout is {timeout}; give the seconds after which the answer counts as lost")
+    client = Client(_load_httpx2(), timeout, max_bytes)
+    request = _Request(client, method, url, dict(headers or {}), key_header, refusals, lookup, read_lookup)
+    reconcile = request.look_up if lookup is not None else request.repeat if replayable else None
+    return effect("once", reconcile=reconcile)(request.send)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    client: Client
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    key_header: str
+    refusals: Collection[int]
+    lookup: str | None
+    read_lookup: Callable[[HttpResponse], Outcome]
+
+    async def send(self, body: JsonValue = None, *, effect_id: str) -> HttpResponse:
+        """Send it, and raise what an answer means that is none."""
+        answer = await self._exchange(effect_id, body)
+        if answer.is_success:
+            return answer
+        message = f"the server answered {answer.status}: {answer.excerpt}"
+        if answer.status in self.refusals:
+            pause = read_retry_after(answer.headers.get("retry-after", ""), datetime.now(UTC))
+            raise RequestRefused(message, status=answer.status, body=answer.excerpt, retry_after=pause)
+        raise UnclearResponse(message, status=answer.status, body=answer.excerpt)
+
+    async def look_up(self, effect_id: str, body: JsonValue = None) -> Outcome:  # noqa: ARG002 - asked like any other
+        """Ask the server what it knows under this id."""
+        url = _filled(self.lookup or "", effect_id)
+        try:
+            answer = await self.client.exchange("GET", url, self.headers, None)
+        except (NotReached, self.client.httpx2.HTTPError, TimeoutError) as error:
+            return Unknown(f"the server could not be asked: {error!r}")
+        if answer.status == _NOT_FOUND:
+            return Absent()
+        return self.read_lookup(answer) if answer.status == _FOUND else Unknown(f"it answered {answer.status}")
+
+    async def repeat(self, effect_id: str, body: JsonValue = None) -> Outcome:
+        """Send it again under the same key, to a server that does each key once."""
+        try:
+            answer = await self._exchange(effect_id, body)
+        except (NotReached, self.client.httpx2.HTTPError, TimeoutError) as error:
+            return Unknown(f"the server could not be asked again: {error!r}")
+        # No other status tells what became of the first one: 401 because the token has expired since, 409 because the
+        # first is still at work.
+        return Happened(answer) if answer.is_success else Unknown(f"asked again, it answered {answer.status}")
+
+    async def _exchange(self, effect_id: str, body: JsonValue) -> HttpResponse:
+        headers = self.client.httpx2.Headers(self.headers)  # which knows that names have no case
+        headers[self.key_header] = effect_id
+        content = None
+        if body is not None:
+            headers.setdefault("Content-Type", "application/json")
+            try:
+                # Canonical: a server may compare a repetition with the first request, byte by byte.
+                content = canonical(body, name="the body")
+            except CodecError as error:
+                raise Impossible(str(error)) from error
+        return await self.client.exchange(self.method, _filled(self.url, effect_id), headers, content)
+
+
+def read_retry_after(value: str, now: datetime) -> float | None:
+    """Read the header, in seconds from now: a number of them, or a date."""
+    if value.isascii() and value.isdigit():
+        return float(value)
+    try:
+        return max(0.0, (parsedate_to_datetime(value) - now).total_seconds())
+    except (TypeError, ValueError):
+        return None  # not there, or not to be read, or a date without a zone
+
+
+def _filled(url: str, effect_id: str) -> str:
+    return url.replace("{effect_id}", quote(effect_id, safe=""))
+
+
+def _load_httpx2() -> Any:  # noqa: ANN401 - the module
+    try:
+        import httpx2  # noqa: PLC0415 - an extra, for those who send requests
+    except ImportError as missing:
+        raise MissingExtra("http", "http_request") from missing
+    return httpx2

@@ -1,0 +1,79 @@
+"""Intents that ride in the Commit of the step before: effect safety without a Commit of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.calls import ONE_TRY, Call, Compensation, Line, arguments_of, describe, effect_id, terms_of
+from holdfast.engine.effecting import DISPATCH_WITHIN, arming
+from holdfast.model.canonical import digest
+from holdfast.model.deadline import as_seconds
+from holdfast.model.effect import EffectClass
+from holdfast.model.errors import InvalidValue
+from holdfast.model.operations import Operation, RequireUndo, WriteEffect
+from holdfast.model.step import StepState
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt import Attempt
+
+
+class Intent:
+    """A ``once`` step that will be called next: ``ctx.step("choose", choose, arms=lambda c: [Intent("pay", pay, c)])``.
+
+    Key, function, arguments, timeout, settle and compensate have to be those of the ``ctx.step`` that follows; where
+    they are not, that step writes down its own.
+    """
+
+    __slots__ = ("call",)
+
+    def __init__(
+        self,
+        key: str,
+        function: Callable[..., Any],
+        *args: Any,  # noqa: ANN401
+        timeout: float | timedelta | None = None,
+        settle: float | timedelta | None = None,
+        compensate: Callable[..., Any] | Compensation | None = None,
+    ) -> None:
+        """``key`` is the key of the step: its name, or what is passed as its ``key=``."""
+        seconds = None if timeout is None else as_seconds(timeout, what=f"the timeout of step {key!r}")
+        self.call = Call(key, function, args, ONE_TRY, seconds, None)
+        self.call.terms = terms_of(
+            key,
+            function,
+            effect=EffectClass.ONCE,
+            reconcile=None,
+            settle=settle,
+            compensate=compensate,
+            absent_on=(),
+            repeat=False,
+            approval=None,
+        )
+
+
+def carry(attempt: Attempt, choose: Callable[[Any], Sequence[Intent]], value: object) -> tuple[Operation, ...]:
+    """Return what arms the calls that follow a result; the attempt remembers that they are armed."""
+    operations: list[Operation] = []
+    for intent in choose(value):
+        if not isinstance(intent, Intent):
+            raise InvalidValue(f"arms= returned {intent!r}; return a list of Intent(key, function, *args)")
+        call = intent.call
+        if attempt.journal.get(call.key) is not None or attempt.journal.earlier(call.key) is not None:
+            continue  # it has a history: the step itself looks into that
+        identifier = effect_id(attempt.task.id, attempt.task.round, call.key)
+        arguments = arguments_of(call)
+        is_async = describe(call.function).is_async
+        armed = replace(
+            arming(attempt, call, identifier, arguments, patience=DISPATCH_WITHIN),
+            thread_of=None if is_async else attempt.lease.worker_id,
+        )
+        line = Line(call.key, call.kind, attempt.journal.next_position(), digest(arguments), effect_id=identifier)
+        line.began = attempt.services.time.now()
+        operations += (line.written(attempt, StepState.RUNNING), WriteEffect(armed))
+        if armed.compensable:
+            operations.append(RequireUndo(required=True))
+        attempt.intents.carried[identifier] = armed
+    return tuple(operations)

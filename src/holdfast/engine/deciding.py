@@ -1,0 +1,241 @@
+"""Deciding from outside: approvals, open questions, and effects in doubt. Of two who decide, one is told.
+
+A decision is one Commit: compare and set on the record, and whatever it means for the task. It needs no worker; the
+task is woken by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from holdfast.engine import log
+from holdfast.engine.approving import APPROVAL, QUESTION
+from holdfast.engine.doubting import DOUBT, MOST_OPEN, arguments_for_people, effect_asked_about
+from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.canonical import canonical, parse
+from holdfast.model.checks import check_name, check_text
+from holdfast.model.commit import Commit, Expect
+from holdfast.model.doubt import Decision, Doubt
+from holdfast.model.effect import Effect, EffectState
+from holdfast.model.errors import Conflict, InvalidValue, NotFound
+from holdfast.model.operations import Decide, Operation, WriteEffect
+from holdfast.model.payload import to_json
+from holdfast.model.task import JsonValue, Task
+from holdfast.store.base import StateStore
+
+_S = EffectState
+_DOUBTFUL = frozenset({_S.ARMED, _S.IN_DOUBT, _S.NEEDS_HUMAN})
+_AFTER_THE_END = (Decision.HAPPENED, Decision.ABSENT, Decision.ABANDON)
+"""What can still be decided when the task is over: nobody is there to undo anything."""
+
+
+# Approvals and questions
+
+
+async def open_approvals(
+    store: StateStore, *, task_id: str | None, states: Sequence[ApprovalState], limit: int
+) -> list[Approval]:
+    """Return the approvals and questions in these states."""
+    asked_for = limit
+    while True:  # what people are asked about effects lies between them, and counts for the store
+        listed = await store.approvals(task_id=task_id, states=frozenset(states), limit=asked_for)
+        found = [approval for approval in listed if approval.kind != DOUBT]
+        if len(found) >= limit or len(listed) < asked_for:
+            return found[:limit]
+        asked_for *= 2
+
+
+async def decide(
+    store: StateStore,
+    approval_id: str,
+    state: ApprovalState,
+    *,
+    by: str,
+    note: str | None,
+    answer: JsonValue = None,
+) -> Approval:
+    """Decide an open approval; return it as it stands then. Raises Conflict if somebody, or time, was faster."""
+    _check_decider(by, note)
+    approval = await store.approval(approval_id)
+    if approval is None:
+        raise NotFound("approval", approval_id)
+    _check_kind(approval, state)
+    _check_undecided(approval)
+    await _commit(
+        store,
+        approval.task_id,
+        by,
+        Decide(approval_id=approval_id, state=state, by=by, note=note, answer=answer),
+    )
+    log.decided(approval, state, by)
+    return await store.approval(approval_id) or approval
+
+
+def _check_kind(approval: Approval, state: ApprovalState) -> None:
+    if approval.kind == DOUBT:
+        asked = effect_asked_about(approval)
+        raise InvalidValue(f"approval {approval.id} asks about an effect in doubt: use hold.resolve({asked!r}, ...)")
+    if approval.kind == QUESTION and state is ApprovalState.APPROVED:
+        raise InvalidValue(f"approval {approval.id} is an open question; answer it with hold.answer(...)")
+    if approval.kind == APPROVAL and state is ApprovalState.ANSWERED:
+        raise InvalidValue(f"approval {approval.id} asks for a yes or no; use hold.approve(...) or hold.reject(...)")
+
+
+_ALREADY = {
+    ApprovalState.EXPIRED: "has expired: nobody decided in time",
+    ApprovalState.VOID: "is void: its arguments changed after it was asked; look for the new one in hold.approvals()",
+    ApprovalState.CLOSED: "is closed: its task ended before anybody decided",
+}
+
+
+def _check_undecided(approval: Approval) -> None:
+    """Say who was faster, or what. Whoever comes at the same moment is told by the store."""
+    if approval.state is not ApprovalState.OPEN:
+        already = _ALREADY.get(approval.state, f"was {approval.state.value} already, by {approval.decided_by}")
+        raise Conflict(f"approval {approval.id} ({approval.question!r}) {already}; nothing was changed")
+
+
+def _check_decider(by: str, note: str | None) -> None:
+    check_name("by", by)
+    check_text("note", note)
+
+
+async def _commit(
+    store: StateStore, task_id: str, by: str, *operations: Operation, revision: int | None = None
+) -> None:
+    sent = Commit(task_id=task_id, guard=Expect(revision=revision), operations=operations, actor=by)
+    [verdict] = await store.commit([sent])
+    if not verdict.applied:
+        raise verdict.error()
+
+
+# Doubts
+
+
+async def doubts(store: StateStore, *, task_id: str | None, limit: int) -> list[Doubt]:
+    """Return the effects nobody knows the outcome of, and what can be decided about each."""
+    tasks: dict[str, Task | None] = {}
+    asked_for = limit
+    while True:  # calls that are being made right now lie between them, and count for the store
+        found = []
+        listed = await store.effects(task_id=task_id, states=_DOUBTFUL, limit=asked_for)
+        for effect in listed:
+            if effect.task_id not in tasks:
+                tasks[effect.task_id] = await store.get(effect.task_id)
+            if (task := tasks[effect.task_id]) is not None and _is_in_doubt(effect, task):
+                found.append((effect, task))
+        if len(found) >= limit or len(listed) < asked_for:
+            return [await _describe(store, effect, task) for effect, task in found[:limit]]
+        asked_for *= 2
+
+
+def _is_in_doubt(effect: Effect, task: Task) -> bool:
+    """Armed is doubtful as soon as whoever armed it does not hold the task any more."""
+    return effect.state is not _S.ARMED or task.owner is None or task.fence != effect.fence
+
+
+async def _describe(store: StateStore, effect: Effect, task: Task) -> Doubt:
+    asked = await _asked(store, effect)
+    about = parse(asked.arguments) if asked is not None else {}
+    decisions = tuple(map(Decision, about.get("decisions", ())))
+    if task.state.is_terminal:
+        decisions = _AFTER_THE_END
+    return Doubt(
+        effect=effect,
+        task_name=task.name,
+        question=asked.question if asked is not None else f"Did step {effect.step_key!r} of {task.name!r} happen?",
+        arguments=arguments_for_people(effect),
+        decisions=decisions,
+        evidence=tuple(await store.evidence(effect.task_id, effect.effect_id)),
+        approval_id=None if asked is None else asked.id,
+    )
+
+
+async def _asked(store: StateStore, effect: Effect) -> Approval | None:
+    listed = await store.approvals(task_id=effect.task_id, states={ApprovalState.OPEN}, limit=MOST_OPEN)
+    return next((one for one in listed if effect_asked_about(one) == effect.effect_id), None)
+
+
+async def resolve(
+    store: StateStore,
+    effect_id: str,
+    decision: Decision | str,
+    *,
+    result: Any = None,  # noqa: ANN401
+    by: str,
+    note: str | None,
+) -> Effect:
+    """Decide what is to be taken as true about an effect in doubt; return it as it stands then."""
+    _check_decider(by, note)
+    try:
+        decision = Decision(decision)
+    except ValueError:
+        raise InvalidValue(f"{decision!r} is no decision; choose one of {', '.join(Decision)}") from None
+    if result is not None and decision is not Decision.HAPPENED:
+        raise InvalidValue(
+            f"a result goes with the decision {Decision.HAPPENED.value!r} only, not with {decision.value!r}"
+        )
+    found = await store.effects(effect_id=effect_id)
+    if not found:
+        raise NotFound("effect", effect_id)
+    [effect] = found
+    task = await store.get(effect.task_id)
+    if task is None:
+        raise NotFound("task", effect.task_id)
+    doubt = await _describe(store, effect, task)
+    _check_open(doubt, task, decision)
+    remark = f"{decision.value}, by {by}" + (f": {note}" if note else "")
+    body = canonical(to_json(result, name="result")) if decision is Decision.HAPPENED else None
+    operations: list[Operation] = []
+    if doubt.approval_id is not None:
+        answer: JsonValue = {"decision": decision.value}
+        operations.append(
+            Decide(approval_id=doubt.approval_id, state=ApprovalState.ANSWERED, by=by, note=note, answer=answer)
+        )
+    settled = replace(effect, note=remark, result=body)
+    operations += [WriteEffect(replace(settled, state=state)) for state in _way(effect.state, decision)]
+    # Compare and set: on the question where there is one; otherwise on the whole task, which nobody works on any more.
+    revision = None if doubt.approval_id is not None else task.revision
+    await _commit(store, task.id, by, *operations, revision=revision)
+    log.resolved(effect, decision, by)
+    [now] = await store.effects(effect_id=effect_id)
+    return now
+
+
+def _check_open(doubt: Doubt, task: Task, decision: Decision) -> None:
+    effect = doubt.effect
+    if effect.state not in _DOUBTFUL:
+        raise Conflict(
+            f"effect {effect.effect_id} is not in doubt (any more): it is {effect.state.value}"
+            + (f" ({effect.note})" if effect.note else "")
+        )
+    if not doubt.decisions:
+        until = f" until {effect.settle_at.isoformat()}" if effect.settle_at is not None else ""
+        raise Conflict(
+            f"effect {effect.effect_id} is {effect.state.value} and being cleared up by itself{until}; if that does "
+            "not succeed it becomes needs_human, and is yours to decide"
+        )
+    if decision not in doubt.decisions:
+        allowed = ", ".join(one.value for one in doubt.decisions)
+        raise Conflict(
+            f"effect {effect.effect_id} of task {task.id} ({task.state.value}) cannot be resolved as "
+            f"{decision.value!r}; choose one of {allowed}"
+        )
+
+
+def _way(before: EffectState, decision: Decision) -> list[EffectState]:
+    """Return the moves from a doubt to what was decided: every one of them is in EFFECT_MOVES."""
+    way = {_S.ARMED: [_S.IN_DOUBT, _S.NEEDS_HUMAN], _S.IN_DOUBT: [_S.NEEDS_HUMAN]}.get(before, [])
+    match decision:
+        case Decision.HAPPENED:
+            return [*way, _S.DONE]
+        case Decision.ABSENT:
+            return [*way, _S.INTENDED]
+        case Decision.COMPENSATE:
+            return [*way, _S.COMPENSATING]
+        case Decision.ABANDON:
+            return [*way, _S.ABANDONED]
+        case Decision.UNDONE:
+            return [*way, _S.COMPENSATING, _S.COMPENSATED]

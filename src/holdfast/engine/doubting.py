@@ -1,0 +1,203 @@
+"""Clearing up an effect in doubt: wait until it has settled, look at what is known, ask the tool, ask a person."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine import log, reporting
+from holdfast.engine.calls import DEFAULT_TIMEOUT
+from holdfast.engine.definition import is_async
+from holdfast.engine.patience import insist
+from holdfast.engine.trying import within
+from holdfast.engine.waiting import pause_until
+from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.canonical import canonical, digest, parse
+from holdfast.model.codec import decode
+from holdfast.model.doubt import Absent, Decision, Happened, Outcome, Unknown
+from holdfast.model.effect import Effect, EffectState
+from holdfast.model.errors import CodecError, NotFound
+from holdfast.model.failure import storable
+from holdfast.model.operations import OpenApproval, UntilDecided
+from holdfast.model.payload import to_json
+from holdfast.model.retry import Retry
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import JsonValue
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt import Attempt
+    from holdfast.engine.effecting import OnceStep
+
+ASKING_THE_TOOL = Retry(max_attempts=5, initial=0.5, factor=3.0, max_delay=30.0, jitter="none")
+"""A reconcile that raises is asked again a few times before a person is: it only looks."""
+
+DOUBT = "doubt"
+"""The kind of approval that asks a person about an effect."""
+
+MOST_OPEN = 10_000
+"""Questions of one task that are looked through for the one about an effect."""
+
+_S = EffectState
+_ABOUT_A_CALL = (Decision.HAPPENED, Decision.ABSENT, Decision.ABANDON)
+
+
+async def find_out(step: OnceStep) -> Effect:
+    """Return how an effect that was armed or in doubt stands now: done, intended again, or as a person decided."""
+    effect, attempt = step.effect, step.attempt
+    assert effect is not None  # noqa: S101 - without one there is no doubt
+    if effect.state is _S.ARMED:  # by an attempt that did not live to say what became of it
+        effect = await step.move(replace(effect, state=_S.IN_DOUBT, note="its worker was lost before it could tell"))
+    if effect.state is _S.IN_DOUBT:
+        if effect.settle_at is not None:
+            line = step.line.written(attempt, StepState.PENDING, error=step.line.error, retry_at=effect.settle_at)
+            await pause_until(attempt, line.step, effect.settle_at)
+        effect = await _settle(step, effect)
+    if effect.state is _S.NEEDS_HUMAN:
+        line = step.line.written(attempt, StepState.PENDING, error=step.line.error)
+        effect = await ask_person(attempt, effect, line.step, _decisions(step))
+    return effect
+
+
+async def _settle(step: OnceStep, effect: Effect) -> Effect:
+    match await _look(step, effect):
+        case Happened(result):
+            try:
+                body = canonical(to_json(result, step.returns, name="what reconcile says that the result was"))
+            except CodecError as error:
+                step.forget_error()
+                return await step.move(replace(effect, state=_S.NEEDS_HUMAN, note=storable(str(error), 1000)))
+            return await step.move(replace(effect, state=_S.DONE, result=body))
+        case Absent():
+            return await step.move(replace(effect, state=_S.INTENDED))
+        case Unknown(why):
+            step.forget_error()
+            note = "; ".join(part for part in (effect.note, why) if part)
+            return await step.move(replace(effect, state=_S.NEEDS_HUMAN, note=storable(note, 1000)))
+
+
+async def _look(step: OnceStep, effect: Effect) -> Outcome:
+    """Find out by what was reported, then by the tool's own reconcile."""
+    told = await reporting.happened(step.attempt, effect, step.returns)
+    if told is not None:
+        return told
+    if step.terms.reconcile is None:
+        return Unknown("its step names no reconcile=")
+    outcome = await _reconcile(step, effect)
+    if isinstance(outcome, Absent) and await reporting.may_go_on(step.attempt, effect):
+        return Unknown(
+            "it did not happen so far, but its function runs in a thread of a worker that may be alive, and a thread "
+            "cannot be stopped"
+        )
+    return outcome
+
+
+async def _reconcile(step: OnceStep, effect: Effect) -> Outcome:
+    attempt, services = step.attempt, step.attempt.services
+    tries = 0
+    while True:
+        await attempt.check()
+        try:
+            outcome = await _ask_tool(step, effect)
+        except Exception as error:  # noqa: BLE001 - it could not tell
+            tries += 1
+            why = f"reconcile raised {type(error).__name__}: {error}"
+            log.reconcile_failed(attempt.task, step.call.key, why)
+            if tries >= ASKING_THE_TOOL.max_attempts:
+                return Unknown(why)
+            await services.alarms.sleep(ASKING_THE_TOOL.backoff(tries, 0.0))
+        else:
+            if isinstance(outcome, Happened | Absent | Unknown):
+                return outcome
+            return Unknown(f"reconcile returned {outcome!r}; it has to return Happened(...), Absent() or Unknown()")
+
+
+async def _ask_tool(step: OnceStep, effect: Effect) -> Any:  # noqa: ANN401
+    function, call, attempt = step.terms.reconcile, step.call, step.attempt
+    assert function is not None  # noqa: S101 - asked for only where there is one
+
+    async def ask() -> Any:  # noqa: ANN401
+        if is_async(function):
+            return await function(effect.effect_id, *call.args)
+        answer = await attempt.services.threads.run(function, effect.effect_id, *call.args)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    seconds = DEFAULT_TIMEOUT if call.timeout is None else call.timeout
+    asking = replace(step.line, key=f"{call.key}:reconcile")
+    attempt.depart(asking)  # while it asks, the task is not taken off its worker
+    try:
+        return await within(attempt, call, seconds, attempt.services.time.now(), ask)
+    finally:
+        attempt.arrive(asking)
+
+
+def _decisions(step: OnceStep) -> tuple[Decision, ...]:
+    return (*_ABOUT_A_CALL, Decision.COMPENSATE) if step.terms.compensate is not None else _ABOUT_A_CALL
+
+
+async def ask_person(attempt: Attempt, effect: Effect, waiting: Step, decisions: tuple[Decision, ...]) -> Effect:
+    """Have a person decide; return how the effect stands then. ``waiting`` is the line of the journal that waits."""
+    store = attempt.services.store
+    open_one = await _open_question(attempt, effect)
+    if open_one is None:
+        open_one = question_about(attempt, effect, decisions)
+        await attempt.commit(OpenApproval(open_one))
+        log.needs_human(attempt.task, effect)
+
+    async def look() -> Approval | None:
+        approval = await insist(lambda: store.approval(open_one.id))
+        if approval is None:
+            raise NotFound("approval", open_one.id)
+        return None if approval.state is ApprovalState.OPEN else approval
+
+    waits = (UntilDecided(key=waiting.key, approval_id=open_one.id),)
+    await attempt.lot().park(waits, waiting, (f"task:{attempt.task.id}",), look)
+    return await read_again(attempt, effect)
+
+
+async def _open_question(attempt: Attempt, effect: Effect) -> Approval | None:
+    """Return the question about this effect that is still open; one that was closed with its task asks nobody."""
+    listed = await insist(
+        lambda: attempt.services.store.approvals(task_id=attempt.task.id, states={ApprovalState.OPEN}, limit=MOST_OPEN)
+    )
+    return next((one for one in listed if effect_asked_about(one) == effect.effect_id), None)
+
+
+def effect_asked_about(approval: Approval) -> str | None:
+    """Return the effect a question is about; None for an approval of another kind."""
+    return str(parse(approval.arguments)["effect_id"]) if approval.kind == DOUBT else None
+
+
+def question_about(attempt: Attempt, effect: Effect, decisions: tuple[Decision, ...]) -> Approval:
+    """Return the question to a person: what was called, with what, and what can be decided."""
+    about: JsonValue = {
+        "effect_id": effect.effect_id,
+        "step": effect.step_key,
+        "arguments": arguments_for_people(effect),
+        "decisions": [decision.value for decision in decisions],
+    }
+    body = canonical(about)
+    return Approval(
+        task_id=attempt.task.id,
+        kind=DOUBT,
+        step_key=effect.step_key,
+        question=f"Did step {effect.step_key!r} of task {attempt.task.name!r} happen? {effect.note or ''}".strip(),
+        arguments=body,
+        arguments_hash=digest(body),
+        requested_by="holdfast",
+    )
+
+
+def arguments_for_people(effect: Effect) -> JsonValue:
+    """Return the journaled arguments as plain JSON."""
+    if effect.arguments == b"null":
+        return None
+    decoded = decode(effect.arguments, name="arguments")
+    return to_json(decoded, name="arguments")
+
+
+async def read_again(attempt: Attempt, effect: Effect) -> Effect:
+    """Return the effect as it is stored now: somebody else has moved it."""
+    [found] = await insist(lambda: attempt.services.store.effects(task_id=attempt.task.id, effect_id=effect.effect_id))
+    attempt.intents.effects[found.effect_id] = found
+    return found

@@ -1,0 +1,448 @@
+"""Doing a step that must never be done blindly twice: arm, check, dispatch, record.
+
+    look up -> (done: replay) -> (in doubt: find out) -> ask leave -> arm -> last check -> call -> record
+
+The armed intent, with the exact arguments, is durable before the call. Whatever happens then, somebody can see that the
+call may have been made. Only a proof that nothing happened lets it be made again without asking anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine import approving, doubting, reporting
+from holdfast.engine.calls import (
+    CURRENT,
+    DEFAULT_TIMEOUT,
+    Call,
+    Line,
+    Terms,
+    arguments_of,
+    check_arguments,
+    describe,
+    digest_of,
+    effect_id,
+)
+from holdfast.engine.signals import Unwind
+from holdfast.engine.trying import after_failure, begin, failure_of, recordable, tries_of, within
+from holdfast.engine.waiting import pause_until
+from holdfast.model.canonical import canonical, digest, parse
+from holdfast.model.codec import decode, encode
+from holdfast.model.effect import Effect, EffectClass, EffectState
+from holdfast.model.errors import CodecError, Conflict, EffectGivenUp, JournalMismatch, StepFailed
+from holdfast.model.failure import Failure, storable
+from holdfast.model.operations import ConsumeApproval, Operation, RequireUndo, WriteEffect
+from holdfast.model.payload import from_json
+from holdfast.model.proof import proves_absence
+from holdfast.model.restore import restore
+from holdfast.model.step import Step, StepState
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt import Attempt
+
+DISPATCH_WITHIN = 1.0
+"""Seconds between the arming of an effect and the last moment at which it may be dispatched.
+
+Short, because a take-over has to wait for its end. Should the store take longer to answer, it is armed again, for
+longer.
+"""
+
+_S = EffectState
+_NOT_MADE = frozenset({None, _S.INTENDED, _S.FAILED})
+"""The call was not made, or is proven to have done nothing."""
+_OVER_FOR_GOOD = frozenset({_S.ABANDONED, _S.COMPENSATED})
+_BEGINS_ANEW = frozenset({_S.INTENDED, _S.FAILED, _S.COMPENSATED})
+"""How an effect of an earlier round may stand for this round to make one of its own."""
+
+
+_IN_DOUBT = "in doubt"
+"""Marks, in a step's line, an error after which nobody knew whether the call had happened."""
+
+
+class NotDispatched(Exception):
+    """The last check did not pass: nothing was called. A signal, seen by nobody outside."""
+
+
+async def run_once(attempt: Attempt, call: Call, terms: Terms) -> Any:  # noqa: ANN401
+    """Return the recorded result, or make the call if it certainly was not made, and record what became of it."""
+    if attempt.over or attempt.stopping is not None:
+        raise Unwind
+    attempt.announce(call)
+    return await OnceStep(attempt, call, terms).run()
+
+
+class OnceStep:
+    """One ``once`` step of one attempt."""
+
+    def __init__(self, attempt: Attempt, call: Call, terms: Terms) -> None:
+        """Look up how it stands."""
+        known = describe(call.function)
+        self.attempt, self.call, self.terms = attempt, call, terms
+        self.returns: Any = known.returns if call.returns is None else call.returns
+        self.arguments = arguments_of(call)
+        self.hash = digest(self.arguments)
+        self.recorded: Step | None = attempt.find(call.key, call.kind)
+        self.effect: Effect | None = None
+        """As it is stored."""
+        self._known = known
+        self._patience = DISPATCH_WITHIN
+        self._is_over = True
+        """Whether the function has returned: one in a thread may outlive its timeout."""
+        recorded = self.recorded
+        # What this attempt armed ahead, and did not call yet, may still become another call.
+        if (
+            recorded is not None
+            and recorded.effect_id is not None
+            and recorded.effect_id not in attempt.intents.carried
+        ):
+            self._check_identity(recorded)
+            if recorded.undone_at is None:
+                self.effect = attempt.intents.effects.get(recorded.effect_id)
+        self._id = self._identify()
+        self.line: Line = begin(attempt, call, recorded, self.hash)
+        self.line.effect_id = self._id
+        self.line.attempts = 1 if recorded is None else recorded.attempts  # it counts the calls, not the looks at it
+        self._tries = tries_of(recorded)
+        self._error = _error_in_doubt(self.call.key, recorded)
+        """What the call raised, while it is in doubt whether it happened."""
+
+    def _identify(self) -> str:
+        """Return the effect id: the recorded one, that of an earlier round which is not through yet, or its own."""
+        task, recorded = self.attempt.task, self.recorded
+        if recorded is not None:
+            if recorded.undone_at is not None:
+                return effect_id(task.id, task.round, self.call.key, after=recorded.effect_id or "")
+            if recorded.effect_id is not None:
+                return recorded.effect_id
+        earlier = None if self.terms.repeat else self.attempt.journal.earlier(self.call.key)
+        if earlier is not None and earlier.effect_id is not None and earlier.undone_at is None:
+            effect = self.attempt.intents.effects.get(earlier.effect_id)
+            if effect is not None and effect.state not in _BEGINS_ANEW:
+                self._check_identity(earlier)
+                self.effect = effect
+                return earlier.effect_id
+        return effect_id(task.id, task.round, self.call.key)
+
+    def _check_identity(self, step: Step) -> None:
+        if step.digest in {self.hash, digest_of(self.call.args), ""}:
+            return
+        again = (
+            "Name the new call otherwise, or, if each round is to do it anew, pass repeat=True"
+            if step.round != self.attempt.task.round
+            else "Put the old arguments back and resume the task, or start it over with hold.retry"
+        )
+        self.attempt.fatal = JournalMismatch(
+            f"step {self.call.key!r} of task {self.attempt.task.id} was written down with other arguments than the "
+            f"code now passes: nobody could say any more which of the two calls was made. {again}"
+        )
+        raise self.attempt.fatal
+
+    # The run, as a sentence
+
+    async def run(self) -> Any:  # noqa: ANN401
+        """Go from standing to standing until the step has a result, or none ever will."""
+        if self.recorded is not None and self.recorded.undone_at is None:
+            if self.recorded.state is StepState.FAILED:
+                raise StepFailed(failure_of(self.recorded), step=self.call.key)
+            if self.recorded.state is StepState.COMPLETED:
+                return decode(self.recorded.output or b"", self.returns, name=f"step {self.call.key!r}")
+            if self.recorded.retry_at is not None and self._stands(_NOT_MADE):
+                await pause_until(self.attempt, self.recorded, self.recorded.retry_at)
+        while True:
+            made = await self._go_on()
+            if made is not None:
+                return made.value
+
+    async def _go_on(self) -> Made | None:
+        """Do what its standing asks for; the result, if that is known then."""
+        effect = self.effect
+        if effect is not None and effect.state is _S.DONE:
+            return Made(await self._adopt(effect))
+        await self.attempt.check()
+        if effect is None or effect.state in _NOT_MADE:
+            return await self._make()
+        if effect.state in _OVER_FOR_GOOD:
+            await self._give_up(effect)
+        elif effect.state is _S.COMPENSATING:
+            self.effect = await self.attempt.undo_now(effect)
+        else:
+            self.effect = await doubting.find_out(self)
+        return None
+
+    async def _make(self) -> Made | None:
+        if self._error is not None:
+            await self._fail(self._error)
+        elif self.effect is not None and await reporting.happened(self.attempt, self.effect, Any) is not None:
+            # It was found not to have happened, and then a late report came.
+            await self._write(replace(self.effect, state=_S.IN_DOUBT, note="reported late: it did happen"))
+        else:
+            return await self._try()
+        return None
+
+    def _stands(self, states: frozenset[EffectState | None]) -> bool:
+        return (None if self.effect is None else self.effect.state) in states
+
+    # Making the call
+
+    async def _try(self) -> Made | None:
+        """Arm and dispatch it. None: it has no result, or none yet; ``effect`` says how it stands."""
+        armed = await self._arm()
+        try:
+            value = await self._dispatch(armed)
+            output, value = recordable(self.call, value, self.returns)
+        except NotDispatched:
+            self._patience = min(self._patience * 2, self.attempt.lease.seconds)
+            self.effect = replace(armed, state=_S.FAILED)
+            return None
+        except Exception as error:  # noqa: BLE001 - what it proves decides what it means
+            await self._after_error(armed, error)
+            return None
+        now = self.attempt.services.time.now()
+        done = replace(armed, state=_S.DONE)
+        written = self.line.written(self.attempt, StepState.COMPLETED, output=output, finished_at=now)
+        try:
+            await self.attempt.commit(written, WriteEffect(done), *self._rest(value))
+        except Unwind:
+            # The lease is over. What is known is worth knowing, but decides nothing.
+            await reporting.returned(self.attempt, armed, value, self.returns)
+            raise
+        return Made(value)
+
+    async def _arm(self) -> Effect:
+        """Write down what is about to be called; return when that is durable."""
+        attempt, before = self.attempt, self.effect
+        carried = attempt.intents.carried.pop(self._id, None)
+        is_durable = carried is not None and attempt.intents.effects.get(self._id) is carried
+        if carried is not None and is_durable and self._is_mine(carried):
+            self.effect = carried
+            return carried
+        check_arguments(self.call, self._known)
+        approval_id = await self._obtain_leave()
+        self.line.began = attempt.services.time.now()
+        armed = replace(
+            arming(attempt, self.call, self._id, self.arguments, patience=self._patience),
+            attempt=1 if before is None else before.attempt + 1,
+            approval_id=approval_id,
+            thread_of=None if self._known.is_async else attempt.lease.worker_id,
+        )
+        self.line.attempts = armed.attempt
+        operations: list[Operation] = []
+        if approval_id is not None:
+            operations.append(ConsumeApproval(approval_id=approval_id, effect_id=self._id, arguments_hash=self.hash))
+        operations += (
+            self.line.written(attempt, StepState.RUNNING, error=self.line.error),
+            WriteEffect(armed),
+        )
+        if armed.compensable and not attempt.must_undo:
+            operations.append(RequireUndo(required=True))  # now: whether it happened may only be known too late
+        await attempt.commit(*operations)
+        self.effect = armed
+        return armed
+
+    async def _dispatch(self, armed: Effect) -> Any:  # noqa: ANN401
+        """Make the call in an asyncio task of its own, which can outlive this attempt's interest in it."""
+        attempt = self.attempt
+        attempt.depart(self.line)
+        job = asyncio.create_task(self._call(armed), name=f"holdfast-effect-{armed.effect_id}")
+        try:
+            return await asyncio.shield(job)
+        except asyncio.CancelledError:
+            reporting.when_over(attempt, job, armed, self.returns)
+            if not attempt.leaves_calls_running:
+                job.cancel()
+            raise
+        finally:
+            attempt.arrive(self.line)
+
+    async def _call(self, armed: Effect) -> Any:  # noqa: ANN401
+        attempt, call = self.attempt, self.call
+        CURRENT.set(lambda: armed.effect_id)
+        named = {"effect_id": armed.effect_id} if self._known.takes_effect_id else {}
+        seconds = DEFAULT_TIMEOUT if call.timeout is None else call.timeout
+
+        def here() -> Any:  # noqa: ANN401
+            self._last_check(armed)
+            self._is_over = False
+            try:
+                return call.function(*call.args, **named)
+            finally:
+                self._is_over = True
+
+        async def invoke() -> Any:  # noqa: ANN401
+            if self._known.is_async:
+                return await here()
+            late = reporting.late(attempt, armed, self.returns)
+            value = await attempt.services.threads.run(here, late=late)
+            return await value if inspect.isawaitable(value) else value
+
+        return await within(attempt, call, seconds, attempt.services.time.now(), invoke)
+
+    def _last_check(self, armed: Effect) -> None:
+        """The last act before the call, with nothing awaited in between.
+
+        A process that is frozen between this line and the first byte it sends cannot be caught by any check.
+        """
+        attempt = self.attempt
+        if attempt.over or attempt.stopping is not None or armed.fence != attempt.task.fence:
+            raise NotDispatched
+        if not attempt.lease.holds:
+            raise NotDispatched
+        if attempt.is_late:
+            raise NotDispatched
+        if armed.dispatch_by is None or attempt.services.time.now() >= armed.dispatch_by:
+            raise NotDispatched
+        attempt.intents.dispatch(armed)
+
+    def _is_mine(self, carried: Effect) -> bool:
+        """Say whether an intent that rode in an earlier Commit is this very call's."""
+        wanted = arming(self.attempt, self.call, self._id, self.arguments, patience=0)
+        return (
+            carried.arguments_hash == self.hash
+            and self.terms.ask is None
+            and carried.compensable == wanted.compensable
+            and carried.thread_of == (None if self._known.is_async else self.attempt.lease.worker_id)
+            and _span(carried) >= _span(wanted)
+        )
+
+    async def _obtain_leave(self) -> str | None:
+        if self.terms.ask is None:
+            return None
+        return await approving.obtain(self.attempt, self.call.key, self._id, self.terms.ask, self.arguments)
+
+    # What became of it
+
+    async def _after_error(self, armed: Effect, error: Exception) -> None:
+        attempt = self.attempt
+        if attempt.over or attempt.stopping is not None:
+            raise Unwind  # an error of a call that was being stopped says nothing
+        note = storable(f"{type(error).__name__}: {error}", 1000)
+        if proves_absence(error, self.terms.absent_on):
+            self.effect = failed = replace(armed, state=_S.FAILED, note=note)
+            self._tries = await after_failure(attempt, self.call, self.line, self._tries, error, WriteEffect(failed))
+            return
+        now = attempt.services.time.now()
+        settled = now + timedelta(seconds=self.terms.settle)  # the call is over here, and is not sent any more
+        doubtful = replace(
+            armed,
+            state=_S.IN_DOUBT,
+            note=note,
+            settle_at=min(armed.settle_at or settled, settled),
+            thread_of=None if self._is_over else armed.thread_of,
+        )
+        failure = replace(Failure.of(error), tries=self._tries, reason=_IN_DOUBT, traceback="")
+        self.line.error = canonical(failure.to_json())
+        await self._write(doubtful)
+        self._error = error
+
+    async def _fail(self, error: Exception) -> None:
+        """It raised, and is found not to have happened: a failed try like any other."""
+        self.forget_error()
+        self._tries = await after_failure(self.attempt, self.call, self.line, self._tries, error)
+
+    def forget_error(self) -> None:
+        """From here on it does not count that the call raised: its outcome is known, or for a person to say."""
+        self._error = None
+        tries = Failure(type_name="", message="", tries=self._tries)
+        self.line.error = canonical(tries.to_json()) if self._tries else None
+
+    async def _adopt(self, effect: Effect) -> Any:  # noqa: ANN401
+        """It happened, as somebody else found out, or in an earlier round: record it as this step's result."""
+        attempt, step = self.attempt, self.attempt.journal.by_effect(effect.effect_id)
+        if step is not None and step.output is not None:
+            output, value = step.output, decode(step.output, self.returns, name=f"step {self.call.key!r}")
+        else:
+            value = self._told(effect)
+            output = encode(value, as_type=self.returns, name=f"step {self.call.key!r}")
+        now = attempt.services.time.now()
+        written = self.line.written(attempt, StepState.COMPLETED, output=output, finished_at=now)
+        await attempt.commit(written, *self._rest(value))
+        return value
+
+    def _told(self, effect: Effect) -> Any:  # noqa: ANN401
+        """Return the result that somebody else named: plain data becomes what the function would have returned."""
+        name = f"result of step {self.call.key!r}"
+        value = from_json(parse(effect.result or b"null"), self.returns, name=name)
+        with suppress(CodecError):  # it does not fit: then it is what they say
+            return restore(value, self.returns, name=name)
+        return value
+
+    async def _give_up(self, effect: Effect) -> None:
+        how = "was undone" if effect.state is _S.COMPENSATED else "was given up"
+        error = EffectGivenUp(f"the effect of step {self.call.key!r} {how}: {effect.note or 'by a person'}")
+        failure = replace(Failure.of(error), traceback="", reason=str(error))
+        body = canonical(failure.to_json())
+        now = self.attempt.services.time.now()
+        await self.attempt.commit(self.line.written(self.attempt, StepState.FAILED, error=body, finished_at=now))
+        raise StepFailed(failure, step=self.call.key)
+
+    def _rest(self, value: object) -> tuple[Operation, ...]:
+        operations: tuple[Operation, ...] = ()
+        if self.call.also is not None:
+            operations += self.call.also()
+        if self.call.arms is not None:
+            operations += self.call.arms(value)
+        return operations
+
+    async def _write(self, effect: Effect) -> None:
+        """Record a new standing of the effect, and that the step waits for it to be cleared up."""
+        waiting = self.line.written(self.attempt, StepState.PENDING, error=self.line.error)
+        await self.attempt.commit(waiting, WriteEffect(effect))
+        self.effect = effect
+
+    async def move(self, effect: Effect, *operations: Operation) -> Effect:
+        """Record what was found out; return how it stands then, should somebody have been faster."""
+        waiting = self.line.written(self.attempt, StepState.PENDING, error=self.line.error)
+        try:
+            await self.attempt.commit(waiting, WriteEffect(effect), *operations)
+        except Conflict:
+            return await doubting.read_again(self.attempt, effect)
+        return effect
+
+
+class Made:
+    """A call that was made and recorded."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        """Hold what it returned."""
+        self.value: Any = value
+
+
+def arming(attempt: Attempt, call: Call, identifier: str, arguments: bytes, *, patience: float) -> Effect:
+    """Return the intent of a call as it is written down right before it."""
+    assert call.terms is not None  # noqa: S101 - asked for only of once steps
+    dispatch_by = attempt.services.time.now() + timedelta(seconds=patience)
+    timeout = DEFAULT_TIMEOUT if call.timeout is None else call.timeout
+    return Effect(
+        effect_id=identifier,
+        step_key=call.key,
+        effect_class=EffectClass.ONCE,
+        state=_S.ARMED,
+        round=attempt.task.round,
+        fence=attempt.task.fence,
+        arguments=arguments,
+        arguments_hash=digest(arguments),
+        dispatch_by=dispatch_by,
+        settle_at=dispatch_by + timedelta(seconds=timeout + call.terms.settle),
+        compensable=call.terms.compensate is not None,
+    )
+
+
+def _error_in_doubt(key: str, recorded: Step | None) -> Exception | None:
+    """Return the error that an earlier attempt was clearing up, as far as the journal keeps it."""
+    if recorded is None or recorded.error is None or recorded.state is not StepState.PENDING:
+        return None
+    failure = failure_of(recorded)
+    return StepFailed(failure, step=key) if failure.reason == _IN_DOUBT else None
+
+
+def _span(effect: Effect) -> timedelta:
+    assert effect.settle_at is not None  # noqa: S101 - an armed effect has both
+    assert effect.dispatch_by is not None  # noqa: S101
+    return effect.settle_at - effect.dispatch_by

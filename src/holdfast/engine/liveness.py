@@ -1,0 +1,56 @@
+"""Proof that a process is gone, which a missed lease is not: it may only be slow, or cut off."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.model.worker import Worker
+
+PROCESS = "process"
+"""Under this name a worker's details say which process it is."""
+
+_START_TIME = 19
+"""Of the fields of /proc/<pid>/stat behind the command, which may itself hold spaces and brackets."""
+
+
+def this_process(boot_id: str) -> dict[str, Any]:
+    """Return what tells this process from every other, on any machine: for a worker's details."""
+    return {"boot": boot_id, "namespace": _namespace(), "pid": os.getpid(), "started": _started(os.getpid())}
+
+
+def is_gone(worker_id: str, workers: Sequence[Worker], boot_id: str, *, one_machine: bool) -> bool:
+    """Say whether the worker's process is proven to be over.
+
+    Proof is that this machine has no such process any more, or that it was booted anew since, where ``one_machine`` is
+    all that ever worked with the store. From another machine, or another container, nothing is proven.
+    """
+    worker = next((one for one in workers if one.id == worker_id), None)
+    process = worker.details.get(PROCESS) if worker is not None else None
+    if not isinstance(process, Mapping) or process.get("started") is None:
+        return False
+    if process.get("boot") != boot_id:
+        return one_machine
+    return process.get("namespace") == _namespace() and _started(int(process["pid"])) != process["started"]
+
+
+def _namespace() -> str | None:
+    """Return which process ids these are: containers number their own."""
+    if sys.platform != "linux":
+        return None
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return None
+
+
+def _started(pid: int) -> int | None:
+    """Return when a process began, in ticks since the boot; None if there is none, or no way to tell."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        return int(stat.rpartition(")")[2].split()[_START_TIME])
+    except (OSError, ValueError, IndexError):
+        return None

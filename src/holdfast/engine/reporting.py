@@ -1,0 +1,169 @@
+"""Evidence: what a worker learned of a call after its lease was over, and what such reports say.
+
+A late result moves no state by itself: whoever clears up the doubt reads it first. Where the doubt was already cleared
+up, and wrongly so, the report reopens it for a person.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine import log
+from holdfast.engine.patience import insist
+from holdfast.engine.threads import Late
+from holdfast.model.canonical import canonical, parse
+from holdfast.model.commit import Commit, Expect
+from holdfast.model.doubt import Happened
+from holdfast.model.effect import Effect, EffectState, Evidence
+from holdfast.model.errors import CodecError, HoldfastError
+from holdfast.model.failure import storable
+from holdfast.model.operations import WriteEffect
+from holdfast.model.payload import from_json, to_json
+from holdfast.model.task import JsonValue, Task
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt import Attempt
+    from holdfast.engine.services import Services
+
+_S = EffectState
+_SAID_IT_DID_NOT = frozenset({_S.INTENDED, _S.FAILED, _S.ABANDONED, _S.COMPENSATED})
+"""Standings that a late "it happened" contradicts."""
+
+_LOOK_AGAIN = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of one call, told late."""
+
+    outcome: str
+    """returned or raised."""
+    attempt: int
+    result: JsonValue = None
+    error: str = ""
+
+    def to_bytes(self) -> bytes:
+        """Return it as the body of a piece of evidence."""
+        return canonical({"outcome": self.outcome, "attempt": self.attempt, "result": self.result, "error": self.error})
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> Report:
+        """Read a body; of one that somebody else wrote only what fits."""
+        body = parse(evidence.body)
+        known = body if isinstance(body, dict) else {}
+        return cls(
+            outcome=str(known.get("outcome", "")),
+            attempt=int(known.get("attempt", 0)),
+            result=known.get("result"),
+            error=str(known.get("error", "")),
+        )
+
+
+# Reading
+
+
+async def happened(attempt: Attempt, effect: Effect, returns: object) -> Happened | None:
+    """Return the result of the call, if a late report says that it returned."""
+    for _, report in await _reports(attempt.services, attempt.task.id, effect):
+        if report.outcome == "returned":
+            return Happened(from_json(report.result, returns, name="a reported result"))
+    return None
+
+
+async def may_go_on(attempt: Attempt, effect: Effect) -> bool:
+    """Say whether the call may still be under way in a thread, which no timeout stops."""
+    if effect.thread_of is None:
+        return False
+    reports = await _reports(attempt.services, attempt.task.id, effect)
+    if any(fence == effect.fence and report.attempt == effect.attempt for fence, report in reports):
+        return False
+    workers = await insist(attempt.services.store.workers)
+    return not attempt.services.is_gone(effect.thread_of, workers)
+
+
+async def _reports(services: Services, task_id: str, effect: Effect) -> list[tuple[int, Report]]:
+    evidence = await insist(lambda: services.store.evidence(task_id, effect.effect_id))
+    return [(one.fence, Report.of(one)) for one in evidence]
+
+
+# Telling
+
+
+async def returned(attempt: Attempt, effect: Effect, value: object, returns: object) -> None:
+    """Report that the call returned this, after the attempt it was made for was over."""
+    try:
+        result = to_json(value, returns, name="a late result")
+    except CodecError:
+        result = storable(repr(value))
+    await _tell(attempt, effect, Report("returned", effect.attempt, result=result))
+
+
+def when_over(attempt: Attempt, call: asyncio.Task[Any], effect: Effect, returns: object) -> None:
+    """Report how a call ends that nobody waits for any more, unless it is stopped."""
+
+    def tell(over: asyncio.Task[Any]) -> None:
+        if not over.cancelled():
+            _report(attempt, effect, returns, None if over.exception() else over.result(), over.exception())
+
+    call.add_done_callback(tell)
+    attempt.services.keep(call)
+
+
+def late(attempt: Attempt, effect: Effect, returns: object) -> Late:
+    """Return what is to be told when an abandoned thread has come to its end."""
+    return lambda result, error: _report(attempt, effect, returns, result, error)
+
+
+def _report(attempt: Attempt, effect: Effect, returns: object, value: object, error: BaseException | None) -> None:
+    if error is None:
+        attempt.services.keep(asyncio.ensure_future(returned(attempt, effect, value, returns)))
+    elif attempt.intents.was_dispatched(effect):
+        report = Report("raised", effect.attempt, error=storable(f"{type(error).__name__}: {error}", 1000))
+        attempt.services.keep(asyncio.ensure_future(_tell(attempt, effect, report)))
+
+
+async def _tell(attempt: Attempt, effect: Effect, report: Report) -> None:
+    services, task = attempt.services, attempt.task
+    evidence = Evidence(task_id=task.id, effect_id=effect.effect_id, fence=effect.fence, body=report.to_bytes())
+    try:
+        await attempt.testify(evidence)
+        log.reported_late(task, effect.step_key, report.outcome)
+        if report.outcome == "returned":
+            await _contradict(services, task.id, effect)
+    except HoldfastError as error:
+        log.logger.warning("task %s: cannot report what became of step %s: %s", task.id, effect.step_key, error)
+
+
+async def _contradict(services: Services, task_id: str, reported: Effect) -> None:
+    """Reopen what was settled on the assumption that this call had not happened."""
+    while True:
+        found = await insist(lambda: services.store.effects(task_id=task_id, effect_id=reported.effect_id))
+        task = await insist(lambda: services.store.get(task_id))
+        if not found or task is None:
+            return  # pruned
+        [now] = found
+        is_another_call = (now.fence, now.attempt) != (reported.fence, reported.attempt)
+        if now.state is _S.ARMED and is_another_call:
+            await services.alarms.sleep(_LOOK_AGAIN)  # it is being made again: what that comes to is known soon
+            continue
+        if now.state not in _SAID_IT_DID_NOT and not (now.state is _S.DONE and is_another_call):
+            return
+        if now.state is _S.INTENDED and not task.state.is_terminal:
+            return  # whoever is about to make the call reads the report first
+        if await _reopen(services, now, task):
+            log.logger.warning("task %s: step %s happened after all; see hold.doubts()", task_id, reported.step_key)
+            return
+
+
+async def _reopen(services: Services, effect: Effect, task: Task) -> bool:
+    doubtful = replace(effect, state=_S.IN_DOUBT, note="a call that was taken for lost did happen; see the evidence")
+    reopen = Commit(
+        task_id=task.id,
+        guard=Expect(revision=task.revision),
+        operations=(WriteEffect(doubtful), WriteEffect(replace(doubtful, state=_S.NEEDS_HUMAN))),
+        actor="late report",
+    )
+    [verdict] = await insist(lambda: services.store.commit([reopen]))
+    return verdict.applied

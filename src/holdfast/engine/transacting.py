@@ -1,0 +1,136 @@
+"""Doing a transaction: the task's own SQL and the line of its journal, in one transaction of the database.
+
+It is the one kind of step that is done exactly once. Whatever crashes, both are there or neither is. So a store that
+does not answer has written nothing, and the function is simply called again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.calls import ONE_TRY, Call, Line, describe, digest_of
+from holdfast.engine.crossing import Crossing
+from holdfast.engine.patience import insist
+from holdfast.engine.services import Services
+from holdfast.engine.signals import Unwind
+from holdfast.engine.stepping import OVER, replay
+from holdfast.engine.trying import after_failure, begin, recordable, tries_of
+from holdfast.model.errors import InvalidValue, StoreBusy, StoreUnavailable
+from holdfast.model.operations import WriteStep
+from holdfast.model.step import StepState
+from holdfast.store.transaction import Transaction
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt import Attempt
+
+TIMEOUT = 10.0
+"""Seconds a transaction may stay open that says nothing else."""
+
+_KIND = "transaction"
+
+
+class SyncTransaction:
+    """An open transaction, as a blocking function sees it that works in it."""
+
+    __slots__ = ("_crossing", "_transaction")
+
+    def __init__(self, transaction: Transaction, loop: asyncio.AbstractEventLoop) -> None:
+        """Made by the engine, on the loop's thread."""
+        self._transaction = transaction
+        self._crossing = Crossing(loop, "tx")
+
+    def execute(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401
+        """See Transaction."""
+        return self._crossing.wait(self._transaction.execute(sql, *parameters))
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    error: Exception
+
+
+async def run_transaction(
+    attempt: Attempt,
+    key: str,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    *,
+    timeout: float,
+    returns: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    """Return the recorded result, or do the transaction, which records it."""
+    if attempt.over or attempt.stopping is not None:
+        raise Unwind
+    call = Call(key, function, args, ONE_TRY, timeout, returns, kind=_KIND)
+    recorded = attempt.find(key, _KIND)
+    if recorded is not None and recorded.state in OVER:
+        return replay(attempt, call, recorded, _type_of(call))
+    line, tries = begin(attempt, call, recorded, digest_of(args)), tries_of(recorded)
+    while True:
+        done = await insist(lambda: _try(attempt, call, line, timeout))
+        if not isinstance(done, _Failed):
+            return done
+        await attempt.check()  # an error of a step that was being stopped says nothing
+        tries = await after_failure(attempt, call, line, tries, done.error)
+        line.attempts += 1
+
+
+async def _try(attempt: Attempt, call: Call, line: Line, timeout: float) -> Any:  # noqa: ANN401
+    """Do the transaction; only an error of the store's, after which it can be done again, is raised."""
+    began = attempt.services.time.now()
+
+    async def work(transaction: Transaction) -> tuple[Any, WriteStep]:
+        value = await call_in(attempt.services, transaction, call.function, call.args)
+        output, value = recordable(call, value, _type_of(call))
+        attempt.arrive(line)
+        line.began = began
+        now = attempt.services.time.now()
+        return value, line.written(attempt, StepState.COMPLETED, output=output, finished_at=now)
+
+    # Without a beginning nobody notes it as running, which would wait for the transaction, and undo its record.
+    line.began = None
+    attempt.depart(line)
+    try:
+        return await attempt.transact(work, timeout=timeout)
+    except (StoreUnavailable, StoreBusy):
+        raise
+    except Exception as error:  # noqa: BLE001 - the policy decides what it means
+        line.began = began
+        return _Failed(error)
+    finally:
+        attempt.arrive(line)
+
+
+async def transact(services: Services, function: Callable[..., Any], args: tuple[Any, ...], *, timeout: float) -> Any:  # noqa: ANN401
+    """Do a transaction outside of any task."""
+
+    async def work(transaction: Transaction) -> tuple[Any, None]:
+        return await call_in(services, transaction, function, args), None
+
+    value, _ = await services.store.transact(work, timeout=timeout)
+    return value
+
+
+async def call_in(
+    services: Services, transaction: Transaction, function: Callable[..., Any], args: tuple[Any, ...]
+) -> Any:  # noqa: ANN401
+    """Call a function with the transaction it works in: an async one here, any other in a thread."""
+    if describe(function).is_async:
+        return await function(transaction, *args)
+    blocking = SyncTransaction(transaction, asyncio.get_running_loop())
+    value = await services.threads.run(lambda: function(blocking, *args))
+    if inspect.iscoroutine(value):
+        value.close()
+        raise InvalidValue(
+            f"{function!r} was taken for a blocking function and gave a coroutine; pass the async function itself, and "
+            "its arguments after it"
+        )
+    return value
+
+
+def _type_of(call: Call) -> Any:  # noqa: ANN401
+    return describe(call.function).returns if call.returns is None else call.returns

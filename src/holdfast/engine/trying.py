@@ -1,0 +1,112 @@
+"""One try of a step: for how long, what its result is, and what follows if it fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine import log
+from holdfast.engine.calls import Call, Line
+from holdfast.engine.waiting import pause_until
+from holdfast.model.canonical import canonical, parse
+from holdfast.model.codec import round_trip
+from holdfast.model.deadline import Deadline
+from holdfast.model.errors import DeadlineExceeded, StepFailed
+from holdfast.model.failure import Failure, Try
+from holdfast.model.operations import Operation
+from holdfast.model.retry import GiveUp, RetryAt, decide
+from holdfast.model.step import Step, StepState
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt import Attempt
+
+
+def begin(attempt: Attempt, call: Call, recorded: Step | None, arguments: str) -> Line:
+    """Return the line of the journal for a step that is about to run; ``arguments`` is their digest."""
+    if recorded is None:
+        return Line(call.key, call.kind, attempt.journal.next_position(), arguments)
+    interrupted = recorded.state is StepState.RUNNING
+    return Line(
+        call.key,
+        call.kind,
+        # Once more after it was undone: behind everything that was done meanwhile.
+        recorded.position if recorded.undone_at is None else attempt.journal.next_position(),
+        arguments,
+        attempts=recorded.attempts + 1,
+        # A try that its worker did not survive goes on against the same deadline.
+        began=recorded.started_at if interrupted else None,
+        error=recorded.error,
+    )
+
+
+async def within(
+    attempt: Attempt,
+    call: Call,
+    seconds: float | None,
+    began: datetime,
+    invoke: Callable[[], Awaitable[Any]],
+) -> Any:  # noqa: ANN401
+    """Call it, for no longer than its timeout."""
+    if seconds is None:
+        return await invoke()
+    deadline = Deadline(began + timedelta(seconds=seconds), f"step {call.key!r}")
+    limit = asyncio.timeout(None)
+    loop = asyncio.get_running_loop()
+    try:
+        async with limit:
+            ahead = attempt.services.time.seconds_until(deadline.at)
+            alarm = attempt.services.alarms.after(ahead, lambda: limit.reschedule(loop.time()))
+            try:
+                return await invoke()
+            finally:
+                alarm.cancel()
+    except TimeoutError:
+        if limit.expired():
+            message = f"not over within its timeout of {seconds:g} s: "
+            raise DeadlineExceeded(message + deadline.message(attempt.services.time.now())) from None
+        raise
+
+
+def recordable(call: Call, value: object, returns: object) -> tuple[bytes, Any]:
+    """Return a step's result as it is stored and as it is seen; nobody looks at what an undo returned."""
+    return round_trip(None if call.kind == "undo" else value, returns, name=f"step {call.key!r}")
+
+
+async def after_failure(
+    attempt: Attempt, call: Call, line: Line, tries: tuple[Try, ...], error: Exception, *operations: Operation
+) -> tuple[Try, ...]:
+    """Record the failure; return when it is time for the next try, or raise StepFailed."""
+    now = attempt.services.time.now()
+    number = tries[-1].number + 1 if tries else 1  # of many, only the last are kept
+    failure = Failure.of(error).after(tries, number=number, at=now)
+    decision: RetryAt | GiveUp
+    if (hopeless := failure.hopeless) is not None:
+        decision = GiveUp(hopeless)
+    else:
+        random = attempt.services.random.random()
+        decision = decide(call.retry, failure.recorded, number, now, random, deadline=attempt.task.deadline)
+    if isinstance(decision, GiveUp):
+        failure = replace(failure, reason=decision.reason)
+        body = canonical(failure.to_json())
+        await attempt.commit(line.written(attempt, StepState.FAILED, error=body, finished_at=now), *operations)
+        raise StepFailed(failure, step=call.key) from error
+    body = canonical(replace(failure, traceback="").to_json())
+    line.error = body
+    again = line.written(attempt, StepState.PENDING, error=body, retry_at=decision.at)
+    await attempt.commit(again, *operations)
+    log.step_retried(attempt.task, call.key, number, f"{failure.type_name}: {failure.message}", decision)
+    await pause_until(attempt, again.step, decision.at)
+    return failure.tries
+
+
+def failure_of(step: Step) -> Failure:
+    """Return what a failed step recorded."""
+    return Failure.from_json(parse(step.error)) if step.error is not None else Failure(type_name="", message="")
+
+
+def tries_of(recorded: Step | None) -> tuple[Try, ...]:
+    """Return the tries that a step has behind it."""
+    return failure_of(recorded).tries if recorded is not None and recorded.error is not None else ()

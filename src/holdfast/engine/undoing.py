@@ -1,0 +1,285 @@
+"""Sagas: undoing what was done, in reverse, when a task fails, is cancelled, or runs out of time.
+
+First one Commit puts the task back into its queue with a line in its journal that says how it will end. Whoever claims
+it replays its code, which does nothing new, to find how each step is undone; clears up what is in doubt; undoes what
+was done; and then ends the task. A worker that dies on the way is followed by another, which finds the same line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine import doubting, log
+from holdfast.engine.calls import Call, arguments_of, describe, terms_of
+from holdfast.engine.effecting import OnceStep
+from holdfast.engine.journal import RESERVED, Journal, reopened
+from holdfast.engine.stepping import perform
+from holdfast.model.canonical import canonical, digest, parse
+from holdfast.model.codec import decode
+from holdfast.model.deadline import as_seconds
+from holdfast.model.doubt import Decision
+from holdfast.model.effect import Effect, EffectState
+from holdfast.model.errors import InvalidValue, JournalMismatch, StepFailed
+from holdfast.model.failure import storable
+from holdfast.model.operations import Move, OpenApproval, Operation, RequireUndo, WriteEffect, WriteStep
+from holdfast.model.payload import from_json
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import JsonValue
+from holdfast.model.transitions import TaskState
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt import Attempt
+
+MARKER = f"{RESERVED}undo"
+
+_S = EffectState
+_UNKNOWN = frozenset({_S.ARMED, _S.IN_DOUBT, _S.NEEDS_HUMAN})
+_TO_UNDO = frozenset({_S.DONE, _S.COMPENSATING, _S.NEEDS_HUMAN})
+_ABOUT_AN_UNDO = (Decision.COMPENSATE, Decision.UNDONE, Decision.ABANDON)
+
+
+def begun(journal: Journal) -> Step | None:
+    """Return the line that says that the task is undoing its steps, if it is."""
+    marker = journal.get(MARKER)
+    return marker if marker is not None and marker.state is StepState.RUNNING else None
+
+
+def beginning(attempt: Attempt, ending: Move) -> tuple[Operation, ...]:
+    """Return what puts a task back into its queue to undo its steps and then end as ``ending`` says."""
+    how: JsonValue = {
+        "to": ending.to.value,
+        "reason": ending.reason,
+        "error": ending.error,
+        "result": ending.result,
+        "feedback": ending.feedback,
+    }
+    before = attempt.journal.get(MARKER)
+    marker = Step(
+        key=MARKER,
+        kind="undo",
+        position=attempt.journal.next_position(),
+        state=StepState.RUNNING,
+        round=attempt.task.round,
+        attempts=1 if before is None else before.attempts + 1,
+        fence=attempt.task.fence,
+        output=canonical(how),
+        started_at=attempt.services.time.now(),
+    )
+    back = Move(
+        to=TaskState.PENDING,
+        reason=f"undoes its steps: {ending.reason}",
+        counts_attempt=ending.counts_attempt,
+    )
+    return WriteStep(marker), RequireUndo(required=True, begun=True), back
+
+
+async def undo(attempt: Attempt, marker: Step) -> None:
+    """Undo what can be undone, in reverse, have people see to the rest, and end the task."""
+    await attempt.look_for({effect.step_key for effect in _to_do(attempt) if _calls_for_code(effect)})
+    for effect in _to_do(attempt):
+        if effect.state in _UNKNOWN and not _is_about_its_undo(attempt, effect):
+            await _clear_up(attempt, effect)
+    stuck = [effect for effect in _to_do(attempt) if not await _undo(attempt, effect)]
+    await asyncio.gather(*(_until_undone(attempt, effect) for effect in stuck))
+    await _end(attempt, marker)
+
+
+async def undo_now(attempt: Attempt, effect: Effect) -> Effect:
+    """Undo one effect that a person wants undone, while the task goes on; return how it stands then."""
+    if not await _undo(attempt, effect):
+        await _until_undone(attempt, effect)
+    return attempt.intents.effects[effect.effect_id]
+
+
+def _to_do(attempt: Attempt) -> list[Effect]:
+    """Return the effects that still concern a saga, the last first."""
+    effects = [
+        effect
+        for effect in attempt.intents.effects.values()
+        if not effect.step_key.startswith(RESERVED)
+        and (effect.state in _UNKNOWN or (effect.compensable and effect.state in _TO_UNDO))
+    ]
+    return sorted(effects, key=lambda effect: _position(attempt, effect), reverse=True)
+
+
+def _position(attempt: Attempt, effect: Effect) -> int:
+    step = attempt.journal.by_effect(effect.effect_id)
+    return 0 if step is None else step.position
+
+
+def _calls_for_code(effect: Effect) -> bool:
+    return effect.state in _UNKNOWN or effect.state in _TO_UNDO
+
+
+def _undo_key(effect: Effect) -> str:
+    return f"{MARKER}:{effect.effect_id}"
+
+
+def _is_about_its_undo(attempt: Attempt, effect: Effect) -> bool:
+    """Say whether a person is asked about the undo of an effect, not about the effect itself."""
+    return effect.state is _S.NEEDS_HUMAN and attempt.journal.get(_undo_key(effect)) is not None
+
+
+async def _clear_up(attempt: Attempt, effect: Effect) -> None:
+    """Find out what became of an effect before anything is undone."""
+    once = _code_of(attempt, effect)
+    if once is None:
+        standing = effect
+        if effect.state is _S.ARMED:
+            standing = replace(effect, state=_S.IN_DOUBT)
+            await attempt.commit(WriteEffect(standing))
+        if standing.state is _S.IN_DOUBT:
+            standing = replace(standing, state=_S.NEEDS_HUMAN, note=f"{effect.note or ''} (its code is gone)".strip())
+            await attempt.commit(WriteEffect(standing))
+        decisions = (Decision.HAPPENED, Decision.ABSENT, Decision.ABANDON)
+        line = _waiting_line(attempt, effect)
+        await doubting.ask_person(attempt, standing, line, decisions)
+        return
+    while once.effect is not None and once.effect.state in _UNKNOWN:
+        once.effect = await doubting.find_out(once)
+    attempt.intents.effects[effect.effect_id] = once.effect or effect
+
+
+def _code_of(attempt: Attempt, effect: Effect) -> OnceStep | None:
+    """Return the step of an effect, if the code still has it as it was."""
+    call = attempt.intents.calls.get(effect.step_key)
+    if call is None or call.terms is None:
+        return None
+    try:
+        once = OnceStep(attempt, call, call.terms)
+    except (JournalMismatch, InvalidValue):
+        attempt.fatal = None
+        return None
+    return once if once.effect is not None and once.effect.effect_id == effect.effect_id else None
+
+
+async def _undo(attempt: Attempt, effect: Effect) -> bool:
+    """Undo one effect; False if a person has to see to it."""
+    if effect.state is _S.NEEDS_HUMAN:
+        return False
+    if effect.state not in _TO_UNDO:
+        return True
+    if effect.state is _S.DONE:
+        effect = replace(effect, state=_S.COMPENSATING)
+        await attempt.commit(WriteEffect(effect))
+    undo_key = _undo_key(effect)
+    failed = attempt.journal.get(undo_key)
+    if failed is not None and failed.state is StepState.FAILED:  # a person said: once more
+        await attempt.commit(WriteStep(reopened(failed)))
+    call = attempt.intents.calls.get(effect.step_key)
+    try:
+        await perform(attempt, _undo_call(attempt, effect, call))
+    except (StepFailed, InvalidValue) as error:
+        await _ask_about_undo(attempt, effect, error)
+        return False
+    return True
+
+
+def _undo_call(attempt: Attempt, effect: Effect, call: Call | None) -> Call:
+    compensation = call.terms.compensate if call is not None and call.terms is not None else None
+    if call is None or compensation is None:
+        raise InvalidValue(f"the code no longer says how to undo step {effect.step_key!r}")
+    terms = terms_of(
+        effect.step_key,
+        compensation.function,
+        effect=compensation.effect,
+        reconcile=compensation.reconcile,
+        settle=compensation.settle,
+        compensate=None,
+        absent_on=compensation.absent_on,
+        repeat=False,
+        approval=None,
+    )
+    timeout = compensation.timeout
+    return Call(
+        _undo_key(effect),
+        compensation.function,
+        (_result(attempt, effect, call), *_arguments(effect, call)),
+        compensation.retry,
+        None if timeout is None else as_seconds(timeout, what="the timeout of a compensation"),
+        Any,
+        kind="undo",
+        terms=terms,
+        also=lambda: _undone(attempt, effect),
+    )
+
+
+def _result(attempt: Attempt, effect: Effect, call: Call) -> Any:  # noqa: ANN401
+    """Return what the step returned; None where nobody knows."""
+    returns = describe(call.function).returns if call.returns is None else call.returns
+    step = attempt.journal.by_effect(effect.effect_id)
+    if step is not None and step.output is not None:
+        return decode(step.output, returns, name=f"step {effect.step_key!r}")
+    return from_json(parse(effect.result or b"null"), returns, name=f"step {effect.step_key!r}")
+
+
+def _arguments(effect: Effect, call: Call) -> tuple[Any, ...]:
+    """Return what the step was called with: what the code passes now, unless that is known to be something else."""
+    if not effect.arguments_hash or effect.arguments_hash == digest(arguments_of(call)):
+        return call.args
+    return tuple(decode(effect.arguments, name=f"arguments of step {effect.step_key!r}"))
+
+
+def _undone(attempt: Attempt, effect: Effect) -> tuple[Operation, ...]:
+    step = attempt.journal.by_effect(effect.effect_id)
+    marked = () if step is None else (WriteStep(replace(step, undone_at=attempt.services.time.now())),)
+    return *marked, WriteEffect(replace(effect, state=_S.COMPENSATED))
+
+
+async def _ask_about_undo(attempt: Attempt, effect: Effect, error: Exception) -> None:
+    note = storable(f"its compensation failed: {error}", 1000)
+    stuck = replace(effect, state=_S.NEEDS_HUMAN, note=note)
+    question = doubting.question_about(attempt, stuck, _ABOUT_AN_UNDO)
+    question = replace(question, question=f"Step {effect.step_key!r} of {attempt.task.name!r} was not undone: {note}")
+    operations: list[Operation] = [WriteEffect(stuck), OpenApproval(question)]
+    if attempt.journal.get(_undo_key(effect)) is None:  # it could not even be called
+        operations.append(WriteStep(_waiting_line(attempt, effect, state=StepState.FAILED)))
+    await attempt.commit(*operations)
+    log.needs_human(attempt.task, stuck)
+
+
+async def _until_undone(attempt: Attempt, effect: Effect) -> None:
+    """Wait for a person to decide about an undo that failed, and do as they say."""
+    while True:
+        standing = await doubting.ask_person(
+            attempt, attempt.intents.effects[effect.effect_id], _waiting_line(attempt, effect), _ABOUT_AN_UNDO
+        )
+        if standing.state is _S.COMPENSATED:
+            step = attempt.journal.by_effect(effect.effect_id)
+            if step is not None and step.undone_at is None:
+                attempt.buffer(WriteStep(replace(step, undone_at=attempt.services.time.now())))
+            return
+        if standing.state is not _S.COMPENSATING or await _undo(attempt, standing):
+            return
+
+
+def _waiting_line(attempt: Attempt, effect: Effect, *, state: StepState = StepState.PENDING) -> Step:
+    """Return the line of the journal that waits for a person."""
+    key = f"{_undo_key(effect)}:decision" if state is StepState.PENDING else _undo_key(effect)
+    before = attempt.journal.get(key)
+    return Step(
+        key=key,
+        kind="undo",
+        position=attempt.journal.next_position() if before is None else before.position,
+        state=state,
+        round=attempt.task.round,
+        fence=attempt.task.fence,
+        started_at=attempt.services.time.now(),
+    )
+
+
+async def _end(attempt: Attempt, marker: Step) -> None:
+    how = parse(marker.output or b"{}")
+    now = attempt.services.time.now()
+    over = replace(marker, state=StepState.COMPLETED, fence=attempt.task.fence, finished_at=now)
+    undone = sum(1 for effect in attempt.intents.effects.values() if effect.state is _S.COMPENSATED)
+    ending = Move(
+        to=TaskState(how["to"]),
+        reason=f"{how['reason']} ({undone} {'step' if undone == 1 else 'steps'} undone)",
+        error=how["error"],
+        result=how["result"],
+        feedback=how["feedback"],
+    )
+    await attempt.finish(WriteStep(over), RequireUndo(required=False), ending)
