@@ -49,8 +49,8 @@ GUARDS = (
     Guard(
         "intent-commit",
         _ENGINE + "effecting.py",
-        "        await attempt.commit(*operations)\n        self.effect = armed\n",
-        "        attempt.intents.note(armed)\n        self.effect = armed\n",
+        "            await attempt.commit_surely(*self._intent(armed))\n",
+        "            attempt.intents.note(armed)\n",
         _EFFECTS,
     ),
     Guard("lease-check", _ENGINE + "effecting.py", "if not attempt.lease.holds:", "if False:", _EFFECTS),
@@ -71,9 +71,9 @@ GUARDS = (
     Guard("deadline-check", _ENGINE + "effecting.py", "if attempt.is_late:", "if False:", _EFFECTS),
     Guard(
         "arguments-hash",
-        _ENGINE + "effecting.py",
-        '        if step.digest in {self.hash, digest_of(self.call.args), ""}:\n            return\n',
-        "        return\n",
+        _ENGINE + "standing.py",
+        '    if (step.digest or carried) in {fingerprint, digest_of(call.args), ""}:\n        return\n',
+        "    return\n",
         _EFFECTS,
     ),
     Guard(
@@ -86,23 +86,37 @@ GUARDS = (
     Guard(
         "carried-intent-is-this-call",
         _ENGINE + "effecting.py",
-        "carried.arguments_hash == self.hash",
+        "carried.arguments_hash == wanted.arguments_hash",
         "True",
         _EFFECTS,
     ),
     # After the call
     Guard(
         "armed-by-another-is-doubt",
-        _ENGINE + "effecting.py",
-        "_NOT_MADE = frozenset({None, _S.INTENDED, _S.FAILED})",
-        "_NOT_MADE = frozenset({None, _S.INTENDED, _S.FAILED, _S.ARMED})",
+        _ENGINE + "standing.py",
+        "NOT_MADE = frozenset({_S.INTENDED, _S.FAILED})",
+        "NOT_MADE = frozenset({_S.INTENDED, _S.FAILED, _S.ARMED})",
         _EFFECTS,
     ),
     Guard(
         "only-proof-is-failure",
         _ENGINE + "effecting.py",
-        "if proves_absence(error, self.terms.absent_on):",
+        "if self._answered and proves_absence(error, self.terms.absent_on):",
         "if True:",
+        _EFFECTS,
+    ),
+    Guard(
+        "our-own-timeout-proves-nothing",
+        _ENGINE + "effecting.py",
+        "            except Exception:\n                self._answered = True\n                raise\n",
+        "            finally:\n                self._answered = True\n",
+        _EFFECTS,
+    ),
+    Guard(
+        "what-was-sent-is-known",
+        _ENGINE + "attempt.py",
+        "                await asyncio.wait([sending])\n",
+        "                pass\n",
         _EFFECTS,
     ),
     Guard(
@@ -122,7 +136,7 @@ GUARDS = (
     Guard(
         "dispatched-is-doubt",
         _ENGINE + "intents.py",
-        "if effect.effect_id in self._armed and not self.was_dispatched(effect):",
+        "if effect.effect_id in self._armed and self._take_back(effect):",
         "if effect.effect_id in self._armed:",
         _EFFECTS,
     ),
@@ -138,7 +152,7 @@ GUARDS = (
     Guard(
         "settle-wait",
         _ENGINE + "doubting.py",
-        "            await pause_until(attempt, line.step, effect.settle_at)\n",
+        "            await _pause(step, effect.settle_at)\n",
         "            pass\n",
         _EFFECTS,
     ),
@@ -152,8 +166,8 @@ GUARDS = (
     Guard(
         "evidence-before-another-call",
         _ENGINE + "effecting.py",
-        "elif self.effect is not None and await reporting.happened(self.attempt, self.effect, Any) is not None:",
-        "elif False:",
+        "if self.effect is not None and await reporting.has_returned_since(self.attempt, self.effect):",
+        "if False:",
         _EFFECTS,
     ),
     Guard(
@@ -166,8 +180,22 @@ GUARDS = (
     Guard(
         "thread-may-go-on",
         _ENGINE + "doubting.py",
-        "if isinstance(outcome, Absent) and await reporting.may_go_on(step.attempt, effect):",
+        "if isinstance(outcome, Absent) and thread.may_go_on:",
         "if False:",
+        _EFFECTS,
+    ),
+    Guard(
+        "thread-ended-before-the-tool-was-asked",
+        _ENGINE + "doubting.py",
+        "    outcome = await _reconcile(step, effect)\n",
+        "    outcome = await _reconcile(step, effect)\n    thread = await reporting.thread_of(step.attempt, effect)\n",
+        _EFFECTS,
+    ),
+    Guard(
+        "decided-while-nobody-looked",
+        _ENGINE + "doubting.py",
+        "await attempt.commit_surely(WriteEffect(effect), OpenApproval(open_one))",
+        "await attempt.commit_surely(OpenApproval(open_one))",
         _EFFECTS,
     ),
     Guard(
@@ -193,8 +221,8 @@ GUARDS = (
     ),
     Guard(
         "once-replays-in-a-new-round",
-        _ENGINE + "effecting.py",
-        "earlier = None if self.terms.repeat else self.attempt.journal.earlier(self.call.key)",
+        _ENGINE + "standing.py",
+        "earlier = None if terms.repeat else attempt.journal.earlier(call.key)",
         "earlier = None",
         _EFFECTS,
     ),
@@ -244,8 +272,15 @@ GUARDS = (
     Guard(
         "approval-is-consumed",
         _ENGINE + "effecting.py",
-        "        if approval_id is not None:\n",
+        "        if armed.approval_id is not None:\n",
         "        if False:\n",
+        _APPROVALS,
+    ),
+    Guard(
+        "what-is-agreed-to-is-called",
+        _ENGINE + "effecting.py",
+        "call = replace(call, args=deepcopy(call.args))",
+        "pass",
         _APPROVALS,
     ),
     Guard(
@@ -308,7 +343,7 @@ GUARDS = (
     Guard(
         "replay-does-nothing",
         _ENGINE + "attempt.py",
-        "        if self.over or self.stopping is not None or self._wanted is not None:\n",
+        "        if self.over or self.stopping is not None or self._search is not None:\n",
         "        if self.over or self.stopping is not None:\n",
         _SAGAS,
     ),
@@ -328,9 +363,9 @@ GUARDS = (
     ),
     Guard(
         "undone-is-a-new-effect",
-        _ENGINE + "effecting.py",
-        'return effect_id(task.id, task.round, self.call.key, after=recorded.effect_id or "")',
-        "return effect_id(task.id, task.round, self.call.key)",
+        _ENGINE + "standing.py",
+        'effect_id(task.id, task.round, call.key, after=recorded.effect_id or "")',
+        "effect_id(task.id, task.round, call.key)",
         _SAGAS,
     ),
     Guard(
@@ -338,6 +373,20 @@ GUARDS = (
         _ENGINE + "undoing.py",
         "        await _ask_about_undo(attempt, effect, error)\n        return False\n",
         "        return True\n",
+        _SAGAS,
+    ),
+    Guard(
+        "undone-by-hand-is-written",
+        _ENGINE + "undoing.py",
+        "        if is_undone and step is not None and step.undone_at is None:\n",
+        "        if False:\n",
+        _SAGAS,
+    ),
+    Guard(
+        "undo-in-doubt-does-not-block",
+        _ENGINE + "doubting.py",
+        "        case Unknown(why) if step.call.kind == UNDO:\n",
+        "        case Unknown(why) if False:\n",
         _SAGAS,
     ),
     Guard(

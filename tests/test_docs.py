@@ -66,7 +66,7 @@ def test_the_readme_program_crashes_and_resumes_as_shown(tmp_path: Path) -> None
 
 def test_the_capabilities_in_the_docs_are_those_of_the_stores() -> None:
     text = (ROOT / "docs/stores.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+):.*?` \| (\w+) \| (\w+) \| (\w+) \| (\w+) \|$", text, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+):.*?` \| (\w+) \| (\w+) \| (\w+) \| (\w+) \| (\w+) \|$", text, re.MULTILINE)
     stores: dict[str, type[SimpleInterface]] = {
         "memory": MemoryStore,
         "json": JsonStore,
@@ -81,6 +81,7 @@ def test_the_capabilities_in_the_docs_are_those_of_the_stores() -> None:
             has.multi_process,
             has.multi_machine,
             has.precise_hints,
+            has.transactions,
         ]
 
 

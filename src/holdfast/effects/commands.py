@@ -24,7 +24,7 @@ from holdfast.effects.durable import absolute
 from holdfast.effects.errors import CommandFailed, CommandRefused, CommandTimedOut, Impossible, StillRunning
 from holdfast.effects.marks import End, Marks
 from holdfast.model.doubt import Absent, Happened, Outcome, Unknown
-from holdfast.model.errors import CodecError, InvalidValue
+from holdfast.model.errors import InvalidValue
 
 _SHOWN = 500
 
@@ -104,15 +104,12 @@ class _Command:
     def reconcile(self, effect_id: str, *arguments: str) -> Outcome:
         """Read the marks."""
         marks = Marks(self.folder, effect_id)
-        try:
-            if not self.folder.is_dir():
-                return Unknown(f"{self.folder} is not there: removed since, or on another machine")
-            if not marks.is_started:
-                return Absent()
-            is_running = marks.is_held()
-            end = marks.read()  # in this order: what ended in between has left its mark
-        except (OSError, CodecError) as error:
-            return Unknown(f"cannot read the marks in {self.folder}: {error}")
+        if not self.folder.is_dir():
+            return Unknown(f"{self.folder} is not there: removed since, or on another machine")
+        if not marks.is_started:
+            return Absent()
+        is_running = marks.is_held()
+        end = marks.read()  # in this order: what ended in between has left its mark
         outcome = self._judge(end)
         if is_running and not isinstance(outcome, Happened):
             return Unknown(f"it may still be running ({marks.owner})")
@@ -150,7 +147,8 @@ def _checked(arguments: Sequence[str]) -> list[str]:
 def _start(
     marks: Marks, whole: list[str], cwd: str | os.PathLike[str] | None, environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start the command. Any error here comes before its first instruction."""
+    """Start the command, or prove that it was not."""
+    process = None
     try:
         marks.forget_end()
         # Into files: a pipe to a worker that dies would break, and take the command with it.
@@ -159,8 +157,9 @@ def _start(
                 whole, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, cwd=cwd, env=environment, **_apart(marks)
             )
     except (OSError, ValueError) as error:
-        marks.write_end(End(None, errors=str(error)))
-        raise CommandRefused(f"{whole[0]} was not started: {error}") from error
+        if process is None:  # otherwise it runs, and only closing a file of ours failed
+            marks.write_end(End(None, errors=str(error)))
+            raise CommandRefused(f"{whole[0]} was not started: {error}") from error
     marks.name_owner(process.pid)
     return process
 

@@ -28,7 +28,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 Reconcile: TypeAlias = Callable[..., Outcome | Awaitable[Outcome]]
-"""``reconcile(effect_id, *args)``: did it happen?"""
+"""``reconcile(effect_id, *args)``: did it happen? One that raises is asked again a few times."""
 Compensate: TypeAlias = Callable[..., Any]
 """``compensate(result, *args)``: undo it."""
 

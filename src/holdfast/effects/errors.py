@@ -34,9 +34,7 @@ class FileTaken(NotHappened, FileExistsError):
 
     def __init__(self, path: str) -> None:
         """``path`` is what was to be created."""
-        super().__init__(
-            errno.EEXIST, "holds something else already, which is left as it is; choose another path", path
-        )
+        super().__init__(errno.EEXIST, "this path holds something else, which is left as it is; choose another", path)
 
 
 class RequestRefused(NotHappened):

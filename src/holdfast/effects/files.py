@@ -50,17 +50,14 @@ def was_created(effect_id: str, path: str | os.PathLike[str], content: str | byt
     target, data = absolute("the path", path), _as_bytes(content)
     if not target.parent.is_dir():
         return Unknown(f"{target.parent} is not there: removed since, or on another machine")
-    try:
-        # Before looking, not after: whoever still had such a file has nothing left to link.
-        for temporary in target.parent.glob(f".{file_name(effect_id)}.*.tmp"):
-            temporary.unlink(missing_ok=True)
-        if not os.path.lexists(target):
-            return Absent()
-        if not _holds(target, data):
-            return Unknown(f"{target} holds something else: it was there before, or was changed since")
-        sync_directory(target.parent)  # whoever made it may have died before doing so
-    except OSError as error:
-        return Unknown(f"cannot look at {target}: {error}")
+    # Before looking, not after: whoever still had such a file has nothing left to link.
+    for temporary in target.parent.glob(f".{file_name(effect_id)}.*.tmp"):
+        temporary.unlink(missing_ok=True)
+    if not os.path.lexists(target):
+        return Absent()
+    if not _holds(target, data):
+        return Unknown(f"{target} holds something else: it was there before, or was changed since")
+    sync_directory(target.parent)  # whoever made it may have died before doing so
     return Happened(str(target))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from holdfast.effects.declaring import Probed, effect
-from holdfast.effects.errors import Impossible, NotReached, RequestRefused, UnclearResponse
+from holdfast.effects.errors import Impossible, RequestRefused, UnclearResponse
 from holdfast.effects.exchange import Client, HttpResponse
 from holdfast.model.canonical import canonical
 from holdfast.model.doubt import Absent, Happened, Outcome, Unknown
@@ -34,6 +34,8 @@ request on and got no answer. Of a server that you know better: ``refusals=REFUS
 
 MOST_BYTES = 1_000_000
 _FOUND, _NOT_FOUND = 200, 404
+_PASSING = frozenset({408, 409, 425, 429, *range(500, 600)})
+"""Answers to a question that may be others a little later."""
 
 
 def http_request(
@@ -55,7 +57,8 @@ def http_request(
     is the place for credentials. Redirects are not followed. ``timeout`` is for the whole exchange, in seconds;
     connecting gets half of it. The step's own timeout has to be longer.
 
-    What became of a request whose answer was lost is found out in one of two ways, and otherwise left to a person:
+    What became of a request whose answer was lost is found out in one of two ways (of both, the first), and otherwise
+    left to a person:
 
     - ``lookup``, a URL that is asked with GET: 404 means that it did not happen, 200 that it did, with this answer as
       its result. Where a search answers 200 with an empty list, ``read_lookup`` says what the answer means; the list
@@ -93,32 +96,23 @@ class _Request:
         answer = await self._exchange(effect_id, body)
         if answer.is_success:
             return answer
-        message = f"the server answered {answer.status}: {answer.excerpt}"
         if answer.status in self.refusals:
             pause = read_retry_after(answer.headers.get("retry-after", ""), datetime.now(UTC))
-            raise RequestRefused(message, status=answer.status, body=answer.excerpt, retry_after=pause)
-        raise UnclearResponse(message, status=answer.status, body=answer.excerpt)
+            raise RequestRefused(_said(answer), status=answer.status, body=answer.excerpt, retry_after=pause)
+        raise UnclearResponse(_said(answer), status=answer.status, body=answer.excerpt)
 
     async def look_up(self, effect_id: str, body: JsonValue = None) -> Outcome:  # noqa: ARG002 - asked like any other
         """Ask the server what it knows under this id."""
-        url = _filled(self.lookup or "", effect_id)
-        try:
-            answer = await self.client.exchange("GET", url, self.headers, None)
-        except (NotReached, self.client.httpx2.HTTPError, TimeoutError) as error:
-            return Unknown(f"the server could not be asked: {error!r}")
+        answer = await self.client.exchange("GET", _filled(self.lookup or "", effect_id), self.headers, None)
         if answer.status == _NOT_FOUND:
             return Absent()
-        return self.read_lookup(answer) if answer.status == _FOUND else Unknown(f"it answered {answer.status}")
+        return self.read_lookup(answer) if answer.status == _FOUND else _unknown(answer)
 
     async def repeat(self, effect_id: str, body: JsonValue = None) -> Outcome:
         """Send it again under the same key, to a server that does each key once."""
-        try:
-            answer = await self._exchange(effect_id, body)
-        except (NotReached, self.client.httpx2.HTTPError, TimeoutError) as error:
-            return Unknown(f"the server could not be asked again: {error!r}")
-        # No other status tells what became of the first one: 401 because the token has expired since, 409 because the
-        # first is still at work.
-        return Happened(answer) if answer.is_success else Unknown(f"asked again, it answered {answer.status}")
+        answer = await self._exchange(effect_id, body)
+        # A refusal tells nothing about the first one: that the token has expired is found before the key is looked at.
+        return Happened(answer) if answer.is_success else _unknown(answer)
 
     async def _exchange(self, effect_id: str, body: JsonValue) -> HttpResponse:
         headers = self.client.httpx2.Headers(self.headers)  # which knows that names have no case
@@ -132,6 +126,17 @@ class _Request:
             except CodecError as error:
                 raise Impossible(str(error)) from error
         return await self.client.exchange(self.method, _filled(self.url, effect_id), headers, content)
+
+
+def _said(answer: HttpResponse) -> str:
+    return f"the server answered {answer.status}: {answer.excerpt}"
+
+
+def _unknown(answer: HttpResponse) -> Unknown:
+    """Return what an answer says that says nothing; raise it if it may be another one soon, to be asked again."""
+    if answer.status in _PASSING:
+        raise UnclearResponse(_said(answer), status=answer.status, body=answer.excerpt)
+    return Unknown(_said(answer))
 
 
 def read_retry_after(value: str, now: datetime) -> float | None:

@@ -6,19 +6,15 @@ The key does the work: a second insert under it does nothing, whoever makes it a
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from holdfast.effects.declaring import Probed, effect
 from holdfast.effects.errors import Impossible, NotReached, RowRefused
-from holdfast.model.doubt import Absent, Happened, Outcome, Unknown
-from holdfast.model.errors import InvalidValue
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from holdfast.model.doubt import Absent, Happened, Outcome
 
 _PLACEHOLDERS = {"qmark": "?", "format": "%s", "pyformat": "%s"}
 _REFUSALS = ("DataError", "IntegrityError", "NotSupportedError", "ProgrammingError")
@@ -68,13 +64,10 @@ def insert_row(
     def was_inserted(effect_id: str, row: Mapping[str, Any]) -> Outcome:
         # By inserting it and taking that back. To look for the row would not do: one whose COMMIT is still under way
         # is not there yet, while an insert under the same key waits until that is decided.
-        try:
-            connection = connect()
-            with _closing(connection):
-                is_new = rows.insert(connection, _driver_of(connection), effect_id, row)
-                connection.rollback()
-        except Exception as error:  # noqa: BLE001 - whatever a driver raises: it could not be found out
-            return Unknown(f"cannot ask the database: {error}")
+        connection = connect()
+        with _closing(connection):
+            is_new = rows.insert(connection, _driver_of(connection), effect_id, row)
+            connection.rollback()
         return Absent() if is_new else Happened(effect_id)
 
     return insert
@@ -87,8 +80,7 @@ class _Rows:
 
     def __post_init__(self) -> None:
         for name in (*self.table, self.key_column):
-            if not isinstance(name, str) or not name or "\0" in name:
-                raise InvalidValue(f"{name!r} cannot be the name of a table or column")
+            _check_identifier(name)
 
     def insert(self, connection: Connection, driver: ModuleType, effect_id: str, row: Mapping[str, Any]) -> bool:
         """Insert without committing; say whether the row is new."""
@@ -108,9 +100,13 @@ class _Rows:
         return bool(cursor.rowcount)
 
 
-def _quoted(name: str, driver: ModuleType) -> str:
+def _check_identifier(name: str) -> None:
     if not isinstance(name, str) or not name or "\0" in name:
-        raise Impossible(f"{name!r} cannot be the name of a column")
+        raise Impossible(f"{name!r} cannot be the name of a table or column")
+
+
+def _quoted(name: str, driver: ModuleType) -> str:
+    _check_identifier(name)
     quoted = '"' + name.replace('"', '""') + '"'
     # Where %s is a placeholder, a percent sign is one everywhere in the statement, also between quotes.
     return quoted if driver.paramstyle == "qmark" else quoted.replace("%", "%%")

@@ -34,5 +34,5 @@ transacting.py the user's own SQL and the journal in one transaction
 
 committer.py   group commit: while one batch is made durable the next gathers
 batching.py    the same for any call that takes many
-alarms.py threads.py watcher.py storetime.py      time, blocking code, hints
+alarms.py threads.py crossing.py watcher.py storetime.py      time, blocking code, hints
 """

@@ -7,6 +7,7 @@ old question is void and a new one is asked.
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ KIND = "approval"
 """Of the line in the journal, for both."""
 
 _A = ApprovalState
+_NOTHING = canonical(None)
 
 
 async def obtain(attempt: Attempt, step_key: str, effect_id: str, ask: Ask, arguments: bytes) -> str:
@@ -44,7 +46,7 @@ async def decision(
 
     ``arguments`` is what the decision is about, ``about`` the key of the step that it is for.
     """
-    fingerprint = digest(arguments)
+    fingerprint = _fingerprint(ask, arguments)
     recorded = attempt.find(key, KIND)
     is_same = recorded is not None and recorded.digest == fingerprint
     if recorded is not None and is_same and recorded.state is StepState.COMPLETED:
@@ -54,6 +56,9 @@ async def decision(
         raise Rejected(message, approval_id=_id_of(attempt, recorded), step=key)
     line = _line(attempt, key, recorded, fingerprint, is_same=is_same)
     approval = await _question(attempt, ask, line, arguments, kind=kind, about=about or key, before=recorded)
+    if approval.state is _A.CLOSED:  # with its task, which has been revived since
+        line = replace(line, attempts=line.attempts + 1, fence=attempt.task.fence)
+        approval = await _question(attempt, ask, line, arguments, kind=kind, about=about or key, before=recorded)
 
     async def look() -> Approval | None:
         found = await insist(lambda: attempt.services.store.approval(approval.id))
@@ -82,7 +87,7 @@ async def _question(
         step_key=about,
         risk=ask.risk,
         arguments=arguments,
-        arguments_hash=line.digest,
+        arguments_hash=digest(arguments),
         policy=ask.policy,
         requested_by=ask.requested_by or attempt.task.agent_id or attempt.task.name,
         deciders=tuple(ask.deciders),
@@ -145,6 +150,15 @@ def _id_of(attempt: Attempt, line: Step) -> str:
     """Return the id of the question that a line stands for: one for each key, arguments, and time it is asked anew."""
     parts = ("approval", attempt.task.id, line.round, line.key, line.digest, line.attempts)
     return str(uuid.UUID(bytes=stable_bytes(*parts)[:16], version=5))
+
+
+def _fingerprint(ask: Ask, arguments: bytes) -> str:
+    """Return what a decision is bound to: what it is about, how risky that is, and who was asked.
+
+    Where there is nothing it is about, the question says it.
+    """
+    about = ask.question if arguments == _NOTHING else digest(arguments)
+    return digest(canonical([about, ask.risk, list(ask.deciders), ask.policy]))
 
 
 def _line(attempt: Attempt, key: str, recorded: Step | None, fingerprint: str, *, is_same: bool) -> Step:

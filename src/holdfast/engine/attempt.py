@@ -7,8 +7,8 @@ over (suspended, stopped, fenced) it writes nothing more, whatever the task's co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from holdfast.engine.alarms import Alarm
 from holdfast.engine.calls import Call, Line
 from holdfast.engine.context import Context
 from holdfast.engine.definition import TaskDefinition
-from holdfast.engine.intents import Intents
+from holdfast.engine.intents import Intents, Search
 from holdfast.engine.journal import Journal
 from holdfast.engine.lease import Lease
 from holdfast.engine.outcome import Raised, Returned
@@ -42,6 +42,13 @@ from holdfast.store.transaction import Transaction
 T = TypeVar("T")
 
 
+LOOK_FOR_CODE = 30.0
+"""Seconds that a replay which looks for the code of steps may take: it does nothing but run through it."""
+
+LOOK_FOR_BRANCHES = 1.0
+"""Seconds that branches get which the end of the code left behind."""
+
+
 class Attempt:
     """A claimed task on its way to the next durable state."""
 
@@ -50,15 +57,16 @@ class Attempt:
         "_alarm",
         "_alone",
         "_buffered",
+        "_busy",
         "_cursors",
         "_generation",
         "_intents",
         "_on_leaving",
         "_runner",
+        "_search",
         "_sequence",
         "_sync_calls",
         "_under_way",
-        "_wanted",
         "definition",
         "ending",
         "fatal",
@@ -107,8 +115,9 @@ class Attempt:
         """Completed steps have to be undone should the task fail."""
         self.undoing: Step | None = None
         """It does that, and nothing else: the line of the journal that says why."""
-        self._wanted: set[str] | None = None
-        """The steps whose code is looked for by a replay that does nothing."""
+        self._search: Search | None = None
+        """Its code only runs to be looked at."""
+        self._busy = 0
         self._intents: Intents | None = None
         self._sequence = self._acknowledged = claimed.task.sequence
         self._alone: asyncio.Event | None = None
@@ -129,10 +138,11 @@ class Attempt:
         try:
             try:
                 await self._prepare()
-                if self.undoing is not None:
-                    await undoing.undo(self, self.undoing)
+                if self.undoing is not None and self.stopping is None:
+                    with suppress(Unwind):  # stopped, or fenced
+                        await undoing.undo(self, self.undoing)
                 # Twice at most: the task's own code, then its verifier's.
-                while not self.over and self.stopping is None:
+                while self.undoing is None and not self.over and self.stopping is None:
                     await outcome.record(self, await self._perform())
             except asyncio.CancelledError:
                 if self.stopping is None:
@@ -235,7 +245,7 @@ class Attempt:
 
         A refusal that is about the operations themselves is raised and changes nothing; later ones are not harmed.
         """
-        if self.over or self._wanted is not None:
+        if self.over or self._search is not None:
             raise Unwind
         buffered = self._buffered
         if buffered:
@@ -244,6 +254,18 @@ class Attempt:
             return await self._send(operations)
         except HoldfastError:
             self._buffered[:0] = buffered
+            raise
+
+    async def commit_surely(self, *operations: Operation) -> Verdict:
+        """Commit, and know what came of it even if the caller is cancelled meanwhile."""
+        sending = asyncio.ensure_future(self.commit(*operations))
+        try:
+            return await asyncio.shield(sending)
+        except asyncio.CancelledError:
+            if not sending.done():
+                await asyncio.wait([sending])
+            if not sending.cancelled():
+                sending.exception()
             raise
 
     async def _send(self, operations: tuple[Operation, ...]) -> Verdict:
@@ -294,7 +316,7 @@ class Attempt:
 
     def buffer(self, operation: Operation) -> None:
         """Have an operation ride in the next Commit: for what is only needed if something follows it."""
-        if self._wanted is not None:
+        if self._search is not None:
             return
         self._buffered.append(operation)
         if type(operation) is WriteStep:
@@ -375,6 +397,9 @@ class Attempt:
     async def finish(self, *operations: Operation) -> None:
         """Let go of the task, with these as the last that is written."""
         self.leave()
+        if self._intents is not None:
+            async with self._alone_in_line():
+                pass  # what branches that were left behind have sent is known now
         await self.commit(*self.loose_ends(), *operations)
         self.over = True
         for operation in operations:
@@ -428,7 +453,12 @@ class Attempt:
 
     async def check(self) -> None:
         """Pass only while this attempt may act: not stopped, not over, and within its lease."""
-        if self.over or self.stopping is not None or self._wanted is not None:
+        if self.over or self.stopping is not None or self._search is not None:
+            raise Unwind
+        if self.fatal is not None:
+            raise self.fatal  # also if the code has swallowed it: nothing more is done on a journal that does not fit
+        if self.is_late:
+            self.stop(DeadlinePassed())
             raise Unwind
         if not self.lease.holds:
             await self.lease.wait()
@@ -463,31 +493,42 @@ class Attempt:
     def announce(self, call: Call) -> None:
         """Note a step that has terms: how to ask about it, how to undo it."""
         self.intents.calls[call.key] = call
-        if self._wanted is not None:
-            self._wanted.discard(call.key)
-            if not self._wanted:
-                raise Unwind  # that was the last one: no more code has to run
+        if self._search is not None and self._search.is_over_with(call.key):
+            raise Unwind  # that was the last one: no more code has to run
 
     async def look_for(self, keys: set[str]) -> None:
-        """Run the task's code as a replay that does nothing new, until it has announced these steps."""
-        self._wanted = keys
+        """Run the task's code as a replay that does nothing new, until it has announced these steps.
+
+        The code may end before all of its branches got that far, and may wait for something that no longer comes:
+        what was not announced in time is not there any more.
+        """
+        if not keys:
+            return
+        self._search = search = Search(keys)
+        replay = asyncio.create_task(self._replay(search), name=f"holdfast-replay-{self.task.id}")
+        alarm = self.services.alarms.after(LOOK_FOR_CODE, search.over.set)
         try:
-            if keys:
-                await self.code()
-        except asyncio.CancelledError:
-            if self.runner.cancelling():
-                raise
-        except Unwind:
-            pass
-        except Exception as error:  # noqa: BLE001 - it may well end the way it did before
-            log.logger.debug("task %s: replayed to undo its steps: %r", self.task.id, error)
+            await search.over.wait()
         finally:
-            self._wanted = None
+            alarm.cancel()
+            self._search = None
+            replay.cancel()
+            await asyncio.wait([replay], timeout=1.0)
+
+    async def _replay(self, search: Search) -> None:
+        try:
+            await self.code()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - it may well end the way it did before
+            log.logger.debug("task %s: replayed to undo its steps: %r", self.task.id, error)
+        await self.services.alarms.sleep(LOOK_FOR_BRANCHES)
+        search.over.set()
 
     @property
     def is_replaying(self) -> bool:
         """Whether its code only runs to be looked at."""
-        return self._wanted is not None
+        return self._search is not None
 
     # What the steps and waits of this attempt share
 
@@ -515,8 +556,17 @@ class Attempt:
 
     @property
     def has_steps_under_way(self) -> bool:
-        """Whether any branch is doing a step now."""
-        return bool(self._under_way)
+        """Whether any branch is doing something now that must not be cut off."""
+        return bool(self._under_way) or self._busy > 0
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Have the task stay on its worker until the block ends, whatever its other branches wait for."""
+        self._busy += 1
+        try:
+            yield
+        finally:
+            self._busy -= 1
 
     def long_steps(self, before: datetime) -> list[Line]:
         """Return the steps that are under way since before that time and not in the journal yet."""

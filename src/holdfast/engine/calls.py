@@ -100,9 +100,12 @@ def terms_of(
     """Return the terms of a step, with what its function itself declares; None if it is a plain one."""
     if not isinstance(function, FunctionType | MethodType | BuiltinFunctionType):
         # A ready-made tool brings its own terms along.
-        effect = effect if effect is not None else getattr(function, "effect", None)
-        reconcile = reconcile if reconcile is not None else getattr(function, "reconcile", None)
-        compensate = compensate if compensate is not None else getattr(function, "compensate", None)
+        declared = getattr(function, "effect", None)
+        if isinstance(declared, str):
+            effect = effect if effect is not None else declared
+            compensate = compensate if compensate is not None else getattr(function, "compensate", None)
+            if effect == EffectClass.ONCE and reconcile is None:
+                reconcile = getattr(function, "reconcile", None)
     kind = EffectClass.IDEMPOTENT if effect is None else _effect_class(name, effect)
     is_once = kind is EffectClass.ONCE
     if not is_once and (reconcile is not None or settle is not None or absent_on or repeat):
@@ -171,6 +174,23 @@ class Call:
     """The intents of the calls that follow it, to be written with its result."""
     also: Callable[[], tuple[Operation, ...]] | None = None
     """What else is true once it is done."""
+    _broken: Exception | None = None
+
+    def consequences(self, value: object) -> tuple[Operation, ...]:
+        """Return what is written together with the result. What ``arms`` raises must not keep that from being known."""
+        operations = () if self.also is None else self.also()
+        if self.arms is not None:
+            try:
+                operations += self.arms(value)
+            except Exception as error:  # noqa: BLE001 - it is the caller's, and raised once the result is recorded
+                self._broken = error
+        return operations
+
+    def over_with(self, value: Any) -> Any:  # noqa: ANN401
+        """Return the result, now that it is recorded; or raise what came out of naming what follows it."""
+        if self._broken is not None:
+            raise self._broken
+        return value
 
 
 @dataclass(slots=True, eq=False)
@@ -186,6 +206,7 @@ class Line:
     error: bytes | None = None
     """The tries before this one."""
     effect_id: str | None = None
+    undone_at: datetime | None = None
 
     def written(
         self,
@@ -214,6 +235,7 @@ class Line:
                 started_at=self.began,
                 finished_at=finished_at,
                 retry_at=retry_at,
+                undone_at=self.undone_at,
             )
         )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.calls import ONE_TRY, Call, Compensation, Line, arguments_of, describe, effect_id, terms_of
 from holdfast.engine.effecting import DISPATCH_WITHIN, arming
-from holdfast.model.canonical import digest
+from holdfast.engine.journal import RESERVED
 from holdfast.model.deadline import as_seconds
 from holdfast.model.effect import EffectClass
 from holdfast.model.errors import InvalidValue
@@ -39,6 +39,8 @@ class Intent:
         compensate: Callable[..., Any] | Compensation | None = None,
     ) -> None:
         """``key`` is the key of the step: its name, or what is passed as its ``key=``."""
+        if key.startswith(RESERVED):
+            raise InvalidValue(f"step names that begin with {RESERVED!r} are Holdfast's own; {key!r} cannot be armed")
         seconds = None if timeout is None else as_seconds(timeout, what=f"the timeout of step {key!r}")
         self.call = Call(key, function, args, ONE_TRY, seconds, None)
         self.call.terms = terms_of(
@@ -54,13 +56,15 @@ class Intent:
         )
 
 
-def carry(attempt: Attempt, choose: Callable[[Any], Sequence[Intent]], value: object) -> tuple[Operation, ...]:
+def carry(
+    attempt: Attempt, prefix: str, choose: Callable[[Any], Sequence[Intent]], value: object
+) -> tuple[Operation, ...]:
     """Return what arms the calls that follow a result; the attempt remembers that they are armed."""
     operations: list[Operation] = []
     for intent in choose(value):
         if not isinstance(intent, Intent):
             raise InvalidValue(f"arms= returned {intent!r}; return a list of Intent(key, function, *args)")
-        call = intent.call
+        call = replace(intent.call, key=prefix + intent.call.key)
         if attempt.journal.get(call.key) is not None or attempt.journal.earlier(call.key) is not None:
             continue  # it has a history: the step itself looks into that
         identifier = effect_id(attempt.task.id, attempt.task.round, call.key)
@@ -70,7 +74,8 @@ def carry(attempt: Attempt, choose: Callable[[Any], Sequence[Intent]], value: ob
             arming(attempt, call, identifier, arguments, patience=DISPATCH_WITHIN),
             thread_of=None if is_async else attempt.lease.worker_id,
         )
-        line = Line(call.key, call.kind, attempt.journal.next_position(), digest(arguments), effect_id=identifier)
+        # Without a digest: until the call is made, the step that comes may still be another one.
+        line = Line(call.key, call.kind, attempt.journal.next_position(), "", effect_id=identifier)
         line.began = attempt.services.time.now()
         operations += (line.written(attempt, StepState.RUNNING), WriteEffect(armed))
         if armed.compensable:

@@ -181,10 +181,11 @@ class Context:
                 repeat=repeat,
                 approval=approval,
             )
-            if self._prefix and call.terms is not None and call.terms.compensate is not None:
+            is_verifying = self._prefix.startswith(VERIFY)
+            if is_verifying and call.terms is not None and call.terms.compensate is not None:
                 raise InvalidValue(f"step {name!r} of a verifier cannot have compensate=: it looks, and undoes nothing")
         if arms is not None:
-            call.arms = partial(carry, self._attempt, arms)
+            call.arms = partial(carry, self._attempt, self._prefix, arms)
         return perform(self._attempt, call)
 
     @overload
@@ -196,6 +197,7 @@ class Context:
         key: str | None = None,
         timeout: float | timedelta = TIMEOUT,
         returns: Any = None,  # noqa: ANN401
+        repeat: bool = False,
     ) -> Coroutine[Any, Any, R]: ...
 
     @overload
@@ -207,6 +209,7 @@ class Context:
         key: str | None = None,
         timeout: float | timedelta = TIMEOUT,
         returns: Any = None,  # noqa: ANN401
+        repeat: bool = False,
     ) -> Coroutine[Any, Any, R]: ...
 
     def transaction(
@@ -217,6 +220,7 @@ class Context:
         key: str | None = None,
         timeout: float | timedelta = TIMEOUT,
         returns: Any = None,
+        repeat: bool = False,
     ) -> Coroutine[Any, Any, Any]:
         """Do ``function(tx, *args)`` exactly once: ``await ctx.transaction("book-seat", book, seat)``.
 
@@ -226,7 +230,7 @@ class Context:
 
         The function may be called again if nothing was written, so let it do nothing but ``tx.execute``. The
         transaction stays open for ``timeout`` at most (seconds or timedelta). Key, name, ``returns`` and errors are as
-        for a step.
+        for a step. In a new round it is not done again, unless ``repeat`` says so.
         """
         if not callable(function):
             raise InvalidValue(
@@ -235,7 +239,7 @@ class Context:
             )
         seconds = as_seconds(timeout, what=f"the timeout of transaction {name!r}")
         own = self._allot(name, key)
-        return run_transaction(self._attempt, own, function, args, timeout=seconds, returns=returns)
+        return run_transaction(self._attempt, own, function, args, timeout=seconds, returns=returns, repeat=repeat)
 
     # People
 
@@ -258,7 +262,7 @@ class Context:
         void and they are asked again. ``deciders`` names who may decide. ``expires`` is the time they have, and
         ``default`` what then holds: "rejected" or "approved". Decide with ``hold.approve`` and ``hold.reject``.
         """
-        ask = Ask(question, risk, tuple(deciders), expires, default, policy, requested_by)
+        ask = Ask(question, risk, deciders, expires, default, policy, requested_by)
         arguments = canonical(details, name="details")
         return decision(self._attempt, self._allot("approval", key), ask, arguments)
 
@@ -276,7 +280,7 @@ class Context:
 
         Raises Rejected if they refuse, or if nobody answered before it expired.
         """
-        ask = Ask(question, None, tuple(deciders), expires, requested_by=requested_by)
+        ask = Ask(question, None, deciders, expires, requested_by=requested_by)
         return self._ask(self._allot("question", key), ask, canonical(details, name="details"))
 
     async def _ask(self, key: str, ask: Ask, arguments: bytes) -> JsonValue:

@@ -31,6 +31,10 @@ _AFTER_THE_END = (Decision.HAPPENED, Decision.ABSENT, Decision.ABANDON)
 """What can still be decided when the task is over: nobody is there to undo anything."""
 
 
+_AFTER_THE_FACT = (Decision.HAPPENED, Decision.ABANDON)
+"""What can be decided when a late report reopened it and its task has long gone on."""
+
+
 # Approvals and questions
 
 
@@ -127,7 +131,11 @@ async def doubts(store: StateStore, *, task_id: str | None, limit: int) -> list[
             if (task := tasks[effect.task_id]) is not None and _is_in_doubt(effect, task):
                 found.append((effect, task))
         if len(found) >= limit or len(listed) < asked_for:
-            return [await _describe(store, effect, task) for effect, task in found[:limit]]
+            asked = {task_id: await _asked(store, task_id) for task_id in {task.id for _, task in found[:limit]}}
+            return [
+                await _describe(store, effect, task, asked[task.id].get(effect.effect_id))
+                for effect, task in found[:limit]
+            ]
         asked_for *= 2
 
 
@@ -136,12 +144,13 @@ def _is_in_doubt(effect: Effect, task: Task) -> bool:
     return effect.state is not _S.ARMED or task.owner is None or task.fence != effect.fence
 
 
-async def _describe(store: StateStore, effect: Effect, task: Task) -> Doubt:
-    asked = await _asked(store, effect)
+async def _describe(store: StateStore, effect: Effect, task: Task, asked: Approval | None) -> Doubt:
     about = parse(asked.arguments) if asked is not None else {}
     decisions = tuple(map(Decision, about.get("decisions", ())))
     if task.state.is_terminal:
         decisions = _AFTER_THE_END
+    elif asked is None and effect.state is _S.NEEDS_HUMAN:
+        decisions = _AFTER_THE_FACT
     return Doubt(
         effect=effect,
         task_name=task.name,
@@ -153,9 +162,10 @@ async def _describe(store: StateStore, effect: Effect, task: Task) -> Doubt:
     )
 
 
-async def _asked(store: StateStore, effect: Effect) -> Approval | None:
-    listed = await store.approvals(task_id=effect.task_id, states={ApprovalState.OPEN}, limit=MOST_OPEN)
-    return next((one for one in listed if effect_asked_about(one) == effect.effect_id), None)
+async def _asked(store: StateStore, task_id: str) -> dict[str, Approval]:
+    """Return the open questions about effects of a task, by effect."""
+    listed = await store.approvals(task_id=task_id, states={ApprovalState.OPEN}, limit=MOST_OPEN)
+    return {about: one for one in listed if (about := effect_asked_about(one)) is not None}
 
 
 async def resolve(
@@ -184,7 +194,7 @@ async def resolve(
     task = await store.get(effect.task_id)
     if task is None:
         raise NotFound("task", effect.task_id)
-    doubt = await _describe(store, effect, task)
+    doubt = await _describe(store, effect, task, (await _asked(store, task.id)).get(effect_id))
     _check_open(doubt, task, decision)
     remark = f"{decision.value}, by {by}" + (f": {note}" if note else "")
     body = canonical(to_json(result, name="result")) if decision is Decision.HAPPENED else None

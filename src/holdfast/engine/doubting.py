@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import log, reporting
@@ -17,9 +18,9 @@ from holdfast.model.canonical import canonical, digest, parse
 from holdfast.model.codec import decode
 from holdfast.model.doubt import Absent, Decision, Happened, Outcome, Unknown
 from holdfast.model.effect import Effect, EffectState
-from holdfast.model.errors import CodecError, NotFound
-from holdfast.model.failure import storable
-from holdfast.model.operations import OpenApproval, UntilDecided
+from holdfast.model.errors import CodecError, Conflict, NotFound, StepFailed
+from holdfast.model.failure import Failure, storable
+from holdfast.model.operations import OpenApproval, UntilDecided, WriteEffect
 from holdfast.model.payload import to_json
 from holdfast.model.retry import Retry
 from holdfast.model.step import Step, StepState
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 ASKING_THE_TOOL = Retry(max_attempts=5, initial=0.5, factor=3.0, max_delay=30.0, jitter="none")
 """A reconcile that raises is asked again a few times before a person is: it only looks."""
+
+UNDO = "undo"
+"""The kind of step that undoes another."""
 
 DOUBT = "doubt"
 """The kind of approval that asks a person about an effect."""
@@ -50,13 +54,17 @@ async def find_out(step: OnceStep) -> Effect:
         effect = await step.move(replace(effect, state=_S.IN_DOUBT, note="its worker was lost before it could tell"))
     if effect.state is _S.IN_DOUBT:
         if effect.settle_at is not None:
-            line = step.line.written(attempt, StepState.PENDING, error=step.line.error, retry_at=effect.settle_at)
-            await pause_until(attempt, line.step, effect.settle_at)
+            await _pause(step, effect.settle_at)
         effect = await _settle(step, effect)
     if effect.state is _S.NEEDS_HUMAN:
         line = step.line.written(attempt, StepState.PENDING, error=step.line.error)
         effect = await ask_person(attempt, effect, line.step, _decisions(step))
     return effect
+
+
+async def _pause(step: OnceStep, until: datetime) -> None:
+    line = step.line.written(step.attempt, StepState.PENDING, error=step.line.error, retry_at=until)
+    await pause_until(step.attempt, line.step, until)
 
 
 async def _settle(step: OnceStep, effect: Effect) -> Effect:
@@ -70,6 +78,10 @@ async def _settle(step: OnceStep, effect: Effect) -> Effect:
             return await step.move(replace(effect, state=_S.DONE, result=body))
         case Absent():
             return await step.move(replace(effect, state=_S.INTENDED))
+        case Unknown(why) if step.call.kind == UNDO:
+            # The question to a person is whether the step was undone, and the other steps do not wait for the answer.
+            failure = Failure(type_name="in doubt", message=f"nobody knows whether it happened: {why}")
+            raise StepFailed(failure, step=step.call.key)
         case Unknown(why):
             step.forget_error()
             note = "; ".join(part for part in (effect.note, why) if part)
@@ -83,8 +95,12 @@ async def _look(step: OnceStep, effect: Effect) -> Outcome:
         return told
     if step.terms.reconcile is None:
         return Unknown("its step names no reconcile=")
+    # Looked at first: a thread may act, and come to its end, while the tool is being asked.
+    thread = await reporting.thread_of(step.attempt, effect)
+    if thread.ended_at is not None:
+        await _pause(step, thread.ended_at + timedelta(seconds=step.terms.settle))
     outcome = await _reconcile(step, effect)
-    if isinstance(outcome, Absent) and await reporting.may_go_on(step.attempt, effect):
+    if isinstance(outcome, Absent) and thread.may_go_on:
         return Unknown(
             "it did not happen so far, but its function runs in a thread of a worker that may be alive, and a thread "
             "cannot be stopped"
@@ -123,12 +139,8 @@ async def _ask_tool(step: OnceStep, effect: Effect) -> Any:  # noqa: ANN401
         return await answer if inspect.isawaitable(answer) else answer
 
     seconds = DEFAULT_TIMEOUT if call.timeout is None else call.timeout
-    asking = replace(step.line, key=f"{call.key}:reconcile")
-    attempt.depart(asking)  # while it asks, the task is not taken off its worker
-    try:
+    with attempt.busy():  # while it asks, the task is not taken off its worker
         return await within(attempt, call, seconds, attempt.services.time.now(), ask)
-    finally:
-        attempt.arrive(asking)
 
 
 def _decisions(step: OnceStep) -> tuple[Decision, ...]:
@@ -141,7 +153,11 @@ async def ask_person(attempt: Attempt, effect: Effect, waiting: Step, decisions:
     open_one = await _open_question(attempt, effect)
     if open_one is None:
         open_one = question_about(attempt, effect, decisions)
-        await attempt.commit(OpenApproval(open_one))
+        try:
+            # With the effect as it is known here: somebody may have decided since, and nobody would answer this one.
+            await attempt.commit_surely(WriteEffect(effect), OpenApproval(open_one))
+        except Conflict:
+            return await read_again(attempt, effect)
         log.needs_human(attempt.task, effect)
 
     async def look() -> Approval | None:
@@ -170,13 +186,16 @@ def effect_asked_about(approval: Approval) -> str | None:
 
 def question_about(attempt: Attempt, effect: Effect, decisions: tuple[Decision, ...]) -> Approval:
     """Return the question to a person: what was called, with what, and what can be decided."""
-    about: JsonValue = {
+    about: dict[str, JsonValue] = {
         "effect_id": effect.effect_id,
         "step": effect.step_key,
         "arguments": arguments_for_people(effect),
         "decisions": [decision.value for decision in decisions],
     }
-    body = canonical(about)
+    try:
+        body = canonical(about)
+    except CodecError:  # too deep, or too much, inside of a question
+        body = canonical({**about, "arguments": f"{len(effect.arguments)} bytes, not shown here"})
     return Approval(
         task_id=attempt.task.id,
         kind=DOUBT,

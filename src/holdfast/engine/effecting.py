@@ -11,36 +11,27 @@ from __future__ import annotations
 import asyncio
 import inspect
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import approving, doubting, reporting
-from holdfast.engine.calls import (
-    CURRENT,
-    DEFAULT_TIMEOUT,
-    Call,
-    Line,
-    Terms,
-    arguments_of,
-    check_arguments,
-    describe,
-    digest_of,
-    effect_id,
-)
+from holdfast.engine.calls import CURRENT, DEFAULT_TIMEOUT, Call, Line, Terms, arguments_of, check_arguments, describe
 from holdfast.engine.signals import Unwind
+from holdfast.engine.standing import IN_DOUBT, NOT_MADE, look_up
 from holdfast.engine.trying import after_failure, begin, failure_of, recordable, tries_of, within
 from holdfast.engine.waiting import pause_until
 from holdfast.model.canonical import canonical, digest, parse
 from holdfast.model.codec import decode, encode
 from holdfast.model.effect import Effect, EffectClass, EffectState
-from holdfast.model.errors import CodecError, Conflict, EffectGivenUp, JournalMismatch, StepFailed
+from holdfast.model.errors import CodecError, Conflict, EffectGivenUp, StepFailed
 from holdfast.model.failure import Failure, storable
 from holdfast.model.operations import ConsumeApproval, Operation, RequireUndo, WriteEffect
 from holdfast.model.payload import from_json
 from holdfast.model.proof import proves_absence
 from holdfast.model.restore import restore
-from holdfast.model.step import Step, StepState
+from holdfast.model.step import StepState
 
 if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt
@@ -53,19 +44,21 @@ longer.
 """
 
 _S = EffectState
-_NOT_MADE = frozenset({None, _S.INTENDED, _S.FAILED})
-"""The call was not made, or is proven to have done nothing."""
 _OVER_FOR_GOOD = frozenset({_S.ABANDONED, _S.COMPENSATED})
-_BEGINS_ANEW = frozenset({_S.INTENDED, _S.FAILED, _S.COMPENSATED})
-"""How an effect of an earlier round may stand for this round to make one of its own."""
-
-
-_IN_DOUBT = "in doubt"
-"""Marks, in a step's line, an error after which nobody knew whether the call had happened."""
 
 
 class NotDispatched(Exception):
     """The last check did not pass: nothing was called. A signal, seen by nobody outside."""
+
+
+class Made:
+    """A call that was made and recorded."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        """Hold what it returned."""
+        self.value: Any = value
 
 
 async def run_once(attempt: Attempt, call: Call, terms: Terms) -> Any:  # noqa: ANN401
@@ -81,82 +74,46 @@ class OnceStep:
 
     def __init__(self, attempt: Attempt, call: Call, terms: Terms) -> None:
         """Look up how it stands."""
-        known = describe(call.function)
+        # What is written down, asked about and called is one and the same, whatever becomes of the caller's objects.
+        call = replace(call, args=deepcopy(call.args))
         self.attempt, self.call, self.terms = attempt, call, terms
-        self.returns: Any = known.returns if call.returns is None else call.returns
         self.arguments = arguments_of(call)
-        self.hash = digest(self.arguments)
-        self.recorded: Step | None = attempt.find(call.key, call.kind)
-        self.effect: Effect | None = None
-        """As it is stored."""
-        self._known = known
+        self._known = describe(call.function)
+        self.returns: Any = self._known.returns if call.returns is None else call.returns
+        standing = look_up(attempt, call, terms, self.arguments)
+        self.recorded, self.effect, self._error = standing.recorded, standing.effect, standing.error
+        self._id = standing.effect_id
+        self.line: Line = begin(attempt, call, self.recorded, digest(self.arguments))
+        self.line.effect_id = self._id
+        # It counts the calls, not the looks at it.
+        self.line.attempts = 1 if self.recorded is None else self.recorded.attempts
+        self._tries = () if self.recorded is None or self.recorded.undone_at is not None else tries_of(self.recorded)
         self._patience = DISPATCH_WITHIN
         self._is_over = True
         """Whether the function has returned: one in a thread may outlive its timeout."""
-        recorded = self.recorded
-        # What this attempt armed ahead, and did not call yet, may still become another call.
-        if (
-            recorded is not None
-            and recorded.effect_id is not None
-            and recorded.effect_id not in attempt.intents.carried
-        ):
-            self._check_identity(recorded)
-            if recorded.undone_at is None:
-                self.effect = attempt.intents.effects.get(recorded.effect_id)
-        self._id = self._identify()
-        self.line: Line = begin(attempt, call, recorded, self.hash)
-        self.line.effect_id = self._id
-        self.line.attempts = 1 if recorded is None else recorded.attempts  # it counts the calls, not the looks at it
-        self._tries = tries_of(recorded)
-        self._error = _error_in_doubt(self.call.key, recorded)
-        """What the call raised, while it is in doubt whether it happened."""
-
-    def _identify(self) -> str:
-        """Return the effect id: the recorded one, that of an earlier round which is not through yet, or its own."""
-        task, recorded = self.attempt.task, self.recorded
-        if recorded is not None:
-            if recorded.undone_at is not None:
-                return effect_id(task.id, task.round, self.call.key, after=recorded.effect_id or "")
-            if recorded.effect_id is not None:
-                return recorded.effect_id
-        earlier = None if self.terms.repeat else self.attempt.journal.earlier(self.call.key)
-        if earlier is not None and earlier.effect_id is not None and earlier.undone_at is None:
-            effect = self.attempt.intents.effects.get(earlier.effect_id)
-            if effect is not None and effect.state not in _BEGINS_ANEW:
-                self._check_identity(earlier)
-                self.effect = effect
-                return earlier.effect_id
-        return effect_id(task.id, task.round, self.call.key)
-
-    def _check_identity(self, step: Step) -> None:
-        if step.digest in {self.hash, digest_of(self.call.args), ""}:
-            return
-        again = (
-            "Name the new call otherwise, or, if each round is to do it anew, pass repeat=True"
-            if step.round != self.attempt.task.round
-            else "Put the old arguments back and resume the task, or start it over with hold.retry"
-        )
-        self.attempt.fatal = JournalMismatch(
-            f"step {self.call.key!r} of task {self.attempt.task.id} was written down with other arguments than the "
-            f"code now passes: nobody could say any more which of the two calls was made. {again}"
-        )
-        raise self.attempt.fatal
+        self._answered = False
+        """Whether the function itself raised. A call that we ended says nothing, whatever its timeout is called."""
 
     # The run, as a sentence
 
     async def run(self) -> Any:  # noqa: ANN401
         """Go from standing to standing until the step has a result, or none ever will."""
-        if self.recorded is not None and self.recorded.undone_at is None:
-            if self.recorded.state is StepState.FAILED:
-                raise StepFailed(failure_of(self.recorded), step=self.call.key)
-            if self.recorded.state is StepState.COMPLETED:
-                return decode(self.recorded.output or b"", self.returns, name=f"step {self.call.key!r}")
-            if self.recorded.retry_at is not None and self._stands(_NOT_MADE):
-                await pause_until(self.attempt, self.recorded, self.recorded.retry_at)
+        recorded = self.recorded
+        if recorded is not None and recorded.state is StepState.FAILED:
+            raise StepFailed(failure_of(recorded), step=self.call.key)
+        if recorded is not None and (recorded.undone_at is None or self.attempt.is_replaying):
+            if recorded.state is StepState.COMPLETED:
+                return decode(recorded.output or b"", self.returns, name=f"step {self.call.key!r}")
+            if recorded.retry_at is not None and self._is_not_made:
+                await pause_until(self.attempt, recorded, recorded.retry_at)
         while True:
             made = await self._go_on()
             if made is not None:
                 return made.value
+
+    @property
+    def _is_not_made(self) -> bool:
+        return self.effect is None or self.effect.state in NOT_MADE
 
     async def _go_on(self) -> Made | None:
         """Do what its standing asks for; the result, if that is known then."""
@@ -164,7 +121,7 @@ class OnceStep:
         if effect is not None and effect.state is _S.DONE:
             return Made(await self._adopt(effect))
         await self.attempt.check()
-        if effect is None or effect.state in _NOT_MADE:
+        if effect is None or effect.state in NOT_MADE:
             return await self._make()
         if effect.state in _OVER_FOR_GOOD:
             await self._give_up(effect)
@@ -175,23 +132,83 @@ class OnceStep:
         return None
 
     async def _make(self) -> Made | None:
-        if self._error is not None:
-            await self._fail(self._error)
-        elif self.effect is not None and await reporting.happened(self.attempt, self.effect, Any) is not None:
+        if self.effect is not None and await reporting.has_returned_since(self.attempt, self.effect):
             # It was found not to have happened, and then a late report came.
             await self._write(replace(self.effect, state=_S.IN_DOUBT, note="reported late: it did happen"))
-        else:
-            return await self._try()
-        return None
+            return None
+        if self._error is not None:
+            await self._fail(self._error)
+            return None
+        approval_id = await self._obtain_leave()
+        with self.attempt.busy():  # from here until its outcome is recorded the task stays on its worker
+            armed = await self._arm(approval_id)
+            return None if armed is None else await self._try(armed)
 
-    def _stands(self, states: frozenset[EffectState | None]) -> bool:
-        return (None if self.effect is None else self.effect.state) in states
+    async def _obtain_leave(self) -> str | None:
+        if self.terms.ask is None:
+            return None
+        return await approving.obtain(self.attempt, self.call.key, self._id, self.terms.ask, self.arguments)
 
     # Making the call
 
-    async def _try(self) -> Made | None:
-        """Arm and dispatch it. None: it has no result, or none yet; ``effect`` says how it stands."""
-        armed = await self._arm()
+    async def _arm(self, approval_id: str | None) -> Effect | None:
+        """Write down what is about to be called; return when that is durable. None: it does not stand as it did."""
+        attempt, before = self.attempt, self.effect
+        carried = attempt.intents.carried.pop(self._id, None)
+        is_durable = carried is not None and attempt.intents.effects.get(self._id) is carried
+        if carried is not None and is_durable and self._is_mine(carried):
+            self.effect = carried
+            return carried
+        check_arguments(self.call, self._known)
+        self.line.began = attempt.services.time.now()
+        armed = replace(
+            arming(attempt, self.call, self._id, self.arguments, patience=self._patience),
+            attempt=1 if before is None else before.attempt + 1,
+            approval_id=approval_id,
+            thread_of=None if self._known.is_async else attempt.lease.worker_id,
+        )
+        self.line.attempts = armed.attempt
+        try:
+            await attempt.commit_surely(*self._intent(armed))
+        except Conflict:
+            if before is None or not await self._has_moved(before):
+                raise
+            return None
+        self.effect = armed
+        return armed
+
+    def _intent(self, armed: Effect) -> list[Operation]:
+        operations: list[Operation] = []
+        if armed.approval_id is not None:
+            operations.append(
+                ConsumeApproval(approval_id=armed.approval_id, effect_id=self._id, arguments_hash=armed.arguments_hash)
+            )
+        operations += (
+            self.line.written(self.attempt, StepState.RUNNING, error=self.line.error),
+            WriteEffect(armed),
+        )
+        if armed.compensable and not self.attempt.must_undo:
+            operations.append(RequireUndo(required=True))  # now: whether it happened may only be known too late
+        return operations
+
+    async def _has_moved(self, before: Effect) -> bool:
+        """Look whether somebody else, such as a late report, has moved the effect since."""
+        self.effect = await doubting.read_again(self.attempt, before)
+        return self.effect.state is not before.state
+
+    def _is_mine(self, carried: Effect) -> bool:
+        """Say whether an intent that rode in an earlier Commit is this very call's."""
+        wanted = arming(self.attempt, self.call, self._id, self.arguments, patience=0)
+        return (
+            carried.arguments_hash == wanted.arguments_hash
+            and self.terms.ask is None
+            and carried.compensable == wanted.compensable
+            and carried.thread_of == (None if self._known.is_async else self.attempt.lease.worker_id)
+            and _span(carried) >= _span(wanted)
+        )
+
+    async def _try(self, armed: Effect) -> Made | None:
+        """Dispatch it and record the result. None: it has none, or none yet; ``effect`` says how it stands."""
         try:
             value = await self._dispatch(armed)
             output, value = recordable(self.call, value, self.returns)
@@ -206,43 +223,13 @@ class OnceStep:
         done = replace(armed, state=_S.DONE)
         written = self.line.written(self.attempt, StepState.COMPLETED, output=output, finished_at=now)
         try:
-            await self.attempt.commit(written, WriteEffect(done), *self._rest(value))
-        except Unwind:
-            # The lease is over. What is known is worth knowing, but decides nothing.
-            await reporting.returned(self.attempt, armed, value, self.returns)
+            await self.attempt.commit_surely(written, WriteEffect(done), *self.call.consequences(value))
+        except (Unwind, asyncio.CancelledError):
+            if self.attempt.intents.effects.get(self._id) is not done:
+                # The lease is over. What is known is worth knowing, but decides nothing.
+                await reporting.returned(self.attempt, armed, value, self.returns)
             raise
-        return Made(value)
-
-    async def _arm(self) -> Effect:
-        """Write down what is about to be called; return when that is durable."""
-        attempt, before = self.attempt, self.effect
-        carried = attempt.intents.carried.pop(self._id, None)
-        is_durable = carried is not None and attempt.intents.effects.get(self._id) is carried
-        if carried is not None and is_durable and self._is_mine(carried):
-            self.effect = carried
-            return carried
-        check_arguments(self.call, self._known)
-        approval_id = await self._obtain_leave()
-        self.line.began = attempt.services.time.now()
-        armed = replace(
-            arming(attempt, self.call, self._id, self.arguments, patience=self._patience),
-            attempt=1 if before is None else before.attempt + 1,
-            approval_id=approval_id,
-            thread_of=None if self._known.is_async else attempt.lease.worker_id,
-        )
-        self.line.attempts = armed.attempt
-        operations: list[Operation] = []
-        if approval_id is not None:
-            operations.append(ConsumeApproval(approval_id=approval_id, effect_id=self._id, arguments_hash=self.hash))
-        operations += (
-            self.line.written(attempt, StepState.RUNNING, error=self.line.error),
-            WriteEffect(armed),
-        )
-        if armed.compensable and not attempt.must_undo:
-            operations.append(RequireUndo(required=True))  # now: whether it happened may only be known too late
-        await attempt.commit(*operations)
-        self.effect = armed
-        return armed
+        return Made(self.call.over_with(value))
 
     async def _dispatch(self, armed: Effect) -> Any:  # noqa: ANN401
         """Make the call in an asyncio task of its own, which can outlive this attempt's interest in it."""
@@ -252,7 +239,7 @@ class OnceStep:
         try:
             return await asyncio.shield(job)
         except asyncio.CancelledError:
-            reporting.when_over(attempt, job, armed, self.returns)
+            reporting.when_over(attempt, job, armed, self.returns, is_over=lambda: self._is_over)
             if not attempt.leaves_calls_running:
                 job.cancel()
             raise
@@ -263,23 +250,27 @@ class OnceStep:
         attempt, call = self.attempt, self.call
         CURRENT.set(lambda: armed.effect_id)
         named = {"effect_id": armed.effect_id} if self._known.takes_effect_id else {}
-        seconds = DEFAULT_TIMEOUT if call.timeout is None else call.timeout
 
         def here() -> Any:  # noqa: ANN401
-            self._last_check(armed)
-            self._is_over = False
             try:
+                self._last_check(armed)
                 return call.function(*call.args, **named)
             finally:
                 self._is_over = True
 
         async def invoke() -> Any:  # noqa: ANN401
-            if self._known.is_async:
-                return await here()
-            late = reporting.late(attempt, armed, self.returns)
-            value = await attempt.services.threads.run(here, late=late)
-            return await value if inspect.isawaitable(value) else value
+            try:
+                if self._known.is_async:
+                    return await here()
+                late = reporting.late(attempt, armed, self.returns)
+                self._is_over = False  # from here on: a thread that has not begun yet cannot be stopped either
+                value = await attempt.services.threads.run(here, late=late)
+                return await value if inspect.isawaitable(value) else value
+            except Exception:
+                self._answered = True
+                raise
 
+        seconds = DEFAULT_TIMEOUT if call.timeout is None else call.timeout
         return await within(attempt, call, seconds, attempt.services.time.now(), invoke)
 
     def _last_check(self, armed: Effect) -> None:
@@ -296,23 +287,8 @@ class OnceStep:
             raise NotDispatched
         if armed.dispatch_by is None or attempt.services.time.now() >= armed.dispatch_by:
             raise NotDispatched
-        attempt.intents.dispatch(armed)
-
-    def _is_mine(self, carried: Effect) -> bool:
-        """Say whether an intent that rode in an earlier Commit is this very call's."""
-        wanted = arming(self.attempt, self.call, self._id, self.arguments, patience=0)
-        return (
-            carried.arguments_hash == self.hash
-            and self.terms.ask is None
-            and carried.compensable == wanted.compensable
-            and carried.thread_of == (None if self._known.is_async else self.attempt.lease.worker_id)
-            and _span(carried) >= _span(wanted)
-        )
-
-    async def _obtain_leave(self) -> str | None:
-        if self.terms.ask is None:
-            return None
-        return await approving.obtain(self.attempt, self.call.key, self._id, self.terms.ask, self.arguments)
+        if not attempt.intents.dispatch(armed):
+            raise NotDispatched
 
     # What became of it
 
@@ -321,23 +297,23 @@ class OnceStep:
         if attempt.over or attempt.stopping is not None:
             raise Unwind  # an error of a call that was being stopped says nothing
         note = storable(f"{type(error).__name__}: {error}", 1000)
-        if proves_absence(error, self.terms.absent_on):
+        if self._answered and proves_absence(error, self.terms.absent_on):
             self.effect = failed = replace(armed, state=_S.FAILED, note=note)
             self._tries = await after_failure(attempt, self.call, self.line, self._tries, error, WriteEffect(failed))
             return
         now = attempt.services.time.now()
         settled = now + timedelta(seconds=self.terms.settle)  # the call is over here, and is not sent any more
-        doubtful = replace(
-            armed,
-            state=_S.IN_DOUBT,
-            note=note,
-            settle_at=min(armed.settle_at or settled, settled),
-            thread_of=None if self._is_over else armed.thread_of,
+        failure = replace(Failure.of(error), tries=self._tries, reason=IN_DOUBT, traceback="")
+        self._error, self.line.error = error, canonical(failure.to_json())
+        await self._write(
+            replace(
+                armed,
+                state=_S.IN_DOUBT,
+                note=note,
+                settle_at=min(armed.settle_at or settled, settled),
+                thread_of=None if self._is_over else armed.thread_of,
+            )
         )
-        failure = replace(Failure.of(error), tries=self._tries, reason=_IN_DOUBT, traceback="")
-        self.line.error = canonical(failure.to_json())
-        await self._write(doubtful)
-        self._error = error
 
     async def _fail(self, error: Exception) -> None:
         """It raised, and is found not to have happened: a failed try like any other."""
@@ -358,10 +334,12 @@ class OnceStep:
         else:
             value = self._told(effect)
             output = encode(value, as_type=self.returns, name=f"step {self.call.key!r}")
+        if attempt.is_replaying:
+            return value
         now = attempt.services.time.now()
         written = self.line.written(attempt, StepState.COMPLETED, output=output, finished_at=now)
-        await attempt.commit(written, *self._rest(value))
-        return value
+        await attempt.commit_surely(written, *self.call.consequences(value))
+        return self.call.over_with(value)
 
     def _told(self, effect: Effect) -> Any:  # noqa: ANN401
         """Return the result that somebody else named: plain data becomes what the function would have returned."""
@@ -377,41 +355,25 @@ class OnceStep:
         failure = replace(Failure.of(error), traceback="", reason=str(error))
         body = canonical(failure.to_json())
         now = self.attempt.services.time.now()
+        if effect.state is _S.COMPENSATED:
+            self.line.undone_at = now  # should somebody bring it back, it is another effect
         await self.attempt.commit(self.line.written(self.attempt, StepState.FAILED, error=body, finished_at=now))
         raise StepFailed(failure, step=self.call.key)
-
-    def _rest(self, value: object) -> tuple[Operation, ...]:
-        operations: tuple[Operation, ...] = ()
-        if self.call.also is not None:
-            operations += self.call.also()
-        if self.call.arms is not None:
-            operations += self.call.arms(value)
-        return operations
 
     async def _write(self, effect: Effect) -> None:
         """Record a new standing of the effect, and that the step waits for it to be cleared up."""
         waiting = self.line.written(self.attempt, StepState.PENDING, error=self.line.error)
-        await self.attempt.commit(waiting, WriteEffect(effect))
+        await self.attempt.commit_surely(waiting, WriteEffect(effect))
         self.effect = effect
 
-    async def move(self, effect: Effect, *operations: Operation) -> Effect:
+    async def move(self, effect: Effect) -> Effect:
         """Record what was found out; return how it stands then, should somebody have been faster."""
         waiting = self.line.written(self.attempt, StepState.PENDING, error=self.line.error)
         try:
-            await self.attempt.commit(waiting, WriteEffect(effect), *operations)
+            await self.attempt.commit_surely(waiting, WriteEffect(effect))
         except Conflict:
             return await doubting.read_again(self.attempt, effect)
         return effect
-
-
-class Made:
-    """A call that was made and recorded."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: object) -> None:
-        """Hold what it returned."""
-        self.value: Any = value
 
 
 def arming(attempt: Attempt, call: Call, identifier: str, arguments: bytes, *, patience: float) -> Effect:
@@ -432,14 +394,6 @@ def arming(attempt: Attempt, call: Call, identifier: str, arguments: bytes, *, p
         settle_at=dispatch_by + timedelta(seconds=timeout + call.terms.settle),
         compensable=call.terms.compensate is not None,
     )
-
-
-def _error_in_doubt(key: str, recorded: Step | None) -> Exception | None:
-    """Return the error that an earlier attempt was clearing up, as far as the journal keeps it."""
-    if recorded is None or recorded.error is None or recorded.state is not StepState.PENDING:
-        return None
-    failure = failure_of(recorded)
-    return StepFailed(failure, step=key) if failure.reason == _IN_DOUBT else None
 
 
 def _span(effect: Effect) -> timedelta:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from holdfast.engine.calls import Call
@@ -11,10 +12,28 @@ from holdfast.model.operations import Operation, WriteEffect
 _S = EffectState
 
 
+class Search:
+    """A replay that does nothing, to find the code of some steps."""
+
+    __slots__ = ("_wanted", "over")
+
+    def __init__(self, wanted: set[str]) -> None:
+        """``wanted`` are their keys."""
+        self._wanted = wanted
+        self.over = asyncio.Event()
+
+    def is_over_with(self, key: str) -> bool:
+        """Note that a step was found; say whether that was the last one."""
+        self._wanted.discard(key)
+        if not self._wanted:
+            self.over.set()
+        return not self._wanted
+
+
 class Intents:
     """What an attempt knows of its task's effects. Armed counts only if it was armed by this very attempt."""
 
-    __slots__ = ("_armed", "_dispatched", "calls", "carried", "effects")
+    __slots__ = ("_armed", "_dispatched", "_taken_back", "calls", "carried", "effects")
 
     def __init__(self) -> None:
         """Start without any: most tasks never have one."""
@@ -26,6 +45,7 @@ class Intents:
         """The code's own steps, by key: how to ask about them and how to undo them."""
         self._armed: set[str] = set()
         self._dispatched: set[tuple[str, int]] = set()
+        self._taken_back: set[tuple[str, int]] = set()
 
     def note(self, effect: Effect) -> None:
         """Remember what was just stored by this attempt."""
@@ -35,9 +55,24 @@ class Intents:
         else:
             self._armed.discard(effect.effect_id)
 
-    def dispatch(self, effect: Effect) -> None:
-        """Note, right before it is made, that a call may have been made."""
-        self._dispatched.add((effect.effect_id, effect.attempt))
+    def dispatch(self, effect: Effect) -> bool:
+        """Note, right before it is made, that a call may have been made; False: it was taken back meanwhile.
+
+        Asked in the thread of a blocking call, while the loop may be taking it back. Each of the two first says what it
+        is about to do and then looks at what the other one said: at least one of them sees it.
+        """
+        call = (effect.effect_id, effect.attempt)
+        self._dispatched.add(call)
+        if call in self._taken_back:
+            self._dispatched.discard(call)
+            return False
+        return True
+
+    def _take_back(self, effect: Effect) -> bool:
+        """Have a call not made any more; False if it may have been made."""
+        call = (effect.effect_id, effect.attempt)
+        self._taken_back.add(call)
+        return call not in self._dispatched
 
     def was_dispatched(self, effect: Effect) -> bool:
         """Say whether this attempt made the call."""
@@ -49,7 +84,7 @@ class Intents:
         for effect in self.effects.values():
             if effect.state is not _S.ARMED:
                 continue
-            if effect.effect_id in self._armed and not self.was_dispatched(effect):
+            if effect.effect_id in self._armed and self._take_back(effect):
                 operations.append(WriteEffect(replace(effect, state=_S.FAILED, note="the call was not made")))
             else:
                 note = effect.note or "stopped before its outcome was known"

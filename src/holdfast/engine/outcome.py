@@ -15,7 +15,7 @@ from holdfast.engine.patience import insist
 from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Stop
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.deadline import Deadline
-from holdfast.model.errors import CodecError, DeadlineExceeded, HoldfastError, InvalidValue
+from holdfast.model.errors import CodecError, DeadlineExceeded, HoldfastError, InvalidValue, Rejected
 from holdfast.model.failure import Failure, Try, storable
 from holdfast.model.operations import Move, Operation, Release, WriteStep
 from holdfast.model.payload import from_json, to_json
@@ -49,6 +49,8 @@ async def record(attempt: Attempt, ended: Returned | Raised | None) -> None:
                 await _record_review(attempt, value)
             case Returned(value):
                 await _record_result(attempt, value)
+            case Raised(Rejected() as error) if attempt.task.state is TaskState.REVIEW:
+                await _record_review(attempt, str(error))  # a person verified it, and said no
             case Raised(error):
                 await _record_failure(attempt, error)
     except CodecError as error:

@@ -7,7 +7,9 @@ up, and wrongly so, the report reopens it for a person.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import log
@@ -15,7 +17,7 @@ from holdfast.engine.patience import insist
 from holdfast.engine.threads import Late
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.commit import Commit, Expect
-from holdfast.model.doubt import Happened
+from holdfast.model.doubt import Happened, Unknown
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.errors import CodecError, HoldfastError
 from holdfast.model.failure import storable
@@ -28,8 +30,11 @@ if TYPE_CHECKING:
     from holdfast.engine.services import Services
 
 _S = EffectState
-_SAID_IT_DID_NOT = frozenset({_S.INTENDED, _S.FAILED, _S.ABANDONED, _S.COMPENSATED})
+_NOT_MADE = frozenset({_S.INTENDED, _S.FAILED})
+_SAID_IT_DID_NOT = _NOT_MADE | {_S.ABANDONED, _S.COMPENSATED}
 """Standings that a late "it happened" contradicts."""
+
+RETURNED, RAISED = "returned", "raised"
 
 _LOOK_AGAIN = 1.0
 
@@ -43,6 +48,7 @@ class Report:
     attempt: int
     result: JsonValue = None
     error: str = ""
+    """What it raised; or why what it returned could not be kept."""
 
     def to_bytes(self) -> bytes:
         """Return it as the body of a piece of evidence."""
@@ -64,28 +70,47 @@ class Report:
 # Reading
 
 
-async def happened(attempt: Attempt, effect: Effect, returns: object) -> Happened | None:
+async def happened(attempt: Attempt, effect: Effect, returns: object) -> Happened | Unknown | None:
     """Return the result of the call, if a late report says that it returned."""
-    for _, report in await _reports(attempt.services, attempt.task.id, effect):
-        if report.outcome == "returned":
+    for _, report in await _reports(attempt, effect):
+        if report.outcome == RETURNED:
+            if report.error:
+                return Unknown(f"it did happen, but what it returned cannot be kept: {report.error}")
             return Happened(from_json(report.result, returns, name="a reported result"))
     return None
 
 
-async def may_go_on(attempt: Attempt, effect: Effect) -> bool:
-    """Say whether the call may still be under way in a thread, which no timeout stops."""
+async def has_returned_since(attempt: Attempt, effect: Effect) -> bool:
+    """Say whether a late report came after the effect was settled: whoever settled it knew of those before."""
+    return any(
+        report.outcome == RETURNED and (effect.updated_at is None or told.at is None or told.at > effect.updated_at)
+        for told, report in await _reports(attempt, effect)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """What is known of the thread a call runs in: no timeout stops it."""
+
+    may_go_on: bool
+    ended_at: datetime | None = None
+    """When that was told, if it was told."""
+
+
+async def thread_of(attempt: Attempt, effect: Effect) -> Thread:
+    """Return whether the call may still be under way in a thread."""
     if effect.thread_of is None:
-        return False
-    reports = await _reports(attempt.services, attempt.task.id, effect)
-    if any(fence == effect.fence and report.attempt == effect.attempt for fence, report in reports):
-        return False
+        return Thread(may_go_on=False)
+    for told, report in await _reports(attempt, effect):
+        if told.fence == effect.fence and report.attempt == effect.attempt:
+            return Thread(may_go_on=False, ended_at=told.at)
     workers = await insist(attempt.services.store.workers)
-    return not attempt.services.is_gone(effect.thread_of, workers)
+    return Thread(may_go_on=not attempt.services.is_gone(effect.thread_of, workers))
 
 
-async def _reports(services: Services, task_id: str, effect: Effect) -> list[tuple[int, Report]]:
-    evidence = await insist(lambda: services.store.evidence(task_id, effect.effect_id))
-    return [(one.fence, Report.of(one)) for one in evidence]
+async def _reports(attempt: Attempt, effect: Effect) -> list[tuple[Evidence, Report]]:
+    evidence = await insist(lambda: attempt.services.store.evidence(attempt.task.id, effect.effect_id))
+    return [(one, Report.of(one)) for one in evidence]
 
 
 # Telling
@@ -94,18 +119,24 @@ async def _reports(services: Services, task_id: str, effect: Effect) -> list[tup
 async def returned(attempt: Attempt, effect: Effect, value: object, returns: object) -> None:
     """Report that the call returned this, after the attempt it was made for was over."""
     try:
-        result = to_json(value, returns, name="a late result")
-    except CodecError:
-        result = storable(repr(value))
-    await _tell(attempt, effect, Report("returned", effect.attempt, result=result))
+        report = Report(RETURNED, effect.attempt, result=to_json(value, returns, name="a late result"))
+    except CodecError as error:
+        report = Report(RETURNED, effect.attempt, error=storable(f"{value!r}: {error}", 1000))
+    await _tell(attempt, effect, report)
 
 
-def when_over(attempt: Attempt, call: asyncio.Task[Any], effect: Effect, returns: object) -> None:
-    """Report how a call ends that nobody waits for any more, unless it is stopped."""
+def when_over(
+    attempt: Attempt, call: asyncio.Task[Any], effect: Effect, returns: object, *, is_over: Callable[[], bool]
+) -> None:
+    """Report how a call ends that nobody waits for any more, unless it is stopped.
+
+    ``is_over``: whether the function has come to its end. One in a thread outlives its timeout; ``late`` tells then.
+    """
 
     def tell(over: asyncio.Task[Any]) -> None:
-        if not over.cancelled():
-            _report(attempt, effect, returns, None if over.exception() else over.result(), over.exception())
+        error = None if over.cancelled() else over.exception()
+        if not over.cancelled() and is_over():
+            _report(attempt, effect, returns, None if error else over.result(), error)
 
     call.add_done_callback(tell)
     attempt.services.keep(call)
@@ -120,7 +151,7 @@ def _report(attempt: Attempt, effect: Effect, returns: object, value: object, er
     if error is None:
         attempt.services.keep(asyncio.ensure_future(returned(attempt, effect, value, returns)))
     elif attempt.intents.was_dispatched(effect):
-        report = Report("raised", effect.attempt, error=storable(f"{type(error).__name__}: {error}", 1000))
+        report = Report(RAISED, effect.attempt, error=storable(f"{type(error).__name__}: {error}", 1000))
         attempt.services.keep(asyncio.ensure_future(_tell(attempt, effect, report)))
 
 
@@ -130,7 +161,7 @@ async def _tell(attempt: Attempt, effect: Effect, report: Report) -> None:
     try:
         await attempt.testify(evidence)
         log.reported_late(task, effect.step_key, report.outcome)
-        if report.outcome == "returned":
+        if report.outcome == RETURNED:
             await _contradict(services, task.id, effect)
     except HoldfastError as error:
         log.logger.warning("task %s: cannot report what became of step %s: %s", task.id, effect.step_key, error)
@@ -150,8 +181,6 @@ async def _contradict(services: Services, task_id: str, reported: Effect) -> Non
             continue
         if now.state not in _SAID_IT_DID_NOT and not (now.state is _S.DONE and is_another_call):
             return
-        if now.state is _S.INTENDED and not task.state.is_terminal:
-            return  # whoever is about to make the call reads the report first
         if await _reopen(services, now, task):
             log.logger.warning("task %s: step %s happened after all; see hold.doubts()", task_id, reported.step_key)
             return
@@ -159,11 +188,13 @@ async def _contradict(services: Services, task_id: str, reported: Effect) -> Non
 
 async def _reopen(services: Services, effect: Effect, task: Task) -> bool:
     doubtful = replace(effect, state=_S.IN_DOUBT, note="a call that was taken for lost did happen; see the evidence")
+    operations = [WriteEffect(doubtful)]
+    if effect.state not in _NOT_MADE:
+        # Somebody decided otherwise, or it was done again. That is for a person. What was merely not made is cleared up
+        # by whoever was about to make it, and by a person if that is nobody.
+        operations.append(WriteEffect(replace(doubtful, state=_S.NEEDS_HUMAN)))
     reopen = Commit(
-        task_id=task.id,
-        guard=Expect(revision=task.revision),
-        operations=(WriteEffect(doubtful), WriteEffect(replace(doubtful, state=_S.NEEDS_HUMAN))),
-        actor="late report",
+        task_id=task.id, guard=Expect(revision=task.revision), operations=tuple(operations), actor="late report"
     )
     [verdict] = await insist(lambda: services.store.commit([reopen]))
     return verdict.applied

@@ -44,7 +44,7 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
     if call.terms is not None:
         attempt.announce(call)
     recorded = attempt.find(call.key, call.kind)
-    if recorded is not None and recorded.state in OVER and recorded.undone_at is None:
+    if recorded is not None and recorded.state in OVER and (recorded.undone_at is None or attempt.is_replaying):
         return replay(attempt, call, recorded, returns)
     tries = tries_of(recorded)
     if recorded is not None and recorded.retry_at is not None:
@@ -73,7 +73,7 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
             now = attempt.services.time.now()
             written = line.written(attempt, StepState.COMPLETED, output=output, finished_at=now)
             await attempt.commit(written, *_rest(attempt, call, line, value))
-            return value
+            return call.over_with(value)
         finally:
             CURRENT.reset(token)
             attempt.arrive(line)
@@ -114,11 +114,7 @@ def _rest(attempt: Attempt, call: Call, line: Line, value: object) -> tuple[Oper
     operations: tuple[Operation, ...] = ()
     if call.terms is not None and call.terms.compensate is not None:
         operations = _undoable(attempt, call, line)
-    if call.also is not None:
-        operations += call.also()
-    if call.arms is not None:
-        operations += call.arms(value)
-    return operations
+    return operations + call.consequences(value)
 
 
 def _undoable(attempt: Attempt, call: Call, line: Line) -> tuple[Operation, ...]:

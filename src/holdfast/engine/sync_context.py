@@ -150,6 +150,7 @@ class SyncContext:
         key: str | None = None,
         timeout: float | timedelta = TIMEOUT,
         returns: Any = None,  # noqa: ANN401
+        repeat: bool = False,
     ) -> R: ...
 
     @overload
@@ -161,6 +162,7 @@ class SyncContext:
         key: str | None = None,
         timeout: float | timedelta = TIMEOUT,
         returns: Any = None,  # noqa: ANN401
+        repeat: bool = False,
     ) -> R: ...
 
     def transaction(
@@ -171,9 +173,12 @@ class SyncContext:
         key: str | None = None,
         timeout: float | timedelta = TIMEOUT,
         returns: Any = None,
+        repeat: bool = False,
     ) -> Any:
         """See Context."""
-        return self._wait(self._context.transaction(name, function, *args, key=key, timeout=timeout, returns=returns))
+        return self._wait(
+            self._context.transaction(name, function, *args, key=key, timeout=timeout, returns=returns, repeat=repeat)
+        )
 
     def approval(
         self,

@@ -12,16 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.calls import ONE_TRY, Call, Line, describe, digest_of
+from holdfast.engine.calls import ONE_TRY, Call, Line, describe, digest_of, effect_id
 from holdfast.engine.crossing import Crossing
 from holdfast.engine.patience import insist
 from holdfast.engine.services import Services
 from holdfast.engine.signals import Unwind
 from holdfast.engine.stepping import OVER, replay
 from holdfast.engine.trying import after_failure, begin, recordable, tries_of
-from holdfast.model.errors import InvalidValue, StoreBusy, StoreUnavailable
+from holdfast.model.errors import InvalidValue, JournalMismatch, StoreBusy, StoreUnavailable
 from holdfast.model.operations import WriteStep
-from holdfast.model.step import StepState
+from holdfast.model.step import Step, StepState
 from holdfast.store.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ async def run_transaction(
     *,
     timeout: float,
     returns: Any,  # noqa: ANN401
+    repeat: bool,
 ) -> Any:  # noqa: ANN401
     """Return the recorded result, or do the transaction, which records it."""
     if attempt.over or attempt.stopping is not None:
@@ -70,6 +71,10 @@ async def run_transaction(
     if recorded is not None and recorded.state in OVER:
         return replay(attempt, call, recorded, _type_of(call))
     line, tries = begin(attempt, call, recorded, digest_of(args)), tries_of(recorded)
+    earlier = None if repeat or recorded is not None else attempt.journal.earlier(key)
+    if earlier is not None and earlier.kind == _KIND and earlier.state is StepState.COMPLETED:
+        return await _adopt(attempt, call, line, earlier)
+    line.effect_id = effect_id(attempt.task.id, attempt.task.round, key)  # how later rounds get to see it
     while True:
         done = await insist(lambda: _try(attempt, call, line, timeout))
         if not isinstance(done, _Failed):
@@ -77,6 +82,20 @@ async def run_transaction(
         await attempt.check()  # an error of a step that was being stopped says nothing
         tries = await after_failure(attempt, call, line, tries, done.error)
         line.attempts += 1
+
+
+async def _adopt(attempt: Attempt, call: Call, line: Line, earlier: Step) -> Any:  # noqa: ANN401
+    """It was done in an earlier round: record that as this round's result."""
+    if earlier.digest and earlier.digest != line.digest:
+        attempt.fatal = JournalMismatch(
+            f"transaction {call.key!r} of task {attempt.task.id} was done in an earlier round, with other arguments "
+            "than the code now passes. Name the new one otherwise, or, if each round is to do it anew, pass repeat=True"
+        )
+        raise attempt.fatal
+    value = replay(attempt, call, earlier, _type_of(call))
+    line.effect_id, now = earlier.effect_id, attempt.services.time.now()
+    await attempt.commit(line.written(attempt, StepState.COMPLETED, output=earlier.output, finished_at=now))
+    return value
 
 
 async def _try(attempt: Attempt, call: Call, line: Line, timeout: float) -> Any:  # noqa: ANN401

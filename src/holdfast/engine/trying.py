@@ -38,7 +38,7 @@ def begin(attempt: Attempt, call: Call, recorded: Step | None, arguments: str) -
         attempts=recorded.attempts + 1,
         # A try that its worker did not survive goes on against the same deadline.
         began=recorded.started_at if interrupted else None,
-        error=recorded.error,
+        error=recorded.error if recorded.undone_at is None else None,
     )
 
 

@@ -8,6 +8,7 @@ was done; and then ends the task. A worker that dies on the way is followed by a
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +16,17 @@ from holdfast.engine import doubting, log
 from holdfast.engine.calls import Call, arguments_of, describe, terms_of
 from holdfast.engine.effecting import OnceStep
 from holdfast.engine.journal import RESERVED, Journal, reopened
+from holdfast.engine.patience import insist
 from holdfast.engine.stepping import perform
+from holdfast.model.approval import ApprovalState
 from holdfast.model.canonical import canonical, digest, parse
 from holdfast.model.codec import decode
 from holdfast.model.deadline import as_seconds
 from holdfast.model.doubt import Decision
 from holdfast.model.effect import Effect, EffectState
-from holdfast.model.errors import InvalidValue, JournalMismatch, StepFailed
+from holdfast.model.errors import Conflict, InvalidValue, JournalMismatch, StoreError
 from holdfast.model.failure import storable
-from holdfast.model.operations import Move, OpenApproval, Operation, RequireUndo, WriteEffect, WriteStep
+from holdfast.model.operations import Decide, Move, OpenApproval, Operation, RequireUndo, WriteEffect, WriteStep
 from holdfast.model.payload import from_json
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue
@@ -36,7 +39,8 @@ MARKER = f"{RESERVED}undo"
 
 _S = EffectState
 _UNKNOWN = frozenset({_S.ARMED, _S.IN_DOUBT, _S.NEEDS_HUMAN})
-_TO_UNDO = frozenset({_S.DONE, _S.COMPENSATING, _S.NEEDS_HUMAN})
+_ALWAYS = _UNKNOWN | {_S.COMPENSATING}
+"""What concerns a saga even if its step named no way to undo it, or names one only now."""
 _ABOUT_AN_UNDO = (Decision.COMPENSATE, Decision.UNDONE, Decision.ABANDON)
 
 
@@ -77,13 +81,35 @@ def beginning(attempt: Attempt, ending: Move) -> tuple[Operation, ...]:
 
 async def undo(attempt: Attempt, marker: Step) -> None:
     """Undo what can be undone, in reverse, have people see to the rest, and end the task."""
-    await attempt.look_for({effect.step_key for effect in _to_do(attempt) if _calls_for_code(effect)})
+    await attempt.look_for({effect.step_key for effect in _to_do(attempt)})
+    await attempt.check()  # a replay that was stopped has found nothing out
+    attempt.task = replace(attempt.task, deadline=None)  # undoing is not hurried by it: it gets all of its tries
+    await _take_back_questions(attempt)
     for effect in _to_do(attempt):
         if effect.state in _UNKNOWN and not _is_about_its_undo(attempt, effect):
             await _clear_up(attempt, effect)
-    stuck = [effect for effect in _to_do(attempt) if not await _undo(attempt, effect)]
+    stuck = [effect for effect in _to_do(attempt) if not await _undo_or_once_more(attempt, effect)]
     await asyncio.gather(*(_until_undone(attempt, effect) for effect in stuck))
     await _end(attempt, marker)
+
+
+async def _take_back_questions(attempt: Attempt) -> None:
+    """Close what the task's code asked people: nobody will ever go on with the answers."""
+    store, worker = attempt.services.store, attempt.lease.worker_id
+    for asked in await insist(
+        lambda: store.approvals(task_id=attempt.task.id, states={ApprovalState.OPEN}, limit=doubting.MOST_OPEN)
+    ):
+        if asked.kind != doubting.DOUBT:
+            with suppress(Conflict):  # it was decided meanwhile, or has expired
+                note = "the task undoes its steps"
+                await attempt.commit(Decide(approval_id=asked.id, state=ApprovalState.VOID, by=worker, note=note))
+
+
+async def _undo_or_once_more(attempt: Attempt, effect: Effect) -> bool:
+    """Undo one effect; a person may have said so while nobody worked on the task."""
+    if effect.state is _S.COMPENSATING and attempt.journal.get(_waiting_key(effect)) is not None:
+        return await _once_more(attempt, effect)
+    return await _undo(attempt, effect)
 
 
 async def undo_now(attempt: Attempt, effect: Effect) -> Effect:
@@ -99,7 +125,7 @@ def _to_do(attempt: Attempt) -> list[Effect]:
         effect
         for effect in attempt.intents.effects.values()
         if not effect.step_key.startswith(RESERVED)
-        and (effect.state in _UNKNOWN or (effect.compensable and effect.state in _TO_UNDO))
+        and (effect.state in _ALWAYS or (effect.compensable and effect.state is _S.DONE))
     ]
     return sorted(effects, key=lambda effect: _position(attempt, effect), reverse=True)
 
@@ -107,10 +133,6 @@ def _to_do(attempt: Attempt) -> list[Effect]:
 def _position(attempt: Attempt, effect: Effect) -> int:
     step = attempt.journal.by_effect(effect.effect_id)
     return 0 if step is None else step.position
-
-
-def _calls_for_code(effect: Effect) -> bool:
-    return effect.state in _UNKNOWN or effect.state in _TO_UNDO
 
 
 def _undo_key(effect: Effect) -> str:
@@ -159,25 +181,39 @@ async def _undo(attempt: Attempt, effect: Effect) -> bool:
     """Undo one effect; False if a person has to see to it."""
     if effect.state is _S.NEEDS_HUMAN:
         return False
-    if effect.state not in _TO_UNDO:
-        return True
     if effect.state is _S.DONE:
         effect = replace(effect, state=_S.COMPENSATING)
         await attempt.commit(WriteEffect(effect))
-    undo_key = _undo_key(effect)
-    failed = attempt.journal.get(undo_key)
-    if failed is not None and failed.state is StepState.FAILED:  # a person said: once more
-        await attempt.commit(WriteStep(reopened(failed)))
-    call = attempt.intents.calls.get(effect.step_key)
     try:
-        await perform(attempt, _undo_call(attempt, effect, call))
-    except (StepFailed, InvalidValue) as error:
+        await perform(attempt, _undo_call(attempt, effect))
+    except StoreError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever keeps it from being undone, a person has to know
+        attempt.fatal = None
         await _ask_about_undo(attempt, effect, error)
         return False
     return True
 
 
-def _undo_call(attempt: Attempt, effect: Effect, call: Call | None) -> Call:
+async def _once_more(attempt: Attempt, effect: Effect) -> bool:
+    """Undo again what a person wants undone, whatever became of it before; False if they have to see to it again."""
+    failed = attempt.journal.get(_undo_key(effect))
+    if failed is not None and failed.state is StepState.FAILED:
+        await attempt.commit(WriteStep(reopened(failed)))
+    doubtful = _effect_of_undo(attempt, effect)
+    if doubtful is not None and doubtful.state is _S.IN_DOUBT:
+        await attempt.commit(WriteEffect(replace(doubtful, state=_S.INTENDED)))
+    return await _undo(attempt, effect)
+
+
+def _effect_of_undo(attempt: Attempt, effect: Effect) -> Effect | None:
+    """Return the effect that the undo itself is, if it is one of its own."""
+    key = _undo_key(effect)
+    return next((one for one in attempt.intents.effects.values() if one.step_key == key), None)
+
+
+def _undo_call(attempt: Attempt, effect: Effect) -> Call:
+    call = attempt.intents.calls.get(effect.step_key)
     compensation = call.terms.compensate if call is not None and call.terms is not None else None
     if call is None or compensation is None:
         raise InvalidValue(f"the code no longer says how to undo step {effect.step_key!r}")
@@ -246,18 +282,13 @@ async def _until_undone(attempt: Attempt, effect: Effect) -> None:
         standing = await doubting.ask_person(
             attempt, attempt.intents.effects[effect.effect_id], _waiting_line(attempt, effect), _ABOUT_AN_UNDO
         )
-        if standing.state is _S.COMPENSATED:
-            step = attempt.journal.by_effect(effect.effect_id)
-            if step is not None and step.undone_at is None:
-                attempt.buffer(WriteStep(replace(step, undone_at=attempt.services.time.now())))
-            return
-        if standing.state is not _S.COMPENSATING or await _undo(attempt, standing):
+        if standing.state is not _S.COMPENSATING or await _once_more(attempt, standing):
             return
 
 
 def _waiting_line(attempt: Attempt, effect: Effect, *, state: StepState = StepState.PENDING) -> Step:
     """Return the line of the journal that waits for a person."""
-    key = f"{_undo_key(effect)}:decision" if state is StepState.PENDING else _undo_key(effect)
+    key = _waiting_key(effect) if state is StepState.PENDING else _undo_key(effect)
     before = attempt.journal.get(key)
     return Step(
         key=key,
@@ -270,11 +301,40 @@ def _waiting_line(attempt: Attempt, effect: Effect, *, state: StepState = StepSt
     )
 
 
+def _waiting_key(effect: Effect) -> str:
+    return f"{_undo_key(effect)}:decision"
+
+
+def _tidied(attempt: Attempt) -> list[Operation]:
+    """Return what follows from people's decisions: lines of steps they undid by hand, and undos nobody doubts now."""
+    operations: list[Operation] = []
+    for effect in attempt.intents.effects.values():
+        if effect.state not in {_S.COMPENSATED, _S.ABANDONED}:
+            continue
+        is_undone = effect.state is _S.COMPENSATED
+        step = attempt.journal.by_effect(effect.effect_id)
+        if is_undone and step is not None and step.undone_at is None:
+            operations.append(WriteStep(replace(step, undone_at=attempt.services.time.now())))
+        undo = _effect_of_undo(attempt, effect)
+        if undo is not None and undo.state is _S.IN_DOUBT:
+            way = (_S.DONE,) if is_undone else (_S.NEEDS_HUMAN, _S.ABANDONED)
+            operations += [WriteEffect(replace(undo, state=state, note=effect.note)) for state in way]
+    return operations
+
+
+def _is_undone_since(attempt: Attempt, effect: Effect, marker: Step) -> bool:
+    """Say whether an effect was undone this time, and not before the task was revived."""
+    step = attempt.journal.by_effect(effect.effect_id)
+    if effect.state is not _S.COMPENSATED or step is None:  # its line tells of the one that was done after it
+        return False
+    return step.undone_at is None or marker.started_at is None or step.undone_at >= marker.started_at
+
+
 async def _end(attempt: Attempt, marker: Step) -> None:
     how = parse(marker.output or b"{}")
     now = attempt.services.time.now()
     over = replace(marker, state=StepState.COMPLETED, fence=attempt.task.fence, finished_at=now)
-    undone = sum(1 for effect in attempt.intents.effects.values() if effect.state is _S.COMPENSATED)
+    undone = sum(1 for effect in attempt.intents.effects.values() if _is_undone_since(attempt, effect, marker))
     ending = Move(
         to=TaskState(how["to"]),
         reason=f"{how['reason']} ({undone} {'step' if undone == 1 else 'steps'} undone)",
@@ -282,4 +342,4 @@ async def _end(attempt: Attempt, marker: Step) -> None:
         result=how["result"],
         feedback=how["feedback"],
     )
-    await attempt.finish(WriteStep(over), RequireUndo(required=False), ending)
+    await attempt.finish(*_tidied(attempt), WriteStep(over), RequireUndo(required=False), ending)

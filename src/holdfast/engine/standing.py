@@ -1,0 +1,82 @@
+"""How a ``once`` step stands before it does anything: what was recorded, under which effect id, and of which call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.engine.calls import Call, Terms, digest_of, effect_id
+from holdfast.engine.trying import failure_of
+from holdfast.model.canonical import digest
+from holdfast.model.effect import Effect, EffectState
+from holdfast.model.errors import JournalMismatch, StepFailed
+from holdfast.model.step import Step, StepState
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt import Attempt
+
+IN_DOUBT = "in doubt"
+"""Marks, in a step's line, an error after which nobody knew whether the call had happened."""
+
+_S = EffectState
+NOT_MADE = frozenset({_S.INTENDED, _S.FAILED})
+"""The call was not made, or is proven to have done nothing."""
+_BEGINS_ANEW = NOT_MADE | {_S.COMPENSATED}
+"""How an effect of an earlier round may stand for this round to make one of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the journal and the effects say of a step."""
+
+    recorded: Step | None
+    """Its line in this round."""
+    effect_id: str
+    effect: Effect | None
+    """As it is stored; None: there is none yet."""
+    error: Exception | None
+    """What the call raised, while it is in doubt whether it happened, as far as the journal keeps it."""
+
+
+def look_up(attempt: Attempt, call: Call, terms: Terms, arguments: bytes) -> Standing:
+    """Return how a step stands. JournalMismatch if what is recorded is, or may be, another call."""
+    task, recorded = attempt.task, attempt.find(call.key, call.kind)
+    if recorded is not None and recorded.undone_at is not None:
+        # Done once more after it was undone: another effect, which owes nothing to the one before.
+        return Standing(recorded, effect_id(task.id, task.round, call.key, after=recorded.effect_id or ""), None, None)
+    if recorded is not None and recorded.effect_id is not None:
+        is_carried = recorded.effect_id in attempt.intents.carried
+        effect = None if is_carried else attempt.intents.effects.get(recorded.effect_id)
+        _check_identity(attempt, call, recorded, effect, digest(arguments))
+        return Standing(recorded, recorded.effect_id, effect, _error_in_doubt(call.key, recorded))
+    earlier = None if terms.repeat else attempt.journal.earlier(call.key)
+    if earlier is not None and earlier.effect_id is not None and earlier.undone_at is None:
+        effect = attempt.intents.effects.get(earlier.effect_id)
+        if effect is not None and effect.state not in _BEGINS_ANEW:
+            _check_identity(attempt, call, earlier, effect, digest(arguments))
+            return Standing(recorded, earlier.effect_id, effect, None)
+    return Standing(recorded, effect_id(task.id, task.round, call.key), None, None)
+
+
+def _check_identity(attempt: Attempt, call: Call, step: Step, effect: Effect | None, fingerprint: str) -> None:
+    """Refuse other arguments under the same key. An intent that was carried, and not used, binds nobody."""
+    carried = "" if effect is None or effect.state in NOT_MADE else effect.arguments_hash
+    if (step.digest or carried) in {fingerprint, digest_of(call.args), ""}:
+        return
+    again = (
+        "Name the new call otherwise, or, if each round is to do it anew, pass repeat=True"
+        if step.round != attempt.task.round
+        else "Put the old arguments back and resume the task, or start it over with hold.retry"
+    )
+    attempt.fatal = JournalMismatch(
+        f"step {call.key!r} of task {attempt.task.id} was written down with other arguments than the code now passes: "
+        f"nobody could say any more which of the two calls was made. {again}"
+    )
+    raise attempt.fatal
+
+
+def _error_in_doubt(key: str, recorded: Step) -> Exception | None:
+    if recorded.error is None or recorded.state is not StepState.PENDING:
+        return None
+    failure = failure_of(recorded)
+    return StepFailed(failure, step=key) if failure.reason == IN_DOUBT else None
