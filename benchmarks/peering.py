@@ -11,6 +11,7 @@ from pathlib import Path
 from benchmarks.processes import ROOT, answer_of
 
 _DRIVERS = Path(__file__).parent / "peers"
+_REQUIREMENTS = _DRIVERS / "requirements.txt"
 _ENVIRONMENT = ROOT / ".bench-venv"
 
 
@@ -23,20 +24,24 @@ class Peers:
 
     def __init__(self) -> None:
         """Install the peers unless this very list of them is installed already."""
-        requirements = _DRIVERS / "requirements.txt"
-        stamp = _ENVIRONMENT / f"installed-{hashlib.sha256(requirements.read_bytes()).hexdigest()[:16]}"
-        self._python = _ENVIRONMENT / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+        stamp = _ENVIRONMENT / f"installed-{hashlib.sha256(_REQUIREMENTS.read_bytes()).hexdigest()[:16]}"
+        self.python = _ENVIRONMENT / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
         if stamp.exists():
             return
         shutil.rmtree(_ENVIRONMENT, ignore_errors=True)
         _run(sys.executable, "-m", "venv", _ENVIRONMENT)
         (_ENVIRONMENT / ".gitignore").write_text("*\n")
-        _run(self._python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", requirements)
+        _run(self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", _REQUIREMENTS)
         stamp.touch()
+
+    def version(self, peer: str) -> str:
+        """Return the version that is installed."""
+        listed = _REQUIREMENTS.read_text(encoding="utf-8").splitlines()
+        return next(line.removeprefix(f"{peer}==") for line in listed if line.startswith(f"{peer}=="))
 
     def measure(self, peer: str, url: str, **sizes: object) -> float:
         """Return what the driver of that name prints."""
-        return float(answer_of([self._python, _DRIVERS / f"drive_{peer}.py", url], sizes))
+        return float(answer_of([self.python, _DRIVERS / f"drive_{peer}.py", url], sizes))
 
 
 def _run(*command: str | Path) -> None:

@@ -1,5 +1,7 @@
 """Drivers of the peers. Each runs in the peers' own environment: nothing of Holdfast may be imported here.
 
-They print one JSON number, as `benchmarks.subject` does, and use each peer as its own documentation advises, with
-everything durable that it can make durable.
+They use each peer as its own documentation advises, with everything durable that it can make durable.
+
+drive_*.py    print one JSON number, as `benchmarks.subject` does
+effects_*.py  run errand.py's orders, and say where they are, to be killed there
 """

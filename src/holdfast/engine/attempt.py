@@ -514,6 +514,7 @@ class Attempt:
             self._search = None
             replay.cancel()
             await asyncio.wait([replay], timeout=1.0)
+            self.fatal = None  # that the code does not fit any more is no reason to undo nothing
 
     async def _replay(self, search: Search) -> None:
         try:

@@ -113,6 +113,8 @@ def terms_of(
             f"reconcile=, settle=, absent_on= and repeat= are for effect='once'; step {name!r} is {kind.value}, and "
             "simply runs again"
         )
+    if reconcile is not None and not callable(reconcile):
+        raise InvalidValue(f"reconcile of step {name!r} is {reconcile!r}; give the function that says what happened")
     if approval is not None and not isinstance(approval, Ask):
         raise InvalidValue(f'approval is {approval!r}; write approval=Ask("Deploy to production?", risk=...)')
     undo = _compensation(name, compensate)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 _LONGEST_NAME = 160
+_NO_TERMS = (None,) * 5
 
 
 class Context:
@@ -168,7 +169,8 @@ class Context:
             None if timeout is None else as_seconds(timeout, what=f"the timeout of step {name!r}"),
             returns,
         )
-        has_terms = effect or reconcile or settle is not None or absent_on or compensate or approval or repeat
+        named = (effect, reconcile, settle, compensate, approval)
+        has_terms = named != _NO_TERMS or absent_on != () or repeat
         if has_terms or type(function) is not FunctionType:
             call.terms = terms_of(
                 name,

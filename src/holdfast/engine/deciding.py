@@ -16,6 +16,7 @@ from holdfast.engine.doubting import DOUBT, MOST_OPEN, arguments_for_people, eff
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.checks import check_name, check_text
+from holdfast.model.codec import UNCHECKED
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.doubt import Decision, Doubt
 from holdfast.model.effect import Effect, EffectState
@@ -103,6 +104,8 @@ def _check_undecided(approval: Approval) -> None:
 
 def _check_decider(by: str, note: str | None) -> None:
     check_name("by", by)
+    if note is not None and not isinstance(note, str):
+        raise InvalidValue(f"note is {note!r}; say it in words, or leave it out")
     check_text("note", note)
 
 
@@ -197,7 +200,8 @@ async def resolve(
     doubt = await _describe(store, effect, task, (await _asked(store, task.id)).get(effect_id))
     _check_open(doubt, task, decision)
     remark = f"{decision.value}, by {by}" + (f": {note}" if note else "")
-    body = canonical(to_json(result, name="result")) if decision is Decision.HAPPENED else None
+    # Its type is known where the step is defined, and that may be in another process: unchecked here.
+    body = canonical(to_json(result, UNCHECKED, name="result")) if decision is Decision.HAPPENED else None
     operations: list[Operation] = []
     if doubt.approval_id is not None:
         answer: JsonValue = {"decision": decision.value}

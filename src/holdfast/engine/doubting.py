@@ -152,6 +152,9 @@ async def ask_person(attempt: Attempt, effect: Effect, waiting: Step, decisions:
     store = attempt.services.store
     open_one = await _open_question(attempt, effect)
     if open_one is None:
+        standing = await read_again(attempt, effect)
+        if standing.state is not effect.state:
+            return standing  # the question was open when this attempt began, and has been decided since
         open_one = question_about(attempt, effect, decisions)
         try:
             # With the effect as it is known here: somebody may have decided since, and nobody would answer this one.

@@ -140,9 +140,15 @@ class OnceStep:
             await self._fail(self._error)
             return None
         approval_id = await self._obtain_leave()
-        with self.attempt.busy():  # from here until its outcome is recorded the task stays on its worker
+        with self.attempt.busy():  # from here until its outcome is known the task stays on its worker
             armed = await self._arm(approval_id)
-            return None if armed is None else await self._try(armed)
+            if armed is None:
+                return None
+            made = await self._try(armed)
+        if not isinstance(made, Exception):
+            return made
+        await self._after_error(armed, made)
+        return None
 
     async def _obtain_leave(self) -> str | None:
         if self.terms.ask is None:
@@ -207,8 +213,8 @@ class OnceStep:
             and _span(carried) >= _span(wanted)
         )
 
-    async def _try(self, armed: Effect) -> Made | None:
-        """Dispatch it and record the result. None: it has none, or none yet; ``effect`` says how it stands."""
+    async def _try(self, armed: Effect) -> Made | Exception | None:
+        """Dispatch it and record the result, or return what it raised. None: it was not dispatched."""
         try:
             value = await self._dispatch(armed)
             output, value = recordable(self.call, value, self.returns)
@@ -217,8 +223,7 @@ class OnceStep:
             self.effect = replace(armed, state=_S.FAILED)
             return None
         except Exception as error:  # noqa: BLE001 - what it proves decides what it means
-            await self._after_error(armed, error)
-            return None
+            return error
         now = self.attempt.services.time.now()
         done = replace(armed, state=_S.DONE)
         written = self.line.written(self.attempt, StepState.COMPLETED, output=output, finished_at=now)

@@ -25,7 +25,7 @@ from holdfast.model.deadline import as_seconds
 from holdfast.model.doubt import Decision
 from holdfast.model.effect import Effect, EffectState
 from holdfast.model.errors import Conflict, InvalidValue, JournalMismatch, StoreError
-from holdfast.model.failure import storable
+from holdfast.model.failure import Failure, storable
 from holdfast.model.operations import Decide, Move, OpenApproval, Operation, RequireUndo, WriteEffect, WriteStep
 from holdfast.model.payload import from_json
 from holdfast.model.step import Step, StepState
@@ -260,8 +260,10 @@ def _arguments(effect: Effect, call: Call) -> tuple[Any, ...]:
 
 def _undone(attempt: Attempt, effect: Effect) -> tuple[Operation, ...]:
     step = attempt.journal.by_effect(effect.effect_id)
-    marked = () if step is None else (WriteStep(replace(step, undone_at=attempt.services.time.now())),)
-    return *marked, WriteEffect(replace(effect, state=_S.COMPENSATED))
+    done = WriteEffect(replace(effect, state=_S.COMPENSATED))
+    if step is None or attempt.undoing is None:  # while the task goes on, the step fails: it is not to be done anew
+        return (done,)
+    return WriteStep(replace(step, undone_at=attempt.services.time.now())), done
 
 
 async def _ask_about_undo(attempt: Attempt, effect: Effect, error: Exception) -> None:
@@ -305,15 +307,20 @@ def _waiting_key(effect: Effect) -> str:
     return f"{_undo_key(effect)}:decision"
 
 
-def _tidied(attempt: Attempt) -> list[Operation]:
-    """Return what follows from people's decisions: lines of steps they undid by hand, and undos nobody doubts now."""
+def _tidied(attempt: Attempt, ended_by: tuple[str, ...]) -> list[Operation]:
+    """Return what follows from people's decisions: lines of steps they undid by hand, and undos nobody doubts now.
+
+    A failure of such a step that the code has handled stays one; only if it ended the task, the step is done anew
+    should the task be revived.
+    """
     operations: list[Operation] = []
     for effect in attempt.intents.effects.values():
         if effect.state not in {_S.COMPENSATED, _S.ABANDONED}:
             continue
         is_undone = effect.state is _S.COMPENSATED
         step = attempt.journal.by_effect(effect.effect_id)
-        if is_undone and step is not None and step.undone_at is None:
+        counts = step is not None and (step.state is not StepState.FAILED or step.key in ended_by)
+        if is_undone and counts and step is not None and step.undone_at is None:
             operations.append(WriteStep(replace(step, undone_at=attempt.services.time.now())))
         undo = _effect_of_undo(attempt, effect)
         if undo is not None and undo.state is _S.IN_DOUBT:
@@ -342,4 +349,5 @@ async def _end(attempt: Attempt, marker: Step) -> None:
         result=how["result"],
         feedback=how["feedback"],
     )
-    await attempt.finish(*_tidied(attempt), WriteStep(over), RequireUndo(required=False), ending)
+    ended_by = Failure.from_json(how["error"]).steps
+    await attempt.finish(*_tidied(attempt, ended_by), WriteStep(over), RequireUndo(required=False), ending)

@@ -9,6 +9,7 @@ and does not call the handler.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
@@ -53,6 +54,8 @@ async def go_through(machine: Machine[D], ctx: Context, data: D) -> Reached[D]:
     journey = Journey(machine, ctx)
     journey.begin(data)
     while not machine.table.is_final(journey.state):
+        if journey.is_looked_at:
+            await journey.look_at()
         if not journey.replay():
             await journey.visit()
     return Reached(journey.state, journey.data())
@@ -95,6 +98,8 @@ class Journey(Generic[D]):
         self._number = 0
         self._next_key = ""
         self._data = b""
+        steps = self._attempt.journal.completed("step")
+        self._undone = [step.key for step in steps if step.undone_at is not None]
 
     def data(self) -> D:
         """Return the data as it stands: a fresh copy, so that a handler that fails has changed nothing."""
@@ -117,8 +122,34 @@ class Journey(Generic[D]):
         recorded = self._attempt.find(key, TRANSITION)
         if recorded is None or recorded.state is not StepState.COMPLETED:
             return False
+        if not self.is_looked_at:
+            self._check_not_undone()
         self._enter(Entry.of(recorded))
         return True
+
+    @property
+    def is_looked_at(self) -> bool:
+        """Whether it only goes through its states for the code of their steps, in order to undo them."""
+        return self._attempt.is_replaying
+
+    async def look_at(self) -> None:
+        """Let the state's handler run through its steps, although the journal knows already where it went."""
+        handler = self._machine.handlers.get(self.state)
+        if handler is not None:
+            # However it ends: it may have failed before, and those of the other visits are looked at as well.
+            with suppress(Exception, Unwind):
+                await self._invoke(handler, self._context(), self.data())
+
+    def _check_not_undone(self) -> None:
+        """Refuse to leave a visit behind whose steps were undone: nobody would ever do them again."""
+        prefix = f"{self._name}:{self._number}/"
+        if any(key.startswith(prefix) for key in self._undone):
+            self._attempt.fatal = JournalMismatch(
+                f"machine {self._machine.name!r} of task {self._attempt.task.id} is past its state {self.state!r}, "
+                "whose steps have been undone since; it cannot go on as if they were done. Start it over with "
+                "hold.retry"
+            )
+            raise self._attempt.fatal
 
     async def visit(self) -> None:
         """Let the state's handler say where to go, check that, and record it."""
@@ -126,9 +157,8 @@ class Journey(Generic[D]):
         await attempt.check()
         began, data = attempt.services.time.now(), self.data()
         line = await self._begin_try(handler, began)
-        context = Context(attempt, prefix=f"{self._name}:{self._number}/")
         try:
-            entry = self._read(await self._call(handler, context, data, line), data)
+            entry = self._read(await self._call(handler, self._context(), data, line), data)
             move = self._record(entry, line, began=began)
         except Exception as error:
             await attempt.check()  # an error of a handler that was being stopped says nothing
@@ -148,6 +178,9 @@ class Journey(Generic[D]):
         )
 
     # The handler and its answer
+
+    def _context(self) -> Context:
+        return Context(self._attempt, prefix=f"{self._name}:{self._number}/")
 
     def _handler(self) -> StateHandler:
         handler = self._machine.handlers.get(self.state)

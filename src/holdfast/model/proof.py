@@ -24,6 +24,9 @@ _PROVEN: tuple[ErrorKind, ...] = (
     "aiohttp.client_exceptions.ClientConnectorError",
 )
 
+_WRAPPERS: tuple[ErrorKind, ...] = ("urllib.error.URLError",)
+"""Errors that are raised in place of another one, which is their ``reason``."""
+
 
 def proves_absence(error: BaseException, declared: tuple[ErrorKind, ...] = ()) -> bool:
     """Say whether this error means for certain that the call did nothing; ``declared`` are those that its author knows.
@@ -31,5 +34,7 @@ def proves_absence(error: BaseException, declared: tuple[ErrorKind, ...] = ()) -
     Only the error itself counts, and what urllib wraps: a refused connection somewhere behind another error may have
     been an earlier try of the same call.
     """
-    inner = getattr(error, "reason", None)
-    return matches(error, (*_PROVEN, *declared)) or (isinstance(inner, BaseException) and matches(inner, _PROVEN))
+    if matches(error, (*_PROVEN, *declared)):
+        return True
+    inner = getattr(error, "reason", None) if matches(error, _WRAPPERS) else None
+    return isinstance(inner, BaseException) and matches(inner, _PROVEN)

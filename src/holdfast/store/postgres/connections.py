@@ -185,9 +185,21 @@ class _Context:
 async def fetch_on(connection: Connection, query: str, values: Sequence[object] = ()) -> list[Row]:
     """Run one statement on this connection and return its rows, in binary."""
     cursor = connection.cursor(binary=True)
-    await cursor.execute(query.encode(), values)
+    await heeding_cancels(cursor.execute(query.encode(), values))
     # Not cursor.description, which would describe every column anew.
     return await cursor.fetchall() if cursor.rownumber is not None else []
+
+
+async def heeding_cancels(call: Awaitable[T]) -> T:
+    """Await the driver. A cancel that comes meanwhile counts, also if the driver then has an error to tell instead."""
+    task = asyncio.current_task()
+    before = 0 if task is None else task.cancelling()
+    try:
+        return await call
+    except psycopg.Error as error:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError from error
+        raise
 
 
 def unreachable(error: psycopg.Error, where: str) -> StoreUnavailable:

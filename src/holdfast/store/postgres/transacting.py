@@ -15,7 +15,7 @@ from holdfast.model.errors import HoldfastError, InvalidValue, StoreError, Store
 from holdfast.model.transitions import TaskState
 from holdfast.store.postgres.batch import encode_batch
 from holdfast.store.postgres.committing import Committing, read_answer
-from holdfast.store.postgres.connections import Connection, Row, fetch_on
+from holdfast.store.postgres.connections import Connection, Row, fetch_on, heeding_cancels
 from holdfast.store.postgres.errors import is_lost, is_refused, translate
 from holdfast.store.postgres.statements import refuse_control
 from holdfast.store.postgres.verdicts import topics_of
@@ -47,12 +47,8 @@ class PostgresTransaction(Transaction):
     async def _run(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         refuse_control(sql)
         cursor = psycopg.AsyncCursor(self._connection)
-        # Without parameters psycopg would let several statements pass, the last of them perhaps a COMMIT. In a pipeline
-        # it never does.
-        alone = nullcontext() if parameters else self._connection.pipeline()
         try:
-            async with alone:
-                await cursor.execute(sql.encode(), parameters or None, prepare=False)
+            await heeding_cancels(self._execute(cursor, sql.encode(), parameters))
         except psycopg.Error as error:
             raise self._in_our_words(error, sql) from error
         except (UnicodeEncodeError, OverflowError) as error:
@@ -60,6 +56,12 @@ class PostgresTransaction(Transaction):
         if self._connection.pgconn.transaction_status != TransactionStatus.INTRANS:
             raise StoreError(f"{excerpt(sql)} ended the transaction in {self._where}; leave that to Holdfast")
         return await cursor.fetchall() if cursor.description is not None else []
+
+    async def _execute(self, cursor: psycopg.AsyncCursor[Row], sql: bytes, parameters: tuple[Any, ...]) -> None:
+        # Without parameters psycopg would let several statements pass, the last of them perhaps a COMMIT. In a pipeline
+        # it never does.
+        async with nullcontext() if parameters else self._connection.pipeline():
+            await cursor.execute(sql, parameters or None, prepare=False)
 
     def _in_our_words(self, error: psycopg.Error, sql: str) -> HoldfastError:
         words = (error.diag.message_primary or str(error)).strip().splitlines() or [type(error).__name__]
@@ -125,7 +127,7 @@ class Transacting(Committing):
     async def _finish(self, connection: Connection) -> psycopg.Error | None:
         """Commit. Return the error where it leaves open whether that happened."""
         try:
-            await connection.execute(b"COMMIT", prepare=False)
+            await heeding_cancels(connection.execute(b"COMMIT", prepare=False))
         except psycopg.Error as error:
             if is_lost(error):
                 return error
