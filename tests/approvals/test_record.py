@@ -226,12 +226,11 @@ async def test_a_decision_of_the_wrong_kind_says_what_to_do_and_changes_nothing(
     in_doubt = await hold.submit(doubting)
 
     async def is_asked() -> bool:
-        return any(doubt.decisions for doubt in await hold.doubts(in_doubt))
+        return any(doubt.approval_id for doubt in await hold.doubts(in_doubt))
 
     await until(is_asked)
     [doubt] = await hold.doubts(in_doubt)
-    assert doubt.approval_id is not None
-    asked_about = await stored(hold, doubt.approval_id)
+    asked_about = await stored(hold, doubt.approval_id or "")
     await box.idle()
     tasks = [await hold.store.get(one.task_id) for one in (approval, question, asked_about)]
 
@@ -294,7 +293,7 @@ async def test_questions_about_effects_are_no_approvals_however_many_there_are(b
     many = await hold.submit_many(doubting, [()] * 5)
 
     async def are_asked() -> bool:
-        return len([doubt for doubt in await hold.doubts() if doubt.decisions]) == len(many)
+        return len([doubt for doubt in await hold.doubts() if doubt.approval_id]) == len(many)
 
     await until(are_asked)
     handle = await hold.submit(approving)

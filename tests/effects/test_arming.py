@@ -139,7 +139,7 @@ async def test_every_call_gets_what_was_written_down(quick: Holdfast) -> None:
             raise NotHappened("not yet")
         raise ConnectionResetError
 
-    async def was_paid(effect_id: str, items: list[int]) -> Happened:  # noqa: ARG001
+    async def was_paid(effect_id: str, items: list[int]) -> Happened:
         seen.append(("was_paid", items.copy()))
         items.clear()
         return Happened("paid")

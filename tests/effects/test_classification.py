@@ -191,11 +191,13 @@ async def test_a_cause_proves_nothing(quick: Holdfast, world: World) -> None:
 
 
 async def test_a_result_that_cannot_be_stored_is_a_doubt(quick: Holdfast) -> None:
-    """The call was made, and did what it does."""
+    """The call was made, and did what it does. What its author says about errors is about those of the call."""
     calls: list[int] = []
 
     async def pay(amount: int) -> Any:  # noqa: ANN401
         calls.append(amount)
+        if len(calls) == 1:
+            raise Declined("the first time")
         return object()
 
     async def was_paid(effect_id: str, amount: int) -> Happened:  # noqa: ARG001
@@ -203,12 +205,14 @@ async def test_a_result_that_cannot_be_stored_is_a_doubt(quick: Holdfast) -> Non
 
     @quick.task
     async def work(ctx: Context) -> str:
-        return await ctx.step("pay", pay, 5, effect="once", settle=0, reconcile=was_paid, retry=THRICE)
+        return await ctx.step(
+            "pay", pay, 5, effect="once", settle=0, reconcile=was_paid, retry=THRICE, absent_on=(Declined, ValueError)
+        )
 
     handle = await quick.submit(work)
     async with quick.worker():
         assert await ended(handle) == "paid 5"
-    assert calls == [5]
+    assert calls == [5, 5]
     note = (await effect_of(quick, handle)).note
     assert note is not None
     assert "CodecError" in note
@@ -241,8 +245,12 @@ async def test_a_call_that_takes_too_long_is_a_doubt(app: Holdfast, world: World
     assert len(world.calls) == 1
 
 
-async def test_our_own_timeout_is_no_proof_whatever_its_author_says_of_timeouts(app: Holdfast, world: World) -> None:
+@pytest.mark.parametrize("before", [[], [TimeoutError("of its own")]], ids=["first try", "second try"])
+async def test_our_own_timeout_is_no_proof_whatever_its_author_says_of_timeouts(
+    app: Holdfast, world: World, before: list[BaseException]
+) -> None:
     """He knows about those that his function raises; this one only says that nobody waits any longer."""
+    world.raises = [*before]
 
     @app.task
     async def work(ctx: Context) -> str:
@@ -254,7 +262,7 @@ async def test_our_own_timeout_is_no_proof_whatever_its_author_says_of_timeouts(
         handle = await app.submit(work)
         doubt = await open_doubt(app, handle)
     assert doubt.effect.state is S.NEEDS_HUMAN
-    assert len(world.calls) == 1
+    assert len(world.calls) == len(before) + 1
 
 
 async def test_a_call_without_a_timeout_has_one_all_the_same(app: Holdfast, world: World) -> None:

@@ -66,29 +66,21 @@ def reported(effect: Effect, task_id: str, *, attempt: int = 1, result: object =
 # Read before anybody is asked
 
 
-@pytest.mark.parametrize("kind", ["blocking", "async"])
-async def test_a_call_that_outlives_its_worker_says_what_it_returned(hold: Holdfast, world: World, kind: str) -> None:
+async def test_a_blocking_call_that_outlives_its_worker_says_what_it_returned(hold: Holdfast, world: World) -> None:
     """On every kind of store: neither the tool nor a person has to be asked, and the result has its type."""
+    results: list[object] = []
 
-    def pay_blocking(amount: int, effect_id: str) -> Receipt:
+    def pay(amount: int, effect_id: str) -> Receipt:
         world.hang_blocking(amount, effect_id)
         return Receipt(amount, MOMENT)
 
-    async def pay(amount: int, effect_id: str) -> Receipt:
-        world.calls.append(effect_id)
-        await until(world.gate.is_set)
-        return Receipt(amount, MOMENT)
-
-    results: list[object] = []
-
     @hold.task
     async def work(ctx: Context) -> int:
-        function: Any = pay if kind == "async" else pay_blocking
         receipt = await ctx.step(
-            "pay", function, 5, effect="once", reconcile=world.was_paid, timeout=0.5, settle=0.1, returns=Receipt
+            "pay", pay, 5, effect="once", reconcile=world.was_paid, timeout=0.5, settle=0.1, returns=Receipt
         )
         results.append(receipt)
-        return int(receipt.amount)
+        return receipt.amount
 
     handle = await hold.submit(work)
     async with crashing_worker(hold):
@@ -101,6 +93,27 @@ async def test_a_call_that_outlives_its_worker_says_what_it_returned(hold: Holdf
         assert await ended(handle) == 5
     assert results == [Receipt(5, MOMENT)]
     assert (await effect_of(hold, handle)).state is S.DONE
+    assert world.asked == []
+    assert len(world.calls) == 1
+
+
+async def test_an_async_call_that_outlives_its_worker_says_what_it_returned(quick: Holdfast, world: World) -> None:
+    async def pay(amount: int, effect_id: str) -> str:
+        world.calls.append(effect_id)
+        await until(world.gate.is_set)
+        return f"paid {amount} late"
+
+    @quick.task
+    async def work(ctx: Context) -> str:
+        return await ctx.step("pay", pay, 5, effect="once", reconcile=world.was_paid, timeout=0.5, settle=0.1)
+
+    handle = await quick.submit(work)
+    async with crashing_worker(quick):
+        await until(lambda: world.calls)
+    world.release()
+    await until(lambda: evidence_of(quick, handle))
+    async with quick.worker():
+        assert await ended(handle) == "paid 5 late"
     assert world.asked == []
     assert len(world.calls) == 1
 

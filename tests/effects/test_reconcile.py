@@ -414,6 +414,24 @@ async def test_absent_proves_nothing_while_a_thread_may_go_on(quick: Holdfast, w
         world.release()
 
 
+async def test_absent_proves_nothing_of_a_thread_that_outlives_its_timeout(app: Holdfast, world: World) -> None:
+    """Here, and with the same worker: it was left behind, and goes on."""
+
+    @app.task
+    async def work(ctx: Context) -> str:
+        retry = Retry(max_attempts=3, initial=0.0)
+        return await ctx.step(
+            "pay", world.hang_blocking, 5, effect="once", reconcile=world.was_paid, timeout=20, retry=retry
+        )
+
+    async with sandbox(app):
+        handle = await app.submit(work)
+        doubt = await open_doubt(app, handle)
+        assert "a thread cannot be stopped" in doubt.question
+        assert len(world.asked) == len(world.calls) == 1
+        world.release()
+
+
 async def test_absent_is_believed_of_a_thread_that_timed_out_and_came_to_its_end(app: Holdfast, world: World) -> None:
     async def pay_after_the_end(effect_id: str, amount: int) -> Any:  # noqa: ANN401
         """It raised in the end, and said so, before the tool was asked."""

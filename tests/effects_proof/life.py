@@ -26,6 +26,7 @@ import psutil
 
 from holdfast import Conflict, Handle, Holdfast, StateStore, StoreUnavailable
 from holdfast.engine import parking, worker
+from holdfast.model.doubt import Decision
 from holdfast.model.effect import EffectState
 from holdfast.testing.ledger import Ledger, Trouble
 from tests.effects_proof.errand import TIMEOUT, define
@@ -223,13 +224,14 @@ async def decide_doubts(hold: Holdfast, handle: Handle[int], orders: Orders) -> 
     """Do a person's work: look into the ledger, and say what is true."""
     while True:
         for doubt in await hold.doubts(handle):
-            if doubt.decisions and doubt.effect.state is EffectState.NEEDS_HUMAN:
+            if doubt.approval_id is not None and doubt.effect.state is EffectState.NEEDS_HUMAN:
+                assert {Decision.HAPPENED, Decision.ABSENT} <= set(doubt.decisions)
                 logger.info("asked about %s", doubt.effect.effect_id)
                 has_happened = bool(orders.ledger.seen(doubt.effect.effect_id))
                 with contextlib.suppress(Conflict):
                     await hold.resolve(
                         doubt,
-                        "happened" if has_happened else "absent",
+                        Decision.HAPPENED if has_happened else Decision.ABSENT,
                         result=orders.number if has_happened else None,
                         by="a person",
                     )

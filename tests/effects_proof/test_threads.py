@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import psutil
+import pytest
+
 from holdfast import Absent, Context, Holdfast, Retry
+from holdfast.engine import liveness
 from holdfast.model.canonical import parse
 from holdfast.model.effect import EffectState
 from holdfast.testing.ledger import Ledger
@@ -92,6 +99,23 @@ async def test_a_thread_is_over_when_its_process_is_killed(url: str, ledger: Led
             await heir.leave()
         assert [call.caller for call in scene.calls()] == [heir.pid]
         assert not heir.was_at("before human")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is ever proven")
+def test_a_process_is_over_when_it_was_killed_even_if_nobody_has_collected_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that cannot be looked at is not over for that: another user's may be hidden."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        began = liveness._started(child.pid)
+        assert began is not None
+        with monkeypatch.context() as hidden:
+            hidden.setattr(liveness, "_stat", lambda _: [])
+            assert not liveness._has_ended(child.pid, began)
+        assert not liveness._has_ended(child.pid, began)
+        child.kill()
+        while psutil.Process(child.pid).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.001)
+        assert liveness._has_ended(child.pid, began)
+    assert liveness._has_ended(child.pid, began)
 
 
 async def test_a_worker_that_slept_before_the_check_of_a_blocking_call_makes_none(

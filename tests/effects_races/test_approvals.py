@@ -8,7 +8,7 @@ import pytest
 from holdfast import Ask, Context, TaskState
 from holdfast.testing import Sandbox
 from tests.approvals.support import all_approvals, question_of
-from tests.engine.support import ended, reaches, settle, until
+from tests.engine.support import ended, reaches, until
 
 
 async def test_an_approval_without_details_is_for_its_question(box: Sandbox) -> None:
@@ -92,7 +92,8 @@ async def test_an_approval_on_other_terms_lets_nothing_through(
 
 
 async def test_what_was_agreed_to_is_called_whatever_became_of_the_callers_objects(box: Sandbox) -> None:
-    hold, paid, go_on = box.hold, list[list[str]](), asyncio.Event()
+    hold, paid = box.hold, list[list[str]]()
+    asked, changed, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def pay(payees: list[str]) -> str:
         paid.append(list(payees))
@@ -101,16 +102,23 @@ async def test_what_was_agreed_to_is_called_whatever_became_of_the_callers_objec
     @hold.task
     async def work(ctx: Context) -> str:
         payees = ["anna"]
+
+        async def change() -> None:
+            await asked.wait()
+            payees.append("mallory")
+            changed.set()
+            await go_on.wait()  # the task stays in this attempt, with this list
+
         step = asyncio.create_task(ctx.step("pay", pay, payees, effect="once", approval=Ask("Pay these?")))
-        await settle()
-        payees.append("mallory")
-        await ctx.step("wait", go_on.wait)  # it stays in this attempt, with this list
+        await ctx.step("change", change)
         return await step
 
     handle = await hold.submit(work)
-    asked = await question_of(hold, handle)
-    assert json.loads(asked.arguments)["data"] == [["anna"]]
-    await hold.approve(asked.id, by="boss")
+    question = await question_of(hold, handle)
+    assert json.loads(question.arguments)["data"] == [["anna"]]
+    asked.set()
+    await changed.wait()
+    await hold.approve(question.id, by="boss")
     await until(lambda: paid)
     go_on.set()
     assert await ended(handle) == "paid"

@@ -4,6 +4,7 @@
 
 import asyncio
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -13,9 +14,11 @@ from typing import Any
 import pytest
 
 from holdfast import Context, EffectGivenUp, EffectState, Holdfast, TaskCancelled, TaskState
+from holdfast.model.commit import Commit, Verdict
 from holdfast.model.limits import DEFAULT_LIMITS
+from holdfast.model.operations import OpenApproval
 from holdfast.testing import Sandbox
-from tests.effects.support import World, open_doubt
+from tests.effects.support import Send, World, open_doubt, stand_between
 from tests.effects_races.support import ONE_TRY, Agency, failed
 from tests.engine.support import ended, reaches, until
 from tests.sagas.support import doubts_of
@@ -91,6 +94,31 @@ async def test_a_wish_to_undo_between_the_look_for_a_question_and_the_next_one_i
     assert await quick.doubts() == []
 
 
+async def test_a_decision_just_before_anybody_is_asked_is_heard(quick: Holdfast, world: World) -> None:
+    """It is listed as a doubt already, and the question about it is on its way."""
+
+    @quick.task
+    async def work(ctx: Context) -> str:
+        return await ctx.step("pay", world.pay_then_lose_the_answer, 5, effect="once", settle=0)
+
+    decided: list[str] = []
+
+    async def decide(commits: Sequence[Commit], send: Send) -> list[Verdict]:
+        operations = [operation for commit in commits for operation in commit.operations]
+        if any(isinstance(operation, OpenApproval) for operation in operations) and not decided:
+            [doubt] = await quick.doubts()
+            decided.append(doubt.effect.effect_id)
+            await quick.resolve(doubt, "happened", result="it did", by="anna")
+        return await send(commits)
+
+    stand_between(quick, decide)
+    async with quick.worker():
+        handle = await quick.submit(work)
+        assert await ended(handle) == "it did"
+    assert decided
+    assert len(world.calls) == 1
+
+
 class Colour(enum.Enum):
     RED = 1
 
@@ -133,12 +161,12 @@ ODD = {
 async def test_whatever_can_be_armed_can_be_asked_about(quick: Holdfast, odd: object) -> None:
     """The question holds the arguments and more; what is too much for it is left out, and the effect still has it."""
 
-    async def send(what: object) -> None:
+    async def send(what: object) -> str:
         raise ConnectionResetError("the answer was lost")
 
     @quick.task(retry=ONE_TRY)
     async def work(ctx: Context) -> str:
-        return str(await ctx.step("send", send, odd, effect="once", settle=0))
+        return await ctx.step("send", send, odd, effect="once", settle=0)
 
     async with quick.worker():
         handle = await quick.submit(work)

@@ -207,7 +207,7 @@ async def test_an_old_error_is_not_that_of_the_call_that_is_made_after_the_undo(
             timeout=600,
             settle=600,
         )
-        return await asyncio.gather(flight, ctx.step("pay", pay))
+        return list(await asyncio.gather(flight, ctx.step("pay", pay)))
 
     handle = await hold.submit(trip)
     assert "declined" in str(await failed(handle))

@@ -22,7 +22,7 @@ from holdfast import (
     TaskState,
 )
 from holdfast.testing import Sandbox
-from tests.engine.support import ended, moves_of, reaches, steps_of
+from tests.engine.support import ended, moves_of, reaches, steps_of, until
 from tests.sagas.support import ONE_TRY, Agency, Booking, doubts_of, states_of, undos_of
 
 
@@ -241,7 +241,7 @@ async def test_a_decision_while_the_rest_is_still_being_undone_is_heard(
     agency.broken = {"hotel"}
     handle = await hold.submit(travel)
     async with hold.worker():
-        await undoing.wait()
+        await until(undoing.is_set)
         [doubt] = await doubts_of(hold, handle, "hotel")
         agency.broken = set()
         await hold.resolve(doubt, decision, by="anna")

@@ -24,7 +24,7 @@ from holdfast import (
 )
 from holdfast.model.operations import WriteEffect
 from holdfast.testing import Sandbox
-from tests.engine.support import Watched, crash, ended, reaches
+from tests.engine.support import Watched, crash, ended, reaches, until
 from tests.sagas.support import ONE_TRY, Agency, Booking, doubts_of, states_of
 
 Outcome = Happened | Absent | Unknown
@@ -161,7 +161,7 @@ async def test_a_worker_that_dies_in_the_middle_of_an_undo_leaves_it_in_doubt(ho
 
     handle = await hold.submit(travel)
     worker = await hold.worker().__aenter__()
-    await began.wait()
+    await until(began.is_set)
     await crash(hold, worker)
     async with hold.worker():
         await failed_as_before(handle)

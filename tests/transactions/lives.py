@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import inspect
 import os
 import random
 import signal
@@ -71,7 +72,7 @@ class Doom:
 
     def around(self, before: str, function: Callable[..., Any], after: str = "") -> Callable[..., Any]:
         """Have a function, blocking or not, pass these points."""
-        if asyncio.iscoroutinefunction(function):
+        if inspect.iscoroutinefunction(function):
 
             async def passing(*args: Any, **named: Any) -> Any:  # noqa: ANN401
                 self.passes(before)
@@ -142,7 +143,7 @@ async def live(url: str, doom: Doom, *, is_first: bool) -> None:
                 await asyncio.Event().wait()
 
 
-async def inspect(url: str) -> None:
+async def look_at(url: str) -> None:
     """Give back what the dead held, and compare the rows with the journal."""
     async with open_store(url) as store:
         for worker in await store.workers():
@@ -211,7 +212,7 @@ def end_a_life(url: str, point: str, dice: random.Random, *, is_first: bool) -> 
         time.sleep(patience)
         os.kill(pid, signal.SIGKILL)
     assert end_of(pid) == -signal.SIGKILL, f"this life was to end {point}, the {number}. time, and did not"
-    assert end_of(fork(lambda: inspect(url))) == 0, f"the inspection failed after a life that ended {point}"
+    assert end_of(fork(lambda: look_at(url))) == 0, f"the inspection failed after a life that ended {point}"
 
 
 def main(url: str, seed: str, kills: str) -> None:

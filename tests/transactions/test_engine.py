@@ -19,6 +19,7 @@ from holdfast import (
     Holdfast,
     HoldfastError,
     InvalidValue,
+    ManualClock,
     Retry,
     StepFailed,
     StepState,
@@ -240,7 +241,7 @@ async def test_a_blocking_function_that_is_too_slow_is_abandoned(hold: Holdfast,
 
     @hold.task(retry=ONE_ATTEMPT)
     async def travel(ctx: Context) -> None:
-        await ctx.transaction("book", book, timeout=0.1)
+        await ctx.transaction("book", book, timeout=0.5)
 
     handle = await hold.submit(travel)
     async with hold.worker():
@@ -487,12 +488,13 @@ async def test_what_a_cancelled_branch_sent_arrives_before_a_transaction(hold: H
 
 async def test_a_branch_that_gives_its_transaction_up(hold: Holdfast, bookings: Bookings) -> None:
     """Cancelled by the task's own code: nothing of it stays, and the task goes on under the right numbers."""
-    calls = 0
+    calls, inside = 0, asyncio.Event()
 
     async def book(tx: Transaction, seat: str) -> str:
         nonlocal calls
         calls += 1
         await bookings.book(tx, seat)
+        inside.set()
         await asyncio.Event().wait()
         return seat
 
@@ -502,10 +504,12 @@ async def test_a_branch_that_gives_its_transaction_up(hold: Holdfast, bookings: 
     @hold.task(retry=ONE_ATTEMPT)
     async def travel(ctx: Context) -> list[str]:
         ctx.now()
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(ctx.transaction("never", book, "1A"), 0.05)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(ctx.transaction("never-either", book, "2B"), 0.05)
+        for name, seat in (("never", "1A"), ("never-either", "2B")):
+            inside.clear()
+            branch = asyncio.ensure_future(ctx.transaction(name, book, seat))
+            await inside.wait()
+            branch.cancel()
+            await asyncio.wait([branch])
         return [await ctx.transaction("book", bookings.book, "3C"), await ctx.step("fetch", fetch)]
 
     handle = await hold.submit(travel)
@@ -519,10 +523,11 @@ async def test_a_branch_that_gives_up_what_was_committed_already(
     hold: Holdfast, bookings: Bookings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cancelled before it heard the answer: the number is used, and what comes next must not pass for the same."""
-    transact = hold.store.transact
+    transact, committed = hold.store.transact, asyncio.Event()
 
     async def keep_the_answer(work: Work[Any], *, timeout: float) -> Any:  # noqa: ANN401
         await transact(work, timeout=timeout)
+        committed.set()
         await asyncio.Event().wait()
 
     async def fetch() -> str:
@@ -532,8 +537,10 @@ async def test_a_branch_that_gives_up_what_was_committed_already(
     async def travel(ctx: Context) -> str:
         with monkeypatch.context() as patched:
             patched.setattr(hold.store, "transact", keep_the_answer)
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(ctx.transaction("book", bookings.book, "1A"), 0.3)
+            branch = asyncio.ensure_future(ctx.transaction("book", bookings.book, "1A"))
+            await committed.wait()
+            branch.cancel()
+            await asyncio.wait([branch])
         await ctx.step("fetch", fetch)
         return await ctx.transaction("book-more", bookings.book, "2B")
 
@@ -661,24 +668,28 @@ async def test_a_cancelled_task_leaves_nothing(hold: Holdfast, bookings: Booking
     assert await seats(hold.store) == []
 
 
-async def test_a_deadline_passes_inside_of_it(hold: Holdfast, bookings: Bookings) -> None:
-    inside = asyncio.Event()
+async def test_a_deadline_passes_inside_of_it(url: str, bookings: Bookings) -> None:
+    inside, clock = asyncio.Event(), ManualClock()
 
     async def book(tx: Transaction) -> None:
         await bookings.book(tx, "1A")
         inside.set()
         await asyncio.Event().wait()
 
-    @hold.task(deadline=0.3)
-    async def travel(ctx: Context) -> None:
-        await ctx.transaction("book", book)
+    async with Holdfast(url, clock=clock) as hold:
+        await bookings.create(hold.store)
 
-    handle = await hold.submit(travel)
-    async with hold.worker():
-        await inside.wait()
-        with pytest.raises(TaskFailed, match="deadline"):
-            await ended(handle)
-    assert await seats(hold.store) == []
+        @hold.task(deadline=5)
+        async def travel(ctx: Context) -> None:
+            await ctx.transaction("book", book)
+
+        handle = await hold.submit(travel)
+        async with hold.worker():
+            await inside.wait()
+            clock.advance(6)
+            with pytest.raises(TaskFailed, match="deadline"):
+                await ended(handle)
+        assert await seats(hold.store) == []
 
 
 async def test_a_zombies_transaction_writes_nothing(hold: Holdfast, bookings: Bookings) -> None:

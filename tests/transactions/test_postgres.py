@@ -29,7 +29,7 @@ from holdfast.store.postgres.connections import Connection, Row
 from holdfast.store.postgres.statements import refuse_control
 from holdfast.store.transaction import Transaction
 from tests.conftest import PgBouncerFactory
-from tests.engine.support import ended
+from tests.engine.support import ended, until
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.support import execute
 from tests.transactions.support import LONG, Bookings, ask, book_with, claim, commit, keys_of, seats
@@ -129,25 +129,37 @@ async def test_the_commit_is_still_under_way(
     execute(
         postgres_url,
         f"CREATE OR REPLACE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS "
-        f"$$ BEGIN PERFORM pg_sleep(0.7); {end}; END $$",
+        f"$$ BEGIN PERFORM pg_advisory_xact_lock(42); {end}; END $$",
         "CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON bookings DEFERRABLE INITIALLY DEFERRED "
         "FOR EACH ROW EXECUTE FUNCTION dawdle()",
     )
-
-    async def cut_meanwhile(connection: Connection) -> psycopg.Error | None:
-        asyncio.get_running_loop().call_later(0.2, cut, connection)
-        return await fault.commit(connection)
-
-    fault.act = cut_meanwhile
     claimed = await claim(store)
-    began = time.monotonic()
-    if is_fine:
-        _, verdict = await book_with(store, BOOKINGS, "1A", commit(claimed, 1))
-        assert verdict.applied
-    else:
-        with pytest.raises(StoreUnavailable, match="nothing of it was written"):
-            await book_with(store, BOOKINGS, "1A", commit(claimed, 1))
-    assert time.monotonic() - began > 0.6
+    with psycopg.connect(postgres_url, autocommit=True) as other:
+        other.execute("SELECT pg_advisory_lock(42)")
+
+        def waiting() -> int:
+            [(number,)] = other.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            )
+            return int(number)
+
+        async def cut_meanwhile(connection: Connection) -> psycopg.Error | None:
+            committing = asyncio.create_task(fault.commit(connection))
+            await until(lambda: waiting() == 1)  # the server, for the lock: it is in the middle of its COMMIT
+            cut(connection)
+            return await committing
+
+        fault.act = cut_meanwhile
+        booking = asyncio.create_task(book_with(store, BOOKINGS, "1A", commit(claimed, 1)))
+        await until(lambda: waiting() == 2)  # and so does who wants to know what became of it
+        assert not booking.done()
+        other.execute("SELECT pg_advisory_unlock(42)")
+        if is_fine:
+            _, verdict = await booking
+            assert verdict.applied
+        else:
+            with pytest.raises(StoreUnavailable, match="nothing of it was written"):
+                await booking
     assert fault.fired == 1
     assert await seats(store) == (["1A"] if is_fine else [])
     assert await keys_of(store) == (["step"] if is_fine else [])

@@ -62,8 +62,9 @@ async def test_the_gate_is_held_while_it_is_open_and_left_however_it_ends(
     store: SqliteStore, tmp_path: Path, end: str
 ) -> None:
     path = tmp_path / "hold.db"
-    opened = Open(store, timeout=0.2 if end == "timeout" else LONG)
-    await opened.inside.wait()
+    opened = Open(store, timeout=1.0 if end == "timeout" else LONG)
+    async with asyncio.timeout(LONG):
+        await opened.inside.wait()
     assert not await is_free(path)
     stranger = apsw.Connection(str(path))
     with pytest.raises(apsw.BusyError):

@@ -316,8 +316,11 @@ async def test_a_caller_cancelled_while_waiting_for_its_turn(store: StateStore, 
     go_on.set()
     await first
     await asyncio.gather(*others, return_exceptions=True)
-    booked = [other for other in others if not other.cancelled()]
-    assert len(await seats(store)) == 1 + len(booked)
+    booked = {"1A"} | {f"{number}C" for number, other in enumerate(others) if not other.cancelled()}
+    found = set(await seats(store))
+    assert found >= booked
+    # On PostgreSQL they went on beside it, and one may have been cancelled in the middle of its COMMIT.
+    assert found == booked or bookings.is_postgres
 
 
 async def test_statements_of_one_transaction_take_turns(store: StateStore, bookings: Bookings) -> None:
@@ -489,9 +492,13 @@ async def test_other_verbs_wait_for_it_or_go_on_beside_it(store: StateStore, boo
     caller = asyncio.create_task(store.transact(work, timeout=LONG))
     await inside.wait()
     writes = [asyncio.create_task(store.submit([NewTask(id=f"t{n}", name="job")])) for n in range(3)]
-    await asyncio.sleep(0.05)
     assert await store.get("nobody") is None
-    assert all(write.done() for write in writes) == bookings.is_postgres
+    if bookings.is_postgres:
+        async with asyncio.timeout(LONG):
+            await asyncio.gather(*writes)
+    else:
+        await asyncio.sleep(0.05)
+        assert not any(write.done() for write in writes)
     go_on.set()
     await asyncio.gather(caller, *writes)
     assert await seats(store) == ["1A", "2B"]

@@ -169,6 +169,8 @@ class Attempt:
                 self.intents.effects.update((effect.effect_id, effect) for effect in loaded.effects)
             self.undoing = undoing.begun(self.journal)
         if self.undoing is not None:
+            if isinstance(self.stopping, Cancelled):
+                self.stopping = None  # heard while it was being loaded
             return  # neither its deadline nor a cancel stops that
         if self.task.deadline is not None:
             ahead = self.services.time.seconds_until(self.task.deadline)
@@ -328,7 +330,7 @@ class Attempt:
         """Do ``work`` in a transaction that also writes the operation it returns, with what was buffered before.
 
         It may be done more than once, and is written once. Nothing was written if this raises, but for Unwind or a
-        cancel, after which nobody knows.
+        cancel, after which nobody knows; so its number is not given again, and whoever comes next finds out.
         """
         while True:
             await self.check()
@@ -373,18 +375,14 @@ class Attempt:
 
         try:
             value, verdict = await self.services.store.transact(whole, timeout=timeout)
-        except BaseException as error:
+        except BaseException:
             self._buffered[:0] = sent[:-1]
-            if isinstance(error, Exception):
-                self._sequence -= 1  # as nothing was written
             raise
         assert verdict is not None  # noqa: S101 - there was a Commit
         if verdict.refusal is None:
             self._applied(sent, verdict)
         else:
             self._buffered[:0] = sent[:-1]
-            if verdict.refusal is not Refusal.OUT_OF_ORDER:
-                self._sequence -= 1  # otherwise the next one in line finds out which number it is
         return value, verdict
 
     def leave(self) -> None:

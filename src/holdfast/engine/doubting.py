@@ -131,11 +131,12 @@ async def _reconcile(step: OnceStep, effect: Effect) -> Outcome:
 async def _ask_tool(step: OnceStep, effect: Effect) -> Any:  # noqa: ANN401
     function, call, attempt = step.terms.reconcile, step.call, step.attempt
     assert function is not None  # noqa: S101 - asked for only where there is one
+    args = step.arguments_to_call_with()
 
     async def ask() -> Any:  # noqa: ANN401
         if is_async(function):
-            return await function(effect.effect_id, *call.args)
-        answer = await attempt.services.threads.run(function, effect.effect_id, *call.args)
+            return await function(effect.effect_id, *args)
+        answer = await attempt.services.threads.run(function, effect.effect_id, *args)
         return await answer if inspect.isawaitable(answer) else answer
 
     seconds = DEFAULT_TIMEOUT if call.timeout is None else call.timeout

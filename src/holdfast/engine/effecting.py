@@ -236,6 +236,10 @@ class OnceStep:
             raise
         return Made(self.call.over_with(value))
 
+    def arguments_to_call_with(self) -> tuple[Any, ...]:
+        """Return the arguments as they were written down, whatever was done to those that were handed out before."""
+        return deepcopy(self.call.args)
+
     async def _dispatch(self, armed: Effect) -> Any:  # noqa: ANN401
         """Make the call in an asyncio task of its own, which can outlive this attempt's interest in it."""
         attempt = self.attempt
@@ -255,11 +259,13 @@ class OnceStep:
         attempt, call = self.attempt, self.call
         CURRENT.set(lambda: armed.effect_id)
         named = {"effect_id": armed.effect_id} if self._known.takes_effect_id else {}
+        args = self.arguments_to_call_with()
+        self._answered = False  # what an earlier call said says nothing about this one
 
         def here() -> Any:  # noqa: ANN401
             try:
                 self._last_check(armed)
-                return call.function(*call.args, **named)
+                return call.function(*args, **named)
             finally:
                 self._is_over = True
 

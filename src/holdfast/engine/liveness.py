@@ -13,7 +13,7 @@ from holdfast.model.worker import Worker
 PROCESS = "process"
 """Under this name a worker's details say which process it is."""
 
-_START_TIME = 19
+_STATE, _THREADS, _START_TIME = 0, 17, 19
 """Of the fields of /proc/<pid>/stat behind the command, which may itself hold spaces and brackets."""
 
 
@@ -34,7 +34,7 @@ def is_gone(worker_id: str, workers: Sequence[Worker], boot_id: str, *, one_mach
         return False
     if process.get("boot") != boot_id:
         return one_machine
-    return process.get("namespace") == _namespace() and _started(int(process["pid"])) != process["started"]
+    return process.get("namespace") == _namespace() and _has_ended(int(process["pid"]), process["started"])
 
 
 def _namespace() -> str | None:
@@ -47,10 +47,31 @@ def _namespace() -> str | None:
         return None
 
 
+def _has_ended(pid: int, started: int) -> bool:
+    """Say whether the process that had this number, and began then, is proven to be over."""
+    try:
+        os.kill(pid, 0)  # sends nothing; unlike /proc, it also knows processes that are hidden from other users
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    fields = _stat(pid)
+    if len(fields) <= _START_TIME:
+        return False
+    # A zombie, which nobody has collected, has no thread left but its first, and that one does nothing any more.
+    is_zombie = fields[_STATE] in {"Z", "X"} and int(fields[_THREADS]) <= 1
+    return is_zombie or int(fields[_START_TIME]) != started
+
+
 def _started(pid: int) -> int | None:
     """Return when a process began, in ticks since the boot; None if there is none, or no way to tell."""
+    fields = _stat(pid)
+    return int(fields[_START_TIME]) if len(fields) > _START_TIME else None
+
+
+def _stat(pid: int) -> list[str]:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-        return int(stat.rpartition(")")[2].split()[_START_TIME])
-    except (OSError, ValueError, IndexError):
-        return None
+    except OSError:
+        return []
+    return stat.rpartition(")")[2].split()

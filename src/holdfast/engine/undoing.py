@@ -107,14 +107,15 @@ async def _take_back_questions(attempt: Attempt) -> None:
 
 async def _undo_or_once_more(attempt: Attempt, effect: Effect) -> bool:
     """Undo one effect; a person may have said so while nobody worked on the task."""
-    if effect.state is _S.COMPENSATING and attempt.journal.get(_waiting_key(effect)) is not None:
+    asked = attempt.journal.get(_decision_key(effect))
+    if effect.state is _S.COMPENSATING and asked is not None and asked.state is StepState.PENDING:
         return await _once_more(attempt, effect)
     return await _undo(attempt, effect)
 
 
 async def undo_now(attempt: Attempt, effect: Effect) -> Effect:
     """Undo one effect that a person wants undone, while the task goes on; return how it stands then."""
-    if not await _undo(attempt, effect):
+    if not await _undo_or_once_more(attempt, effect):
         await _until_undone(attempt, effect)
     return attempt.intents.effects[effect.effect_id]
 
@@ -156,7 +157,7 @@ async def _clear_up(attempt: Attempt, effect: Effect) -> None:
             standing = replace(standing, state=_S.NEEDS_HUMAN, note=f"{effect.note or ''} (its code is gone)".strip())
             await attempt.commit(WriteEffect(standing))
         decisions = (Decision.HAPPENED, Decision.ABSENT, Decision.ABANDON)
-        line = _waiting_line(attempt, effect)
+        line = _line(attempt, f"{MARKER}-doubt:{effect.effect_id}", StepState.PENDING)
         await doubting.ask_person(attempt, standing, line, decisions)
         return
     while once.effect is not None and once.effect.state in _UNKNOWN:
@@ -196,13 +197,18 @@ async def _undo(attempt: Attempt, effect: Effect) -> bool:
 
 
 async def _once_more(attempt: Attempt, effect: Effect) -> bool:
-    """Undo again what a person wants undone, whatever became of it before; False if they have to see to it again."""
+    """Undo again what a person wants undone, whatever became of it before; False if they have to see to it again.
+
+    Their word counts once: it is used up by the Commit that goes by it.
+    """
+    operations: list[Operation] = [WriteStep(_line(attempt, _decision_key(effect), StepState.COMPLETED))]
     failed = attempt.journal.get(_undo_key(effect))
     if failed is not None and failed.state is StepState.FAILED:
-        await attempt.commit(WriteStep(reopened(failed)))
+        operations.append(WriteStep(reopened(failed)))
     doubtful = _effect_of_undo(attempt, effect)
     if doubtful is not None and doubtful.state is _S.IN_DOUBT:
-        await attempt.commit(WriteEffect(replace(doubtful, state=_S.INTENDED)))
+        operations.append(WriteEffect(replace(doubtful, state=_S.INTENDED)))
+    await attempt.commit(*operations)
     return await _undo(attempt, effect)
 
 
@@ -271,9 +277,10 @@ async def _ask_about_undo(attempt: Attempt, effect: Effect, error: Exception) ->
     stuck = replace(effect, state=_S.NEEDS_HUMAN, note=note)
     question = doubting.question_about(attempt, stuck, _ABOUT_AN_UNDO)
     question = replace(question, question=f"Step {effect.step_key!r} of {attempt.task.name!r} was not undone: {note}")
-    operations: list[Operation] = [WriteEffect(stuck), OpenApproval(question)]
+    waiting = _line(attempt, _decision_key(effect), StepState.PENDING)
+    operations: list[Operation] = [WriteEffect(stuck), OpenApproval(question), WriteStep(waiting)]
     if attempt.journal.get(_undo_key(effect)) is None:  # it could not even be called
-        operations.append(WriteStep(_waiting_line(attempt, effect, state=StepState.FAILED)))
+        operations.append(WriteStep(_line(attempt, _undo_key(effect), StepState.FAILED)))
     await attempt.commit(*operations)
     log.needs_human(attempt.task, stuck)
 
@@ -281,16 +288,21 @@ async def _ask_about_undo(attempt: Attempt, effect: Effect, error: Exception) ->
 async def _until_undone(attempt: Attempt, effect: Effect) -> None:
     """Wait for a person to decide about an undo that failed, and do as they say."""
     while True:
+        waiting = _line(attempt, _decision_key(effect), StepState.PENDING)
         standing = await doubting.ask_person(
-            attempt, attempt.intents.effects[effect.effect_id], _waiting_line(attempt, effect), _ABOUT_AN_UNDO
+            attempt, attempt.intents.effects[effect.effect_id], waiting, _ABOUT_AN_UNDO
         )
         if standing.state is not _S.COMPENSATING or await _once_more(attempt, standing):
             return
 
 
-def _waiting_line(attempt: Attempt, effect: Effect, *, state: StepState = StepState.PENDING) -> Step:
-    """Return the line of the journal that waits for a person."""
-    key = _waiting_key(effect) if state is StepState.PENDING else _undo_key(effect)
+def _decision_key(effect: Effect) -> str:
+    """Return the key of the line that is pending while a person has not decided, or nobody went by what they said."""
+    return f"{_undo_key(effect)}:decision"
+
+
+def _line(attempt: Attempt, key: str, state: StepState) -> Step:
+    """Return a line of the journal of the undoing itself."""
     before = attempt.journal.get(key)
     return Step(
         key=key,
@@ -301,10 +313,6 @@ def _waiting_line(attempt: Attempt, effect: Effect, *, state: StepState = StepSt
         fence=attempt.task.fence,
         started_at=attempt.services.time.now(),
     )
-
-
-def _waiting_key(effect: Effect) -> str:
-    return f"{_undo_key(effect)}:decision"
 
 
 def _tidied(attempt: Attempt, ended_by: tuple[str, ...]) -> list[Operation]:

@@ -165,5 +165,5 @@ def _move(tx: Transaction, commit: Commit, row: TaskRow, change: Move) -> None:
             lifecycle.write_outcome(tx, row.id, change.result, change.error)
         elif change.to is TaskState.WAITING:
             lifecycle.start_waiting(tx, row, change.waits)
-            if row.cancel_requested is not None:
+            if row.cancel_requested is not None and not row.undoing:  # that is why it undoes its steps
                 lifecycle.requeue(tx, row, reason=lifecycle.CANCEL_REQUESTED, actor=actor)

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.model.clock import ManualClock
 from holdfast.model.errors import InvalidValue
-from holdfast.model.operations import RequireUndo, UntilTime, UntilWoken
+from holdfast.model.operations import RequestCancel, RequireUndo, UntilTime, UntilWoken
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Swept
 from holdfast.store.base import StateStore
@@ -76,6 +76,13 @@ class UndoingContract(ContractBase):
             assert await store.sweep(limit=1) == Swept()
             clock.advance(SECONDS)
         assert await snapshot(store) == before
+
+    async def test_a_cancel_does_not_keep_it_from_waiting(self, store: StateStore) -> None:
+        """It undoes its steps because of it: woken each time it waits for a person, it would never rest."""
+        attempt = await running_task(store)
+        await apply_outside(store, "task", RequestCancel(reason="enough"))
+        await attempt.apply(BEGUN, UNTIL_WOKEN)
+        assert (await stored(store)).state is TaskState.WAITING
 
     async def test_a_timer_still_wakes_it(self, store: StateStore, clock: ManualClock) -> None:
         """An undo that failed may be tried again later, also after the deadline."""

@@ -72,7 +72,8 @@ def _finish(tables: Tables, commit: Commit, now: datetime) -> None:
         mark_readiness(tables, task_id, now)
     reason = _reason_to_wake(tables, task_id, now)
     is_waiting = commit.move is not None and commit.move.to is TaskState.WAITING
-    if is_waiting and tables.task(task_id).cancel_requested is not None:
+    is_unwanted = tables.task(task_id).cancel_requested is not None and not tables.tasks[task_id].undoing
+    if is_waiting and is_unwanted:
         reason = "cancel requested"
     if reason is not None:
         wake(tables, task_id, Cause(reason, commit.actor, now))

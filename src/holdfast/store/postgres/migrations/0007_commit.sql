@@ -248,9 +248,10 @@ BEGIN
             PERFORM {schema}.start_waiting(c.task_id, c.waits);
         END IF;
         -- A task that is left waiting for something that is already true goes on at once, and so does one whose cancel
-        -- was requested while somebody held it: only its next holder can see to that.
+        -- was requested while somebody held it: only its next holder can see to that. One that undoes its steps does.
         is_cancelled := c.to_state = 'waiting' AND EXISTS (
-            SELECT FROM {schema}.tasks t WHERE t.id = c.task_id AND t.cancel_requested IS NOT NULL);
+            SELECT FROM {schema}.tasks t
+            WHERE t.id = c.task_id AND t.cancel_requested IS NOT NULL AND NOT t.undoing);
         why := CASE WHEN is_cancelled THEN 'cancel requested' ELSE {schema}.reason_to_go_on(c.task_id, moment) END;
         IF why IS NOT NULL THEN
             touched := touched || {schema}.wake(ARRAY[c.task_id], why, c.actor, moment, 0);
