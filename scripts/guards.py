@@ -45,6 +45,12 @@ _APPROVALS = ("tests/approvals",)
 _SAGAS = ("tests/sagas",)
 _RACES = ("tests/effects_races",)
 
+
+def _contract(tests: str) -> tuple[str, ...]:
+    """Return the tests of the stores' contract whose names hold these words."""
+    return ("tests/store/contract", "-k", tests)
+
+
 GUARDS = (
     # Before the call
     Guard(
@@ -232,21 +238,21 @@ GUARDS = (
         "src/holdfast/model/commit.py",
         "    return after not in EFFECT_MOVES[before]\n",
         "    return False\n",
-        ("tests/store/contract", "-k", "effect"),
+        _contract("table_of_moves"),
     ),
     Guard(
         "fence",
         "src/holdfast/model/commit.py",
         "    if task.fence != held.fence or task.owner != held.owner:\n",
         "    if False:\n",
-        ("tests/store/contract", "-k", "fenc or stale or lease"),
+        _contract("superseded"),
     ),
     Guard(
         "fence-on-postgresql",
         _STORE + "postgres/migrations/0007_commit.sql",
         "WHEN c.request IS NULL AND (t.fence <> c.fence OR t.owner IS DISTINCT FROM c.owner) THEN 'superseded'",
         "WHEN false THEN 'superseded'",
-        ("tests/store/contract", "-k", "fenc or stale or lease"),
+        _contract("superseded"),
     ),
     # Approvals
     Guard(
@@ -254,21 +260,21 @@ GUARDS = (
         _STORE + "sqlite/operations.py",
         "if approval.arguments_hash != op.arguments_hash:",
         "if False:",
-        ("tests/store/contract", "-k", "approv"),
+        _contract("changed_arguments"),
     ),
     Guard(
         "approval-is-for-these-arguments-on-postgresql",
         _STORE + "postgres/migrations/0006_operations.sql",
         "WHEN a.arguments_hash <> op ->> 'arguments_hash' THEN 'for other arguments'",
         "WHEN false THEN ''",
-        ("tests/store/contract", "-k", "approv"),
+        _contract("changed_arguments"),
     ),
     Guard(
         "approval-is-used-once",
         _STORE + "sqlite/operations.py",
         "if approval.consumed_by not in {None, op.effect_id}:",
         "if False:",
-        ("tests/store/contract", "-k", "approv"),
+        _contract("used_for_one_effect"),
     ),
     Guard(
         "approval-is-consumed",
@@ -303,21 +309,21 @@ GUARDS = (
         _STORE + "sqlite/operations.py",
         "if approval.state is not ApprovalState.OPEN:",
         "if False:",
-        ("tests/store/contract", "-k", "approv"),
+        _contract("decision_is_made_once"),
     ),
     Guard(
         "deciders",
         _STORE + "sqlite/operations.py",
         "if approval.deciders and op.by not in approval.deciders and not is_taken_back:",
         "if False:",
-        ("tests/store/contract", "-k", "approv"),
+        _contract("only_a_decider"),
     ),
     Guard(
         "expiry",
         _STORE + "sqlite/operations.py",
         "if approval.expires_at is not None and micros(approval.expires_at) <= tx.now:",
         "if False:",
-        ("tests/store/contract", "-k", "approv"),
+        _contract("expiry"),
     ),
     # Sagas
     Guard(
@@ -395,7 +401,7 @@ GUARDS = (
         _STORE + "sqlite/operations.py",
         "row.must_undo, row.undoing = int(required), int(begun)",
         "row.must_undo, row.undoing = int(required), 0",
-        ("tests/store/contract", "-k", "undo"),
+        _contract("undo or undone"),
     ),
 )
 
