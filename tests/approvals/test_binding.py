@@ -4,6 +4,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -13,6 +14,7 @@ from holdfast import (
     ApprovalState,
     Ask,
     Context,
+    Decided,
     EffectState,
     Holdfast,
     Intent,
@@ -59,6 +61,7 @@ async def test_a_question_about_other_details_voids_the_open_one(hold: Holdfast,
     @hold.task
     async def work(ctx: Context) -> tuple[str, int]:
         details = {"replicas": replicas}
+        decided: Decided
         decided, _ = await asyncio.gather(
             ctx.approval("Scale?", details=details, deciders=deciders), ctx.wait_event("deployed")
         )
@@ -134,7 +137,7 @@ async def test_an_approval_that_was_journaled_for_other_details_lets_nothing_thr
         first = await question_of(box.hold, handle)
         await box.hold.approve(first.id, by="anna")
         await box.idle()
-        assert (await steps_of(box.hold, handle))["sleep"]
+        assert "sleep" in await steps_of(box.hold, handle)
         replicas = 30
         await box.advance(3600)
     second = await question_of(box.hold, handle)
@@ -150,6 +153,7 @@ async def test_details_that_are_changed_back_are_asked_about_a_third_time(box: S
 
     @box.hold.task
     async def work(ctx: Context) -> str:
+        decided: Decided
         decided, _, _ = await asyncio.gather(
             ctx.approval("Go on?", details=details), ctx.wait_event("first"), ctx.wait_event("second")
         )
@@ -173,6 +177,7 @@ async def test_another_wording_of_the_same_question_asks_nobody_anew(box: Sandbo
 
     @box.hold.task
     async def work(ctx: Context) -> str:
+        decided: Decided
         decided, _ = await asyncio.gather(ctx.approval(wording, details=1), ctx.wait_event("deployed"))
         return decided.approval_id
 
@@ -304,7 +309,7 @@ async def test_steps_with_the_same_arguments_each_need_their_own_approval(hold: 
             await reaches(handle, TaskState.WAITING)
             assert len(till.paid) == already
             await hold.approve(approval.id, by="anna")
-            await until(lambda already=already: len(till.paid) == already + 1)
+            await until(partial(lambda already: len(till.paid) == already + 1, already))
         approval = await question_of(hold, handle)
         await hold.reject(approval.id, by="anna")
         with pytest.raises(TaskFailed):
@@ -476,13 +481,14 @@ async def test_approvals_of_steps_side_by_side_are_each_for_their_own(box: Sandb
 
     @box.hold.task(retry=ONE_TRY)
     async def work(ctx: Context) -> list[object]:
-        return await asyncio.gather(
+        paid: list[object] = await asyncio.gather(
             *(
                 ctx.step("pay", till.pay, n, key=f"pay-{n}", effect="once", approval=Ask(f"Pay {n}?"))
                 for n in (1, 2, 3)
             ),
             return_exceptions=True,
         )
+        return paid
 
     handle = await box.hold.submit(work)
 

@@ -182,6 +182,7 @@ async def test_the_time_to_decide_does_not_start_over_with_a_replay(box: Sandbox
             for _ in range(3):
                 await ctx.sleep(40)
 
+        decided: Decided
         decided, _ = await asyncio.gather(ctx.approval("Go on?", expires=100, default="approved"), naps())
         return decided.state.value
 

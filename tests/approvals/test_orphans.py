@@ -10,6 +10,7 @@ from holdfast import (
     Ask,
     Conflict,
     Context,
+    Decided,
     Handle,
     Holdfast,
     TaskCancelled,
@@ -129,6 +130,7 @@ async def test_an_attempt_that_is_retried_leaves_its_question_open(box: Sandbox)
                 failed.set()
                 raise ValueError("broken")
 
+        decided: Decided
         decided, _ = await asyncio.gather(ctx.approval("Go on?"), fails())
         return decided.approval_id
 
@@ -155,6 +157,7 @@ async def test_a_task_that_comes_back_asks_anew_what_was_closed(hold: Holdfast, 
             if not works:
                 raise ValueError("broken")
 
+        decided: Decided
         decided, _ = await asyncio.gather(ctx.approval("Go on?"), fails())
         return decided.approval_id
 

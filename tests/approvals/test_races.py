@@ -16,6 +16,7 @@ from holdfast import (
     Ask,
     Conflict,
     Context,
+    Decided,
     Handle,
     Holdfast,
     Task,
@@ -171,6 +172,7 @@ async def test_approve_reject_cancel_expire_and_redeploy_at_once(url: str, seeds
             leave = ctx.approval(
                 "Go on?", details={"version": version}, expires=contest.expires, default=contest.default
             )
+            decided: Decided
             decided, _ = await asyncio.gather(leave, ctx.wait_event(f"deployed:{number}"))
             return {"approval": decided.approval_id, "version": version}
 
@@ -180,7 +182,7 @@ async def test_approve_reject_cancel_expire_and_redeploy_at_once(url: str, seeds
             numbers = [seed * CONTESTS + offset for offset in range(CONTESTS)]
             contests |= {number: Contest(number, Random(number)) for number in numbers}
             async with one.worker(), other.worker():
-                handles = await one.submit_many("work", [(number,) for number in numbers])
+                handles: list[Handle[Any]] = await one.submit_many("work", [(number,) for number in numbers])
                 running = zip(numbers, handles, strict=True)
                 await asyncio.gather(*(contests[number].run(one, other, handle) for number, handle in running))
                 await decide_what_is_left(one, handles)
@@ -220,6 +222,7 @@ async def test_a_decision_in_the_moment_in_which_a_question_is_taken_back(
         @hold.task(retry=ONE_TRY)
         async def work(ctx: Context) -> str:
             leave = ctx.approval("Go on?", details={"version": version})
+            decided: Decided
             decided, _ = await asyncio.gather(leave, ctx.wait_event("deployed"))
             return decided.approval_id
 

@@ -68,6 +68,7 @@ async def test_a_decision_that_comes_before_the_task_is_off_its_worker_is_not_mi
 
     @quick.task
     async def asking(ctx: Context) -> str | None:
+        decided: Decided
         decided, _ = await asyncio.gather(ctx.approval("Go on?"), go.wait())
         return decided.by
 
@@ -298,6 +299,7 @@ async def test_an_open_question_outlives_its_worker(hold: Holdfast) -> None:
 
     @hold.task
     async def work(ctx: Context) -> str | None:
+        decided: Decided
         decided, _ = await asyncio.gather(ctx.approval("Go on?"), go.wait())
         return decided.by
 

@@ -299,6 +299,29 @@ async def test_exactly_one_of_two_at_the_same_time_decides(
             assert effect.state is LEADS_TO[won]
 
 
+@pytest.mark.parametrize("has_ended", [False, True], ids=["waiting", "ended"])
+async def test_a_decision_between_two_looks_is_noticed(quick: Holdfast, world: World, has_ended: bool) -> None:
+    """Anna decides just after Bob looked at the effect, and just before he looks at its task."""
+    handle, doubt = await in_doubt(quick, world)
+    if has_ended:
+        await quick.cancel(handle)
+    get, fired = quick.store.get, False
+
+    async def decided_meanwhile(task_id: str) -> Any:  # noqa: ANN401
+        nonlocal fired
+        if not fired:
+            fired = True
+            await quick.resolve(doubt, "absent", by="anna")
+        return await get(task_id)
+
+    quick.store.get = decided_meanwhile  # type: ignore[method-assign]
+    with pytest.raises(Conflict):
+        await quick.resolve(doubt, "abandon", by="bob")
+    assert fired
+    effect = await effect_of(quick, handle)
+    assert (effect.state, effect.note) == (S.INTENDED, "absent, by anna")
+
+
 # Mistakes change nothing
 
 

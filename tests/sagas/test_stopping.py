@@ -241,6 +241,7 @@ async def test_a_waiting_task_with_nobody_on_it_is_left_to_be_undone_when_its_de
         await ctx.step("flight", agency.reserve, "flight", compensate=agency.release)
         await ctx.wait_event("never")
 
+    handle = None
     for deadline in (0.2, 2.0, 20.0):  # a busy machine may need longer to get as far as that
         agency.clear()
         handle = await hold.submit(travel, deadline=deadline)
@@ -248,6 +249,7 @@ async def test_a_waiting_task_with_nobody_on_it_is_left_to_be_undone_when_its_de
             await reaches(handle, TaskState.WAITING, TaskState.FAILED)
         if (await handle.task()).state is TaskState.WAITING:
             break
+    assert handle is not None
     while (await handle.task()).state is TaskState.WAITING:
         await hold.store.sweep()
         await asyncio.sleep(0.01)

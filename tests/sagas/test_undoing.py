@@ -114,7 +114,7 @@ async def test_a_compensation_may_block_or_be_async_or_return_what_is_to_be_awai
 
     @box.hold.task(retry=ONE_TRY)
     async def travel(ctx: Context) -> None:
-        undos = (blocking, native, Callable(), handing_on)
+        undos: tuple[Any, ...] = (blocking, native, Callable(), handing_on)
         for number, undo in enumerate(undos):
             compensation = Compensation(undo, effect=effect)
             await ctx.step(f"step {number}", reserve, "it", compensate=compensation)
@@ -305,7 +305,7 @@ def test_a_compensation_that_could_not_be_followed_is_refused_at_once(mistake: A
 async def test_what_is_no_compensation_is_refused_before_the_step_is_done(box: Sandbox, agency: Agency) -> None:
     @box.hold.task(retry=ONE_TRY)
     async def travel(ctx: Context) -> None:
-        await ctx.step("flight", agency.reserve, "flight", compensate="release")  # type: ignore[arg-type]
+        await ctx.step("flight", agency.reserve, "flight", compensate="release")  # type: ignore[call-overload]
 
     handle = await box.hold.submit(travel)
     with pytest.raises(TaskFailed, match="give the function that undoes the step"):

@@ -30,6 +30,7 @@ KIND = "approval"
 """Of the line in the journal, for both."""
 
 _A = ApprovalState
+_TAKEN_BACK = frozenset({_A.CLOSED, _A.VOID})
 _NOTHING = canonical(None)
 
 
@@ -56,7 +57,7 @@ async def decision(
         raise Rejected(message, approval_id=_id_of(attempt, recorded), step=key)
     line = _line(attempt, key, recorded, fingerprint, is_same=is_same)
     approval = await _question(attempt, ask, line, arguments, kind=kind, about=about or key, before=recorded)
-    if approval.state is _A.CLOSED:  # with its task, which has been revived since
+    if approval.state in _TAKEN_BACK:  # when its task ended, which has been revived since
         line = replace(line, attempts=line.attempts + 1, fence=attempt.task.fence)
         approval = await _question(attempt, ask, line, arguments, kind=kind, about=about or key, before=recorded)
 

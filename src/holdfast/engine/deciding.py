@@ -193,10 +193,11 @@ async def resolve(
     found = await store.effects(effect_id=effect_id)
     if not found:
         raise NotFound("effect", effect_id)
-    [effect] = found
-    task = await store.get(effect.task_id)
+    task = await store.get(found[0].task_id)
     if task is None:
-        raise NotFound("task", effect.task_id)
+        raise NotFound("task", found[0].task_id)
+    # Looked at after the task: whoever decides from here on changes the revision that is compared below.
+    [effect] = await store.effects(task_id=task.id, effect_id=effect_id)
     doubt = await _describe(store, effect, task, (await _asked(store, task.id)).get(effect_id))
     _check_open(doubt, task, decision)
     remark = f"{decision.value}, by {by}" + (f": {note}" if note else "")
