@@ -224,3 +224,26 @@ async def test_a_cancelled_task_does_not_go_on_with_what_was_approved(hold: Hold
     assert paid == []
     record = await stored(hold, approval)
     assert (record.state, record.consumed_by) == (ApprovalState.APPROVED, None)
+
+
+async def test_a_failure_in_the_very_moment_in_which_a_task_is_taken_off_its_worker_is_not_lost(
+    quick: Holdfast,
+) -> None:
+    """One branch waits for leave. The other one fails while the engine finds that nobody is busy any more."""
+
+    @quick.task(retry=ONE_TRY)
+    async def work(ctx: Context, turns: int) -> None:
+        async def fails() -> None:
+            await ctx.wait_event(f"fail {turns}")
+            raise ValueError("broken")
+
+        await asyncio.gather(ctx.approval("Go on?"), fails())
+
+    async with quick.worker():
+        for turns in range(40):
+            handle = await quick.submit(work, turns)
+            await until(lambda handle=handle: quick.approvals(handle))
+            await settle(turns)
+            await quick.emit(f"fail {turns}")
+            with pytest.raises(TaskFailed, match="broken"):
+                await handle.result(timeout=5)

@@ -1,6 +1,8 @@
 """The record of an approval: what it holds, who may decide it, and what is refused."""
 
+import asyncio
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -300,3 +302,37 @@ async def test_questions_about_effects_are_no_approvals_however_many_there_are(b
     [approval] = await asked(hold, handle)
     assert await hold.approvals(limit=1) == [approval]
     assert await hold.approvals() == [approval]
+
+
+async def test_doubts_are_not_crowded_out_by_calls_that_are_being_made(box: Sandbox) -> None:
+    """A call under way looks like a doubt to the store; only its task tells that somebody is making it."""
+    hold = box.hold
+    go = asyncio.Event()
+    calling = 0
+
+    async def pay(*, answers: bool = True) -> None:
+        nonlocal calling
+        calling += 1
+        if not answers:
+            raise TimeoutError("no answer")
+        await go.wait()
+
+    @hold.task
+    async def busy(ctx: Context) -> None:
+        await ctx.step("pay", pay, effect="once")
+
+    @hold.task
+    async def doubting(ctx: Context) -> None:
+        await ctx.step("pay", partial(pay, answers=False), effect="once", settle=1)
+
+    with box.frozen():
+        many = await hold.submit_many(busy, [()] * 5)
+        await until(lambda: calling == 5)
+        handle = await hold.submit(doubting)
+        await until(lambda: hold.doubts(handle))
+        [doubt] = await hold.doubts(limit=1)
+        assert doubt.effect.task_id == handle.id
+        assert len(await hold.doubts()) == 1
+        go.set()
+    for one in many:
+        await one.result(timeout=60)

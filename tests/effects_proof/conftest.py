@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,8 @@ from tests.engine_proof.conftest import new_database, url
 __all__ = ["ledger", "new_database", "url"]
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with Ledger.start(tmp_path / "ledger.jsonl") as ledger:
+@pytest.fixture(scope="session")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
+    """The world outside, which all tests share."""
+    with Ledger.start(tmp_path_factory.mktemp("world") / "ledger.jsonl") as ledger:
         yield ledger

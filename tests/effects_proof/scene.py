@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -17,8 +18,8 @@ from tests.effects_proof.trap import Trap
 from tests.engine_proof.conditions import eventually
 from tests.engine_proof.test_frozen_worker import everything_about
 
-NUMBER = 7
-"""Of the task that both work on."""
+_numbers = itertools.count(1)
+"""Of tasks: all scenes share a ledger, which knows them by their numbers."""
 
 
 @dataclass
@@ -31,6 +32,8 @@ class Scene:
     kind: Kind = "checked"
     manner: Manner = "async"
     timeout: float = TIMEOUT
+    number: int = field(default_factory=lambda: next(_numbers))
+    """Of the task that both work on."""
     hold: Holdfast = field(init=False)
     errand: Errand = field(init=False)
     handle: Handle[int] = field(init=False)
@@ -39,7 +42,7 @@ class Scene:
         self.hold = Holdfast(self.url)
         self.errand = define(self.hold, self.ledger, Trap(None, lambda: None), timeout=self.timeout)[self.kind]
         await self.hold.__aenter__()
-        self.handle = await self.submit(NUMBER)
+        self.handle = await self.submit(self.number)
         return self
 
     async def __aexit__(self, *raised: object) -> None:
@@ -47,7 +50,7 @@ class Scene:
 
     async def submit(self, number: int) -> Handle[int]:
         """Submit a task for the workers of this scene; the same one for the same number."""
-        return await self.hold.submit(self.errand, number, self.manner, queue=f"errand-{NUMBER}", key=str(number))
+        return await self.hold.submit(self.errand, number, self.manner, queue=f"errand-{self.number}", key=str(number))
 
     @property
     def gate(self) -> Path:
@@ -61,7 +64,7 @@ class Scene:
                 url=self.url,
                 ledger=self.ledger,
                 log=self.folder / f"{label}.log",
-                number=NUMBER,
+                number=self.number,
                 kind=self.kind,
                 manner=self.manner,
                 timeout=self.timeout,
@@ -104,7 +107,7 @@ class Scene:
 
     def calls(self) -> list[Entry]:
         """What the ledger says was really done for the task."""
-        return [entry for entry in self.ledger.entries() if entry.body == NUMBER]
+        return [entry for entry in self.ledger.entries() if entry.body == self.number]
 
 
 async def freeze_at_trap(scene: Scene, sleeper: Life) -> None:
@@ -117,5 +120,6 @@ async def freeze_at_trap(scene: Scene, sleeper: Life) -> None:
 async def be_of_use_again(scene: Scene, sleeper: Life) -> None:
     """See that a worker lets go of what it lost, and does another task: by then it is done with the past."""
     await sleeper.until_it_says("another worker has it")
-    later = await scene.submit(NUMBER + 1)
-    assert await later.result(timeout=60) == expected_result(NUMBER + 1)
+    number = next(_numbers)
+    later = await scene.submit(number)
+    assert await later.result(timeout=60) == expected_result(number)

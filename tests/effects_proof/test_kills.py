@@ -60,7 +60,7 @@ async def test_kills_at_every_place(new_database: Callable[[], str], seeds: Sequ
         folder = tmp_path / str(seed)
         folder.mkdir()
         with Ledger.start(folder / "ledger.jsonl") as ledger:
-            trials = await carry_out(make_plans(seed), url, ledger, folder, seed)
+            trials = await carry_out(make_plans(seed, amid=SOAK), url, ledger, folder, seed)
             for entry in ledger.entries():
                 trials[entry.body - 1].calls.append(entry)
 
@@ -124,7 +124,7 @@ def check_that_the_kills_were_made(trials: Sequence[Trial]) -> None:
         mine = [trial for trial in trials if trial.plan.kind == kind]
         killed = {stop for trial in mine for stop in trial.kills}
         if all(len(trial.kills) == len(trial.plan.stops) for trial in mine):
-            assert killed == deck(kind)
+            assert killed >= deck(kind, amid=SOAK)
         if kind in {"checked", "unchecked"}:
             in_a_row = {trial.plan.kills_in_recovery for trial in mine}
             assert {2, 3} <= in_a_row

@@ -16,7 +16,7 @@ from holdfast.model.canonical import parse
 from holdfast.model.effect import EffectState
 from holdfast.testing.ledger import Ledger
 from tests.effects_proof.errand import expected_result
-from tests.effects_proof.scene import NUMBER, Scene, be_of_use_again, freeze_at_trap
+from tests.effects_proof.scene import Scene, be_of_use_again, freeze_at_trap
 
 THREAD = "cannot be stopped"
 """What a person is told."""
@@ -35,9 +35,9 @@ async def test_a_thread_that_outlives_its_timeout_is_not_declared_absent(
             scene.gate.touch()
             await scene.until_evidence()
             doubt = await scene.until_doubt()
-            assert NUMBER in [parse(evidence.body)["result"] for evidence in doubt.evidence]
-            await scene.hold.resolve(doubt, "happened", result=NUMBER, by="a person")
-            assert await scene.handle.result(timeout=60) == expected_result(NUMBER)
+            assert scene.number in [parse(evidence.body)["result"] for evidence in doubt.evidence]
+            await scene.hold.resolve(doubt, "happened", result=scene.number, by="a person")
+            assert await scene.handle.result(timeout=60) == expected_result(scene.number)
             await slow.leave()
         assert [call.caller for call in scene.calls()] == [slow.pid]
 
@@ -55,8 +55,8 @@ async def test_nor_by_another_worker_while_its_process_lives(url: str, ledger: L
                 sleeper.thaw()
                 await scene.until_evidence()
                 assert (await scene.effect()).state is EffectState.NEEDS_HUMAN
-                await scene.hold.resolve(doubt, "happened", result=NUMBER, by="a person")
-                assert await scene.handle.result(timeout=60) == expected_result(NUMBER)
+                await scene.hold.resolve(doubt, "happened", result=scene.number, by="a person")
+                assert await scene.handle.result(timeout=60) == expected_result(scene.number)
                 await heir.leave()
             await sleeper.leave()
         assert [call.caller for call in scene.calls()] == [sleeper.pid]
@@ -80,8 +80,8 @@ async def test_nor_because_its_worker_gave_up_waiting_for_it(url: str, ledger: L
 
                 scene.gate.touch()
                 await scene.until_evidence()
-                await scene.hold.resolve(doubt, "happened", result=NUMBER, by="a person")
-                assert await scene.handle.result(timeout=60) == expected_result(NUMBER)
+                await scene.hold.resolve(doubt, "happened", result=scene.number, by="a person")
+                assert await scene.handle.result(timeout=60) == expected_result(scene.number)
                 await heir.leave()
             await slow.leave()
         assert [call.caller for call in scene.calls()] == [slow.pid]
@@ -94,7 +94,7 @@ async def test_a_thread_is_over_when_its_process_is_killed(url: str, ledger: Led
             await victim.until_it_says("held")
             await victim.kill()
         with scene.start("heir") as heir:
-            assert await scene.handle.result(timeout=60) == expected_result(NUMBER)
+            assert await scene.handle.result(timeout=60) == expected_result(scene.number)
             assert heir.was_at("amid reconcile")
             await heir.leave()
         assert [call.caller for call in scene.calls()] == [heir.pid]
@@ -128,7 +128,7 @@ async def test_a_worker_that_slept_before_the_check_of_a_blocking_call_makes_non
             with scene.start("heir") as heir:
                 doubt = await scene.until_doubt()
                 await scene.hold.resolve(doubt, "absent", by="a person")
-                assert await scene.handle.result(timeout=60) == expected_result(NUMBER)
+                assert await scene.handle.result(timeout=60) == expected_result(scene.number)
                 await heir.leave()
             before = await scene.everything()
             sleeper.thaw()

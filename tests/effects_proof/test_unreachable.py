@@ -9,7 +9,7 @@ import pytest
 from holdfast.model.effect import EffectState
 from holdfast.testing.ledger import Ledger
 from tests.effects_proof.errand import expected_result
-from tests.effects_proof.scene import NUMBER, Scene
+from tests.effects_proof.scene import Scene
 
 LONG_CALL = 4.0
 """Seconds the call may take. It takes effect later than its worker's lease is over, and sooner than this."""
@@ -42,7 +42,7 @@ async def test_a_call_that_outlives_its_workers_lease_is_waited_for(
                 if heals:
                     cut.unlink()
                     await scene.until_evidence()
-                assert await scene.handle.result(timeout=60) == expected_result(NUMBER)
+                assert await scene.handle.result(timeout=60) == expected_result(scene.number)
                 await heir.leave()
             cut.unlink(missing_ok=True)
             await scene.until_evidence()

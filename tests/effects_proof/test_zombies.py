@@ -17,7 +17,7 @@ from holdfast.model.effect import EffectState
 from holdfast.testing.ledger import Ledger
 from tests.effects_proof.errand import expected_result
 from tests.effects_proof.roads import Manner
-from tests.effects_proof.scene import NUMBER, Scene, be_of_use_again, freeze_at_trap
+from tests.effects_proof.scene import Scene, be_of_use_again, freeze_at_trap
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ async def test_a_worker_that_slept_before_the_check_calls_and_writes_nothing(
         with scene.start("sleeper", trap=place, gate=scene.gate) as sleeper:
             await freeze_at_trap(scene, sleeper)
             with scene.start("heir") as heir:
-                assert await scene.handle.result(timeout=60) == expected_result(NUMBER)
+                assert await scene.handle.result(timeout=60) == expected_result(scene.number)
                 await heir.leave()
             before = await scene.everything()
 
@@ -48,15 +48,14 @@ async def test_a_worker_that_slept_before_the_check_calls_and_writes_nothing(
         assert bool(heir.was_at("amid reconcile")) == (place != "before arm")
 
 
-@pytest.mark.parametrize("manner", ["async", "blocking"])
 async def test_a_late_result_of_a_call_that_was_found_is_evidence_and_no_more(
-    url: str, ledger: Ledger, tmp_path: Path, manner: Manner
+    url: str, ledger: Ledger, tmp_path: Path
 ) -> None:
-    async with Scene(url, ledger, tmp_path, manner=manner) as scene:
+    async with Scene(url, ledger, tmp_path) as scene:
         with scene.start("sleeper", trap="recorded", gate=scene.gate) as sleeper:
             await freeze_at_trap(scene, sleeper)
             with scene.start("heir") as heir:
-                assert await scene.handle.result(timeout=60) == expected_result(NUMBER)
+                assert await scene.handle.result(timeout=60) == expected_result(scene.number)
                 await heir.leave()
             before = await scene.everything()
 
@@ -66,7 +65,7 @@ async def test_a_late_result_of_a_call_that_was_found_is_evidence_and_no_more(
 
         assert [call.caller for call in scene.calls()] == [sleeper.pid]
         assert await scene.everything() == before
-        assert NUMBER in [parse(evidence.body)["result"] for evidence in await scene.evidence()]
+        assert scene.number in [parse(evidence.body)["result"] for evidence in await scene.evidence()]
         assert await scene.hold.doubts() == []
 
 
@@ -80,10 +79,10 @@ async def test_a_late_result_is_shown_to_whoever_decides(url: str, ledger: Ledge
                 sleeper.thaw()
                 await scene.until_evidence()
                 doubt = await scene.until_doubt()
-                assert NUMBER in [parse(evidence.body)["result"] for evidence in doubt.evidence]
+                assert scene.number in [parse(evidence.body)["result"] for evidence in doubt.evidence]
                 assert (await scene.effect()).state is EffectState.NEEDS_HUMAN
-                await scene.hold.resolve(doubt, "happened", result=NUMBER, by="a person")
-                assert await scene.handle.result(timeout=60) == expected_result(NUMBER)
+                await scene.hold.resolve(doubt, "happened", result=scene.number, by="a person")
+                assert await scene.handle.result(timeout=60) == expected_result(scene.number)
                 await heir.leave()
             await sleeper.leave()
         assert [call.caller for call in scene.calls()] == [sleeper.pid]
@@ -97,7 +96,7 @@ async def test_a_call_that_awaits_something_before_it_sends_is_stopped_by_its_ow
         with scene.start("sleeper", trap="entered", gate=scene.gate, hesitation=0.2) as sleeper:
             await freeze_at_trap(scene, sleeper)
             with scene.start("heir") as heir:
-                assert await scene.handle.result(timeout=60) == expected_result(NUMBER)
+                assert await scene.handle.result(timeout=60) == expected_result(scene.number)
                 await heir.leave()
             before = await scene.everything()
 
@@ -123,7 +122,7 @@ async def test_the_one_gap_a_freeze_between_the_check_and_the_send_is_found_out_
         with scene.start("sleeper", trap="sending", gate=scene.gate) as sleeper:
             await freeze_at_trap(scene, sleeper)
             with scene.start("heir") as heir:
-                assert await scene.handle.result(timeout=60) == expected_result(NUMBER)
+                assert await scene.handle.result(timeout=60) == expected_result(scene.number)
                 await heir.leave()
             before = await scene.everything()
             assert (await scene.effect()).state is EffectState.DONE
@@ -139,10 +138,10 @@ async def test_the_one_gap_a_freeze_between_the_check_and_the_send_is_found_out_
         assert heir.was_at("amid reconcile")
         assert doubt.effect.state is EffectState.NEEDS_HUMAN
         assert set(doubt.decisions) == {Decision.HAPPENED, Decision.ABSENT, Decision.ABANDON}
-        assert NUMBER in [parse(evidence.body)["result"] for evidence in doubt.evidence]
+        assert scene.number in [parse(evidence.body)["result"] for evidence in doubt.evidence]
         task = await scene.handle.task()
-        assert (task.state, task.result) == (TaskState.COMPLETED, expected_result(NUMBER))
+        assert (task.state, task.result) == (TaskState.COMPLETED, expected_result(scene.number))
         steps = f"steps of {task.id}"
         assert (await scene.everything())[steps] == before[steps]
-        await scene.hold.resolve(doubt, "happened", result=NUMBER, by="a person", note="refunded the second one")
+        await scene.hold.resolve(doubt, "happened", result=scene.number, by="a person", note="refunded the second one")
         assert await scene.hold.doubts() == []

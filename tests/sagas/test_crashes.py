@@ -126,6 +126,44 @@ async def test_a_failing_undo_survives_a_crash_at_every_commit(agency: Agency) -
     assert survived.crashes >= 20
 
 
+async def test_a_persons_word_is_good_for_one_more_undo_whatever_crashes(agency: Agency) -> None:
+    """The undo is doubtful each time. Nobody repeats it blindly, also not because a person said so the time before."""
+    hold = Holdfast("memory://")
+    refunds = 0
+
+    async def refund(booking: Booking, what: str) -> None:
+        nonlocal refunds
+        refunds += 1
+        raise TimeoutError("no answer")
+
+    @hold.task(retry=ONE_TRY)
+    async def travel(ctx: Context) -> None:
+        undo = Compensation(refund, effect="once", settle=1)
+        await ctx.step("flight", agency.reserve, "flight", compensate=undo)
+        raise ValueError("no money left")
+
+    async def scenario(box: Sandbox) -> EffectState:
+        nonlocal refunds
+        refunds = 0
+        handle = await hold.submit(travel)
+        said = 0
+        for decision in ("compensate", "undone"):
+            [doubt] = await doubts_of(hold, handle, "flight")
+            await box.idle()
+            assert refunds <= said + 1, "made once more than anybody wanted"
+            said += decision == "compensate"
+            await hold.resolve(doubt, decision, by="anna")
+            await box.idle()
+        with pytest.raises(TaskFailed, match="no money left"):
+            await handle.result(timeout=5000)
+        assert refunds <= 2
+        return (await states_of(hold, handle))["flight"]
+
+    survived = await crash_everywhere(hold, scenario)
+    assert survived.result is EffectState.COMPENSATED
+    assert survived.crashes >= 20
+
+
 @pytest.mark.parametrize("when", ["before_effect", "after_effect", "after_commit"])
 async def test_an_undo_survives_two_dead_workers(agency: Agency, when: str) -> None:
     hold = Holdfast("memory://")
