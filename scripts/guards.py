@@ -350,8 +350,8 @@ GUARDS = (
     Guard(
         "replay-does-nothing",
         _ENGINE + "attempt.py",
-        "        if self.over or self.stopping is not None or self._search is not None:\n",
-        "        if self.over or self.stopping is not None:\n",
+        "        await self._refuse_what_is_looked_at()\n",
+        "",
         _SAGAS,
     ),
     Guard(
@@ -385,7 +385,7 @@ GUARDS = (
     Guard(
         "undone-by-hand-is-written",
         _ENGINE + "undoing.py",
-        "        if is_undone and counts and step is not None and step.undone_at is None:\n",
+        "        if is_undone and step is not None and step.undone_at is None:\n",
         "        if False:\n",
         _SAGAS,
     ),

@@ -19,7 +19,7 @@ from holdfast import (
 )
 from holdfast.testing import Sandbox
 from tests.approvals.support import ONE_TRY, all_approvals, asked, question_of, stored
-from tests.engine.support import reaches, until
+from tests.engine.support import reaches, settle, until
 
 
 async def is_closed(hold: Holdfast, approval: Approval) -> None:
@@ -242,7 +242,7 @@ async def test_a_failure_in_the_very_moment_in_which_a_task_is_taken_off_its_wor
     async with quick.worker():
         for turns in range(40):
             handle = await quick.submit(work, turns)
-            await until(lambda handle=handle: quick.approvals(handle))
+            await question_of(quick, handle)
             await settle(turns)
             await quick.emit(f"fail {turns}")
             with pytest.raises(TaskFailed, match="broken"):

@@ -21,9 +21,9 @@ from holdfast import (
     TaskCancelled,
     TaskState,
 )
-from holdfast.engine.attempt import LOOK_FOR_CODE
 from holdfast.engine.definition import TaskDefinition
 from holdfast.engine.host import Host
+from holdfast.engine.intents import LOOK_FOR_BRANCHES
 from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.model.worker import Claimed
 from holdfast.testing import Sandbox, sandbox
@@ -116,7 +116,7 @@ async def test_a_replay_that_never_ends_is_given_up_and_a_person_is_asked(box: S
     began = box.elapsed
     await handle.cancel("ill")
     [doubt] = await doubts_of(hold, handle, "flight-1")
-    assert (box.elapsed - began).total_seconds() >= LOOK_FOR_CODE
+    assert (box.elapsed - began).total_seconds() >= LOOK_FOR_BRANCHES
     assert "no longer says how to undo" in doubt.question
     await hold.resolve(doubt, "undone", by="anna")
     with pytest.raises(TaskCancelled):

@@ -342,6 +342,30 @@ async def test_a_branch_that_waits_for_leave_is_not_told_while_steps_are_undone(
     assert agency.book == ["+flight", "-flight", "+flight"]
 
 
+async def test_a_replay_that_never_gets_to_a_step_leaves_it_to_a_person(box: Sandbox, agency: Agency) -> None:
+    """The code waits for something else before it, for ever. The undo of the others goes on after a while."""
+    deployed = "old"
+
+    @box.hold.task(retry=ONE_TRY)
+    async def travel(ctx: Context) -> None:
+        await ctx.step("flight", agency.reserve, "flight", compensate=agency.release)
+        if deployed == "new":
+            await asyncio.Event().wait()
+        await ctx.step("hotel", agency.reserve, "hotel", compensate=agency.release)
+        await ctx.wait_event("never")
+
+    handle = await box.hold.submit(travel)
+    await box.idle()
+    deployed = "new"
+    await handle.cancel("ill")
+    [doubt] = await doubts_of(box.hold, handle, "hotel")
+    await box.idle()
+    assert agency.book == ["+flight", "+hotel", "-flight"]
+    await box.hold.resolve(doubt, "undone", by="anna")
+    with pytest.raises(TaskCancelled):
+        await handle.result(timeout=5000)
+
+
 async def test_a_replay_that_waits_for_what_no_longer_comes_does_not_hold_up_the_undo(
     box: Sandbox, agency: Agency
 ) -> None:

@@ -111,6 +111,8 @@ async def test_what_cannot_be_undone_becomes_a_question_and_the_rest_is_undone_m
         }
         task = await handle.task()
         assert (task.owner, task.must_undo) == (None, True)
+        undone = {key for key, step in (await steps_of(hold, handle)).items() if step.undone_at is not None}
+        assert undone == {"flight"}
 
         assert car.decisions == (Decision.COMPENSATE, Decision.UNDONE, Decision.ABANDON)
         assert "was not undone" in car.question

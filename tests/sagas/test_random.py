@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -22,10 +23,9 @@ from holdfast import (
     Retry,
     TaskCancelled,
     TaskFailed,
-    TaskState,
 )
-from holdfast.testing import Sandbox, sandbox
-from tests.engine.support import reaches, steps_of
+from holdfast.testing import CrashDidNotHappen, Sandbox, sandbox
+from tests.engine.support import steps_of, until
 from tests.sagas.support import ONE_TRY, Agency, Booking, states_of
 
 PROGRAMS, CRASHES = 1, 4
@@ -127,7 +127,11 @@ class Program:
 
     async def play(self, box: Sandbox, handle: Handle[None]) -> None:
         if self.ends_by == "cancel":
-            await reaches(handle, TaskState.WAITING)
+
+            async def waits_at_its_end() -> bool:
+                return (await box.hold.store.history(handle.id))[-1].reason == "waits for an event"
+
+            await until(waits_at_its_end)
             await handle.cancel("ill")
         with pytest.raises(TaskCancelled if self.ends_by == "cancel" else TaskFailed):
             await handle.result(timeout=5000)
@@ -135,19 +139,16 @@ class Program:
 
     async def check(self, hold: Holdfast, handle: Handle[None]) -> None:
         agency = self.agency
-        done = [booking.what for booking in agency.reserved.values()]  # a cancel may have come before the rest
-        assert len({*done}) == len(done), "something was reserved under two ids"
+        done = [booking.what for booking in agency.reserved.values()]
+        assert sorted(done) == sorted(self.effects), "not each of them was reserved once"
         assert sorted(agency.released.values(), key=str) == sorted(agency.reserved.values(), key=str)
         steps, states = await steps_of(hold, handle), await states_of(hold, handle)
         in_order = sorted(done, key=lambda name: steps[name].position, reverse=True)
         assert [line for line in agency.book if line[0] == "-"] == [f"-{name}" for name in in_order]
         assert all(states[name] is EffectState.COMPENSATED and steps[name].undone_at for name in done)
-        others = {state for name, state in states.items() if name not in done}
-        assert others <= {EffectState.FAILED, EffectState.INTENDED}
         assert await hold.doubts() == []
         count = f"({len(done)} {'step' if len(done) == 1 else 'steps'} undone)"
-        last = (await hold.store.history(handle.id))[-1]
-        assert last.reason.endswith(count) or not done
+        assert (await hold.store.history(handle.id))[-1].reason.endswith(count)
 
 
 async def test_whatever_happens_everything_is_undone(seeds: Sequence[int]) -> None:
@@ -159,26 +160,29 @@ async def test_whatever_happens_everything_is_undone(seeds: Sequence[int]) -> No
     async def travel(ctx: Context, number: int) -> None:
         await programs[number].run(ctx)
 
-    async def play(program: Program, random: Random, commits: int | None) -> int:
+    async def play(program: Program, random: Random, numbers: Sequence[int]) -> int:
         program.agency = Careless()
         program.agency.mishaps = {**program.mishaps}
-        async with sandbox(hold) as box:
-            if commits is not None:
-                for number in random.sample(range(1, commits + 1), k=min(2, commits)):
-                    box.crash_at_commit(number, durable=random.random() < 0.5)
-            deadline = 3600.0 if program.ends_by == "deadline" else None
-            handle = await hold.submit(travel, programs.index(program), deadline=deadline)
-            await program.play(box, handle)
-            sent = box.commits
+        commits = 0
+        # A crash may save some Commits, for example those of a mishap that it took the place of.
+        with suppress(CrashDidNotHappen):
+            async with sandbox(hold) as box:
+                crashes = [box.crash_at_commit(number, durable=random.random() < 0.5) for number in numbers]
+                deadline = 3600.0 if program.ends_by == "deadline" else None
+                handle = await hold.submit(travel, programs.index(program), deadline=deadline)
+                await program.play(box, handle)
+                commits = box.commits
+                happened["crash"] += sum(crash.happened for crash in crashes)
         happened.update(program.agency.happened.keys() & {"refusal", "silence"})
         happened[program.ends_by] += 1
-        return sent
+        return commits
 
     for seed in seeds:
         random = Random(seed)
         for _ in range(PROGRAMS):
             programs.append(Program.draw(random))
-            commits = await play(programs[-1], random, None)
+            commits = await play(programs[-1], random, ())
             for _ in range(CRASHES):
-                await play(programs[-1], random, commits)
+                await play(programs[-1], random, random.sample(range(1, commits + 1), k=2))
     assert {"refusal", "silence", "failure", "cancel", "deadline"} <= {*happened}, happened
+    assert happened["crash"] >= len(programs) * CRASHES, happened

@@ -22,7 +22,7 @@ from holdfast import (
     TaskState,
 )
 from holdfast.testing import Sandbox, sandbox
-from tests.engine.support import count_moves, crash, ended, pass_time, reaches, settle, until
+from tests.engine.support import PATIENCE, count_moves, crash, ended, pass_time, reaches, settle, until
 from tests.sagas.support import ONE_TRY, Agency, doubts_of, undos_of
 
 
@@ -90,6 +90,23 @@ async def test_a_pending_task_that_is_cancelled_undoes_its_steps(hold: Holdfast,
         await is_undone(handle, agency, TaskCancelled, "ill")
 
 
+async def test_a_cancelled_task_is_run_by_name_through_its_undo(quick: Holdfast, agency: Agency) -> None:
+    @quick.task
+    async def travel(ctx: Context) -> None:
+        await ctx.step("flight", agency.reserve, "flight", compensate=agency.release)
+        await ctx.wait_event("go")
+
+    handle = await quick.submit(travel)
+    async with quick.worker():
+        await reaches(handle, TaskState.WAITING)
+    await quick.emit("go")
+    await handle.cancel("ill")
+    assert (await handle.task()).state is TaskState.PENDING
+    with pytest.raises(TaskCancelled, match="ill"):
+        await asyncio.wait_for(quick.run(handle), PATIENCE)
+    assert agency.book == ["+flight", "-flight"]
+
+
 @pytest.mark.xfail(reason="a cancel does not make a task due that is to be tried again later", strict=True)
 async def test_a_task_that_is_cancelled_between_two_attempts_does_not_wait_for_the_next(agency: Agency) -> None:
     hold = Holdfast("memory://")
@@ -140,8 +157,14 @@ async def test_a_task_that_is_cancelled_in_review_undoes_its_steps(hold: Holdfas
         await worker.stop(grace=0.0)
 
 
-async def test_children_are_cancelled_before_anything_is_undone(hold: Holdfast, agency: Agency) -> None:
+@pytest.mark.parametrize("parent", ["waiting", "running"])
+async def test_children_are_cancelled_before_anything_is_undone(hold: Holdfast, agency: Agency, parent: str) -> None:
     states: list[TaskState] = []
+    began = asyncio.Event()
+
+    async def endless() -> None:
+        began.set()
+        await asyncio.sleep(60)
 
     async def release(booking: object, what: str) -> None:
         children = await hold.store.find(TaskFilter(parent_id=handle.id))
@@ -154,11 +177,14 @@ async def test_children_are_cancelled_before_anything_is_undone(hold: Holdfast, 
     @hold.task
     async def travel(ctx: Context) -> None:
         await ctx.step("flight", agency.reserve, "flight", compensate=release)
-        await (await ctx.submit(child)).result()
+        submitted = await ctx.submit(child)
+        if parent == "running":
+            await ctx.step("think", endless)
+        await submitted.result()
 
     handle = await hold.submit(travel)
-    async with hold.worker():
-        await reaches(handle, TaskState.WAITING)
+    async with hold.worker(lease=3):
+        await (until(began.is_set) if parent == "running" else reaches(handle, TaskState.WAITING))
         await handle.cancel("ill")
         with pytest.raises(TaskCancelled):
             await ended(handle)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -45,8 +46,8 @@ T = TypeVar("T")
 LOOK_FOR_CODE = 30.0
 """Seconds that a replay which looks for the code of steps may take: it does nothing but run through it."""
 
-LOOK_FOR_BRANCHES = 1.0
-"""Seconds that branches get which the end of the code left behind."""
+_LOOKED_AT: ContextVar[Attempt] = ContextVar("holdfast_looked_at")
+"""Set for code that is only looked at, and whatever it starts."""
 
 
 class Attempt:
@@ -171,6 +172,7 @@ class Attempt:
         if self.undoing is not None:
             if isinstance(self.stopping, Cancelled):
                 self.stopping = None  # heard while it was being loaded
+            await self._begin_running()
             return  # neither its deadline nor a cancel stops that
         if self.task.deadline is not None:
             ahead = self.services.time.seconds_until(self.task.deadline)
@@ -179,7 +181,11 @@ class Attempt:
             self._alarm = self.services.alarms.after(ahead, self._deadline_passed)
         if self.task.cancel_requested is not None:
             self.stopping = Cancelled(self.task.cancel_requested)
-        elif self.task.state is TaskState.PENDING:  # acquired by name, not claimed from its queue
+        if self.stopping is None or self.must_undo:
+            await self._begin_running()
+
+    async def _begin_running(self) -> None:
+        if self.task.state is TaskState.PENDING:  # acquired by name, not claimed from its queue
             self.ending = True  # not to be stopped halfway: what was sent has to be known
             await self.commit(Move(to=TaskState.RUNNING, reason="run by name"))
             self.task = replace(self.task, state=TaskState.RUNNING)
@@ -247,7 +253,9 @@ class Attempt:
 
         A refusal that is about the operations themselves is raised and changes nothing; later ones are not harmed.
         """
-        if self.over or self._search is not None:
+        if self.over:
+            raise Unwind
+        if self.undoing is not None and _LOOKED_AT.get(None) is self:
             raise Unwind
         buffered = self._buffered
         if buffered:
@@ -451,8 +459,9 @@ class Attempt:
 
     async def check(self) -> None:
         """Pass only while this attempt may act: not stopped, not over, and within its lease."""
-        if self.over or self.stopping is not None or self._search is not None:
+        if self.over or self.stopping is not None:
             raise Unwind
+        await self._refuse_what_is_looked_at()
         if self.fatal is not None:
             raise self.fatal  # also if the code has swallowed it: nothing more is done on a journal that does not fit
         if self.is_late:
@@ -502,7 +511,7 @@ class Attempt:
         """
         if not keys:
             return
-        self._search = search = Search(keys)
+        self._search = search = Search(keys, self.services.alarms)
         replay = asyncio.create_task(self._replay(search), name=f"holdfast-replay-{self.task.id}")
         alarm = self.services.alarms.after(LOOK_FOR_CODE, search.over.set)
         try:
@@ -510,19 +519,27 @@ class Attempt:
         finally:
             alarm.cancel()
             self._search = None
+            search.end()
             replay.cancel()
             await asyncio.wait([replay], timeout=1.0)
             self.fatal = None  # that the code does not fit any more is no reason to undo nothing
 
+    async def _refuse_what_is_looked_at(self) -> None:
+        """Let code that is only looked at do nothing new, neither now nor when it wakes up after the search."""
+        if self.undoing is not None and _LOOKED_AT.get(None) is self:
+            if self._search is not None:
+                await self._search.dead_end()
+            raise Unwind
+
     async def _replay(self, search: Search) -> None:
+        _LOOKED_AT.set(self)
         try:
             await self.code()
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - it may well end the way it did before
             log.logger.debug("task %s: replayed to undo its steps: %r", self.task.id, error)
-        await self.services.alarms.sleep(LOOK_FOR_BRANCHES)
-        search.over.set()
+        search.wait_for_others()
 
     @property
     def is_replaying(self) -> bool:

@@ -5,21 +5,33 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from holdfast.engine.alarms import Alarm, Alarms
 from holdfast.engine.calls import Call
+from holdfast.engine.signals import Unwind
 from holdfast.model.effect import Effect, EffectState
 from holdfast.model.operations import Operation, WriteEffect
 
 _S = EffectState
 
 
+LOOK_FOR_BRANCHES = 3.0
+"""Seconds without anything new, once a branch has come to its end, after which a search is over."""
+
+
 class Search:
-    """A replay that does nothing, to find the code of some steps."""
+    """A replay that does nothing, to find the code of some steps.
 
-    __slots__ = ("_wanted", "over")
+    A branch that comes to something new waits there: were it unwound, it would take its siblings in a TaskGroup along.
+    """
 
-    def __init__(self, wanted: set[str]) -> None:
+    __slots__ = ("_alarm", "_alarms", "_dead_end", "_wanted", "over")
+
+    def __init__(self, wanted: set[str], alarms: Alarms) -> None:
         """``wanted`` are their keys."""
         self._wanted = wanted
+        self._alarms = alarms
+        self._alarm: Alarm | None = None
+        self._dead_end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.over = asyncio.Event()
 
     def is_over_with(self, key: str) -> bool:
@@ -27,7 +39,28 @@ class Search:
         self._wanted.discard(key)
         if not self._wanted:
             self.over.set()
+        elif self._alarm is not None:
+            self.wait_for_others()
         return not self._wanted
+
+    async def dead_end(self) -> None:
+        """Stay here until the search is over, then unwind."""
+        self.wait_for_others()
+        await asyncio.shield(self._dead_end)
+
+    def wait_for_others(self) -> None:
+        """Give the other branches some more time, and no more than that."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = self._alarms.after(LOOK_FOR_BRANCHES, self.over.set)
+
+    def end(self) -> None:
+        """Unwind whoever has come to a dead end."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if not self._dead_end.done():
+            self._dead_end.set_exception(Unwind())
+            self._dead_end.exception()  # looked at, also if nobody waits
 
 
 class Intents:

@@ -25,7 +25,7 @@ from holdfast.model.deadline import as_seconds
 from holdfast.model.doubt import Decision
 from holdfast.model.effect import Effect, EffectState
 from holdfast.model.errors import Conflict, InvalidValue, JournalMismatch, StoreError
-from holdfast.model.failure import Failure, storable
+from holdfast.model.failure import storable
 from holdfast.model.operations import Decide, Move, OpenApproval, Operation, RequireUndo, WriteEffect, WriteStep
 from holdfast.model.payload import from_json
 from holdfast.model.step import Step, StepState
@@ -315,20 +315,15 @@ def _line(attempt: Attempt, key: str, state: StepState) -> Step:
     )
 
 
-def _tidied(attempt: Attempt, ended_by: tuple[str, ...]) -> list[Operation]:
-    """Return what follows from people's decisions: lines of steps they undid by hand, and undos nobody doubts now.
-
-    A failure of such a step that the code has handled stays one; only if it ended the task, the step is done anew
-    should the task be revived.
-    """
+def _tidied(attempt: Attempt) -> list[Operation]:
+    """Return what follows from people's decisions: lines of steps they undid by hand, and undos nobody doubts now."""
     operations: list[Operation] = []
     for effect in attempt.intents.effects.values():
         if effect.state not in {_S.COMPENSATED, _S.ABANDONED}:
             continue
         is_undone = effect.state is _S.COMPENSATED
         step = attempt.journal.by_effect(effect.effect_id)
-        counts = step is not None and (step.state is not StepState.FAILED or step.key in ended_by)
-        if is_undone and counts and step is not None and step.undone_at is None:
+        if is_undone and step is not None and step.undone_at is None:
             operations.append(WriteStep(replace(step, undone_at=attempt.services.time.now())))
         undo = _effect_of_undo(attempt, effect)
         if undo is not None and undo.state is _S.IN_DOUBT:
@@ -357,5 +352,4 @@ async def _end(attempt: Attempt, marker: Step) -> None:
         result=how["result"],
         feedback=how["feedback"],
     )
-    ended_by = Failure.from_json(how["error"]).steps
-    await attempt.finish(*_tidied(attempt, ended_by), WriteStep(over), RequireUndo(required=False), ending)
+    await attempt.finish(*_tidied(attempt), WriteStep(over), RequireUndo(required=False), ending)

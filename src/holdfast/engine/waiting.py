@@ -151,6 +151,7 @@ async def progress(attempt: Attempt, key: str, payload: JsonValue) -> None:
     """Tell whoever watches, once."""
     if attempt.find(key, "progress") is not None:
         return
+    await attempt.check()
     done = _line(attempt, key, "progress", None, state=StepState.COMPLETED)
     await attempt.commit(WriteStep(done), Emit(channel=event_channel(attempt.task.id), payload=payload))
 
