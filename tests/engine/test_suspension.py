@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast import Context, Holdfast, ManualClock, StepFailed, TaskState
+from holdfast import Context, Holdfast, ManualClock, Retry, StepFailed, TaskFailed, TaskState
 from tests.engine.support import count_moves, ended, pass_time, reaches, settle, until
 
 Shape = Callable[[Context], Awaitable[object]]
@@ -260,3 +260,23 @@ async def test_a_failure_beside_a_wait_is_handled_in_place(quick: Holdfast) -> N
     handle = await quick.submit(work)
     async with quick.worker():
         assert await handle.result(timeout=5) == "handled"
+
+
+async def test_a_branch_that_fails_beside_a_wait_is_not_suspended_away(hold: Holdfast) -> None:
+    """Whoever gathers it hears of it a turn of the loop later; until then all that is left seems to wait."""
+
+    @hold.task(retry=Retry(max_attempts=1))
+    async def work(ctx: Context, number: int) -> None:
+        async def fails() -> None:
+            await ctx.wait_event(f"fail-{number}")
+            raise ValueError("broken")
+
+        await asyncio.gather(ctx.wait_event("never"), fails())
+
+    for number in range(10):
+        handle = await hold.submit(work, number)
+        async with hold.worker():
+            await reaches(handle, TaskState.WAITING)
+            await hold.emit(f"fail-{number}")
+            with pytest.raises(TaskFailed, match="broken"):
+                await handle.result(timeout=20)

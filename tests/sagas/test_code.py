@@ -32,13 +32,11 @@ from tests.sagas.support import ONE_TRY, Agency, Booking, doubts_of, states_of
 
 
 @pytest.mark.parametrize("change", ["the step is gone", "its compensation is gone"])
-async def test_a_step_that_the_code_no_longer_undoes_is_for_a_person(
-    hold: Holdfast, agency: Agency, change: str
-) -> None:
+async def test_a_step_that_the_code_no_longer_undoes_is_for_a_person(box: Sandbox, agency: Agency, change: str) -> None:
     """It is not forgotten, and the others do not wait for it."""
     deployed = "old"
 
-    @hold.task(retry=ONE_TRY)
+    @box.hold.task(retry=ONE_TRY)
     async def travel(ctx: Context) -> None:
         await ctx.step("flight", agency.reserve, "flight", compensate=agency.release)
         if deployed == "old":
@@ -48,42 +46,41 @@ async def test_a_step_that_the_code_no_longer_undoes_is_for_a_person(
         await ctx.step("car", agency.reserve, "car", compensate=agency.release)
         await ctx.wait_event("go")
 
-    handle = await hold.submit(travel)
-    async with hold.worker():
-        await reaches(handle, TaskState.WAITING)
-        deployed = "new"
-        await handle.cancel("ill")
-        [doubt] = await doubts_of(hold, handle, "hotel")
-        assert "the code no longer says how to undo step 'hotel'" in doubt.question
-        await until(lambda: agency.book[3:] == ["-car", "-flight"])
-        assert (await states_of(hold, handle))["hotel"] is EffectState.NEEDS_HUMAN
-        await hold.resolve(doubt, "undone", by="anna")
-        with pytest.raises(TaskCancelled):
-            await ended(handle)
+    handle = await box.hold.submit(travel)
+    await box.idle()
+    deployed = "new"
+    await handle.cancel("ill")
+    [doubt] = await doubts_of(box.hold, handle, "hotel")
+    await box.idle()
+    assert "the code no longer says how to undo step 'hotel'" in doubt.question
     assert agency.book[3:] == ["-car", "-flight"]
-    assert (await steps_of(hold, handle))["hotel"].undone_at is not None
+    assert (await states_of(box.hold, handle))["hotel"] is EffectState.NEEDS_HUMAN
+    await box.hold.resolve(doubt, "undone", by="anna")
+    with pytest.raises(TaskCancelled):
+        await handle.result(timeout=60)
+    assert agency.book[3:] == ["-car", "-flight"]
+    assert (await steps_of(box.hold, handle))["hotel"].undone_at is not None
 
 
-async def test_code_that_was_put_right_undoes_it_after_all(hold: Holdfast, agency: Agency) -> None:
+async def test_code_that_was_put_right_undoes_it_after_all(box: Sandbox, agency: Agency) -> None:
     deployed = "old"
 
-    @hold.task(retry=ONE_TRY)
+    @box.hold.task(retry=ONE_TRY)
     async def travel(ctx: Context) -> None:
         if deployed != "broken":
             await ctx.step("hotel", agency.reserve, "hotel", compensate=agency.release)
         await ctx.wait_event("go")
 
-    handle = await hold.submit(travel)
-    async with hold.worker():
-        await reaches(handle, TaskState.WAITING)
-        deployed = "broken"
-        await handle.cancel("ill")
-        [doubt] = await doubts_of(hold, handle, "hotel")
-        await reaches(handle, TaskState.WAITING)
-        deployed = "mended"
-        await hold.resolve(doubt, "compensate", by="anna")
-        with pytest.raises(TaskCancelled):
-            await ended(handle)
+    handle = await box.hold.submit(travel)
+    await box.idle()
+    deployed = "broken"
+    await handle.cancel("ill")
+    [doubt] = await doubts_of(box.hold, handle, "hotel")
+    await box.idle()
+    deployed = "mended"
+    await box.hold.resolve(doubt, "compensate", by="anna")
+    with pytest.raises(TaskCancelled):
+        await handle.result(timeout=60)
     assert agency.book == ["+hotel", "-hotel"]
 
 

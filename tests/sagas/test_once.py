@@ -96,13 +96,10 @@ async def test_an_undo_that_did_not_happen_is_made_again_under_the_same_id(hold:
     assert set((await states_of(hold, handle)).values()) == {EffectState.COMPENSATED}
 
 
-@pytest.mark.parametrize("outcome", [None, Unknown("the bank is closed")], ids=["no reconcile", "unknown"])
 @pytest.mark.parametrize("decision", ["undone", "compensate", "abandon"])
-async def test_an_undo_nobody_knows_about_is_for_a_person(
-    hold: Holdfast, agency: Agency, outcome: Outcome | None, decision: str
-) -> None:
+async def test_an_undo_nobody_knows_about_is_for_a_person(hold: Holdfast, agency: Agency, decision: str) -> None:
     """And only they may have it made once more. The other steps do not wait for them."""
-    refunds = Refunds(outcome)
+    refunds = Refunds(Unknown("the bank is closed") if decision == "undone" else None)
     handle = await journey(hold, agency, refunds)
     async with hold.worker():
         [doubt] = await doubts_of(hold, handle, "hotel")

@@ -128,18 +128,25 @@ class ParkingLot:
     def look_soon(self) -> None:
         """See in a moment whether all branches are parked."""
         if self._parked and not self._looking and self._suspending is None:
-            self._looking = True
-            asyncio.get_running_loop().call_soon(self._look, _TURNS)
+            self._look_in(_TURNS, confirmed=False)
 
-    def _look(self, turns: int) -> None:
+    def _look_in(self, turns: int, *, confirmed: bool) -> None:
+        self._looking = True
+        asyncio.get_running_loop().call_soon(self._look, turns, confirmed)
+
+    def _look(self, turns: int, confirmed: bool) -> None:  # noqa: FBT001 - call_soon takes no keywords
         if turns:
-            asyncio.get_running_loop().call_soon(self._look, turns - 1)
+            self._look_in(turns - 1, confirmed=confirmed)
             return
         self._looking = False
         attempt = self._attempt
         if attempt.over or attempt.stopping is not None or self._suspending is not None or not self._is_worth_it():
             return
         if self._all_parked():
+            if not confirmed:
+                # A branch that has just ended tells whoever gathers it only in the next turn of the loop.
+                self._look_in(_TURNS, confirmed=True)
+                return
             self._suspending = asyncio.create_task(self._suspend(), name=f"holdfast-suspend-{attempt.task.id}")
         else:
             self._note_timers()
