@@ -11,7 +11,6 @@ from holdfast import (
     Conflict,
     Context,
     Decided,
-    Handle,
     Holdfast,
     TaskCancelled,
     TaskFailed,
@@ -55,15 +54,17 @@ async def test_cancelling_a_parent_closes_the_questions_of_its_children(hold: Ho
         await ctx.approval("Go on?")
 
     @hold.task
-    async def parent(ctx: Context) -> str:
-        return (await ctx.submit(child)).id
+    async def parent(ctx: Context) -> None:
+        await (await ctx.submit(child)).result()
 
     handle = await hold.submit(parent)
     async with hold.worker():
-        child_handle: Handle[None] = hold.handle(await handle.result(timeout=20))
-        approval = await question_of(hold, child_handle)
-        await reaches(child_handle, TaskState.WAITING)
-        await child_handle.cancel("enough")
+        await reaches(handle, TaskState.WAITING)
+        await until(hold.approvals)
+        [approval] = await hold.approvals()
+        assert approval.task_id != handle.id
+        await reaches(hold.handle(approval.task_id), TaskState.WAITING)
+        await handle.cancel("enough")
     await is_closed(hold, approval)
 
 

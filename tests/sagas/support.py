@@ -1,7 +1,6 @@
 """What the tests of sagas share: a travel agency, whose books show what was reserved and released, in which order."""
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,8 +82,3 @@ async def states_of(hold: Holdfast, task: Handle[Any]) -> dict[str, EffectState]
 async def undos_of(hold: Holdfast, task: Handle[Any]) -> list[Step]:
     """Return the lines of the journal that undo something, in their order."""
     return [step for step in await hold.store.steps(task.id) if step.key.startswith("holdfast:undo:")]
-
-
-def reverse(book: Iterable[str]) -> list[str]:
-    """Return how a book should go on if all of it is undone."""
-    return [f"-{line[1:]}" for line in reversed(list(book))]

@@ -462,8 +462,9 @@ async def test_a_worker_that_stops_hands_an_undo_on_to_the_next(hold: Holdfast, 
     async with hold.worker(grace=0.0):
         await until(undoing.is_set)
     assert agency.book == ["+flight", "+hotel", "+car", "-car"]
-    handed_back = (await hold.store.history(handle.id))[-1]
+    undoing_began, handed_back = (await hold.store.history(handle.id))[-2:]
     assert (handed_back.to_state, handed_back.reason) == (TaskState.PENDING, "handed back")
+    assert handed_back.fence == undoing_began.fence  # by the attempt itself: its worker did not have to wait for it
     async with hold.worker():
         with pytest.raises(TaskFailed, match="no money left"):
             await ended(handle)

@@ -26,16 +26,7 @@ from holdfast.model.doubt import Decision
 from holdfast.model.effect import Effect, EffectState
 from holdfast.model.errors import Conflict, InvalidValue, JournalMismatch, StoreError
 from holdfast.model.failure import storable
-from holdfast.model.operations import (
-    Decide,
-    Move,
-    OpenApproval,
-    Operation,
-    Release,
-    RequireUndo,
-    WriteEffect,
-    WriteStep,
-)
+from holdfast.model.operations import Decide, Move, OpenApproval, Operation, RequireUndo, WriteEffect, WriteStep
 from holdfast.model.payload import from_json
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue
@@ -80,15 +71,12 @@ def beginning(attempt: Attempt, ending: Move) -> tuple[Operation, ...]:
         output=canonical(how),
         started_at=attempt.services.time.now(),
     )
-    begin = WriteStep(marker), RequireUndo(required=True, begun=True)
-    if attempt.task.state is TaskState.PENDING:  # acquired by name, and stopped before it ran: it is in its queue
-        return *begin, Release()
     back = Move(
         to=TaskState.PENDING,
         reason=f"undoes its steps: {ending.reason}",
         counts_attempt=ending.counts_attempt,
     )
-    return *begin, back
+    return WriteStep(marker), RequireUndo(required=True, begun=True), back
 
 
 async def undo(attempt: Attempt, marker: Step) -> None:
