@@ -122,8 +122,8 @@ GUARDS = (
     Guard(
         "what-was-sent-is-known",
         _ENGINE + "attempt.py",
-        "                await asyncio.wait([sending])\n",
-        "                pass\n",
+        "            return await asyncio.shield(sending)\n",
+        "            return await sending\n",
         _RACES,
     ),
     Guard(
