@@ -128,24 +128,26 @@ class ParkingLot:
     def look_soon(self) -> None:
         """See in a moment whether all branches are parked."""
         if self._parked and not self._looking and self._suspending is None:
-            self._look_in(_TURNS, confirmed=False)
+            self._look_in(_TURNS, None)
 
-    def _look_in(self, turns: int, *, confirmed: bool) -> None:
+    def _look_in(self, turns: int, seen: frozenset[asyncio.Task[Any]] | None) -> None:
         self._looking = True
-        asyncio.get_running_loop().call_soon(self._look, turns, confirmed)
+        asyncio.get_running_loop().call_soon(self._look, turns, seen)
 
-    def _look(self, turns: int, confirmed: bool) -> None:  # noqa: FBT001 - call_soon takes no keywords
+    def _look(self, turns: int, seen: frozenset[asyncio.Task[Any]] | None) -> None:
+        """See whether all branches are parked, and the very same ones that were ``seen`` to be so before."""
         if turns:
-            self._look_in(turns - 1, confirmed=confirmed)
+            self._look_in(turns - 1, seen)
             return
         self._looking = False
         attempt = self._attempt
         if attempt.over or attempt.stopping is not None or self._suspending is not None or not self._is_worth_it():
             return
         if self._all_parked():
-            if not confirmed:
+            now = frozenset(self._parked)
+            if now != seen:
                 # A branch that has just ended tells whoever gathers it only in the next turn of the loop.
-                self._look_in(_TURNS, confirmed=True)
+                self._look_in(_TURNS, now)
                 return
             self._suspending = asyncio.create_task(self._suspend(), name=f"holdfast-suspend-{attempt.task.id}")
         else:
