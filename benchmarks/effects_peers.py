@@ -68,6 +68,13 @@ class Tally:
     """Calls of which the engine said that it does not know whether they were made."""
     seconds: float
 
+    def __str__(self) -> str:
+        """Say it in a line."""
+        bad = f"{self.doubled} doubled, {self.lost} lost, {self.unfinished} unfinished"
+        return (
+            f"{self.contender}, {self.hits} {self.scenario}: {bad}, {self.doubts} in doubt, {self.expected} calls due"
+        )
+
 
 def judge(trial: Trial, scenario: str, seconds: float) -> Tally:
     """Compare what the engine said with what the ledger saw."""
@@ -178,10 +185,13 @@ def main(arguments: Sequence[str]) -> int:
     for scenario, hits in {"killed": asked.kills, "frozen": asked.freezes}.items():
         for contender in contenders if hits else []:
             try:
-                tallies.append(run(contender, scenario, hits, asked.seed))
+                tally = run(contender, scenario, hits, asked.seed)
             except SubjectFailed as failure:
                 failed = True
                 _words.print(f"[red]{contender.label}, {scenario}:[/] {escape(str(failure))}", soft_wrap=True)
+            else:
+                tallies.append(tally)
+                _words.print(escape(str(tally)), highlight=False, soft_wrap=True)
     if asked.json:
         print(json.dumps([asdict(tally) for tally in tallies], indent=1))
     else:

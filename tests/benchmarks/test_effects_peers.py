@@ -141,6 +141,9 @@ def test_it_prints_tables_or_json(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     printed = capsys.readouterr()
     assert all(title in printed.out for title in effects_peers.TITLES.values())
     assert "careless: 1 of 1 killed" in printed.err
+    assert re.search(
+        r"^careless, 1 killed: \d+ doubled, 0 lost, 0 unfinished, 0 in doubt, 9 calls due$", printed.err, re.MULTILINE
+    )
     assert effects_peers.main(["--only", "holdfast", "--kills", "0", "--freezes", "1", "--json"]) == 0
     [tally] = json.loads(capsys.readouterr().out)
     assert (tally["scenario"], tally["hits"], tally["expected"]) == ("frozen", 1, 3)
