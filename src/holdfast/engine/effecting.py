@@ -356,6 +356,8 @@ class OnceStep:
         """Return the result that somebody else named: plain data becomes what the function would have returned."""
         name = f"result of step {self.call.key!r}"
         value = from_json(parse(effect.result or b"null"), self.returns, name=name)
+        if self.call.told is not None:
+            return self.call.told(value)
         with suppress(CodecError):  # it does not fit: then it is what they say
             return restore(value, self.returns, name=name)
         return value

@@ -10,28 +10,36 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, overload
 
-from holdfast.engine import deciding, reviving
+from holdfast.engine import budgets, conversing, deciding, forking, reviving, stating
+from holdfast.engine.ancestry import Origin
+from holdfast.engine.artifacts import Artifacts
 from holdfast.engine.batching import Batcher
 from holdfast.engine.cancelling import cancel
 from holdfast.engine.context import Context
 from holdfast.engine.definition import Bound, Definitions, TaskDefinition
 from holdfast.engine.handle import Handle
+from holdfast.engine.remembering import Memory
 from holdfast.engine.running import run_task
 from holdfast.engine.services import Services
-from holdfast.engine.submission import new_task
+from holdfast.engine.stating import AppliedPatch
+from holdfast.engine.submission import continuing, new_task
 from holdfast.engine.sync_context import SyncContext
 from holdfast.engine.transacting import TIMEOUT, transact
 from holdfast.engine.where import running_loop
 from holdfast.engine.worker import Worker
+from holdfast.model.agent_state import AgentState
 from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.budget import Budget, Ledger
 from holdfast.model.clock import Clock
 from holdfast.model.deadline import as_seconds
 from holdfast.model.doubt import Decision, Doubt
 from holdfast.model.effect import Effect
 from holdfast.model.errors import HoldfastError, InvalidValue, KeyConflict, StoreClosed, StoreError
+from holdfast.model.patch import StatePatch
 from holdfast.model.queries import Summary
 from holdfast.model.records import Event
 from holdfast.model.retry import Retry
+from holdfast.model.state_diff import Change
 from holdfast.model.task import DEFAULT_QUEUE, JsonValue, NewTask, Submitted
 from holdfast.model.transitions import TaskState
 from holdfast.store.clock import SystemClock
@@ -77,6 +85,8 @@ class Holdfast:
         from holdfast.engine.sync import SyncHoldfast  # noqa: PLC0415 - it is made of this class
 
         self._sync = SyncHoldfast(self)
+        self._memory = Memory(lambda: self.services)
+        self._artifacts = Artifacts(lambda: self.services)
         make_store(self.url, clock=clock, **options)  # a URL nobody can open is refused here, not at the first use
 
     # Definitions
@@ -223,6 +233,16 @@ class Holdfast:
         assert isinstance(store, SimpleInterface)  # noqa: S101 - make_store made it
         return store
 
+    @property
+    def memory(self) -> Memory:
+        """What is remembered beyond any task: ``await hold.memory.store("alice", "likes", "tea")``."""
+        return self._memory
+
+    @property
+    def artifacts(self) -> Artifacts:
+        """Large outputs, kept once under their hash: ``await hold.artifacts.write(Path("build.log"))``."""
+        return self._artifacts
+
     # Submitting
 
     async def submit(
@@ -235,13 +255,18 @@ class Holdfast:
         deadline: float | timedelta | datetime | None = None,
         delay: float | timedelta | None = None,
         agent_id: str | None = None,
+        after: Handle[Any] | str | None = None,
     ) -> Handle[R]:
         """Store a task and return its handle at once; a worker somewhere does it.
 
         The same ``key`` again, with the same arguments, is the same task; with other arguments a KeyConflict.
-        ``deadline`` is a moment, or a time from now; ``delay`` keeps the task from being claimed before.
+        ``deadline`` is a moment, or a time from now; ``delay`` keeps the task from being claimed before. ``after`` is
+        for agents: a task that has ended, whose state and conversation this one goes on with.
         """
         services = self.services
+        if after is not None:
+            previous = self._handle(after).id
+            task, args = await continuing(services.store, self.definitions, task, args, previous), ()
         new, definition = new_task(
             self.definitions,
             task,
@@ -360,13 +385,16 @@ class Holdfast:
 
     # Managing
 
-    async def resume(self, task: Handle[R] | str, *, by: str = "user") -> Handle[R]:
+    async def resume(
+        self, task: Handle[R] | str, *, by: str = "user", message: str | None = None, accept_stale: bool = False
+    ) -> Handle[R]:
         """Go on with a failed task where it stopped: completed steps replay, the one that ended it runs again.
 
-        A task that has not failed is left as it is, a completed one included.
+        A task that has not failed is left as it is, a completed one included. An agent is told ``message`` first.
+        ``accept_stale`` lets one go on that was refused because what it knows is older than its checkpoints may be.
         """
-        handle = self._handle(task)
-        await reviving.resume(self.services.store, handle.id, actor=by)
+        handle, store = self._handle(task), self.services.store
+        await reviving.resume(store, handle.id, actor=by, message=message, accept_stale=accept_stale)
         return handle
 
     async def retry(self, task: Handle[R] | str, *, by: str = "user", feedback: str | None = None) -> Handle[R]:
@@ -378,6 +406,84 @@ class Holdfast:
     async def cancel(self, task: Handle[Any] | str, reason: str = "cancelled", *, by: str = "user") -> TaskState:
         """Stop a task and its children; see Handle.cancel."""
         return await cancel(self.services.store, self._handle(task).id, reason, actor=by)
+
+    async def fork(
+        self,
+        task: Handle[R] | str,
+        *,
+        at: str | int | None = None,
+        user_input: Sequence[Any] | None = None,
+        patch: StatePatch | None = None,
+        key: str | None = None,
+        by: str = "user",
+    ) -> Handle[R]:
+        """Begin a new task that shares the past of this one and has a future of its own; the other goes on as it does.
+
+        They share what was over up to and including the step ``at`` (its key, or its position in the journal), by
+        default all that was over: it replays, and is not done again. ``user_input`` replaces the arguments (a tuple, as
+        for submit), ``patch`` changes the agent's state. With ``key`` the same fork again is the same task.
+        """
+        wish = forking.Wish(at=at, user_input=user_input, patch=patch, key=key, by=by)
+        task_id, name = await forking.fork(self.services, self._handle(task).id, wish)
+        definition = self.definitions.get(name)
+        return Handle(self.services, task_id, Any if definition is None else definition.returns)
+
+    async def forked_from(self, task: Handle[Any] | str) -> Origin | None:
+        """Return which task this one was forked from, and after which step; None if it is no fork."""
+        return await forking.forked_from(self.services.store, self._handle(task).id)
+
+    # Agents
+
+    async def send(self, task: Handle[Any] | str, text: str, *, by: str = "user", key: str | None = None) -> None:
+        """Say something to an agent: it reads it before its next model call, also if it waits for something now.
+
+        Raises Conflict if it has ended: go on with ``hold.submit(agent, text, after=handle)``. The same ``key`` again
+        says nothing new.
+        """
+        await conversing.send(self.services.store, self._handle(task).id, text, by=by, key=key)
+
+    async def budget(self, task: Handle[Any] | str) -> Ledger:
+        """Return what a task may use, has used, and has set aside."""
+        return await budgets.read_budget(self.services.store, self._handle(task).id)
+
+    async def extend_budget(
+        self, task: Handle[Any] | str, budget: Budget, *, by: str, note: str | None = None
+    ) -> Ledger:
+        """Give a task new limits, where ``budget`` names any; one that waits for more goes on.
+
+        A task that failed because its budget was spent goes on when it is resumed.
+        """
+        await budgets.extend(self.services.store, self._handle(task).id, budget, by=by, note=note)
+        return await self.budget(task)
+
+    async def state(self, task: Handle[Any] | str, *, at: int | str | None = None) -> AgentState:
+        """Return an agent's state: now, at a version, or right after the step with this key.
+
+        Raises Conflict for a task that has none.
+        """
+        return await stating.state_of(self.services.store, self._handle(task).id, at)
+
+    async def patch_state(
+        self, task: Handle[Any] | str, patch: StatePatch, *, version: int, by: str, reason: str = ""
+    ) -> AgentState:
+        """Change the state of an agent that has not ended, and return it; the agent sees it before its next model call.
+
+        ``version`` is the one the patch was made for (``(await handle.task()).version``). Should the state be at
+        another one by now, nothing changes, and StateConflict brings the newer state along, to merge with.
+        """
+        return await stating.patch_state(
+            self.services, self._handle(task).id, patch, version=version, by=by, reason=reason
+        )
+
+    async def state_history(self, task: Handle[Any] | str) -> list[AppliedPatch]:
+        """Return every change of an agent's state, first to last: what, by whom, why, in which step."""
+        return await stating.history_of(self.services.store, self._handle(task).id)
+
+    async def state_diff(
+        self, task: Handle[Any] | str, old: int | str, new: int | str | None = None
+    ) -> tuple[Change, ...]:
+        """Return what changed in an agent's state between two moments: versions or step keys; by default until now."""
+        return await stating.difference(self.services.store, self._handle(task).id, old, new)
 
     # Deciding
 

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
 
+from holdfast.engine.ancestry import MARKER, SharedPast
 from holdfast.engine.where import current_task
 from holdfast.model.checks import check_name
 from holdfast.model.errors import DuplicateName, InvalidValue, JournalMismatch
@@ -29,7 +30,7 @@ ROUND_SIZE = 1 << 32
 class Journal:
     """What was done in this round, and the names in use in this attempt."""
 
-    __slots__ = ("_by_effect", "_earlier", "_position", "_round", "_steps", "_used", "task_id")
+    __slots__ = ("_by_effect", "_earlier", "_past", "_position", "_round", "_steps", "_used", "task_id")
 
     def __init__(self, task_id: str, round_: int, steps: Iterable[Step] = ()) -> None:
         """``steps`` are those of this round, and of earlier ones those that have an effect."""
@@ -44,6 +45,8 @@ class Journal:
                 self._by_effect[step.effect_id] = step
         self._position = max((step.position for step in self._steps.values()), default=(round_ - 1) * ROUND_SIZE)
         self._used: dict[str, tuple[int, asyncio.Task[object] | None]] = {}
+        marker = self._steps.get(MARKER)
+        self._past = None if marker is None else SharedPast(marker, self._steps.values())
 
     def allot(self, name: str, key: str | None = None) -> str:
         """Give a step its key, now, while the order of the calls is the order of the code."""
@@ -51,7 +54,10 @@ class Journal:
         check_name("step name", wanted)
         if wanted.startswith(RESERVED):
             raise InvalidValue(f"step names that begin with {RESERVED!r} are Holdfast's own; call {wanted!r} otherwise")
-        return self.allot_own(name) if key is None else self.allot_explicit(key)
+        own = self.allot_own(name) if key is None else self.allot_explicit(key)
+        if self._past is not None:
+            self._past.calls(own)
+        return own
 
     def allot_own(self, name: str) -> str:
         """Give one of the engine's own steps its key."""
@@ -82,6 +88,8 @@ class Journal:
 
     def find(self, key: str, kind: str) -> Step | None:
         """Return what is recorded under the key, or None. JournalMismatch if that is something else."""
+        if self._past is not None:
+            self._past.passes(key)
         step = self._steps.get(key)
         if step is not None and step.kind != kind:
             raise JournalMismatch(
@@ -90,6 +98,12 @@ class Journal:
                 "step a name of its own; then resume the task"
             )
         return step
+
+    @property
+    def seed(self) -> tuple[str, int]:
+        """The task and round that numbers are made of here: in the past that a fork shares, those of its origin."""
+        shared = None if self._past is None else self._past.seed()
+        return (self.task_id, self._round) if shared is None else shared
 
     def get(self, key: str) -> Step | None:
         """Return what is recorded under the key, whatever it is."""
@@ -105,6 +119,14 @@ class Journal:
         """Return the step under this key in the last round before this one that had it, if it had an effect."""
         return self._earlier.get(key)
 
+    def done_before(self, name: str, digest: str) -> list[str]:
+        """Return the keys ``name:...`` under which an earlier round made a call with these arguments."""
+        return [
+            key
+            for key, step in self._earlier.items()
+            if key.rpartition(":")[0] == name and step.digest == digest and step.undone_at is None
+        ]
+
     def by_effect(self, effect_id: str) -> Step | None:
         """Return the step, of whichever round, that this effect belongs to."""
         return self._by_effect.get(effect_id)
@@ -112,6 +134,11 @@ class Journal:
     def next_position(self) -> int:
         """Return the place of the next line."""
         self._position += 1
+        return self._position
+
+    @property
+    def last_position(self) -> int:
+        """The place of the last line."""
         return self._position
 
     def completed(self, kind: str) -> list[Step]:

@@ -15,7 +15,7 @@ from holdfast.engine.patience import insist
 from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Stop
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.deadline import Deadline
-from holdfast.model.errors import CodecError, DeadlineExceeded, HoldfastError, InvalidValue, Rejected
+from holdfast.model.errors import CodecError, Conflict, DeadlineExceeded, HoldfastError, InvalidValue, Rejected
 from holdfast.model.failure import Failure, Try, storable
 from holdfast.model.operations import Move, Operation, Release, WriteStep
 from holdfast.model.payload import from_json, to_json
@@ -80,12 +80,19 @@ async def _end_badly(attempt: Attempt, move: Move) -> None:
 async def _record_result(attempt: Attempt, value: object) -> None:
     """The work is done: complete the task, or hand it to its verifier."""
     result = to_json(value, attempt.definition.returns, name="result")
-    if attempt.definition.verifier is None:
-        await attempt.finish(Move(to=TaskState.COMPLETED, reason="work done", result=result))
+    has_verifier = attempt.definition.verifier is not None
+    move = Move(to=TaskState.REVIEW if has_verifier else TaskState.COMPLETED, reason="work done", result=result)
+    try:
+        if not has_verifier:
+            await attempt.finish(*attempt.provided, move)
+            return
+        attempt.ending = True
+        await attempt.commit(*attempt.provided, move)
+    except Conflict as refused:
+        if not attempt.provided:
+            raise
+        await attempt.finish(Move(to=TaskState.PENDING, reason=f"not over yet: {refused}"))
         return
-    attempt.ending = True
-    move = Move(to=TaskState.REVIEW, reason="work done", result=result)
-    await attempt.commit(move)
     log.moved(attempt.task, move)
     attempt.task = replace(attempt.task, state=TaskState.REVIEW, result=result)
     attempt.ending = False

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from holdfast.engine import log
-from holdfast.engine.journal import reopened
+from holdfast.engine.conversing import spoken
+from holdfast.engine.journal import RESERVED, reopened
 from holdfast.model.commit import Commit, Expect, Refusal, Verdict
 from holdfast.model.errors import Conflict
 from holdfast.model.failure import Failure
 from holdfast.model.operations import Move, Operation, WriteStep
-from holdfast.model.step import StepState
+from holdfast.model.queries import Loaded
+from holdfast.model.step import Step, StepState
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
 
 
-async def resume(store: StateStore, task_id: str, *, actor: str) -> None:
+async def resume(
+    store: StateStore, task_id: str, *, actor: str, accept_stale: bool = False, message: str | None = None
+) -> None:
     """Put a failed task back into its queue, in the same round: completed steps replay, the one that ended it runs.
 
     A task that has not ended, or is completed, is left as it is. Raises Conflict if it was cancelled: that is final.
+    With ``accept_stale`` the journal says that somebody looked at it today, and what it knows counts as fresh.
+    ``message`` is said to an agent, which reads it first.
     """
     loaded = await store.load(task_id)
     if loaded.task.state is TaskState.CANCELLED:
@@ -29,11 +37,28 @@ async def resume(store: StateStore, task_id: str, *, actor: str) -> None:
         for step in loaded.steps
         if step.key in ended_by and step.round == loaded.task.round and step.state is StepState.FAILED
     ]
+    if message is not None:
+        again.append(spoken(task_id, message, by=actor))
+    if accept_stale:
+        again.append(WriteStep(_accepted(loaded, await store.now())))
     move = Move(to=TaskState.PENDING, reason=f"resumed by {actor}")
     if (verdict := await _revive(store, task_id, actor, *again, move)).refusal is Refusal.CONFLICT:
         return  # somebody else was faster
     if not verdict.applied:
         raise verdict.error()
+
+
+def _accepted(loaded: Loaded, now: datetime) -> Step:
+    return Step(
+        key=f"{RESERVED}accepted:{loaded.task.revision}",
+        kind="accepted",
+        position=max((step.position for step in loaded.steps if step.round == loaded.task.round), default=0) + 1,
+        state=StepState.COMPLETED,
+        round=loaded.task.round,
+        fence=loaded.task.fence,
+        started_at=now,
+        finished_at=now,
+    )
 
 
 async def retry(store: StateStore, task_id: str, *, actor: str, feedback: str | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.engine.calls import Call, Terms, digest_of, effect_id
 from holdfast.engine.trying import failure_of
 from holdfast.model.canonical import digest
-from holdfast.model.effect import Effect, EffectState
+from holdfast.model.effect import Effect, EffectClass, EffectState
 from holdfast.model.errors import JournalMismatch, StepFailed
 from holdfast.model.step import Step, StepState
 
@@ -49,13 +49,20 @@ def look_up(attempt: Attempt, call: Call, terms: Terms, arguments: bytes) -> Sta
         effect = None if is_carried else attempt.intents.effects.get(recorded.effect_id)
         _check_identity(attempt, call, recorded, effect, digest(arguments))
         return Standing(recorded, recorded.effect_id, effect, _error_in_doubt(call.key, recorded))
-    earlier = None if terms.repeat else attempt.journal.earlier(call.key)
+    earlier = None if terms.repeat else attempt.journal.earlier(call.stands_for or call.key)
     if earlier is not None and earlier.effect_id is not None and earlier.undone_at is None:
-        effect = attempt.intents.effects.get(earlier.effect_id)
+        effect = attempt.intents.effects.get(earlier.effect_id) or _effect_of_origin(call, earlier)
         if effect is not None and effect.state not in _BEGINS_ANEW:
             _check_identity(attempt, call, earlier, effect, digest(arguments))
             return Standing(recorded, earlier.effect_id, effect, None)
     return Standing(recorded, effect_id(task.id, task.round, call.key), None, None)
+
+
+def _effect_of_origin(call: Call, step: Step) -> Effect | None:
+    """Return what the task that this one was forked from did, for as long as it is looked at; it is not stored here."""
+    if step.state is not StepState.COMPLETED or step.kind != call.kind or step.effect_id is None:
+        return None
+    return Effect(effect_id=step.effect_id, step_key=step.key, effect_class=EffectClass.ONCE, state=_S.DONE)
 
 
 def _check_identity(attempt: Attempt, call: Call, step: Step, effect: Effect | None, fingerprint: str) -> None:

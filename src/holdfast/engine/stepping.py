@@ -70,9 +70,7 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
             failed = error
         else:
             attempt.arrive(line)  # from here on nobody may note it as running
-            now = attempt.services.time.now()
-            written = line.written(attempt, StepState.COMPLETED, output=output, finished_at=now)
-            await attempt.commit(written, *_rest(attempt, call, line, value))
+            await _record(attempt, call, line, output, value)
             return call.over_with(value)
         finally:
             CURRENT.reset(token)
@@ -107,6 +105,16 @@ async def _ask_leave(attempt: Attempt, call: Call, terms: Terms, line: Line, ide
     approval_id = await approving.obtain(attempt, call.key, identifier, terms.ask, arguments)
     consume = ConsumeApproval(approval_id=approval_id, effect_id=identifier, arguments_hash=digest(arguments))
     await attempt.commit(line.written(attempt, StepState.RUNNING, error=line.error), consume)
+
+
+async def _record(attempt: Attempt, call: Call, line: Line, output: bytes, value: object) -> None:
+    now = attempt.services.time.now()
+    written = line.written(attempt, StepState.COMPLETED, output=output, finished_at=now)
+    operations = (written, *_rest(attempt, call, line, value))
+    if call.is_lazy:
+        attempt.buffer(*operations)
+    else:
+        await attempt.commit(*operations)
 
 
 def _rest(attempt: Attempt, call: Call, line: Line, value: object) -> tuple[Operation, ...]:

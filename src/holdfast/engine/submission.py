@@ -9,10 +9,11 @@ from typing import Any
 
 from holdfast.engine.definition import Bound, Definitions, TaskDefinition
 from holdfast.model.deadline import as_seconds
-from holdfast.model.errors import InvalidValue
+from holdfast.model.errors import Conflict, InvalidValue, NotFound
 from holdfast.model.ids import new_id
 from holdfast.model.payload import to_json
 from holdfast.model.task import DEFAULT_QUEUE, NewTask
+from holdfast.store.base import StateStore
 
 
 def new_task(
@@ -66,9 +67,32 @@ def new_task(
         key=key,
         available_at=None if delay is None else now + timedelta(seconds=as_seconds(delay, what="the delay")),
         deadline=_moment(limit, now),
+        budget=definition.limits if definition else {},
         actor=actor,
     )
     return new, definition
+
+
+async def continuing(
+    store: StateStore,
+    definitions: Definitions,
+    task: TaskDefinition[..., Any] | Bound[Any] | str,
+    args: Sequence[Any],
+    previous_id: str,
+) -> Bound[Any]:
+    """Return an agent's task with its arguments, as one that goes on from a task that has ended."""
+    definition = definitions.get(task) if isinstance(task, str) else task
+    if not isinstance(definition, TaskDefinition) or not definition.takes("after"):
+        raise InvalidValue(f"{task!r} cannot go on from another task with after=; agents that are registered here can")
+    previous = await store.get(previous_id)
+    if previous is None:
+        raise NotFound("task", previous_id)
+    if not previous.state.is_terminal:
+        raise Conflict(
+            f"task {previous_id} is {previous.state} and has not ended; talk to it with hold.send(task, text), or wait "
+            "for its result"
+        )
+    return definition.bind(*args, after=previous_id)
 
 
 def _moment(deadline: float | timedelta | datetime | None, now: datetime) -> datetime | None:

@@ -16,18 +16,26 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast, overload
 
+from holdfast.engine.ancestry import Origin
 from holdfast.engine.definition import Bound, TaskDefinition
 from holdfast.engine.handle import Handle
 from holdfast.engine.holdfast import DEFAULT_GRACE, DEFAULT_LEASE, Holdfast
 from holdfast.engine.loop_thread import LoopThread, refuse_event_loop
+from holdfast.engine.stating import AppliedPatch
+from holdfast.engine.sync_artifacts import SyncArtifacts
+from holdfast.engine.sync_memory import SyncMemory
 from holdfast.engine.transacting import TIMEOUT
 from holdfast.engine.worker import Worker
+from holdfast.model.agent_state import AgentState
 from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.budget import Budget, Ledger
 from holdfast.model.doubt import Decision, Doubt
 from holdfast.model.effect import Effect
 from holdfast.model.errors import StoreClosed
+from holdfast.model.patch import StatePatch
 from holdfast.model.queries import Summary
 from holdfast.model.records import Event
+from holdfast.model.state_diff import Change
 from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import TaskState
 from holdfast.store.url import without_password
@@ -86,6 +94,7 @@ class SyncHoldfast:
         deadline: float | timedelta | datetime | None = None,
         delay: float | timedelta | None = None,
         agent_id: str | None = None,
+        after: SyncHandle[Any] | str | None = None,
     ) -> SyncHandle[R]:
         """See Holdfast."""
         return self._hand_out(
@@ -98,6 +107,7 @@ class SyncHoldfast:
                 deadline=deadline,
                 delay=delay,
                 agent_id=agent_id,
+                after=None if after is None else _plain(after),
             )
         )
 
@@ -161,9 +171,11 @@ class SyncHoldfast:
         """See Holdfast."""
         return self.wait(self._hold.run(_plain(task), lease=lease))
 
-    def resume(self, task: SyncHandle[R] | str, *, by: str = "user") -> SyncHandle[R]:
+    def resume(
+        self, task: SyncHandle[R] | str, *, by: str = "user", message: str | None = None, accept_stale: bool = False
+    ) -> SyncHandle[R]:
         """See Holdfast."""
-        return self._hand_out(self._hold.resume(_plain(task), by=by))
+        return self._hand_out(self._hold.resume(_plain(task), by=by, message=message, accept_stale=accept_stale))
 
     def retry(self, task: SyncHandle[R] | str, *, by: str = "user", feedback: str | None = None) -> SyncHandle[R]:
         """See Holdfast."""
@@ -172,6 +184,55 @@ class SyncHoldfast:
     def cancel(self, task: SyncHandle[Any] | str, reason: str = "cancelled", *, by: str = "user") -> TaskState:
         """See Holdfast."""
         return self.wait(self._hold.cancel(_plain(task), reason, by=by))
+
+    def fork(
+        self,
+        task: SyncHandle[R] | str,
+        *,
+        at: str | int | None = None,
+        user_input: Sequence[Any] | None = None,
+        patch: StatePatch | None = None,
+        key: str | None = None,
+        by: str = "user",
+    ) -> SyncHandle[R]:
+        """See Holdfast."""
+        return self._hand_out(self._hold.fork(_plain(task), at=at, user_input=user_input, patch=patch, key=key, by=by))
+
+    def forked_from(self, task: SyncHandle[Any] | str) -> Origin | None:
+        """See Holdfast."""
+        return self.wait(self._hold.forked_from(_plain(task)))
+
+    def send(self, task: SyncHandle[Any] | str, text: str, *, by: str = "user", key: str | None = None) -> None:
+        """See Holdfast."""
+        self.wait(self._hold.send(_plain(task), text, by=by, key=key))
+
+    def budget(self, task: SyncHandle[Any] | str) -> Ledger:
+        """See Holdfast."""
+        return self.wait(self._hold.budget(_plain(task)))
+
+    def extend_budget(self, task: SyncHandle[Any] | str, budget: Budget, *, by: str, note: str | None = None) -> Ledger:
+        """See Holdfast."""
+        return self.wait(self._hold.extend_budget(_plain(task), budget, by=by, note=note))
+
+    def state(self, task: SyncHandle[Any] | str, *, at: int | str | None = None) -> AgentState:
+        """See Holdfast."""
+        return self.wait(self._hold.state(_plain(task), at=at))
+
+    def patch_state(
+        self, task: SyncHandle[Any] | str, patch: StatePatch, *, version: int, by: str, reason: str = ""
+    ) -> AgentState:
+        """See Holdfast."""
+        return self.wait(self._hold.patch_state(_plain(task), patch, version=version, by=by, reason=reason))
+
+    def state_history(self, task: SyncHandle[Any] | str) -> list[AppliedPatch]:
+        """See Holdfast."""
+        return self.wait(self._hold.state_history(_plain(task)))
+
+    def state_diff(
+        self, task: SyncHandle[Any] | str, old: int | str, new: int | str | None = None
+    ) -> tuple[Change, ...]:
+        """See Holdfast."""
+        return self.wait(self._hold.state_diff(_plain(task), old, new))
 
     def approvals(
         self,
@@ -215,6 +276,16 @@ class SyncHoldfast:
     def summary(self) -> Summary:
         """See Holdfast."""
         return self.wait(self._hold.summary())
+
+    @property
+    def memory(self) -> SyncMemory:
+        """See Holdfast."""
+        return SyncMemory(self._hold.memory, self.wait)
+
+    @property
+    def artifacts(self) -> SyncArtifacts:
+        """See Holdfast."""
+        return SyncArtifacts(self._hold.artifacts, self.wait)
 
     def _hand_out(self, call: Coroutine[Any, Any, Handle[R]]) -> SyncHandle[R]:
         handle = self.wait(call)

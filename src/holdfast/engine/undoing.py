@@ -244,7 +244,7 @@ def _undo_call(attempt: Attempt, effect: Effect) -> Call:
         Any,
         kind="undo",
         terms=terms,
-        also=lambda: _undone(attempt, effect),
+        also=lambda _: _undone(attempt, effect),
     )
 
 

@@ -60,6 +60,8 @@ class Ask:
             raise InvalidValue(f"default is {self.default!r}; what holds when nobody decides is approved or rejected")
         if self.risk is not None and self.risk not in set(RiskLevel):
             raise InvalidValue(f"risk is {self.risk!r}; choose one of {', '.join(RiskLevel)}")
+        if self.risk is not None:
+            object.__setattr__(self, "risk", RiskLevel(self.risk).value)  # it is stored as a word
         if isinstance(self.deciders, str) or not all(isinstance(name, str) and name for name in self.deciders):
             raise InvalidValue(f"deciders is {self.deciders!r}; give a tuple of names")
         object.__setattr__(self, "deciders", tuple(self.deciders))

@@ -200,3 +200,8 @@ def effect_move_refused(before: EffectState | None, after: EffectState, *, fence
     if before is after:
         return not fenced
     return after not in EFFECT_MOVES[before]
+
+
+def not_quiet_message(channel: str, *, after: int, last: int) -> str:
+    """Say that somebody emitted since the channel was read."""
+    return f"channel {channel!r} is at event {last}, and was read up to {after}; read the rest, then decide again"

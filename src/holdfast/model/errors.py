@@ -11,8 +11,11 @@
     │   ├── KeyConflict               same idempotency key, other input
     │   ├── LeaseHeld                 somebody else is working on the task
     │   ├── LeaseLost                 the caller's lease is over; its fence is stale
+    │   ├── StateConflict             the AgentState was changed meanwhile; the newer one comes along
     │   └── WorkerDead                the worker was declared dead; dead is final
     ├── BudgetExceeded                the reservation does not fit into what is left
+    ├── CheckpointExpired             what the agent knows is older than its policy allows
+    ├── AgentStuck                    the agent repeats itself, or its model makes no sense any more
     ├── StepFailed                    a step gave up; live and on replay
     ├── NotHappened                   raised by an effect's own code: proof that nothing happened
     ├── EffectGivenUp                 a person decided that a doubtful effect is undone or abandoned
@@ -39,6 +42,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from holdfast.model.agent_state import AgentState
     from holdfast.model.failure import Failure
 
 
@@ -118,6 +122,18 @@ class LeaseLost(Conflict):
         self.task_id, self.fence, self.now_held_by = task_id, fence, now_held_by
 
 
+class StateConflict(Conflict):
+    """The AgentState is not at the version a patch was made for. Nothing changed: look at the newer one, and merge."""
+
+    def __init__(self, task_id: str, *, state: AgentState, version: int, expected: int) -> None:
+        """``state`` is the one that stands, at ``version``."""
+        super().__init__(
+            f"the state of task {task_id} is at version {version}, and the patch was made for {expected}; nothing was "
+            "changed. Look at .state, and patch again with version=.version"
+        )
+        self.task_id, self.state, self.version, self.expected = task_id, state, version, expected
+
+
 class WorkerDead(Conflict):
     """The worker's lease ran out and it was declared dead. Dead is final: register a new incarnation."""
 
@@ -140,6 +156,14 @@ class BudgetExceeded(HoldfastError):
             f"({spent} spent, {reserved} reserved); raise the limit or let the task ask a person"
         )
         self.meter, self.limit, self.spent, self.reserved, self.asked = meter, limit, spent, reserved, asked
+
+
+class CheckpointExpired(HoldfastError):
+    """What the agent knows is older than its checkpoints may be. Nothing was done: accept it, or start over."""
+
+
+class AgentStuck(HoldfastError):
+    """The agent makes the same call again and again, or its model keeps making calls that make no sense."""
 
 
 class StepFailed(HoldfastError):

@@ -12,7 +12,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from holdfast.model.errors import CodecError, EffectGivenUp, InvalidValue, JournalMismatch, Rejected, StepFailed
+from holdfast.model.errors import (
+    AgentStuck,
+    BudgetExceeded,
+    CheckpointExpired,
+    CodecError,
+    EffectGivenUp,
+    InvalidValue,
+    JournalMismatch,
+    Rejected,
+    StepFailed,
+)
 from holdfast.model.retry import RecordedError, qualified_name
 from holdfast.model.task import JsonValue
 
@@ -25,6 +35,9 @@ _NOT_THEIRS = (str(Path(__file__).parent.parent), str(Path(traceback.__file__).p
 NEVER_RETRIED = {
     **dict.fromkeys(map(qualified_name, (JournalMismatch, CodecError, InvalidValue)), "the code has to change first"),
     **dict.fromkeys(map(qualified_name, (Rejected, EffectGivenUp)), "a person decided so"),
+    qualified_name(BudgetExceeded): "the budget has to be raised first",
+    qualified_name(CheckpointExpired): "a person has to accept it first",
+    qualified_name(AgentStuck): "it would only go on like that",
 }
 """Wrong now means wrong next time, for this reason."""
 

@@ -101,6 +101,8 @@ class ApplyPatch:
     body: bytes
     author: str
     reason: str = ""
+    step_key: str | None = None
+    """The step whose Commit carries it; None for a patch from outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,23 @@ class Emit:
     key: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequireQuiet:
+    """Refused (CONFLICT) if the channel has an event with a number above ``after``, or had one that was pruned.
+
+    So that a task ends only if nobody sent it anything since it last looked: an event comes before this Commit, which
+    is then refused, or after it.
+    """
+
+    channel: str
+    after: int
+
+    def __post_init__(self) -> None:
+        """Refuse a position nobody can be at."""
+        check_name("channel", self.channel)
+        check_integer("the event it was read up to", self.after, lowest=0)
+
+
 @dataclass(frozen=True, slots=True)
 class LinkArtifact:
     """Note that this task uses a stored artifact."""
@@ -288,6 +307,7 @@ Operation: TypeAlias = (
     | ConsumeApproval
     | SubmitChild
     | Emit
+    | RequireQuiet
     | LinkArtifact
     | RequestCancel
     | RequireUndo

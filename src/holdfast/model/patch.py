@@ -104,6 +104,18 @@ def apply(state: AgentState, patch: StatePatch) -> AgentState:
     )
 
 
+def absorb(state: AgentState, patch: StatePatch) -> AgentState:
+    """Return the state after a patch that was stored: nobody can refuse it any more.
+
+    Two who patch at the same time may resolve the same question; the second is right all the same.
+    """
+    gone = [question for question in patch.resolve_questions if question not in state.open_questions]
+    if gone:
+        still = tuple(question for question in patch.resolve_questions if question not in gone)
+        patch = replace(patch, resolve_questions=still)
+    return apply(state, patch)
+
+
 def _once(present: Iterable[str], added: Iterable[str]) -> tuple[str, ...]:
     """Append what is not there yet. What was doubled before stays: it is not this patch's to mend."""
     result = list(present)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from holdfast.model.checks import check_moment, check_name, check_text
+from holdfast.model.errors import InvalidValue
 from holdfast.model.ids import new_id
 from holdfast.model.task import JsonValue
+
+LONGEST_HALF_LIFE = timedelta(days=36_500)
+"""What lasts longer need not decay at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +23,10 @@ class PatchRecord:
     author: str
     reason: str
     at: datetime
+    step_key: str | None = None
+    """The step whose Commit carried it; None for a patch from outside."""
+    round: int = 1
+    """Of the task when it was applied: with the key it says which step that was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,26 +82,50 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFact:
-    """One row of the entity/attribute/value memory."""
+    """One row of the entity/attribute/value memory. Its id, and what it is about, never change."""
 
     entity: str
     attribute: str
     value: JsonValue
     id: str = field(default_factory=new_id)
     confidence: float = 1.0
+    """From 0 to 1, when it was last said or verified; see ``effective_confidence`` for what is left of it."""
     source: str = "user"
+    """Who said it first."""
     created_at: datetime | None = None
     verified_at: datetime | None = None
+    """When it was last said again, or verified."""
     superseded_by: str | None = None
+    """The id of the fact that took its place; None while it is live."""
+    half_life: timedelta | None = None
+    """The time in which its confidence halves; None: it never decays."""
+    verified_by: str | None = None
+    relation: bool = False
+    """The value is the name of another entity, and other values may stand beside it."""
 
     def __post_init__(self) -> None:
-        """Refuse names no store could hold."""
+        """Refuse what no store could hold."""
         check_name("fact id", self.id)
         check_name("fact entity", self.entity)
         check_name("fact attribute", self.attribute)
-        check_text("fact source", self.source)
+        if self.relation:
+            check_name("related entity", self.value)
+        for what in ("source", "verified_by", "superseded_by"):
+            _check_said(f"fact {what}", getattr(self, what), optional=what != "source")
         check_moment("created_at", self.created_at)
         check_moment("verified_at", self.verified_at)
+        _check_confidence(self.confidence)
+        _check_half_life(self.half_life)
+
+    @property
+    def other(self) -> str | None:
+        """The entity at the other end, if this is a relation."""
+        return str(self.value) if self.relation else None
+
+    @property
+    def is_live(self) -> bool:
+        """Nothing has taken its place."""
+        return self.superseded_by is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,3 +148,23 @@ class Reservation:
     step_key: str
     fence: int
     amount: int
+
+
+def _check_said(what: str, value: str | None, *, optional: bool) -> None:
+    if value is None and optional:
+        return
+    if not isinstance(value, str) or not value:
+        raise InvalidValue(f"{what} is {value!r}; it has to be text that names somebody or something")
+    check_text(what, value)
+
+
+def _check_confidence(value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InvalidValue(f"confidence is {value!r}; give a number from 0 to 1")
+
+
+def _check_half_life(value: timedelta | None) -> None:
+    if value is not None and (not isinstance(value, timedelta) or not timedelta(0) < value <= LONGEST_HALF_LIFE):
+        raise InvalidValue(
+            f"half_life is {value!r}; give a timedelta above zero, of a hundred years at most, or None for never"
+        )

@@ -147,11 +147,6 @@ def search_text(*, name: str, agent_id: str, key: str | None, user_input: str) -
     return _folded(" ".join((name, agent_id, key or "", user_input[:_SEARCHED_INPUT])))
 
 
-def fact_search_text(entity: str, attribute: str, value: JsonValue, encoded: bytes) -> str:
-    """Return what a text query over memory looks at."""
-    return _folded(" ".join((entity, attribute, value if isinstance(value, str) else encoded.decode())))
-
-
 def _folded(text: str) -> str:
     if not text.isprintable():
         text = "".join(c if c.isprintable() else " " for c in text)

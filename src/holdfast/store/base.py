@@ -21,7 +21,7 @@ Rules that hold for every verb of every store:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -31,6 +31,7 @@ from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.commit import Commit, Verdict
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.errors import InvalidValue
+from holdfast.model.memory import Subject
 from holdfast.model.queries import Loaded, Page, Pruned, Summary, TaskFilter
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
 from holdfast.model.step import Step
@@ -254,8 +255,14 @@ class Keeping(ABC):
     """What lives outside one task: artifacts, memory, evidence; and how old things go."""
 
     @abstractmethod
-    async def put_artifact(self, content: bytes, *, media_type: str = "application/octet-stream") -> Artifact:
-        """Store bytes under their SHA-256; the same bytes again are the same artifact, stored once and young again."""
+    async def put_artifact(
+        self, content: bytes | AsyncIterable[bytes], *, media_type: str = "application/octet-stream"
+    ) -> Artifact:
+        """Store bytes under their SHA-256; the same bytes again are the same artifact, stored once and young again.
+
+        A stream is stored as it comes, and an artifact when it has ended. One that fails or is cut leaves nothing to
+        be read; what a dead process leaves goes with a prune. Only whole bytes can be sent again.
+        """
 
     @abstractmethod
     async def artifact(self, artifact_id: str) -> Artifact | None:
@@ -270,14 +277,54 @@ class Keeping(ABC):
         """Return what the task uses, by artifact id."""
 
     @abstractmethod
-    async def remember(self, fact: MemoryFact) -> MemoryFact:
-        """Store or replace a fact by its id."""
+    async def remember(self, *facts: MemoryFact, seen: Subject | None = None) -> list[MemoryFact]:
+        """Store facts of one subject, or replace them by their ids, all or none; return them with their dates.
+
+        With ``seen``, only if nobody changed the subject since it was read; raises Conflict otherwise. A fact that has
+        the id of one about something else is refused with InvalidValue. The store keeps no other rules about facts:
+        what follows from what is decided by ``holdfast.model.memory``.
+        """
+
+    @abstractmethod
+    async def fact(self, fact_id: str) -> MemoryFact | None:
+        """Return one fact, or None."""
+
+    @abstractmethod
+    async def subject(
+        self, entity: str, attribute: str, *, other: str | None = None, also: Collection[str] = ()
+    ) -> Subject:
+        """Read a subject to change it: its mark and its live facts, at one moment, oldest first.
+
+        ``other`` names the other entity of a relation; ``also`` are ids of facts of the subject that are read as well,
+        if they are there, be they superseded or not.
+        """
 
     @abstractmethod
     async def recall(
-        self, entity: str | None = None, attribute: str | None = None, *, text: str | None = None, limit: int = 100
+        self,
+        entity: str | None = None,
+        attribute: str | None = None,
+        *,
+        other: str | None = None,
+        live: bool = False,
+        contested: bool = False,
+        after: MemoryFact | None = None,
+        limit: int = 100,
     ) -> list[MemoryFact]:
-        """Return facts, newest first, that fit every given part; ``text`` is sought in entity, attribute and value."""
+        """Return the facts that fit every given part, newest first: by (created_at, id), from ``after`` on.
+
+        ``other`` asks for relations that lead there, ``live`` for what is not superseded, ``contested`` for live facts
+        that are not alone on their subject (relations never are contested).
+        """
+
+    @abstractmethod
+    async def search(self, text: str, *, limit: int = 100) -> list[MemoryFact]:
+        """Return live facts that have words of ``text`` in entity, attribute or value, be it as their beginning.
+
+        For each word of the text a fact gets a point if one of its words begins with it, and another if one is that
+        very word. Most points first; then the one last said or verified, then the higher id. Any text will do: nothing
+        in it is syntax.
+        """
 
     @abstractmethod
     async def forget(self, fact_id: str) -> bool:
@@ -292,7 +339,7 @@ class Keeping(ABC):
         """Delete tasks that ended longer ago than this, with all their rows, at most ``limit``.
 
         A task whose parent or child is still open, or on whose account something is reserved, stays. Also goes: events
-        as old, artifacts as old that no task uses, and workers as long dead.
+        as old, artifacts as old that no task uses, uploads as long without a new piece, and workers as long dead.
         """
 
 

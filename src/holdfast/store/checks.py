@@ -78,9 +78,9 @@ def _check_operation(commit: Commit, op: Operation) -> None:  # noqa: C901, PLR0
             check_name("channel", channel)
             check_event_key(key)
             check_payload("payload", payload)
-        case ApplyPatch(author=author, reason=reason):
-            check_text("author", author)
-            check_text("reason", reason)
+        case ApplyPatch():
+            for what in ("author", "reason", "step_key"):
+                check_text(f"patch {what}", getattr(op, what))
         case WriteEffect(effect):
             check_name("effect id", effect.effect_id)
             check_text("note", effect.note)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, TypeAlias
 
 from holdfast.model.approval import Approval, ApprovalState
@@ -173,8 +174,16 @@ class Records:
         )
 
     def patch(self, row: Row) -> PatchRecord:
-        """Make a PatchRecord of (version, body, author, reason, at)."""
-        return PatchRecord(version=row[0], body=row[1], author=row[2], reason=row[3], at=self._moment(row[4]))
+        """Make a PatchRecord of (version, body, author, reason, at, step_key, round)."""
+        return PatchRecord(
+            version=row[0],
+            body=row[1],
+            author=row[2],
+            reason=row[3],
+            at=self._moment(row[4]),
+            step_key=row[5],
+            round=row[6],
+        )
 
     def checkpoint(self, row: Row) -> Checkpoint:
         """Make a Checkpoint of (number, position, version, body, checksum, schema, created_at, damaged)."""
@@ -237,7 +246,7 @@ class Records:
         )
 
     def fact(self, row: Row) -> MemoryFact:
-        """Make a MemoryFact of the first columns of ``facts``."""
+        """Make a MemoryFact of the first columns of the view ``fact_records``."""
         return MemoryFact(
             entity=row[0],
             id=row[1],
@@ -248,4 +257,7 @@ class Records:
             created_at=self._moment(row[6]),
             verified_at=self._moment(row[7]),
             superseded_by=row[8],
+            half_life=None if row[9] is None else timedelta(microseconds=row[9]),
+            verified_by=row[10],
+            relation=row[11] != "",
         )

@@ -18,6 +18,7 @@ from holdfast.model.clock import ManualClock
 from holdfast.model.commit import Commit, Expect, Held, Verdict
 from holdfast.model.effect import EffectState, Evidence
 from holdfast.model.errors import HoldfastError
+from holdfast.model.memory import Subject
 from holdfast.model.operations import Operation
 from holdfast.model.queries import Loaded
 from holdfast.model.task import NewTask, Task
@@ -47,6 +48,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.stores = self.run(self._open(make_store(self.clock), oracle))
         self.requests = 0
         self.workers = 2
+        self.seen: dict[tuple[SimpleInterface, str | None], Subject] = {}
+        """Of each store, how a subject was when it was looked at last."""
 
     async def _open(self, *stores: SimpleInterface) -> tuple[SimpleInterface, ...]:
         return tuple([await self.opened.enter_async_context(store) for store in stores])
@@ -244,22 +247,47 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), age=st.sampled_from([0, 30, 60]), limit=st.sampled_from([1000, 1000, 1, 2]))
     def keep(self, data: DataObject, age: int, limit: int) -> None:
-        """Store, forget and prune what lives outside one task."""
+        """Store and prune what lives outside one task."""
         content = data.draw(st.sampled_from(make.CONTENTS))
-        fact = data.draw(make.facts(self.now()))
         evidence = Evidence(task_id=self.draw_task(data), effect_id="e1", fence=1, body=b"late")
         chosen: Ask = data.draw(
             st.sampled_from(
                 [
                     lambda store: store.put_artifact(content, media_type="text/plain"),
-                    lambda store: store.remember(fact),
-                    lambda store: store.forget(fact.id),
                     lambda store: store.add_evidence(evidence),
                     lambda store: store.prune(timedelta(seconds=age), limit=limit),
                 ]
             )
         )
         self.both(chosen)
+
+    # Memory
+
+    @rule(other=st.sampled_from(make.OTHERS), also=st.sets(st.sampled_from(make.FACTS), max_size=2))
+    def look(self, other: str | None, also: set[str]) -> None:
+        """Read a subject, and remember how each store showed it."""
+        self.both(lambda store: store.subject("alice", "likes", other=other, also=also))
+        for store in self.stores:
+            self.seen[store, other] = self.run(store.subject("alice", "likes", other=other))
+
+    @rule(data=st.data(), as_seen=st.booleans())
+    def remember(self, data: DataObject, as_seen: bool) -> None:
+        """Change a subject, or two at once, as it was seen or come what may."""
+        facts = data.draw(st.lists(make.facts(self.now()), min_size=1, max_size=3))
+        other = facts[0].other
+        self.both(lambda store: store.remember(*facts, seen=self.seen.get((store, other)) if as_seen else None))
+
+    @rule(fact_id=st.sampled_from(make.FACTS), text=st.sampled_from(make.SEARCHED), contested=st.booleans())
+    def recollect(self, fact_id: str, text: str, contested: bool) -> None:
+        """Ask about facts what a snapshot does not."""
+        after = self.both(lambda store: store.fact(fact_id))
+        self.both(lambda store: store.search(text))
+        self.both(lambda store: store.recall("alice", live=True, contested=contested, after=after, limit=2))
+        self.both(lambda store: store.recall(attribute="likes", other="bob"))
+
+    @rule(fact_id=st.sampled_from(make.FACTS))
+    def forget(self, fact_id: str) -> None:
+        self.both(lambda store: store.forget(fact_id))
 
     @rule(data=st.data(), newest_first=st.booleans())
     def ask(self, data: DataObject, *, newest_first: bool) -> None:
@@ -320,6 +348,8 @@ def _comparable(answer: Any) -> Any:  # noqa: ANN401 - whatever the verb answers
         case Verdict():
             budget = answer.budget and vars(answer.budget)
             return replace(answer, detail="", budget=None), budget
+        case Subject():
+            return replace(answer, mark=None if answer.mark is None else "some mark")
         case Loaded():
             return replace(answer, reservations=tuple(sorted(answer.reservations, key=repr)))
         case list():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from typing import Any, Self
@@ -12,8 +12,10 @@ from holdfast.model.clock import Clock
 from holdfast.model.errors import StoreClosed, StoreError
 from holdfast.store.base import Capabilities, Keeping, Listener, Reads, WorkVerbs
 from holdfast.store.checks import check_age, check_commits, check_limit, check_payload, check_range, check_task
+from holdfast.store.facts import check_facts
 from holdfast.store.hints import Hints
 from holdfast.store.simple import SimpleInterface
+from holdfast.store.uploading import in_pieces
 from tests.store.stateful.oracle import Oracle
 from tests.store.stateful.oracle.tables import Tables
 
@@ -78,10 +80,19 @@ def _check_at_the_door(verb: str, arguments: tuple[Any, ...], options: dict[str,
             check_age(arguments[0])
         case "position":
             check_moment("before", options.get("before"))
+        case "remember":
+            check_facts(arguments, options.get("seen"))
         case "read_artifact":
             check_range(options.get("offset", 0), options.get("length"))
     if "limit" in options:
         check_limit(options["limit"])
+
+
+async def _whole(argument: Any) -> Any:  # noqa: ANN401 - of any verb
+    """Read a stream to its end: the oracle has no time in which half of it could be there."""
+    if isinstance(argument, AsyncIterable):
+        return b"".join([piece async for piece in in_pieces(argument)])
+    return argument
 
 
 def _changed_topics(before: Tables, after: Tables) -> set[str]:
@@ -96,7 +107,7 @@ def _changed_topics(before: Tables, after: Tables) -> set[str]:
 
 def _verb(name: str) -> Callable[..., Awaitable[Any]]:
     async def ask(self: _OpenOrClosed, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - any verb
-        return self.ask(name, *arguments, **options)
+        return self.ask(name, *[await _whole(argument) for argument in arguments], **options)
 
     return ask
 

@@ -28,6 +28,7 @@ from holdfast.model.operations import (
     Operation,
     Release,
     RequestCancel,
+    RequireQuiet,
     RequireUndo,
     Reserve,
     RotateCheckpoints,
@@ -65,6 +66,9 @@ CONTENTS = (b"", b"one", b"two")
 ARTIFACTS = tuple(digest(content) for content in CONTENTS)
 STEP_KEYS = ("collect", "apply")
 EFFECTS = ("e1", "e2")
+FACTS = ("f1", "f2", "f3", "f4")
+OTHERS = (None, "bob")
+SEARCHED = ("tea", "gre TEA", "alice li", "bob", "text", "1", "%")
 PAYLOADS = (None, 0, "text", {"a": [1, "\x00"]})
 AMOUNTS: tuple[Mapping[str, int], ...] = ({"tokens": 1}, {"tokens": 3}, {"steps": 1, "tokens": 5}, {"steps": 0}, {})
 LIMITS: tuple[Mapping[str, int | None], ...] = ({"tokens": 4}, {"tokens": None, "steps": 2}, {"tokens": 9}, {})
@@ -300,6 +304,10 @@ def _events(_task_id: str, _now: datetime) -> list[Operation]:
     ]
 
 
+def _quiet(_task_id: str, _now: datetime) -> list[Operation]:
+    return [RequireQuiet(channel=channel, after=after) for channel, after in itertools.product(CHANNELS, range(4))]
+
+
 def _flags(_task_id: str, _now: datetime) -> list[Operation]:
     return [
         RequestCancel(reason="first"),
@@ -311,7 +319,7 @@ def _flags(_task_id: str, _now: datetime) -> list[Operation]:
         WriteOutcome(error={"type": "Oops"}),
         WriteOutcome(),
         ApplyPatch(body=b"{}", author="a"),
-        ApplyPatch(body=b"[]", author="b", reason="because"),
+        ApplyPatch(body=b"[]", author="b", reason="because", step_key=STEP_KEYS[0]),
     ]
 
 
@@ -333,6 +341,7 @@ _KINDS: tuple[Callable[[str, datetime], list[Operation]], ...] = (
     _settlements,
     _limits,
     _events,
+    _quiet,
     _flags,
     _links,
 )
@@ -349,15 +358,28 @@ def operations(draw: DrawFn, task_id: str, now: datetime, *, held: bool) -> Oper
     return SubmitChild(draw(new_tasks(now)))
 
 
-def facts(now: datetime) -> SearchStrategy[MemoryFact]:
-    """Two ids, so that they replace each other."""
-    return st.sampled_from(
-        [
-            MemoryFact(id=fact_id, entity=entity, attribute="likes", value=value, created_at=created_at)
-            for fact_id, entity, value, created_at in itertools.product(
-                ("f1", "f2"), ("alice", "bob"), PAYLOADS, (None, now)
-            )
-        ]
+_FACT_VARIANTS: list[dict[str, Any]] = [
+    {},
+    {},
+    {"superseded_by": "f1"},
+    {"value": "green tea"},
+    {"value": "Team", "verified_by": "bob"},
+    {"value": "bob", "relation": True},
+    {"confidence": 0.5, "source": "bob", "half_life": timedelta(days=1)},
+]
+
+
+@st.composite
+def facts(draw: DrawFn, now: datetime) -> MemoryFact:
+    """Four ids, so that they replace each other; mostly about alice, so that they meet."""
+    variant = {"value": draw(st.sampled_from(PAYLOADS))} | draw(st.sampled_from(_FACT_VARIANTS))
+    return MemoryFact(
+        id=draw(st.sampled_from(FACTS)),
+        entity=draw(now_and_then(["alice"], ["bob"])),
+        attribute="likes",
+        created_at=draw(st.sampled_from([None, now, now - timedelta(days=1)])),
+        verified_at=draw(st.sampled_from([None, None, now])),
+        **variant,
     )
 
 

@@ -29,7 +29,7 @@ FOLDERS = {
     "accounts": ("accounts",),
     "workers": ("workers",),
     "channels": ("channels", "events"),
-    "memory": ("facts",),
+    "memory": ("facts", "subjects"),
     "artifacts": ("artifacts", "artifact_chunks"),
 }
 """The tables of each folder's documents; the parent row first, because the others refer to it."""

@@ -87,7 +87,9 @@ class JsonStore(MemoryStore):
 
     def _note(self, change: apsw.PreUpdate) -> None:
         """Remember the document a changed row belongs to; its id is the row's first column."""
-        folder = FOLDER_OF[change.table_name]
+        folder = FOLDER_OF.get(change.table_name)
+        if folder is None:  # a full-text index, which is made anew of what it is about
+            return
         for row in (change.old, change.new):
             if row is not None:
                 self._dirty.add((folder, str(row[0])))

@@ -5,13 +5,14 @@
     committing.py   commit: a batch of Commits, planned (plan.py), sent (batch.py), answered (verdicts.py)
     plain.py        the short way for everyday Commits
     transacting.py  transact: a user's own SQL and a Commit in one transaction
-    reading.py      questions (queries.sql, listing.py); keeping.py: artifacts, facts, evidence, prune
+    reading.py      questions (queries.sql, listing.py); keeping.py: artifacts, evidence, prune
+    remembering.py  memory: the facts, and changing them as they were seen
     rows.py         between rows and records
     connections.py  a small pool, and sending again what was lost; parameters.py: arrays on the wire
     notices.py      NOTIFY as a coalesced hint; errors.py: SQLSTATEs in our own words
     migrating.py    setting up and checking the schema (migrations/*.sql), and who may work with it (grants.sql)
 
-The rules live in the database, in PL/pgSQL functions (migrations/0003 to 0011). One call is one statement and one
+The rules live in the database, in PL/pgSQL functions (migrations/0003 to 0012). One call is one statement and one
 transaction: it takes its locks in one burst and holds none while a client thinks, it works behind a pooler in
 transaction mode, and every statement inside it sees what was committed before it began. From that follows the rule
 that all of them keep: **lock first, read in a later statement.** The order of locks stands in 0004_locking.sql.

@@ -27,6 +27,7 @@ from holdfast.model.operations import (
     Operation,
     Release,
     RequestCancel,
+    RequireQuiet,
     RequireUndo,
     Reserve,
     RotateCheckpoints,
@@ -55,7 +56,7 @@ from holdfast.store.postgres.parameters import ByteaArray
 
 Document = dict[str, Any]
 
-_REFUSABLE = WriteEffect | Reserve | OpenApproval | Decide | ConsumeApproval | SubmitChild
+_REFUSABLE = WriteEffect | Reserve | OpenApproval | Decide | ConsumeApproval | SubmitChild | RequireQuiet
 _KEEPS_LEASE = frozenset({TaskState.RUNNING, TaskState.REVIEW})
 _to_json = msgspec.json.Encoder().encode
 
@@ -177,8 +178,8 @@ def _fold(record: Document, operations: Sequence[Operation], payloads: Payloads)
         match op:
             case WriteStep(step):
                 steps[step.round, step.key] = _step(step, payloads)
-            case ApplyPatch(body=body, author=author, reason=reason):
-                patches.append({"body_at": payloads.add(body), "author": author, "reason": reason})
+            case ApplyPatch(body=body):
+                patches.append({"body_at": payloads.add(body), **_fields(op, "body")})
             case LinkArtifact(link):
                 links[link.artifact_id] = _fields(link)
             case RequestCancel(reason=reason):
@@ -264,6 +265,8 @@ def _ordered(op: Operation, payloads: Payloads) -> Document:  # noqa: C901, PLR0
         case Emit(channel=channel, payload=payload, key=key):
             payload_at = payloads.add(canonical(payload, name="payload"))
             return {"op": "emit", "channel": channel, "key": key, "payload_at": payload_at}
+        case RequireQuiet():
+            return {"op": "require_quiet", **_fields(op)}
     raise TypeError(f"{type(op).__name__} is no operation of a Commit")
 
 

@@ -20,6 +20,7 @@ from holdfast.model.errors import (
     StoreUnavailable,
     WorkerDead,
 )
+from holdfast.store.facts import foreign_fact
 
 # Deadlock, serialization failure, lock not available, statement or transaction timeout: the database has undone
 # everything.
@@ -72,6 +73,8 @@ def translate(error: psycopg.Error, where: str) -> HoldfastError:  # noqa: PLR09
             return WorkerDead(detail)
         case "HF003":
             return NotFound("task", detail)
+        case "HF006":
+            return foreign_fact(detail)
         case state if state in _UNDEFINED:
             return SchemaMismatch(f"the schema in {where} is not the one this version speaks ({message})")
         case state if state == _READ_ONLY:

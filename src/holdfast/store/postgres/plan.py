@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.operations import (
     Emit,
+    RequireQuiet,
     Reserve,
     SetLimits,
     Settle,
@@ -98,6 +99,8 @@ def locks(commits: Sequence[Commit]) -> Locks:
                     found.ending.add(commit.task_id)  # for the accounts it holds reservations on
                 case Emit(channel=channel):
                     found.emits.add(channel)
+                case RequireQuiet(channel=channel):
+                    found.listens.add(channel)
                 case SubmitChild(task) if task.key is not None:
                     found.keys.append((task.name, task.key))
                 case _:

@@ -119,7 +119,7 @@ SELECT ARRAY(SELECT ROW(r.*) FROM {schema}.task_records r WHERE r.id = t.id),
                                          OR (s.round < t.round AND s.effect_id IS NOT NULL))
              ORDER BY s.position, s.round, s.key),
        ARRAY(SELECT ROW(e.*) FROM {schema}.effects e WHERE e.task_id = t.id ORDER BY e.effect_id),
-       ARRAY(SELECT ROW(p.version, p.body, p.author, p.reason, p.at) FROM {schema}.patches p
+       ARRAY(SELECT ROW(p.version, p.body, p.author, p.reason, p.at, p.step_key, p.round) FROM {schema}.patches p
              WHERE p.task_id = t.id AND p.version > coalesce(c.version, 0) ORDER BY p.version),
        CASE WHEN c.number IS NOT NULL THEN
              ROW(c.number, c.position, c.version, c.body, c.checksum, c.schema, c.created_at, c.damaged) END,
@@ -145,7 +145,8 @@ SELECT task_id, number, from_state, to_state, reason, actor, fence, at FROM {sch
 WHERE task_id = $1 ORDER BY number
 
 -- name: patches
-SELECT version, body, author, reason, at FROM {schema}.patches WHERE task_id = $1 AND version > $2 ORDER BY version
+SELECT version, body, author, reason, at, step_key, round FROM {schema}.patches
+WHERE task_id = $1 AND version > $2 ORDER BY version
 
 -- name: checkpoints
 SELECT number, position, version, body, checksum, schema, created_at, damaged FROM {schema}.checkpoints
@@ -186,9 +187,14 @@ SELECT (SELECT count(*) FROM {schema}.workers WHERE state <> 'dead'),
        (SELECT count(*) FROM {schema}.effects WHERE state IN ('in_doubt', 'needs_human'))
 
 -- name: put_artifact
-INSERT INTO {schema}.artifacts (id, size, media_type, created_at, content)
-VALUES ($1, $2, $3, coalesce($4, clock_timestamp()), $5)
-ON CONFLICT (id) DO NOTHING
+WITH stored AS (
+    INSERT INTO {schema}.artifacts (id, size, media_type, created_at, content)
+    VALUES ($1, $2, $3, coalesce($4, clock_timestamp()), $1)
+    ON CONFLICT (id) DO NOTHING RETURNING content
+)
+INSERT INTO {schema}.artifact_chunks (content, number, body)
+SELECT stored.content, part.number - 1, part.body
+FROM stored, unnest($5::bytea[]) WITH ORDINALITY AS part (body, number)
 
 -- name: renew_artifact
 -- Stored again, so wanted again: it counts as new for prune.
@@ -206,35 +212,88 @@ SELECT id FROM (
 -- name: artifact
 SELECT id, size, media_type, created_at FROM {schema}.artifacts WHERE id = $1
 
+-- name: begin_upload
+INSERT INTO {schema}.uploads (id, renewed_at) VALUES ($1, coalesce($2, clock_timestamp())) ON CONFLICT (id) DO NOTHING
+
+-- name: stage
+-- Nothing comes back if the upload was pruned. A piece that is sent again replaces itself.
+WITH renewed AS (
+    UPDATE {schema}.uploads SET renewed_at = coalesce($2, clock_timestamp()) WHERE id = $1 RETURNING id
+)
+INSERT INTO {schema}.artifact_chunks (content, number, body)
+SELECT renewed.id, $3 + part.number - 1, part.body
+FROM renewed, unnest($4::bytea[]) WITH ORDINALITY AS part (body, number)
+ON CONFLICT (content, number) DO UPDATE SET body = excluded.body
+RETURNING number
+
+-- name: finish_upload
+-- The chunks stay where they are, or go if the artifact is there already. Nothing comes back if the upload was pruned,
+-- or finished before by this very statement.
+WITH ended AS (
+    DELETE FROM {schema}.uploads WHERE id = $1 RETURNING id
+), stored AS (
+    INSERT INTO {schema}.artifacts AS a (id, size, media_type, created_at, content)
+    SELECT $3, $4, $5, coalesce($2, clock_timestamp()), ended.id FROM ended
+    ON CONFLICT (id) DO UPDATE SET created_at = excluded.created_at
+    RETURNING a.*
+), doubled AS (
+    DELETE FROM {schema}.artifact_chunks c USING stored WHERE stored.content <> $1 AND c.content = $1
+)
+SELECT id, size, media_type, created_at FROM stored
+
+-- name: discard_upload
+WITH ended AS (
+    DELETE FROM {schema}.uploads WHERE id = $1 RETURNING id
+)
+DELETE FROM {schema}.artifact_chunks c USING ended WHERE c.content = ended.id
+
 -- name: read_artifact
--- substring() on an uncompressed value fetches only the chunks that the range touches.
-SELECT substring(content FROM $2::integer FOR $3::integer) FROM {schema}.artifacts WHERE id = $1
+-- In one statement, which sees all of an artifact or none of it; without a body where the range is empty.
+SELECT c.body FROM {schema}.artifacts a
+LEFT JOIN {schema}.artifact_chunks c ON c.content = a.content AND c.number BETWEEN $2 AND $3
+WHERE a.id = $1 ORDER BY c.number
 
 -- name: artifact_links
 SELECT artifact_id, name, type, summary, bytes, step, created_at FROM {schema}.artifact_links
 WHERE task_id = $1 ORDER BY artifact_id
 
--- name: remember
-INSERT INTO {schema}.facts (id, entity, attribute, value, confidence, source, created_at, verified_at, superseded_by,
-                            search)
-VALUES ($1, $2, $3, $4, $5, $6, coalesce($7, $8, clock_timestamp()), $9, $10, $11)
-ON CONFLICT (id) DO UPDATE SET
-    entity = excluded.entity, attribute = excluded.attribute, value = excluded.value,
-    confidence = excluded.confidence, source = excluded.source, created_at = excluded.created_at,
-    verified_at = excluded.verified_at, superseded_by = excluded.superseded_by, search = excluded.search
-RETURNING created_at
+-- name: fact
+SELECT * FROM {schema}.fact_records WHERE id = $1
 
--- name: recall
-SELECT entity, id, attribute, value, confidence, source, created_at, verified_at, superseded_by FROM {schema}.facts
-WHERE ($1::text IS NULL OR entity = $1) AND ($2::text IS NULL OR attribute = $2)
-  AND ($3::text IS NULL OR strpos(search, $3) > 0)
-ORDER BY created_at DESC, id DESC LIMIT $4
+-- name: subject
+-- One row for each fact, or one without a fact, so that the mark and the time come along in any case. The live facts
+-- by their own index, however long the history is; those that were asked for, by id.
+SELECT coalesce($5, clock_timestamp()),
+       (SELECT mark FROM {schema}.subjects WHERE entity = $1 AND attribute = $2 AND other = $3), f.*
+FROM (VALUES (1)) AS one LEFT JOIN (
+    SELECT * FROM {schema}.fact_records
+    WHERE entity = $1 AND attribute = $2 AND other = $3 AND superseded_by IS NULL
+    UNION ALL
+    SELECT * FROM {schema}.fact_records
+    WHERE id = ANY ($4::text[]) AND entity = $1 AND attribute = $2 AND other = $3 AND superseded_by IS NOT NULL
+) AS f ON true
+ORDER BY f.created_at, f.id
+
+-- name: remember
+SELECT id, created_at
+FROM {schema}.remember($1, $2, $3, $4, $5, $6, $7::jsonb, $8, coalesce($9, clock_timestamp()))
+
+-- name: search
+-- Each word is looked for twice, as the beginning of a word and as a whole one: how often a fact is found is its rank.
+SELECT r.* FROM (
+    SELECT f.id, count(*) AS hits
+    FROM unnest($1::text[]) AS pattern JOIN {schema}.facts f ON f.words @@ pattern::tsquery
+    WHERE f.superseded_by IS NULL
+    GROUP BY f.id
+) AS found
+JOIN {schema}.fact_records r ON r.id = found.id
+ORDER BY found.hits DESC, coalesce(r.verified_at, r.created_at) DESC, r.id DESC LIMIT $2
 
 -- name: forget
-DELETE FROM {schema}.facts WHERE id = $1 RETURNING id
+SELECT {schema}.forget($1, $2)
 
 -- name: prune
-SELECT tasks, events, artifacts FROM {schema}.prune(coalesce($1, clock_timestamp()) - $2::interval, $3)
+SELECT tasks, events, artifacts, uploads FROM {schema}.prune(coalesce($1, clock_timestamp()) - $2::interval, $3)
 
 -- name: notify
 SELECT pg_notify($1, $2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from holdfast.model.commit import Commit, Refusal, Verdict, judge
+from holdfast.model.commit import Commit, Refusal, Verdict, judge, not_quiet_message
 from holdfast.model.errors import BudgetExceeded
 from holdfast.model.operations import (
     ApplyPatch,
@@ -55,25 +55,31 @@ def verdict_of(commit: Commit, answer: Answer) -> Verdict:
 
 
 def _explain(commit: Commit, answer: Answer, refusal: Refusal | None) -> tuple[str, BudgetExceeded | None]:
-    detail = answer.get("detail") or {}
+    if refusal is None:
+        return "", None
+    if refusal is Refusal.BUDGET:
+        exceeded = BudgetExceeded(**answer["detail"])
+        return str(exceeded), exceeded
+    return _words(commit, answer, refusal), None
+
+
+def _words(commit: Commit, answer: Answer, refusal: Refusal) -> str:
+    """Say why; what an operation refused comes with a detail, and a guard that did not hold without."""
+    detail: Mapping[str, Any] = answer.get("detail") or {}
     match refusal:
-        case None:
-            return "", None
-        case Refusal.BUDGET:
-            exceeded = BudgetExceeded(**detail)
-            return str(exceeded), exceeded
         case Refusal.EFFECT:
-            before = detail["before"] or "not stored"
-            return f"effect {detail['id']} is {before}, it cannot become {detail['after']}", None
+            return f"effect {detail['id']} is {detail['before'] or 'not stored'}, it cannot become {detail['after']}"
         case Refusal.APPROVAL:
-            return f"approval {detail['id']} of task {commit.task_id}: {detail['why']}", None
+            return f"approval {detail['id']} of task {commit.task_id}: {detail['why']}"
         case Refusal.KEY:
-            return f"a child of {commit.task_id} needs key {detail['key']!r}, taken by {detail['task_id']}", None
+            return f"a child of {commit.task_id} needs key {detail['key']!r}, taken by {detail['task_id']}"
+        case Refusal.CONFLICT if detail:
+            return not_quiet_message(detail["channel"], after=detail["after"], last=detail["last"])
     # The guard did not hold or the move is illegal: the model says why, from the same row.
     stood = ("fence", "sequence", "revision", "version", "owner")
     task = Task(id=commit.task_id, state=TaskState(answer["state"]), **{name: answer[name] for name in stood})
     judged = judge(task, commit)
-    return judged[1] if judged else str(refusal), None
+    return judged[1] if judged else str(refusal)
 
 
 def topics_of(commits: Iterable[Commit], verdicts: Iterable[Verdict]) -> set[str]:

@@ -1,50 +1,11 @@
-"""Artifacts, memory facts, evidence, and how old things go: the writes that belong to no Commit."""
+"""Evidence, and how old things go: writes that belong to no Commit."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from holdfast.model.canonical import canonical, digest
 from holdfast.model.effect import Evidence
 from holdfast.model.queries import Pruned
-from holdfast.model.records import MemoryFact
-from holdfast.model.task import fact_search_text
-from holdfast.store.sqlite.reading import CHUNK
-from holdfast.store.sqlite.rows import micros, micros_or_none, moment
+from holdfast.store.sqlite.rows import micros
 from holdfast.store.sqlite.transaction import Transaction
-
-
-def put_artifact(tx: Transaction, content: bytes, media_type: str) -> str:
-    """Store the bytes once, in chunks; return their id."""
-    artifact_id = digest(content)
-    if tx.first("artifact", artifact_id) is None:
-        tx.run("insert_artifact", artifact_id, len(content), media_type, tx.now)
-        starts = range(0, len(content), CHUNK)
-        tx.run_many("insert_chunk", [(artifact_id, n, content[at : at + CHUNK]) for n, at in enumerate(starts)])
-    else:
-        tx.run("renew_artifact", artifact_id, tx.now)
-    return artifact_id
-
-
-def remember(tx: Transaction, fact: MemoryFact) -> MemoryFact:
-    """Store or replace the fact by its id; return it as it stands now."""
-    created_at = tx.now if fact.created_at is None else micros(fact.created_at)
-    value = canonical(fact.value, name="value")
-    tx.run("delete_fact", fact.id)  # it may have been another entity's: the entity leads the primary key
-    tx.run(
-        "insert_fact",
-        fact.entity,
-        fact.id,
-        fact.attribute,
-        value,
-        fact.confidence,
-        fact.source,
-        created_at,
-        micros_or_none(fact.verified_at),
-        fact.superseded_by,
-        fact_search_text(fact.entity, fact.attribute, fact.value, value),
-    )
-    return replace(fact, created_at=moment(created_at))
 
 
 def add_evidence(tx: Transaction, evidence: Evidence) -> None:
@@ -63,7 +24,9 @@ def prune(tx: Transaction, older_than: int, limit: int) -> Pruned:
         tx.run("delete_account", task_id)
         tx.run("delete_evidence", task_id)
     events = tx.changes("prune_events", cutoff, limit)
-    artifacts = tx.changes("prune_artifacts", cutoff, limit)
+    artifacts = tx.all("prune_artifacts", cutoff, limit)
+    uploads = tx.all("prune_uploads", cutoff, limit)
+    tx.run_many("delete_chunks", artifacts + uploads)
     tx.run("prune_workers", cutoff)
-    more = limit in (len(tasks), events, artifacts)
-    return Pruned(tasks=len(tasks), events=events, artifacts=artifacts, more=more)
+    more = limit in (len(tasks), events, len(artifacts), len(uploads))
+    return Pruned(tasks=len(tasks), events=events, artifacts=len(artifacts), more=more)

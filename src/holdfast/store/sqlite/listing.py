@@ -1,4 +1,4 @@
-"""Listings whose WHERE clause depends on the question: tasks, effects, approvals."""
+"""Listings whose WHERE clause depends on the question: tasks, effects, approvals, facts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import apsw
 from holdfast.model.approval import ApprovalState
 from holdfast.model.effect import EffectState
 from holdfast.model.queries import TaskFilter
+from holdfast.model.records import MemoryFact
 from holdfast.store.cursor import from_cursor
 from holdfast.store.sqlite.rows import micros
 
@@ -108,6 +109,35 @@ def approvals_query(
     clause.equal("task_id", task_id)
     clause.in_states(states)
     return _records_query("approvals", clause, "id", limit)
+
+
+def facts_query(
+    *,
+    entity: str | None,
+    attribute: str | None,
+    other: str | None,
+    live: bool,
+    contested: bool,
+    after: MemoryFact | None,
+    limit: int,
+) -> tuple[str, list[Any]]:
+    """Return the SQL and values for facts, newest first."""
+    clause = Where()
+    clause.equal("entity", entity)
+    clause.equal("attribute", attribute)
+    if other is not None:
+        clause.add("other = ? AND other <> ''", other)  # the condition of the index facts_by_other
+    if live or contested:
+        clause.add("superseded_by IS NULL")
+    if contested:
+        clause.add(
+            "other = '' AND EXISTS (SELECT 1 FROM facts f WHERE f.entity = r.entity AND f.attribute = r.attribute "
+            "AND f.other = '' AND f.superseded_by IS NULL AND f.id <> r.id)"
+        )
+    if after is not None and after.created_at is not None:
+        clause.add("(created_at, id) < (?, ?)", micros(after.created_at), after.id)
+    sql = f"SELECT * FROM fact_records r {clause} ORDER BY created_at DESC, id DESC LIMIT ?"  # noqa: S608
+    return sql, [*clause.values, limit]
 
 
 def _records_query(table: str, clause: Where, order: str, limit: int) -> tuple[str, list[Any]]:

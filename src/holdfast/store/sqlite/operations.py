@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.model.approval import Approval, ApprovalState
-from holdfast.model.commit import Commit, Held, Refusal, effect_move_refused
+from holdfast.model.commit import Commit, Held, Refusal, effect_move_refused, not_quiet_message
 from holdfast.model.effect import EffectState
 from holdfast.model.errors import BudgetExceeded
 from holdfast.model.operations import (
@@ -19,6 +19,7 @@ from holdfast.model.operations import (
     Operation,
     Release,
     RequestCancel,
+    RequireQuiet,
     RequireUndo,
     Reserve,
     RotateCheckpoints,
@@ -39,7 +40,7 @@ from holdfast.store.sqlite.records import RECORDS, approval_values, effect_value
 from holdfast.store.sqlite.rows import TaskRow, micros
 from holdfast.store.sqlite.transaction import Transaction
 
-CAN_REFUSE = (WriteEffect, Reserve, OpenApproval, Decide, ConsumeApproval, SubmitChild)
+CAN_REFUSE = (WriteEffect, Reserve, OpenApproval, Decide, ConsumeApproval, SubmitChild, RequireQuiet)
 """The operations whose conditions are looked at only when they are applied."""
 
 
@@ -61,9 +62,9 @@ def apply_operation(  # noqa: C901, PLR0912 - one case an operation
             tx.run("put_step", *step_values(row.id, step))
         case WriteEffect():
             _write_effect(tx, commit, row, op)
-        case ApplyPatch(body=body, author=author, reason=reason):
+        case ApplyPatch(body=body, author=author, reason=reason, step_key=step_key):
             row.version += 1
-            tx.run("insert_patch", row.id, row.version, body, author, reason, tx.now)
+            tx.run("insert_patch", row.id, row.version, body, author, reason, tx.now, step_key, row.round)
         case SaveCheckpoint(c):
             created_at = tx.now if c.created_at is None else micros(c.created_at)
             tx.run(
@@ -93,6 +94,8 @@ def apply_operation(  # noqa: C901, PLR0912 - one case an operation
             return _submit_child(tx, commit, replace(task, parent_id=row.id, actor=commit.actor))
         case Emit(channel=channel, payload=payload, key=key):
             submitting.emit(tx, channel, payload, key=key, actor=commit.actor, besides=row.id)
+        case RequireQuiet():
+            _require_quiet(tx, op)
         case LinkArtifact(link):
             created_at = tx.now if link.created_at is None else micros(link.created_at)
             tx.run(
@@ -182,6 +185,12 @@ def _approval_of(tx: Transaction, row: TaskRow, approval_id: str) -> Approval:
     if found is None or (approval := RECORDS.approval(found)).task_id != row.id:
         raise Refused(Refusal.APPROVAL, f"task {row.id} has no approval {approval_id}")
     return approval
+
+
+def _require_quiet(tx: Transaction, op: RequireQuiet) -> None:
+    ((last,),) = tx.all("position", op.channel)
+    if last > op.after:
+        raise Refused(Refusal.CONFLICT, not_quiet_message(op.channel, after=op.after, last=last))
 
 
 def _submit_child(tx: Transaction, commit: Commit, task: NewTask) -> Submitted:

@@ -78,7 +78,7 @@ INSERT OR REPLACE INTO effects (task_id, effect_id, step_key, effect_class, stat
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: insert_patch
-INSERT INTO patches (task_id, version, body, author, reason, at) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO patches (task_id, version, body, author, reason, at, step_key, round) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: put_checkpoint
 INSERT OR REPLACE INTO checkpoints (task_id, number, position, version, body, checksum, schema, created_at, damaged)
@@ -322,7 +322,8 @@ INSERT INTO evidence (task_id, effect_id, number, fence, body, at)
 SELECT ?1, ?2, coalesce(max(number), 0) + 1, ?3, ?4, ?5 FROM evidence WHERE task_id = ?1 AND effect_id = ?2
 
 -- name: patches
-SELECT version, body, author, reason, at FROM patches WHERE task_id = ? AND version > ? ORDER BY version
+SELECT version, body, author, reason, at, step_key, round FROM patches
+WHERE task_id = ? AND version > ? ORDER BY version
 
 -- name: checkpoints
 SELECT number, position, version, body, checksum, schema, created_at, damaged FROM checkpoints
@@ -363,33 +364,84 @@ SELECT coalesce(
 SELECT id, size, media_type, created_at FROM artifacts WHERE id = ?
 
 -- name: insert_artifact
-INSERT INTO artifacts (id, size, media_type, created_at) VALUES (?, ?, ?, ?)
+INSERT INTO artifacts (id, size, media_type, created_at, content) VALUES (?, ?, ?, ?, ?)
 
 -- name: renew_artifact
 -- Stored again, so wanted again: it counts as new for prune.
 UPDATE artifacts SET created_at = ?2 WHERE id = ?1
 
 -- name: insert_chunk
-INSERT INTO artifact_chunks (artifact_id, number, body) VALUES (?, ?, ?)
+INSERT INTO artifact_chunks (content, number, body) VALUES (?, ?, ?)
+
+-- name: delete_chunks
+DELETE FROM artifact_chunks WHERE content = ?
 
 -- name: chunks
-SELECT body FROM artifact_chunks WHERE artifact_id = ? AND number BETWEEN ? AND ? ORDER BY number
+-- In one statement, which sees all of an artifact or none of it; without a body where the range is empty.
+SELECT c.body FROM artifacts a
+LEFT JOIN artifact_chunks c ON c.content = a.content AND c.number BETWEEN ?2 AND ?3
+WHERE a.id = ?1 ORDER BY c.number
+
+-- name: insert_upload
+INSERT INTO uploads (id, renewed_at) VALUES (?, ?)
+
+-- name: renew_upload
+UPDATE uploads SET renewed_at = ?2 WHERE id = ?1
+
+-- name: delete_upload
+DELETE FROM uploads WHERE id = ?
 
 -- name: artifact_links
 SELECT artifact_id, name, type, summary, bytes, step, created_at FROM artifact_links WHERE task_id = ?
 ORDER BY artifact_id
 
+-- name: fact
+SELECT * FROM fact_records WHERE id = ?
+
+-- name: subject_mark
+SELECT mark FROM subjects WHERE entity = ? AND attribute = ? AND other = ?
+
+-- name: put_mark
+INSERT INTO subjects (entity, attribute, other, mark) VALUES (?, ?, ?, ?)
+ON CONFLICT (entity, attribute, other) DO UPDATE SET mark = excluded.mark
+
+-- name: delete_mark
+-- Once the last fact is gone.
+DELETE FROM subjects
+WHERE entity = ?1 AND attribute = ?2 AND other = ?3
+  AND NOT EXISTS (SELECT 1 FROM facts f WHERE f.entity = ?1 AND f.attribute = ?2 AND f.other = ?3)
+
+-- name: subject_facts
+-- The live ones by their own index, however long the history is; those that were asked for, by id. In no order: asked
+-- for one, SQLite would go through the history, which is in order already.
+SELECT * FROM fact_records WHERE entity = ?1 AND attribute = ?2 AND other = ?3 AND superseded_by IS NULL
+UNION ALL
+SELECT r.* FROM json_each(?4) AS asked CROSS JOIN fact_records r ON r.id = asked.value
+WHERE r.entity = ?1 AND r.attribute = ?2 AND r.other = ?3 AND r.superseded_by IS NOT NULL
+
+-- name: put_fact
+-- Only a fact of the same subject is replaced.
+INSERT INTO facts (entity, id, attribute, other, value, confidence, half_life, source, created_at, verified_at,
+                   verified_by, superseded_by, words)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET
+    value = excluded.value, confidence = excluded.confidence, half_life = excluded.half_life, source = excluded.source,
+    created_at = excluded.created_at, verified_at = excluded.verified_at, verified_by = excluded.verified_by,
+    superseded_by = excluded.superseded_by, words = excluded.words
+WHERE entity = excluded.entity AND attribute = excluded.attribute AND other = excluded.other
+
 -- name: delete_fact
 DELETE FROM facts WHERE id = ?
 
--- name: insert_fact
-INSERT INTO facts (entity, id, attribute, value, confidence, source, created_at, verified_at, superseded_by, search)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-
--- name: recall
-SELECT * FROM facts
-WHERE (?1 IS NULL OR entity = ?1) AND (?2 IS NULL OR attribute = ?2) AND (?3 IS NULL OR instr(search, ?3) > 0)
-ORDER BY created_at DESC, id DESC LIMIT ?4
+-- name: search
+-- Each word is looked for twice, as the beginning of a word and as a whole one: how often a fact is found is its rank.
+SELECT r.* FROM (
+    SELECT fact_words.rowid AS number, count(*) AS hits
+    FROM json_each(?1) AS pattern CROSS JOIN fact_words ON fact_words MATCH pattern.value
+    GROUP BY fact_words.rowid
+) AS found
+JOIN fact_records r ON r.number = found.number
+ORDER BY found.hits DESC, coalesce(r.verified_at, r.created_at) DESC, r.id DESC LIMIT ?2
 
 -- name: count_workers
 SELECT count(*) FROM workers WHERE state <> 'dead'
@@ -427,6 +479,12 @@ DELETE FROM artifacts WHERE id IN (
     SELECT a.id FROM artifacts a
     WHERE a.created_at < ?1 AND NOT EXISTS (SELECT 1 FROM artifact_links l WHERE l.artifact_id = a.id)
     ORDER BY a.created_at LIMIT ?2)
+RETURNING content
+
+-- name: prune_uploads
+-- The table holds only what is under way: there is little to look at.
+DELETE FROM uploads WHERE id IN (SELECT id FROM uploads WHERE renewed_at < ?1 ORDER BY renewed_at LIMIT ?2)
+RETURNING id
 
 -- name: prune_workers
 DELETE FROM workers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ import apsw
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.errors import NotFound
+from holdfast.model.memory import Subject
 from holdfast.model.queries import Loaded, Page, Summary, TaskFilter
 from holdfast.model.records import (
     Account,
@@ -24,18 +26,17 @@ from holdfast.model.records import (
 from holdfast.model.step import Step
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState, Transition
+from holdfast.model.words import query_words
 from holdfast.model.worker import Lease, Worker
 from holdfast.store.cursor import page_of
 from holdfast.store.records import Row
-from holdfast.store.sqlite.listing import approvals_query, count_query, effects_query, page_query
+from holdfast.store.sqlite.listing import approvals_query, count_query, effects_query, facts_query, page_query
 from holdfast.store.sqlite.records import RECORDS
 from holdfast.store.sqlite.rows import micros
 from holdfast.store.sqlite.transaction import QUERIES
+from holdfast.store.uploading import chunks_of, cut_range
 
 T = TypeVar("T")
-
-CHUNK = 256 << 10
-"""Bytes of an artifact in one row."""
 
 
 class Reader:
@@ -167,24 +168,38 @@ class Reader:
 
     def read_artifact(self, artifact_id: str, offset: int, length: int | None) -> bytes:
         """See Keeping. Touches only the chunks the range lies in."""
-        artifact = self.artifact(artifact_id)
-        if artifact is None:
+        first, last = chunks_of(offset, length)
+        chunks = self._all(lambda row: row[0], "chunks", artifact_id, first, last)
+        if not chunks:
             raise NotFound("artifact", artifact_id)
-        end = artifact.size if length is None else min(artifact.size, offset + length)
-        if offset >= end:
-            return b""
-        first = offset // CHUNK
-        chunks = self._all(lambda row: bytes(row[0]), "chunks", artifact_id, first, (end - 1) // CHUNK)
-        return b"".join(chunks)[offset - first * CHUNK : end - first * CHUNK]
+        return cut_range(chunks, offset, length)
 
     def artifact_links(self, task_id: str) -> list[ArtifactLink]:
         """See Keeping."""
         return self._all(RECORDS.link, "artifact_links", task_id)
 
-    def recall(self, entity: str | None, attribute: str | None, text: str | None, limit: int) -> list[MemoryFact]:
+    def fact(self, fact_id: str) -> MemoryFact | None:
         """See Keeping."""
-        needle = text.casefold() if text else None
-        return self._all(RECORDS.fact, "recall", entity, attribute, needle, limit)
+        return self._first(RECORDS.fact, "fact", fact_id)
+
+    def subject(self, entity: str, attribute: str, other: str | None, also: Collection[str], now: datetime) -> Subject:
+        """See Keeping. A savepoint makes mark and facts be of one moment."""
+        key = (entity, attribute, other or "")
+        with self._connection:
+            mark = self._first(lambda row: str(row[0]), "subject_mark", *key)
+            facts = self._all(RECORDS.fact, "subject_facts", *key, json.dumps(sorted(set(also))))
+        facts.sort(key=lambda fact: (fact.created_at, fact.id))
+        return Subject(entity=entity, attribute=attribute, other=other, mark=mark, at=now, facts=tuple(facts))
+
+    def recall(self, **where: Any) -> list[MemoryFact]:  # noqa: ANN401 - those of facts_query
+        """See Keeping."""
+        sql, values = facts_query(**where)
+        return [RECORDS.fact(row) for row in self._connection.execute(sql, values)]
+
+    def search(self, text: str, limit: int) -> list[MemoryFact]:
+        """See Keeping."""
+        patterns = [pattern for word in query_words(text) for pattern in (f'"{word}"*', f'"{word}"')]
+        return self._all(RECORDS.fact, "search", json.dumps(patterns), limit)
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -4,7 +4,7 @@
     writer.py      the one writer of a process, inline or in its thread
     gate.py        the file lock that makes processes take turns
     transaction.py a write transaction: named queries, time, hints
-    submitting.py committing.py leasing.py sweeping.py keeping.py      what the verbs do inside it
+    submitting.py committing.py leasing.py sweeping.py keeping.py remembering.py      what the verbs do inside it
     shortcuts.py   the short way for the most frequent Commits
     transacting.py guard.py      a user's own SQL in the same transaction, and what it may not do
     lifecycle.py   moving, waking and ending a task
@@ -34,6 +34,7 @@ from holdfast.model.clock import Clock
 from holdfast.model.commit import Commit, Verdict
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.errors import InvalidValue, StoreClosed, StoreError
+from holdfast.model.memory import Subject
 from holdfast.model.queries import Loaded, Page, Pruned, Summary, TaskFilter
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
 from holdfast.model.step import Step
@@ -51,9 +52,19 @@ from holdfast.store.checks import (
     check_task,
 )
 from holdfast.store.clock import SystemClock
+from holdfast.store.facts import check_facts
 from holdfast.store.hints import Hints
 from holdfast.store.simple import SimpleInterface
-from holdfast.store.sqlite import committing, keeping, leasing, submitting, sweeping, transacting
+from holdfast.store.sqlite import (
+    committing,
+    keeping,
+    leasing,
+    remembering,
+    submitting,
+    sweeping,
+    transacting,
+    uploading,
+)
 from holdfast.store.sqlite.connection import check_path, connect, translated
 from holdfast.store.sqlite.gate import file_gate
 from holdfast.store.sqlite.migrating import migrate
@@ -62,6 +73,7 @@ from holdfast.store.sqlite.reading import Reader
 from holdfast.store.sqlite.transaction import Transaction
 from holdfast.store.sqlite.writer import Writer
 from holdfast.store.transaction import Work
+from holdfast.store.uploading import Uploading, pruned_meanwhile
 
 T = TypeVar("T")
 
@@ -69,7 +81,7 @@ YIELD_EVERY = 0.002
 """Seconds of inline work after which the event loop gets a turn."""
 
 
-class SqliteStore(SimpleInterface):
+class SqliteStore(Uploading, SimpleInterface):
     """Tasks in one SQLite file. ``durable=False`` trades the last commits before a power cut for speed."""
 
     capabilities = Capabilities(
@@ -331,14 +343,28 @@ class SqliteStore(SimpleInterface):
 
     # Keeping
 
-    async def put_artifact(self, content: bytes, *, media_type: str = "application/octet-stream") -> Artifact:
-        """See Keeping."""
-        check_name("media type", media_type)
+    async def _put_whole(self, content: bytes, media_type: str) -> Artifact:
         items = 1 + (len(content) >> 16)
-        artifact_id = await self._write(lambda tx: keeping.put_artifact(tx, content, media_type), items=items)
-        artifact = await self.artifact(artifact_id)
-        if artifact is None:
-            raise StoreError(f"artifact {artifact_id} was pruned as it was stored; store it again")
+        artifact_id = await self._write(lambda tx: uploading.put_whole(tx, content, media_type), items=items)
+        return await self._stored_artifact(artifact_id)
+
+    async def _begin_upload(self, upload: str) -> None:
+        await self._write(lambda tx: uploading.begin(tx, upload))
+
+    async def _stage(self, upload: str, number: int, piece: bytes) -> None:
+        items = 1 + (len(piece) >> 16)
+        await self._write(lambda tx: uploading.stage(tx, upload, number, piece), items=items)
+
+    async def _finish_upload(self, upload: str, artifact_id: str, size: int, media_type: str) -> Artifact:
+        await self._write(lambda tx: uploading.finish(tx, upload, artifact_id, size, media_type))
+        return await self._stored_artifact(artifact_id)
+
+    async def _discard_upload(self, upload: str) -> None:
+        await self._write(lambda tx: uploading.discard(tx, upload))
+
+    async def _stored_artifact(self, artifact_id: str) -> Artifact:
+        if (artifact := await self.artifact(artifact_id)) is None:
+            raise pruned_meanwhile(f"artifact {artifact_id}")
         return artifact
 
     async def artifact(self, artifact_id: str) -> Artifact | None:
@@ -354,21 +380,54 @@ class SqliteStore(SimpleInterface):
         """See Keeping."""
         return await self._read(lambda reader: reader.artifact_links(task_id))
 
-    async def remember(self, fact: MemoryFact) -> MemoryFact:
+    async def remember(self, *facts: MemoryFact, seen: Subject | None = None) -> list[MemoryFact]:
         """See Keeping."""
-        check_payload("value", fact.value)
-        return await self._write(lambda tx: keeping.remember(tx, fact))
+        check_facts(facts, seen)
+        return await self._write(lambda tx: remembering.remember(tx, facts, seen), items=len(facts))
+
+    async def fact(self, fact_id: str) -> MemoryFact | None:
+        """See Keeping."""
+        return await self._read(lambda reader: reader.fact(fact_id))
+
+    async def subject(
+        self, entity: str, attribute: str, *, other: str | None = None, also: Collection[str] = ()
+    ) -> Subject:
+        """See Keeping."""
+        return await self._read(lambda reader: reader.subject(entity, attribute, other, also, self._clock.now()))
 
     async def recall(
-        self, entity: str | None = None, attribute: str | None = None, *, text: str | None = None, limit: int = 100
+        self,
+        entity: str | None = None,
+        attribute: str | None = None,
+        *,
+        other: str | None = None,
+        live: bool = False,
+        contested: bool = False,
+        after: MemoryFact | None = None,
+        limit: int = 100,
     ) -> list[MemoryFact]:
         """See Keeping."""
         check_limit(limit)
-        return await self._read_slowly(lambda reader: reader.recall(entity, attribute, text, limit))
+        return await self._read_slowly(
+            lambda reader: reader.recall(
+                entity=entity,
+                attribute=attribute,
+                other=other,
+                live=live,
+                contested=contested,
+                after=after,
+                limit=limit,
+            )
+        )
+
+    async def search(self, text: str, *, limit: int = 100) -> list[MemoryFact]:
+        """See Keeping."""
+        check_limit(limit)
+        return await self._read_slowly(lambda reader: reader.search(text, limit))
 
     async def forget(self, fact_id: str) -> bool:
         """See Keeping."""
-        return await self._write(lambda tx: tx.changes("delete_fact", fact_id) > 0)
+        return await self._write(lambda tx: remembering.forget(tx, fact_id))
 
     async def add_evidence(self, evidence: Evidence) -> None:
         """See Keeping."""

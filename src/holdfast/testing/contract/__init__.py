@@ -34,7 +34,7 @@ from holdfast.testing.contract.commit_expected import ExpectedCommitContract
 from holdfast.testing.contract.commit_fenced import FencedCommitContract
 from holdfast.testing.contract.doors import DoorsContract
 from holdfast.testing.contract.effects import EffectsContract
-from holdfast.testing.contract.events import EventsContract
+from holdfast.testing.contract.events import EventsContract, QuietContract
 from holdfast.testing.contract.fidelity import FidelityContract
 from holdfast.testing.contract.hints import HintsContract
 from holdfast.testing.contract.history import HistoryContract
@@ -82,6 +82,7 @@ class StoreContract(
     QueriesContract,
     HistoryContract,
     EventsContract,
+    QuietContract,
     ArtifactsContract,
     MemoryContract,
     PruneContract,

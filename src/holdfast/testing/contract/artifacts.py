@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
+from typing import cast
 
 import pytest
 
 from holdfast.model.clock import ManualClock
-from holdfast.model.errors import NotFound
+from holdfast.model.errors import InvalidValue, NotFound, StoreError
 from holdfast.model.operations import LinkArtifact
 from holdfast.model.records import Artifact, ArtifactLink
 from holdfast.store.base import StateStore
@@ -17,6 +22,21 @@ from holdfast.testing.contract.base import ContractBase
 
 LARGE = bytes(range(256)) * 1025
 """More than any store would keep in one piece, and no multiple of a usual chunk."""
+
+
+PIECE = 1 << 20
+"""What our own stores take of a stream in one transaction."""
+
+
+class TornError(Exception):
+    """A source that failed."""
+
+
+async def stream(content: bytes, step: int = 70_000) -> AsyncIterator[bytes]:
+    """Give ``content`` in parts."""
+    for start in range(0, len(content), step):
+        await asyncio.sleep(0)
+        yield content[start : start + step]
 
 
 class ArtifactsContract(ContractBase):
@@ -62,6 +82,117 @@ class ArtifactsContract(ContractBase):
         artifact = await store.put_artifact(LARGE)
         end = None if length is None else offset + length
         assert await store.read_artifact(artifact.id, offset=offset, length=length) == LARGE[offset:end]
+
+    @pytest.mark.parametrize("size", [0, 1, len(LARGE), PIECE, PIECE + 1, 2 * PIECE, 2 * PIECE + 70_000])
+    @pytest.mark.parametrize("step", [70_000, 3 * PIECE], ids=["in parts", "at once"])
+    async def test_a_stream_is_its_bytes(self, store: StateStore, clock: ManualClock, size: int, step: int) -> None:
+        """However long it is and however it comes, it is the artifact that its bytes are."""
+        content = (LARGE * 12)[:size]
+        artifact = await store.put_artifact(stream(content, step), media_type="text/plain")
+        assert artifact == Artifact(
+            id=hashlib.sha256(content).hexdigest(), size=size, media_type="text/plain", created_at=clock.now()
+        )
+        assert await store.artifact(artifact.id) == artifact
+        assert await store.read_artifact(artifact.id) == content
+        for offset, length in ((PIECE - 5, 10), (PIECE + 70_000, 1 << 18), (size, 1), (1, None)):
+            end = None if length is None else offset + length
+            assert await store.read_artifact(artifact.id, offset=offset, length=length) == content[offset:end]
+
+    async def test_the_same_bytes_as_a_stream_are_the_same_artifact(
+        self, store: StateStore, clock: ManualClock
+    ) -> None:
+        """Whichever way they came first."""
+        content, other = LARGE * 9, LARGE * 10
+        first = await store.put_artifact(content, media_type="text/plain")
+        streamed = await store.put_artifact(stream(other), media_type="text/plain")
+        clock.advance(1)
+        assert await store.put_artifact(stream(content)) == replace(first, created_at=clock.now())
+        assert await store.put_artifact(other) == replace(streamed, created_at=clock.now())
+        assert await store.put_artifact(stream(other)) == replace(streamed, created_at=clock.now())
+        assert await store.read_artifact(first.id) == content
+        assert await store.read_artifact(streamed.id) == other
+
+    async def test_a_stream_that_fails_leaves_nothing_to_read(self, store: StateStore) -> None:
+        """Neither what came nor the whole; its error is the caller's."""
+        content = LARGE * 12
+
+        async def failing() -> AsyncIterator[bytes]:
+            async for part in stream(content):
+                yield part
+            raise TornError
+
+        with pytest.raises(TornError):
+            await store.put_artifact(failing())
+        assert await store.artifact(hashlib.sha256(content).hexdigest()) is None
+        assert (await store.prune(timedelta(0))).artifacts == 0
+        assert await store.read_artifact((await store.put_artifact(stream(content))).id) == content
+
+    async def test_a_stream_whose_reader_is_cancelled_leaves_nothing_to_read(self, store: StateStore) -> None:
+        """The caller is gone in the middle of it."""
+        content = LARGE * 12
+        reached = asyncio.Event()
+
+        async def stalling() -> AsyncIterator[bytes]:
+            async for part in stream(content):
+                yield part
+            reached.set()
+            await asyncio.Event().wait()
+
+        storing = asyncio.create_task(store.put_artifact(stalling()))
+        await reached.wait()
+        storing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await storing
+        assert await store.artifact(hashlib.sha256(content).hexdigest()) is None
+
+    async def test_a_stream_of_something_else_is_refused(self, store: StateStore) -> None:
+        """Text has no bytes until somebody says in which encoding."""
+
+        async def text() -> AsyncIterator[str]:
+            yield "text"
+
+        with pytest.raises(InvalidValue, match="it has to give bytes"):
+            await store.put_artifact(cast("AsyncIterator[bytes]", text()))
+
+    async def test_many_store_the_same_at_once(self, store: StateStore) -> None:
+        """All get the one artifact, and it is whole."""
+        content = LARGE * 12
+        sources: list[bytes | AsyncIterator[bytes]] = [stream(content, step) for step in (70_000, 300_000, 5 << 20)]
+        stored = await asyncio.gather(*(store.put_artifact(source) for source in [*sources, content]))
+        assert {artifact.id for artifact in stored} == {hashlib.sha256(content).hexdigest()}
+        assert await store.read_artifact(stored[0].id) == content
+
+    async def test_a_stream_that_was_pruned_on_its_way_is_no_artifact(
+        self, store: StateStore, clock: ManualClock
+    ) -> None:
+        """It came too slowly for whoever prunes. Stored or refused, but never with a hole in it."""
+        content = LARGE * 20
+
+        async def slow() -> AsyncIterator[bytes]:
+            async for part in stream(content, PIECE):
+                yield part
+                clock.advance(100)
+                await store.prune(timedelta(seconds=50))
+
+        stored = None
+        with suppress(StoreError):
+            stored = await store.put_artifact(slow())
+        assert await store.artifact(hashlib.sha256(content).hexdigest()) == stored
+        if stored is not None:
+            assert await store.read_artifact(stored.id) == content
+
+    async def test_a_slow_stream_that_goes_on_is_not_pruned(self, store: StateStore, clock: ManualClock) -> None:
+        """What counts is when its last piece came."""
+        content = LARGE * 20
+
+        async def slow() -> AsyncIterator[bytes]:
+            async for part in stream(content, PIECE):
+                yield part
+                clock.advance(100)
+                await store.prune(timedelta(seconds=350))
+
+        artifact = await store.put_artifact(slow())
+        assert await store.read_artifact(artifact.id) == content
 
     async def test_an_unknown_artifact(self, store: StateStore) -> None:
         """Described by None; reading it raises."""

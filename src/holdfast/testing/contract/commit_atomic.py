@@ -150,6 +150,7 @@ class AtomicCommitContract(ContractBase):
             outside("task", move(TaskState.CANCELLED, feedback=text)),
             outside("task", RequestCancel(reason=text)),
             outside("task", ApplyPatch(body=b"{}", author=text)),
+            outside("task", ApplyPatch(body=b"{}", author="a", step_key=text)),
             outside("task", OpenApproval(replace(_approval("ask"), question=text))),
             outside("task", Decide(approval_id="ask", state=ApprovalState.APPROVED, by="bob", note=text)),
             outside("task", WriteEffect(effect)),

@@ -8,11 +8,23 @@ from datetime import datetime, timedelta
 import pytest
 
 from holdfast.model.clock import ManualClock
-from holdfast.model.errors import InvalidValue
-from holdfast.model.operations import Emit
+from holdfast.model.commit import Refusal
+from holdfast.model.errors import Conflict, InvalidValue
+from holdfast.model.operations import ApplyPatch, Emit, RequireQuiet, WriteStep
 from holdfast.model.records import Event
+from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
-from holdfast.testing.contract._support import apply_outside, outside, send, submit_one
+from holdfast.testing.contract._support import (
+    COMPLETE,
+    apply_outside,
+    last_move,
+    outside,
+    running_task,
+    send,
+    step,
+    stored,
+    submit_one,
+)
 from holdfast.testing.contract.base import ContractBase
 
 
@@ -145,3 +157,104 @@ class EventsContract(ContractBase):
         for channel in ("", "a\x00b", "x" * 201):
             with pytest.raises(InvalidValue):
                 await store.emit(channel, None)
+
+
+class QuietContract(ContractBase):
+    """RequireQuiet: what is decided only if nobody emitted meanwhile."""
+
+    async def test_a_task_that_has_read_everything_may_end(self, store: StateStore) -> None:
+        """Up to the last event there is."""
+        attempt = await running_task(store)
+        for number in range(3):
+            await store.emit("inbox", number)
+            await store.emit("other", number)
+        await store.emit("other", "one more")
+        await attempt.apply(RequireQuiet(channel="inbox", after=3), COMPLETE)
+        assert (await stored(store)).state is TaskState.COMPLETED
+
+    async def test_an_unread_event_refuses_the_whole_commit(self, store: StateStore) -> None:
+        """Nothing of it is written, and the task goes on."""
+        attempt = await running_task(store)
+        await store.emit("inbox", "read")
+        await store.emit("inbox", "not read")
+        before = await stored(store)
+        verdict = await attempt.send(
+            WriteStep(step()),
+            ApplyPatch(body=b"{}", author="a"),
+            RequireQuiet(channel="inbox", after=1),
+            COMPLETE,
+        )
+        assert (verdict.refusal, verdict.state) == (Refusal.CONFLICT, TaskState.RUNNING)
+        assert type(verdict.error()) is Conflict
+        assert await stored(store) == before
+        assert await store.steps("task") == []
+        assert await store.patches("task") == []
+        assert (await last_move(store)).to_state is TaskState.RUNNING
+
+    async def test_after_a_refusal_it_is_tried_again_under_the_same_number(self, store: StateStore) -> None:
+        """A refused Commit used up nothing."""
+        attempt = await running_task(store)
+        await store.emit("inbox", 1)
+        assert not (await attempt.send(RequireQuiet(channel="inbox", after=0), COMPLETE)).applied
+        attempt.sequence -= 1
+        await attempt.apply(RequireQuiet(channel="inbox", after=1), COMPLETE)
+
+    async def test_a_channel_nobody_used_is_quiet(self, store: StateStore) -> None:
+        """And looking at it emits nothing on it."""
+        attempt = await running_task(store)
+        await attempt.apply(RequireQuiet(channel="inbox", after=0))
+        assert await store.position("inbox") == 0
+        assert (await store.emit("inbox", 1)).number == 1
+
+    async def test_an_event_that_was_pruned_was_there(self, store: StateStore, clock: ManualClock) -> None:
+        """Nobody read it: to end as if it had never come would lose it twice."""
+        attempt = await running_task(store)
+        await store.emit("inbox", 1)
+        clock.advance(10)
+        await store.prune(timedelta(seconds=5))
+        assert await store.events("inbox") == []
+        assert (await attempt.send(RequireQuiet(channel="inbox", after=0))).refusal is Refusal.CONFLICT
+
+    async def test_it_stands_in_order_among_the_operations(self, store: StateStore) -> None:
+        """What the same Commit emits before it counts, what it emits after it does not."""
+        await submit_one(store)
+        emit, quiet = Emit(channel="inbox", payload=1), RequireQuiet(channel="inbox", after=0)
+        assert (await send(store, outside("task", emit, quiet))).refusal is Refusal.CONFLICT
+        assert await store.events("inbox") == []
+        await apply_outside(store, "task", quiet, emit)
+        assert [event.number for event in await store.events("inbox")] == [1]
+
+    async def test_a_commit_earlier_in_the_batch_counts(self, store: StateStore) -> None:
+        """As if they had been sent one after the other; the refused one spoils no neighbour."""
+        for task_id in ("a", "b", "c", "d"):
+            await submit_one(store, task_id)
+        quiet, emit = RequireQuiet(channel="inbox", after=0), Emit(channel="inbox", payload=1)
+        verdicts = await store.commit(
+            [outside("a", quiet), outside("b", emit), outside("c", quiet), outside("d", WriteStep(step()))]
+        )
+        assert [verdict.refusal for verdict in verdicts] == [None, None, Refusal.CONFLICT, None]
+
+    async def test_a_guard_that_does_not_hold_is_told_first(self, store: StateStore) -> None:
+        """Whoever lost the task need not read its mail."""
+        attempt = await running_task(store)
+        await store.emit("inbox", 1)
+        await store.retire(attempt.worker_id)
+        verdict = await attempt.send(RequireQuiet(channel="inbox", after=0))
+        assert verdict.refusal is Refusal.SUPERSEDED
+
+    async def test_a_race_with_somebody_who_emits_has_one_order(self, store: StateStore) -> None:
+        """The event was seen and the end refused, or the task had ended; on channels new to everybody."""
+        for number in range(10):
+            task_id, channel = f"t{number}", f"inbox {number}"
+            await submit_one(store, task_id)
+            commit = outside(task_id, RequireQuiet(channel=channel, after=0), Emit(channel=channel, payload="ended"))
+            verdict, event = await asyncio.gather(send(store, commit), store.emit(channel, "news"))
+            events = [found.payload for found in await store.events(channel)]
+            assert events == (["ended", "news"] if verdict.applied else ["news"])
+            assert event.number == len(events)
+
+    async def test_a_position_nobody_can_be_at_is_refused(self) -> None:
+        """Before it reaches any store."""
+        for channel, after in (("", 0), ("inbox", -1), ("inbox", True)):
+            with pytest.raises(InvalidValue):
+                RequireQuiet(channel=channel, after=after)

@@ -147,6 +147,26 @@ class PatchesContract(ContractBase):
             PatchRecord(version=3, body=b"3", author="alice", reason="because", at=clock.now()),
         ]
 
+    async def test_a_patch_remembers_the_step_that_carried_it(self, store: StateStore, clock: ManualClock) -> None:
+        """Read alone and loaded with the task; None is a patch from outside."""
+        attempt = await running_task(store)
+        carried = ApplyPatch(body=b"1", author="observer", step_key="look#2")
+        await attempt.apply(carried, patch(b"2"), WriteStep(step("look#2")))
+        expected = [
+            PatchRecord(version=1, body=b"1", author="observer", reason="", at=clock.now(), step_key="look#2"),
+            PatchRecord(version=2, body=b"2", author="alice", reason="because", at=clock.now(), step_key=None),
+        ]
+        assert await store.patches("task") == expected
+        assert list((await store.load("task")).patches) == expected
+
+    async def test_a_patch_remembers_the_round_of_its_step(self, store: StateStore) -> None:
+        """The one it was applied in: a Commit that opens a new round still belongs to the old one."""
+        attempt = await running_task(store)
+        await attempt.apply(patch(b"1"), move(TaskState.REVIEW))
+        await attempt.apply(patch(b"2"), move(TaskState.PENDING, new_round=True))
+        await apply_outside(store, "task", patch(b"3"))
+        assert [record.round for record in await store.patches("task")] == [1, 1, 2]
+
     async def test_patches_are_read_after_a_version(self, store: StateStore) -> None:
         """What the reader has already folded is left out."""
         await submit_one(store)

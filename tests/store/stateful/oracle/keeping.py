@@ -1,4 +1,4 @@
-"""Artifacts, memory, evidence, prune."""
+"""Artifacts, evidence, prune."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.model.canonical import digest
 from holdfast.model.effect import Evidence
 from holdfast.model.queries import Pruned
-from holdfast.model.records import Artifact, Event, MemoryFact
+from holdfast.model.records import Artifact, Event
 from holdfast.model.worker import WorkerState
 from tests.store.stateful.oracle.tables import Tables
 
@@ -20,12 +20,6 @@ def put_artifact(tables: Tables, content: bytes, media_type: str, now: datetime)
         artifact = replace(tables.artifacts[artifact.id][0], created_at=now)
     tables.artifacts[artifact.id] = (artifact, content)
     return artifact
-
-
-def remember(tables: Tables, fact: MemoryFact, now: datetime) -> MemoryFact:
-    dated = replace(fact, created_at=fact.created_at or now)
-    tables.facts[fact.id] = dated
-    return dated
 
 
 def add_evidence(tables: Tables, evidence: Evidence, now: datetime) -> None:

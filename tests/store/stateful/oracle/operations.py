@@ -18,6 +18,7 @@ from holdfast.model.operations import (
     OpenApproval,
     Operation,
     RequestCancel,
+    RequireQuiet,
     RequireUndo,
     Reserve,
     RotateCheckpoints,
@@ -86,6 +87,9 @@ def apply(tables: Tables, commit: Commit, operation: Operation, now: datetime) -
             return _submit_child(tables, commit, child, now)
         case Emit(channel=channel, payload=payload, key=key):
             append_event(tables, channel, payload, key=key, actor=commit.actor, now=now, apart_from=task_id)
+        case RequireQuiet(channel=channel, after=after):
+            if tables.event_numbers.get(channel, 0) > after:
+                raise Refused(Refusal.CONFLICT)
         case LinkArtifact(link):
             tables.links[task_id, link.artifact_id] = replace(link, created_at=link.created_at or now)
         case RequestCancel(reason=reason):
@@ -110,8 +114,17 @@ def _write_effect(tables: Tables, commit: Commit, effect: Effect, now: datetime)
 
 
 def _apply_patch(tables: Tables, task_id: str, patch: ApplyPatch, now: datetime) -> None:
-    version = tables.task(task_id).version + 1
-    record = PatchRecord(version=version, body=patch.body, author=patch.author, reason=patch.reason, at=now)
+    task = tables.task(task_id)
+    version = task.version + 1
+    record = PatchRecord(
+        version=version,
+        body=patch.body,
+        author=patch.author,
+        reason=patch.reason,
+        at=now,
+        step_key=patch.step_key,
+        round=task.round,
+    )
     tables.patches[task_id] = (*tables.patches.get(task_id, ()), record)
     tables.change_task(task_id, version=version)
 

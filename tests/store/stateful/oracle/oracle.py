@@ -10,13 +10,23 @@ from holdfast.model.clock import Clock
 from holdfast.model.commit import Commit, Verdict
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.errors import NotFound
+from holdfast.model.memory import Subject
 from holdfast.model.queries import Loaded, Page, Pruned, Summary, TaskFilter
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
 from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, NewTask, Submitted, Task
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker
-from tests.store.stateful.oracle import committing, emitting, keeping, leasing, reading, submitting, sweeping
+from tests.store.stateful.oracle import (
+    committing,
+    emitting,
+    keeping,
+    leasing,
+    reading,
+    remembering,
+    submitting,
+    sweeping,
+)
 from tests.store.stateful.oracle.tables import Tables
 
 
@@ -153,16 +163,34 @@ class Oracle:
     def artifact_links(self, task_id: str) -> list[ArtifactLink]:
         return [link for (task, _), link in sorted(self.tables.links.items()) if task == task_id]
 
-    def remember(self, fact: MemoryFact) -> MemoryFact:
-        return keeping.remember(self.tables, fact, self.now())
+    def remember(self, *facts: MemoryFact, seen: Subject | None = None) -> list[MemoryFact]:
+        return remembering.remember(self.tables, facts, seen, self.now())
+
+    def fact(self, fact_id: str) -> MemoryFact | None:
+        return self.tables.facts.get(fact_id)
+
+    def subject(self, entity: str, attribute: str, *, other: str | None = None, also: Collection[str] = ()) -> Subject:
+        return remembering.subject(self.tables, (entity, attribute, other), also, self.now())
 
     def recall(
-        self, entity: str | None = None, attribute: str | None = None, *, text: str | None = None, limit: int = 100
+        self,
+        entity: str | None = None,
+        attribute: str | None = None,
+        *,
+        other: str | None = None,
+        live: bool = False,
+        contested: bool = False,
+        after: MemoryFact | None = None,
+        limit: int = 100,
     ) -> list[MemoryFact]:
-        return reading.recall(self.tables, entity, attribute, text, limit)
+        found = remembering.recall(self.tables, entity, attribute, other, live=live, contested=contested)
+        return remembering.newest_first(found, after)[:limit]
+
+    def search(self, text: str, *, limit: int = 100) -> list[MemoryFact]:
+        return remembering.search(self.tables, text)[:limit]
 
     def forget(self, fact_id: str) -> bool:
-        return self.tables.facts.pop(fact_id, None) is not None
+        return remembering.forget(self.tables, fact_id)
 
     def add_evidence(self, evidence: Evidence) -> None:
         keeping.add_evidence(self.tables, evidence, self.now())

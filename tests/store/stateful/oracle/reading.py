@@ -10,7 +10,7 @@ from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.effect import Effect, EffectState
 from holdfast.model.errors import NotFound
 from holdfast.model.queries import Loaded, Page, Summary, TaskFilter
-from holdfast.model.records import Account, Checkpoint, MemoryFact, PatchRecord, Reservation
+from holdfast.model.records import Account, Checkpoint, PatchRecord, Reservation
 from holdfast.model.step import Step
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
@@ -127,22 +127,6 @@ def approvals(tables: Tables, task_id: str | None, states: Collection[ApprovalSt
 
 def accounts(tables: Tables, account: str) -> list[Account]:
     return [row for (name, _), row in sorted(tables.accounts.items()) if name == account]
-
-
-def recall(tables: Tables, entity: str | None, attribute: str | None, text: str | None, limit: int) -> list[MemoryFact]:
-    found = [
-        fact
-        for fact in tables.facts.values()
-        if entity in {None, fact.entity} and attribute in {None, fact.attribute} and _mentions(fact, text)
-    ]
-    return sorted(found, key=lambda fact: (fact.created_at, fact.id), reverse=True)[:limit]
-
-
-def _mentions(fact: MemoryFact, text: str | None) -> bool:
-    if text is None:
-        return True
-    value = fact.value if isinstance(fact.value, str) else str(fact.value)
-    return any(text.casefold() in part.casefold() for part in (fact.entity, fact.attribute, value))
 
 
 def position(tables: Tables, channel: str, before: datetime | None) -> int:

@@ -44,6 +44,9 @@ class WorkerRow:
 ReservationKey = tuple[str, str, str, str, int]
 """Task, account, meter, step key, fence."""
 
+SubjectKey = tuple[str, str, str | None]
+"""Entity, attribute, the other entity of a relation."""
+
 
 @dataclass
 class Tables:
@@ -67,6 +70,7 @@ class Tables:
     event_numbers: dict[str, int] = field(default_factory=dict)
     """The last number given out on each channel; outlives its events."""
     facts: dict[str, MemoryFact] = field(default_factory=dict)
+    marks: dict[SubjectKey, str] = field(default_factory=dict)
     workers: dict[str, WorkerRow] = field(default_factory=dict)
 
     def copy(self) -> Self:

@@ -183,6 +183,8 @@ CREATE TABLE {schema}.patches (
     author text NOT NULL,
     reason text NOT NULL,
     at timestamptz NOT NULL,
+    step_key text COLLATE "C",
+    round integer NOT NULL,
     PRIMARY KEY (task_id, version)
 );
 
@@ -289,16 +291,31 @@ CREATE TABLE {schema}.events (
 CREATE UNIQUE INDEX events_by_key ON {schema}.events (channel, key) WHERE key IS NOT NULL;
 CREATE INDEX events_by_age ON {schema}.events (at, channel, number);
 
+-- `content` names the chunks: by the artifact's own id, or by that of the upload it came with.
 CREATE TABLE {schema}.artifacts (
     id text COLLATE "C" PRIMARY KEY,
     size bigint NOT NULL,
     media_type text NOT NULL,
     created_at timestamptz NOT NULL,
-    content bytea NOT NULL
+    content text COLLATE "C" NOT NULL
 );
--- Uncompressed, a range of a large value can be read without touching the rest of it.
-ALTER TABLE {schema}.artifacts ALTER COLUMN content SET STORAGE EXTERNAL;
 CREATE INDEX artifacts_by_age ON {schema}.artifacts (created_at, id);
+
+-- Chunks, so that a range of a large artifact is read without the rest of it, and a stream stored as it comes.
+CREATE TABLE {schema}.artifact_chunks (
+    content text COLLATE "C",
+    number bigint,
+    body bytea NOT NULL,
+    PRIMARY KEY (content, number)
+);
+-- Uncompressed: much of it is compressed already, and the rest is not worth the time at every read.
+ALTER TABLE {schema}.artifact_chunks ALTER COLUMN body SET STORAGE EXTERNAL;
+
+-- Streams that have not ended: their chunks are stored, but of no artifact yet.
+CREATE TABLE {schema}.uploads (
+    id text COLLATE "C" PRIMARY KEY,
+    renewed_at timestamptz NOT NULL
+);
 
 CREATE TABLE {schema}.artifact_links (
     task_id text COLLATE "C",
@@ -313,19 +330,43 @@ CREATE TABLE {schema}.artifact_links (
 );
 CREATE INDEX artifact_links_by_artifact ON {schema}.artifact_links (artifact_id);
 
+-- A fact is about a subject: an attribute of an entity and, for a relation, the other entity ('' for any other fact).
 CREATE TABLE {schema}.facts (
     id text COLLATE "C" PRIMARY KEY,
     entity text COLLATE "C" NOT NULL,
     attribute text COLLATE "C" NOT NULL,
+    other text COLLATE "C" NOT NULL,
     value bytea NOT NULL,
-    confidence double precision NOT NULL,
+    confidence double precision NOT NULL CHECK (confidence BETWEEN 0 AND 1),
+    half_life bigint CHECK (half_life > 0),
     source text NOT NULL,
     created_at timestamptz NOT NULL,
     verified_at timestamptz,
+    verified_by text,
     superseded_by text COLLATE "C",
-    search text NOT NULL
+    words tsvector NOT NULL
 );
-CREATE INDEX facts_by_entity ON {schema}.facts (entity, attribute, created_at, id);
+CREATE INDEX facts_by_subject ON {schema}.facts (entity, attribute, created_at, id);
+CREATE INDEX facts_by_age ON {schema}.facts (created_at, id);
+CREATE INDEX facts_live ON {schema}.facts (entity, attribute, other) WHERE superseded_by IS NULL;
+CREATE INDEX facts_by_other ON {schema}.facts (other) WHERE superseded_by IS NULL AND other <> '';
+CREATE INDEX facts_by_word ON {schema}.facts USING gin (words) WHERE superseded_by IS NULL;
+
+-- Changes with every change of the subject, to something it never was before: who decided on what it was finds out.
+-- It goes with the last fact, so that what is forgotten leaves no name behind.
+CREATE TABLE {schema}.subjects (
+    entity text COLLATE "C",
+    attribute text COLLATE "C",
+    other text COLLATE "C",
+    mark text COLLATE "C" NOT NULL,
+    PRIMARY KEY (entity, attribute, other)
+);
+
+-- A fact as the model shows it: its columns, in the order in which they are read. half_life is in microseconds.
+CREATE VIEW {schema}.fact_records AS
+SELECT entity, id, attribute, value, confidence, source, created_at, verified_at, superseded_by, half_life,
+       verified_by, other, words
+FROM {schema}.facts;
 
 CREATE TABLE {schema}.workers (
     id text COLLATE "C" PRIMARY KEY,

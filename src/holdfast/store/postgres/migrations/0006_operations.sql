@@ -215,6 +215,19 @@ BEGIN
 END
 $$;
 
+-- Refuse if anybody emitted on the channel since it was read. Its row is locked, and this statement is later than that:
+-- whoever emits has committed by now, or comes after this Commit.
+CREATE FUNCTION {schema}.require_quiet(op jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    last bigint := (SELECT c.last_number FROM {schema}.channels c WHERE c.channel = op ->> 'channel');
+BEGIN
+    IF last > (op ->> 'after')::bigint THEN
+        PERFORM {schema}.refuse('conflict', op || jsonb_build_object('last', last));
+    END IF;
+END
+$$;
+
 -- Apply one operation of a Commit. Returns ids of tasks that it created or woke; `child` is set by submit_child.
 CREATE FUNCTION {schema}.apply_operation(
     owner_id text, owner_fence bigint, fenced boolean, who text, op jsonb, payloads bytea[], moment timestamptz,
@@ -245,6 +258,7 @@ BEGIN
             touched := coalesce({schema}.append_event(
                 op ->> 'channel', op ->> 'key', payloads[(op ->> 'payload_at')::integer], who, moment, owner_id),
                 '{}');
+        WHEN 'require_quiet' THEN PERFORM {schema}.require_quiet(op);
     END CASE;
 END
 $$;

@@ -164,12 +164,14 @@ CREATE TABLE evidence (
 ) WITHOUT ROWID, STRICT;
 
 CREATE TABLE patches (
-    task_id TEXT    NOT NULL REFERENCES tasks (id) ON DELETE CASCADE,
-    version INTEGER NOT NULL,
-    body    BLOB    NOT NULL,
-    author  TEXT    NOT NULL,
-    reason  TEXT    NOT NULL,
-    at      INTEGER NOT NULL,
+    task_id  TEXT    NOT NULL REFERENCES tasks (id) ON DELETE CASCADE,
+    version  INTEGER NOT NULL,
+    body     BLOB    NOT NULL,
+    author   TEXT    NOT NULL,
+    reason   TEXT    NOT NULL,
+    at       INTEGER NOT NULL,
+    step_key TEXT,
+    round    INTEGER NOT NULL,
     PRIMARY KEY (task_id, version)
 ) WITHOUT ROWID, STRICT;
 
@@ -318,36 +320,90 @@ CREATE TABLE events (
 CREATE UNIQUE INDEX events_by_key ON events (channel, key) WHERE key IS NOT NULL;
 CREATE INDEX events_by_age ON events (at);
 
+-- `content` names the chunks: by the artifact's own id, or by that of the upload it came with.
 CREATE TABLE artifacts (
     id         TEXT    PRIMARY KEY NOT NULL,
     size       INTEGER NOT NULL,
     media_type TEXT    NOT NULL,
-    created_at INTEGER NOT NULL
+    created_at INTEGER NOT NULL,
+    content    TEXT    NOT NULL
 ) WITHOUT ROWID, STRICT;
 
 CREATE INDEX artifacts_by_age ON artifacts (created_at);
 
 -- Chunks, so that a range of a large artifact is read without the rest of it.
 CREATE TABLE artifact_chunks (
-    artifact_id TEXT    NOT NULL REFERENCES artifacts (id) ON DELETE CASCADE,
-    number      INTEGER NOT NULL,
-    body        BLOB    NOT NULL,
-    PRIMARY KEY (artifact_id, number)
+    content TEXT    NOT NULL,
+    number  INTEGER NOT NULL,
+    body    BLOB    NOT NULL,
+    PRIMARY KEY (content, number)
 ) STRICT;
 
+-- Streams that have not ended: their chunks are stored, but of no artifact yet.
+CREATE TABLE uploads (
+    id         TEXT    PRIMARY KEY NOT NULL,
+    renewed_at INTEGER NOT NULL
+) WITHOUT ROWID, STRICT;
+
+-- A fact is about a subject: an attribute of an entity and, for a relation, the other entity ('' for any other fact).
 CREATE TABLE facts (
-    entity        TEXT NOT NULL,
-    id            TEXT NOT NULL UNIQUE,
-    attribute     TEXT NOT NULL,
-    value         BLOB NOT NULL,
-    confidence    REAL NOT NULL,
-    source        TEXT NOT NULL,
+    entity        TEXT    NOT NULL,
+    number        INTEGER PRIMARY KEY,
+    id            TEXT    NOT NULL UNIQUE,
+    attribute     TEXT    NOT NULL,
+    other         TEXT    NOT NULL,
+    value         BLOB    NOT NULL,
+    confidence    REAL    NOT NULL CHECK (confidence BETWEEN 0 AND 1),
+    half_life     INTEGER CHECK (half_life > 0),
+    source        TEXT    NOT NULL,
     created_at    INTEGER NOT NULL,
     verified_at   INTEGER,
+    verified_by   TEXT,
     superseded_by TEXT,
-    search        TEXT NOT NULL,
-    PRIMARY KEY (entity, id)
+    words         TEXT    NOT NULL
+) STRICT;
+
+CREATE INDEX facts_by_subject ON facts (entity, attribute, created_at, id);
+CREATE INDEX facts_by_age ON facts (created_at, id);
+CREATE INDEX facts_live ON facts (entity, attribute, other) WHERE superseded_by IS NULL;
+CREATE INDEX facts_by_other ON facts (other) WHERE superseded_by IS NULL AND other <> '';
+
+-- Changes with every change of the subject, to something it never was before: who decided on what it was finds out.
+-- It goes with the last fact, so that what is forgotten leaves no name behind.
+CREATE TABLE subjects (
+    entity    TEXT NOT NULL,
+    attribute TEXT NOT NULL,
+    other     TEXT NOT NULL,
+    mark      TEXT NOT NULL,
+    PRIMARY KEY (entity, attribute, other)
 ) WITHOUT ROWID, STRICT;
+
+-- The words of the live facts. They come split and folded (holdfast.model.words): what is ASCII in them is letters and
+-- digits, and to this tokenizer all other characters are part of a word, so it splits at the spaces and nowhere else.
+-- Triggers, because the JSON store writes rows of its own accord when it opens.
+CREATE VIRTUAL TABLE fact_words USING fts5 (
+    words, content = '', contentless_delete = 1, detail = none, tokenize = 'ascii'
+);
+
+CREATE TRIGGER fact_is_stored AFTER INSERT ON facts WHEN new.superseded_by IS NULL BEGIN
+    INSERT INTO fact_words (rowid, words) VALUES (new.number, new.words);
+END;
+
+CREATE TRIGGER fact_is_changed AFTER UPDATE ON facts
+WHEN old.words <> new.words OR (old.superseded_by IS NULL) <> (new.superseded_by IS NULL) BEGIN
+    DELETE FROM fact_words WHERE rowid = old.number;
+    INSERT INTO fact_words (rowid, words) SELECT new.number, new.words WHERE new.superseded_by IS NULL;
+END;
+
+CREATE TRIGGER fact_is_forgotten AFTER DELETE ON facts WHEN old.superseded_by IS NULL BEGIN
+    DELETE FROM fact_words WHERE rowid = old.number;
+END;
+
+-- A fact as the model shows it: its columns, in the order in which they are read.
+CREATE VIEW fact_records AS
+SELECT entity, id, attribute, value, confidence, source, created_at, verified_at, superseded_by, half_life,
+       verified_by, other, number
+FROM facts;
 
 -- A task as people see it: the row with its payloads.
 CREATE VIEW task_records AS

@@ -1,0 +1,244 @@
+"""The agent's budget: reserved before a model call, settled in the Commit that records the answer.
+
+An agent draws on its own account and on those of the agents that called it. What a dead worker had reserved counts as
+spent: nobody knows better. Only steps are known exactly, by the journal, and are not counted again when the call is
+made once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from holdfast.agent.books import Books, Need, Short, in_words
+from holdfast.agent.prices import Price
+from holdfast.engine.approving import decision
+from holdfast.engine.attempt import Attempt
+from holdfast.engine.budgets import BUDGET
+from holdfast.engine.journal import RESERVED
+from holdfast.engine.patience import insist
+from holdfast.model.approval import Ask
+from holdfast.model.budget import Budget, Meter
+from holdfast.model.canonical import canonical
+from holdfast.model.codec import decode, encode
+from holdfast.model.errors import BudgetExceeded, Rejected
+from holdfast.model.message import Usage
+from holdfast.model.operations import Operation, Reserve, SetLimits, Settle, SettleStale, WriteStep
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import JsonValue
+from holdfast.model.walltime import wall_time_ms
+
+PRESSURE_FLAG = "budget_pressure"
+TAKEN_OVER = "taken_over"
+"""The kind of the line that says what a dead worker had reserved."""
+
+_MOST_ANCESTORS = 32
+_MOST_APPROVALS = 10_000
+
+
+class Accounting:
+    """The accounts one attempt at an agent's task draws on."""
+
+    def __init__(self, attempt: Attempt, budget: Budget, price: Price) -> None:
+        """``budget`` is the agent's own: what a person who agrees to more grants once again."""
+        self._attempt = attempt
+        self._budget = budget
+        self.books = Books(attempt.task.id, price)
+        self._names: tuple[str, ...] = (attempt.task.id,)
+        self._counted: dict[str, int] = {}
+        """Steps that are counted already, by the key of the call: their worker died with it."""
+        self._unbooked_ms = 0
+        """Wall time that the account does not show yet. It is computed anew each time; the account is for people."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others draw on the same accounts at the same time."""
+        return len(self._names) > 1
+
+    # The accounts
+
+    async def open(self) -> None:
+        """Find the accounts, and count what dead workers had reserved."""
+        self._names = (self._attempt.task.id, *await self._ancestors())
+        for step in self._attempt.journal.completed(TAKEN_OVER):
+            self._count(decode(step.output or b""))
+        loaded = self._attempt.loaded
+        stale = [] if loaded is None else [one for one in loaded.reservations if one.fence < self._attempt.task.fence]
+        if not stale or self._attempt.is_replaying:
+            return
+        left = [
+            {"account": one.account, "meter": one.meter, "step": one.step_key, "amount": one.amount} for one in stale
+        ]
+        line = self._line(f"{RESERVED}{TAKEN_OVER}:{self._attempt.task.fence}", TAKEN_OVER, left)
+        if self._attempt.journal.get(line.key) is None:
+            await self._attempt.commit(SettleStale(), WriteStep(line))
+            self._count(left)
+
+    def _count(self, left: list[dict[str, JsonValue]]) -> None:
+        for one in left:
+            if one["meter"] == Meter.STEPS and one["account"] == self._attempt.task.id:
+                self._counted[one["step"]] = self._counted.get(one["step"], 0) + one["amount"]
+
+    def _line(self, key: str, kind: str, output: JsonValue) -> Step:
+        attempt, now = self._attempt, self._attempt.services.time.now()
+        return Step(
+            key=key,
+            kind=kind,
+            position=attempt.journal.next_position(),
+            state=StepState.COMPLETED,
+            round=attempt.task.round,
+            fence=attempt.task.fence,
+            output=encode(output),
+            started_at=now,
+            finished_at=now,
+        )
+
+    async def _ancestors(self) -> list[str]:
+        """Return the tasks above this one that have limits, nearest first."""
+        store = self._attempt.services.store
+        found: list[str] = []
+        parent = self._attempt.task.parent_id
+        while parent is not None and len(found) < _MOST_ANCESTORS:
+            lines = await insist(partial(store.accounts, parent))
+            if any(line.limit is not None for line in lines):
+                found.append(parent)
+            above = await insist(partial(store.get, parent))
+            parent = None if above is None else above.parent_id
+        return found
+
+    async def read(self) -> None:
+        """Read the books anew."""
+        store, own = self._attempt.services.store, self.books.own
+        for name in self._names:
+            lines = await insist(partial(store.accounts, name))
+            self.books.lines[name] = {line.meter: line for line in lines}
+        clock = self.books.lines[own].get(Meter.WALL_TIME_MS)
+        if clock is not None and clock.limit is not None:
+            history = await insist(partial(store.history, own))
+            approvals = await insist(partial(store.approvals, task_id=own, limit=_MOST_APPROVALS))
+            spent = wall_time_ms(history, approvals, self._attempt.services.time.now())
+            self._unbooked_ms = max(0, spent - clock.spent)
+            self.books.lines[own][Meter.WALL_TIME_MS] = replace(clock, spent=spent)
+
+    # Before a model call
+
+    async def admit(self, key: str, need: Need) -> int | None:
+        """Reserve what the call may take; return the tokens its answer may have, None if there is no limit.
+
+        Raises BudgetExceeded, or waits for a person to raise it, as the budget says.
+        """
+        while True:
+            taken = await self._take(key, need)
+            if not isinstance(taken, Short):
+                return taken
+            await self._exhausted(taken)
+
+    async def take(self, key: str, need: Need) -> int | None:
+        """Reserve what the call may take, if it fits. Raises BudgetExceeded."""
+        taken = await self._take(key, need)
+        if isinstance(taken, Short):
+            raise taken.error
+        return taken
+
+    async def _take(self, key: str, need: Need) -> int | Short | None:
+        while True:
+            await self.read()
+            room = self.books.room(need)
+            output = need.output_tokens if room is None else max(0, room)
+            usage = Usage(input_tokens=need.input_tokens, output_tokens=output)
+            amounts = self.books.amounts(usage, 1 - self._counted.get(key, 0))
+            short = self.books.first_short(amounts, room)
+            if short is not None:
+                return short
+            try:
+                await self._reserve(key, amounts)
+            except BudgetExceeded:
+                continue  # somebody who shares the account was faster
+            return room
+
+    async def _reserve(self, key: str, amounts: Mapping[str, int]) -> None:
+        operations = []
+        for name, lines in self.books.lines.items():
+            limited = {
+                meter: amount
+                for meter, amount in amounts.items()
+                if (line := lines.get(meter)) is not None and line.limit is not None
+            }
+            if limited:
+                operations.append(Reserve(account=name, step_key=key, amounts=limited))
+        if operations:
+            await self._attempt.commit(*operations)
+
+    async def admit_steps(self, key: str, count: int) -> None:
+        """Have ``count`` more steps, which the call under ``key`` asked for and could not afford, counted once."""
+        marker = f"{RESERVED}steps:{key}"
+        while self._attempt.journal.get(marker) is None:
+            await self.read()
+            short = self.books.first_short({str(Meter.STEPS): count})
+            if short is not None:
+                await self._exhausted(short)
+                continue
+            amounts = {str(Meter.STEPS): count}
+            reserve = [Reserve(account=name, step_key=marker, amounts=amounts) for name in self._names]
+            settle = [Settle(account=name, step_key=marker, amounts=amounts) for name in self._names]
+            try:
+                await self._attempt.commit(*reserve, *settle, WriteStep(self._line(marker, "steps", count)))
+            except BudgetExceeded:
+                continue  # somebody who shares the account was faster
+
+    async def check_time(self) -> None:
+        """Raise, or ask, if the time is up. Called where something would be begun."""
+        while self.books.limit(Meter.WALL_TIME_MS) is not None:
+            await self.read()
+            short = self.books.first_short({})
+            if short is None:
+                return
+            await self._exhausted(short)
+
+    def affords(self, steps: int) -> bool:
+        """Say whether so many more steps fit beside the call under way, as far as the books were read."""
+        left = self.books.left(Meter.STEPS)
+        return left is None or steps + 1 <= left
+
+    # After it
+
+    def settle(self, key: str, usage: Usage, steps: int) -> tuple[Operation, ...]:
+        """Return what books the real use of a call that is recorded in the same Commit."""
+        amounts = self.books.amounts(usage, steps - self._counted.get(key, 0))
+        booked = [Settle(account=name, step_key=key, amounts=amounts) for name in self._names]
+        if self._unbooked_ms:
+            booked.append(Settle(account=self.books.own, step_key=key, amounts={Meter.WALL_TIME_MS: self._unbooked_ms}))
+            self._unbooked_ms = 0
+        return tuple(booked)
+
+    async def give_back(self, key: str, usage: Usage) -> None:
+        """Book what a call took that came to nothing, and release the rest of what was held for it."""
+        used = self.books.amounts(usage, 0)
+        if used or self.books.is_limited:
+            await self._attempt.commit(*(Settle(account=name, step_key=key, amounts=used) for name in self._names))
+
+    # When it is spent
+
+    async def _exhausted(self, short: Short) -> None:
+        """Fail; or wait until a person grants more, and see that it is granted."""
+        line = short.line
+        if self._budget.on_exhausted == "fail" or line.account != self.books.own:
+            raise short.error
+        grant = max(self._budget.limits().get(Meter(line.meter)) or line.limit or 0, short.asked)
+        question = (
+            f"The budget is spent: {in_words(line.meter, line.spent)} of {in_words(line.meter, line.limit or 0)}. "
+            f"Approve to grant {in_words(line.meter, grant)} more, or answer with a new limit."
+        )
+        key = f"{RESERVED}{BUDGET}:{line.meter}:{line.limit}"
+        details = canonical({"meter": line.meter, "limit": line.limit, "grant": grant})
+        try:
+            decided = await decision(self._attempt, key, Ask(question), details, kind=BUDGET)
+        except Rejected as rejected:
+            raise short.error from rejected
+        await self.read()
+        if self.books.limit(Meter(line.meter)) != line.limit:
+            return  # whoever decided has raised it already
+        answer = decided.answer
+        limit = answer if isinstance(answer, int) and not isinstance(answer, bool) else (line.limit or 0) + grant
+        await self._attempt.commit(SetLimits(account=line.account, limits={line.meter: limit}))

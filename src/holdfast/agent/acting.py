@@ -1,0 +1,192 @@
+"""One tool call that a model asked for, as a step on the tool's own terms."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.agent.keeping import ENGINE
+from holdfast.agent.results import keep_output, link_to, split_result
+from holdfast.agent.tool import Tool
+from holdfast.agent.transcript import TOOL
+from holdfast.engine.calls import Call, Compensation, Terms, describe
+from holdfast.model.agent_state import ArtifactRef
+from holdfast.model.approval import Ask
+from holdfast.model.canonical import canonical
+from holdfast.model.effect import EffectClass
+from holdfast.model.errors import HoldfastError, InvalidValue
+from holdfast.model.operations import LinkArtifact, Operation
+from holdfast.model.patch import StatePatch
+from holdfast.model.retry import Retry
+from holdfast.model.task import JsonValue
+
+if TYPE_CHECKING:
+    from holdfast.agent.run import AgentRun
+
+_log = logging.getLogger(__name__)
+_NO_RETRY = Retry(max_attempts=1)
+
+
+class Invocation:
+    """One call of one tool."""
+
+    def __init__(self, run: AgentRun, key: str, tool: Tool, arguments: tuple[JsonValue, ...]) -> None:
+        """``arguments`` are plain data, checked: exactly what the model chose."""
+        self._run = run
+        self._key = key
+        self._tool = tool
+        self._arguments = arguments
+        self._patches: list[tuple[str, StatePatch]] = []
+        self._kept: ArtifactRef | None = None
+
+    def call(self, ask: Ask | None) -> Call:
+        """Return the step that makes the call; with ``ask``, a person agrees to it first."""
+        tool, terms = self._tool, self._tool.terms
+        call = Call(
+            self._key,
+            self._invoke_async if tool.is_async else self._invoke,
+            self._arguments,
+            tool.retry,
+            self._timeout(),
+            Any,
+            kind=TOOL,
+            also=self._consequences,
+            told=_as_output,
+        )
+        if terms.effect is EffectClass.ONCE or terms.compensate is not None or ask is not None:
+            call.terms = replace(
+                terms,
+                ask=ask,
+                reconcile=self._reconcile if terms.reconcile is not None else None,
+                compensate=self._undo(terms),
+            )
+        return call
+
+    def _timeout(self) -> float:
+        left = self._run.accounting.books.seconds_left()
+        if left is None or self._tool.effect is EffectClass.ONCE:
+            return self._tool.timeout  # cutting off what must not be done twice would only make a doubt
+        return min(self._tool.timeout, left)
+
+    # What the step calls
+
+    def _invoke(self, *arguments: JsonValue, effect_id: str) -> Awaitable[dict[str, JsonValue]]:
+        """Call a blocking tool, in its thread; what is left to do is done on the loop."""
+        returned = self._tool.function(**self._named(arguments, effect_id))
+        return _Later(partial(self._finish, returned))
+
+    async def _invoke_async(self, *arguments: JsonValue, effect_id: str) -> dict[str, JsonValue]:
+        return await self._finish(await self._tool.function(**self._named(arguments, effect_id)))
+
+    def _named(self, arguments: tuple[JsonValue, ...], effect_id: str) -> dict[str, Any]:
+        named = self._tool.restore(arguments)
+        if self._tool.takes_effect_id:
+            named["effect_id"] = effect_id
+        if self._tool.context_parameter is not None:
+            named[self._tool.context_parameter] = self._run.tool_context(self._key, effect_id)
+        return named
+
+    async def _finish(self, returned: Any) -> dict[str, JsonValue]:  # noqa: ANN401
+        if inspect.isawaitable(returned):
+            returned = await returned
+        data, patches = split_result(returned)
+        self._patches = [(f"{TOOL}:{self._tool.name}", patch) for patch in patches]
+        run = self._run
+        output, self._kept = await keep_output(run.attempt, self._tool.name, data, inline_bytes=run.agent.inline_bytes)
+        observed = await self._observe(data)
+        if observed is not None:
+            self._patches.append(("observe", observed))
+        return output
+
+    async def _observe(self, data: JsonValue) -> StatePatch | None:
+        """Let the agent's observer say what the result means. What it raises must not undo that the call was made."""
+        observe = self._run.agent.observe
+        if observe is None:
+            return None
+        try:
+            said = observe(self._tool.name, self._tool.named(self._arguments), data, self._run.keeper.state)
+            observed: object = await said if inspect.isawaitable(said) else said
+        except Exception:  # noqa: BLE001 - whatever it is, the call was made
+            _log.exception("task %s: observe= failed on the result of %s", self._run.attempt.task.id, self._key)
+            return None
+        if isinstance(observed, StatePatch):
+            return observed
+        if observed is not None:
+            _log.error("observe= returned %r for %s; return a StatePatch or None", observed, self._key)
+        return None
+
+    def _consequences(self, _output: Any) -> tuple[Operation, ...]:  # noqa: ANN401
+        operations: tuple[Operation, ...] = ()
+        if self._kept is not None:
+            self._patches.insert(0, (ENGINE, StatePatch(add_artifacts=(self._kept,))))
+        for author, patch in self._patches:
+            try:
+                operations += self._run.keeper.change(patch, author=author, step_key=self._key)
+            except InvalidValue as error:
+                _log.warning("task %s: the patch of %s was left out: %s", self._run.attempt.task.id, self._key, error)
+                continue
+            # So that a prune sees that it is in use.
+            operations += tuple(LinkArtifact(link_to(artifact)) for artifact in patch.add_artifacts)
+        return operations
+
+    # What clears up and undoes it
+
+    def _reconcile(self, effect_id: str, *arguments: JsonValue) -> Any:  # noqa: ANN401
+        assert self._tool.terms.reconcile is not None  # noqa: S101 - or it would not be called
+        return self._tool.terms.reconcile(effect_id, *self._tool.restore(arguments).values())
+
+    def _undo(self, terms: Terms) -> Compensation | None:
+        if terms.compensate is None:
+            return None
+        undo = terms.compensate
+
+        def function(output: Any, *arguments: JsonValue, effect_id: str) -> Any:  # noqa: ANN401
+            named = {"effect_id": effect_id} if describe(undo.function).takes_effect_id else {}
+            result = _as_output(output).get("value")
+            return undo.function(result, *self._tool.restore(arguments).values(), **named)
+
+        return replace(undo, function=function)
+
+
+class _Later:
+    """Something still to be done on the loop. Unlike a coroutine it may be forgotten: its attempt may be over."""
+
+    def __init__(self, begin: Callable[[], Coroutine[Any, Any, dict[str, JsonValue]]]) -> None:
+        self._begin = begin
+
+    def __await__(self) -> Generator[Any, None, dict[str, JsonValue]]:
+        return self._begin().__await__()
+
+
+def _as_output(told: Any) -> dict[str, JsonValue]:  # noqa: ANN401
+    """Return a result that somebody told as what the step records. A late report has that form already."""
+    is_output = isinstance(told, dict) and told.keys() in ({"value"}, {"artifact", "excerpt"})
+    return told if is_output else {"value": told}
+
+
+def refusal(key: str, error: HoldfastError) -> Call:
+    """Return the step that records a call that is not made, or came to nothing, and why."""
+
+    async def refuse() -> None:
+        raise error
+
+    return Call(key, refuse, (), _NO_RETRY, None, Any, kind=TOOL)
+
+
+def record(key: str, value: JsonValue, also: Callable[[Any], tuple[Operation, ...]] | None = None) -> Call:
+    """Return the step that records a result which is known already: an answer, what a sub-agent returned."""
+
+    async def known() -> dict[str, JsonValue]:
+        return {"value": value}
+
+    return Call(key, known, (), _NO_RETRY, None, Any, kind=TOOL, also=also)
+
+
+def approval_question(tool: Tool, arguments: tuple[JsonValue, ...]) -> str:
+    """Return what a person is asked before a risky call."""
+    shown = ", ".join(f"{name}={canonical(value).decode()}" for name, value in tool.named(arguments).items())
+    return f"May the agent call {tool.name}({shown if len(shown) <= 300 else shown[:300] + ' ...'})?"  # noqa: PLR2004

@@ -1,0 +1,218 @@
+"""Agent: a model, its tools and its limits, as a task that survives everything."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from holdfast.agent.builtins import BUILT_IN
+from holdfast.agent.model import Model, ModelError, ModelRefused
+from holdfast.agent.prices import Price
+from holdfast.agent.prompting import DEFAULT_CONTEXT_TOKENS, DEFAULT_STATE_BYTES, Room
+from holdfast.agent.results import INLINE_BYTES
+from holdfast.agent.run import AgentRun
+from holdfast.agent.subagent import SubAgent
+from holdfast.agent.tool import Tool
+from holdfast.agent.verifying import Human, Judge, Verifier, verifier_of
+from holdfast.engine.attempt import Attempt
+from holdfast.engine.context import Context, attempt_of
+from holdfast.engine.definition import TaskDefinition, check_retry
+from holdfast.model.agent_state import AgentState, Constraints, HumanInTheLoop
+from holdfast.model.budget import Budget
+from holdfast.model.checkpoints import Checkpoints
+from holdfast.model.checks import check_integer, check_name
+from holdfast.model.deadline import as_seconds
+from holdfast.model.errors import DuplicateName, InvalidValue
+from holdfast.model.message import ToolSpec
+from holdfast.model.patch import StatePatch
+from holdfast.model.retry import Retry
+from holdfast.model.risk import RiskLevel
+from holdfast.model.task import DEFAULT_QUEUE, JsonValue
+
+Observer: TypeAlias = Callable[
+    [str, Mapping[str, JsonValue], JsonValue, AgentState], Awaitable[StatePatch | None] | StatePatch | None
+]
+
+MODEL_RETRY = Retry(
+    max_attempts=6,
+    initial=1.0,
+    max_delay=60.0,
+    retry_on=(ModelError, TimeoutError, OSError),
+    give_up_on=(ModelRefused,),
+)
+MODEL_TIMEOUT = timedelta(minutes=10).total_seconds()
+MAX_OUTPUT_TOKENS = 8_192
+MAX_IDENTICAL_CALLS = 10
+MAX_SENSELESS_ANSWERS = 5
+
+
+class Agent:
+    """An agent: ``hold.register(Agent("devops", instructions="...", tools=[check_disk], model="gpt-4o-mini"))``.
+
+    Its task takes a text and returns the model's final answer. Every model call and tool call is a step of the journal,
+    so a crash costs the call under way and nothing that was recorded is ever asked or done again.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        model: Model | str,
+        instructions: str = "",
+        tools: Sequence[Tool | Agent | SubAgent | Callable[..., Any]] = (),
+        budget: Budget | None = None,
+        approve: Sequence[RiskLevel | str] = (),
+        deciders: Sequence[str] = (),
+        approval_expires: float | timedelta | None = None,
+        checkpoint: Checkpoints | str = "every_step",
+        verify: Verifier | Judge | Human | str | None = None,
+        observe: Observer | None = None,
+        prices: Mapping[str, Price] | None = None,
+        builtins: bool | Sequence[str] = True,
+        description: str = "",
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        retry: Retry | None = None,
+        deadline: float | timedelta | None = None,
+        model_retry: Retry | None = None,
+        model_timeout: float | timedelta = MODEL_TIMEOUT,
+        max_output_tokens: int = MAX_OUTPUT_TOKENS,
+        max_context_tokens: int | None = DEFAULT_CONTEXT_TOKENS,
+        max_context_bytes: int | None = None,
+        max_identical_calls: int = MAX_IDENTICAL_CALLS,
+        max_senseless_answers: int = MAX_SENSELESS_ANSWERS,
+        inline_bytes: int = INLINE_BYTES,
+    ) -> None:
+        """Describe the agent.
+
+        ``model`` is a model's name at an OpenAI-compatible endpoint (``OPENAI_BASE_URL``, ``OPENAI_API_KEY``), or any
+        Model. ``tools`` are functions made with ``@tool``, or other agents. ``budget`` limits each task, and ``prices``
+        say what a model's tokens cost. ``approve`` names the risk levels a person has to agree to; ``deciders`` who
+        that may be, and ``approval_expires`` how long they have. ``checkpoint`` says when progress is made durable.
+        ``verify`` looks at the result, and ``observe(tool, arguments, result, state)`` may turn a tool's result into a
+        StatePatch. ``builtins`` are the tools every agent has; name those you want, or False for none.
+        """
+        self.name = check_name("agent name", name)
+        self.instructions = instructions
+        self.description = description
+        self.model = as_model(model)
+        self.budget = budget or Budget()
+        self.prices = dict(prices or {})
+        self.constraints = _constraints(approve)
+        self.deciders = tuple(deciders)
+        self.approval_expires = approval_expires
+        self.checkpoints = checkpoint if isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint)
+        self.observe = observe
+        self.model_retry = check_retry(model_retry) or MODEL_RETRY
+        self.model_timeout = as_seconds(model_timeout, what="model_timeout")
+        self.max_output_tokens = max_output_tokens
+        self.max_identical_calls = max_identical_calls
+        self.max_senseless_answers = max_senseless_answers
+        self.inline_bytes = inline_bytes
+        self._context = (max_context_tokens, max_context_bytes)
+        self._check_numbers()
+        self.tools = _by_name([*_built_in(builtins), *map(_as_tool, tools)])
+        self.specs: tuple[ToolSpec, ...] = tuple(tool.spec for tool in self.tools.values())
+        self._definition = self._define(queue=queue, priority=priority, retry=retry, deadline=deadline)
+        if verify is not None:
+            self._definition.verify(verifier_of(self, verify))
+
+    def __repr__(self) -> str:
+        """Name it, and its model."""
+        return f"<agent {self.name!r} on {self.model.name}>"
+
+    def task_definition(self) -> TaskDefinition[..., str]:
+        """Return the task that it is, for ``hold.register``."""
+        return self._definition
+
+    def as_tool(self, *, name: str | None = None, description: str | None = None, share: float = 1.0) -> SubAgent:
+        """Return it as a tool for another agent; ``share`` is how much of what its caller has left it may use."""
+        return SubAgent(self, name or self.name, description or self.description or self.instructions, share)
+
+    def room(self, state: AgentState) -> Room:
+        """Return how much the model may be shown."""
+        limit = state.budget.max_artifact_bytes_in_context
+        tokens, size = self._context
+        return Room(state_bytes=DEFAULT_STATE_BYTES if limit is None else limit, tokens=tokens, bytes=size)
+
+    def attend(self, attempt: Attempt, text: str, after: str | None = None) -> AgentRun:
+        """Return the run of one attempt at its task."""
+        return AgentRun(self, attempt, text, after)
+
+    def _define(
+        self, *, queue: str, priority: int, retry: Retry | None, deadline: float | timedelta | None
+    ) -> TaskDefinition[..., str]:
+        async def agent(ctx: Context, text: str, *, after: str | None = None) -> str:
+            return await self.attend(attempt_of(ctx), text, after).run()
+
+        agent.__doc__ = self.description or self.instructions
+        return TaskDefinition(
+            agent,
+            name=self.name,
+            queue=queue,
+            priority=priority,
+            retry=check_retry(retry) or Retry(give_up_on=(ModelRefused,)),
+            deadline=deadline,
+            limits={str(meter): limit for meter, limit in self.budget.limits().items()},
+            companions=[tool.agent.task_definition() for tool in self.tools.values() if isinstance(tool, SubAgent)],
+        )
+
+    def _check_numbers(self) -> None:
+        for name, least in (
+            ("max_output_tokens", 1),
+            ("max_identical_calls", 1),
+            ("max_senseless_answers", 0),
+            ("inline_bytes", 200),
+        ):
+            check_integer(name, getattr(self, name), lowest=least)
+        if self.budget.max_cost is not None and self.model.name not in self.prices:
+            raise InvalidValue(
+                f"agent {self.name!r} has a max_cost, and nobody said what {self.model.name} costs; pass "
+                f'prices={{"{self.model.name}": Price(input=..., output=...)}}, for a million tokens each'
+            )
+
+
+def as_model(model: Model | str) -> Model:
+    """Return a model by its name, or as it is."""
+    if isinstance(model, str):
+        from holdfast.agent.openai_model import OpenAIModel  # noqa: PLC0415 - only those who name a model need it
+
+        return OpenAIModel(model)
+    if not isinstance(model, Model):
+        raise InvalidValue(f"model is {model!r}; give a model's name, or an object with name and complete(...)")
+    return model
+
+
+def _constraints(approve: Sequence[RiskLevel | str]) -> Constraints:
+    if isinstance(approve, str):
+        raise InvalidValue(f'approve is {approve!r}; name the levels in a list: approve=["{approve}"]')
+    try:
+        levels = tuple(RiskLevel(level) for level in approve)
+    except ValueError:
+        raise InvalidValue(f"approve is {list(approve)!r}; choose from {', '.join(RiskLevel)}") from None
+    return Constraints(human_in_the_loop=HumanInTheLoop(required_for_risk_levels=levels)) if levels else Constraints()
+
+
+def _as_tool(given: Tool | Agent | SubAgent | Callable[..., Any]) -> Tool | SubAgent:
+    if isinstance(given, Agent):
+        return given.as_tool()
+    return given if isinstance(given, Tool | SubAgent) else Tool(given)
+
+
+def _built_in(chosen: bool | Sequence[str]) -> list[Tool]:  # noqa: FBT001 - what the caller chose
+    if isinstance(chosen, bool):
+        return list(BUILT_IN.values()) if chosen else []
+    unknown = [name for name in chosen if name not in BUILT_IN]
+    if unknown or isinstance(chosen, str):
+        raise InvalidValue(f"builtins is {chosen!r}; choose from {', '.join(BUILT_IN)}, or True or False")
+    return [BUILT_IN[name] for name in chosen]
+
+
+def _by_name(tools: Sequence[Tool | SubAgent]) -> dict[str, Tool | SubAgent]:
+    named: dict[str, Tool | SubAgent] = {}
+    for tool in tools:
+        if tool.name in named:
+            raise DuplicateName(f"two tools are called {tool.name!r}; give one of them another name=")
+        named[tool.name] = tool
+    return named

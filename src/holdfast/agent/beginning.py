@@ -1,0 +1,156 @@
+"""How an agent's conversation begins: with what it is asked, what it goes on from, or why its work was rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.agent.results import link_to
+from holdfast.agent.transcript import BEGIN, MESSAGE, read_transcript, turn_of, user_message
+from holdfast.engine.calls import ONE_TRY, Call
+from holdfast.engine.past import EMPTY, fold
+from holdfast.engine.patience import insist
+from holdfast.engine.stepping import perform
+from holdfast.model.agent_state import AgentState
+from holdfast.model.codec import decode, encode
+from holdfast.model.errors import NotFound
+from holdfast.model.history import compact
+from holdfast.model.message import Message
+from holdfast.model.operations import LinkArtifact, Operation, WriteStep
+from holdfast.model.patch import StatePatch
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import JsonValue, Task
+
+if TYPE_CHECKING:
+    from holdfast.agent.run import AgentRun
+
+SUBMITTER = "submit"
+"""The author of the first patch."""
+
+CARRIED_BYTES = 32_000
+"""Of an earlier conversation, at most so much is taken over. It is stored with the new task: the old one may be pruned,
+and a chain of a thousand tasks must not store its beginning a thousand times."""
+
+REJECTED = "Your work was not accepted: {reason}\nMend it, then give your final answer again."
+_FEEDBACK = "feedback"
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a conversation stands when an attempt begins."""
+
+    messages: list[Message]
+    heard: int
+    """The number of the last message that was read, in whichever round."""
+    unheard: list[Step]
+    """The messages of this round, which come at their place."""
+    turns: int
+    """Answers that were given before this round."""
+
+
+async def begin(run: AgentRun) -> Beginning:
+    """Return how the conversation begins, and see that the state does."""
+    attempt = run.attempt
+    messages = await _first_messages(run)
+    store, task = attempt.services.store, attempt.task
+    earlier: list[Step] = []
+    if task.round > 1:
+        every = await insist(partial(store.steps, task.id))
+        earlier = [step for step in every if step.round < task.round]
+        if task.feedback is not None:
+            messages += read_transcript(step for step in earlier if step.kind != BEGIN)
+            messages.append(user_message(REJECTED.format(reason=task.feedback)))
+            _record_feedback(run, task)
+    unheard = sorted(attempt.journal.completed(MESSAGE), key=lambda step: step.position)
+    numbers = [decode(step.output or b"")["number"] for step in [*earlier, *unheard] if step.kind == MESSAGE]
+    turns = max((turn_of(step) or 0 for step in earlier), default=0)
+    unheard = [step for step in unheard if step.key != _FEEDBACK]
+    return Beginning(messages, max(numbers, default=0), unheard, turns)
+
+
+async def _first_messages(run: AgentRun) -> list[Message]:
+    attempt = run.attempt
+    if run.after is not None:
+        previous = _Previous(run)
+        call = Call(BEGIN, previous.read, (run.after,), ONE_TRY, None, Any, kind=BEGIN, also=previous.adopt)
+        return [Message.from_json(message) for message in (await perform(attempt, call))["messages"]]
+    if attempt.version == 0 and not attempt.is_replaying:
+        await attempt.check()
+        await attempt.commit(*run.keeper.change(_initial(run, EMPTY), author=SUBMITTER))
+    return [user_message(run.text)]
+
+
+def _initial(run: AgentRun, before: AgentState) -> StatePatch:
+    """Return the patch that makes the first state: the task at hand, and what is known from before."""
+    return StatePatch(
+        goal=run.text,
+        constraints=run.agent.constraints,
+        budget=run.agent.budget,
+        replace_plan=before.plan or None,
+        append_facts=before.known_facts,
+        add_questions=before.open_questions,
+        add_artifacts=before.artifacts,
+        current_step=before.current_step,
+        complete_steps=before.completed_steps,
+    )
+
+
+# Going on from another task
+
+
+class _Previous:
+    """The task that a conversation goes on from."""
+
+    def __init__(self, run: AgentRun) -> None:
+        self._run = run
+        self._state = EMPTY
+
+    async def read(self, task_id: str) -> dict[str, JsonValue]:
+        """Read its state and conversation; the conversation is what the step records."""
+        store = self._run.attempt.services.store
+        task = await insist(partial(store.get, task_id))
+        if task is None:
+            raise NotFound("task", task_id)
+        steps = await insist(partial(store.steps, task_id))
+        self._state = fold(await insist(partial(store.patches, task_id)))
+        said = compact([*_opening(task, steps), *read_transcript(steps)], max_bytes=CARRIED_BYTES)
+        return {"messages": [message.to_json() for message in (*said, user_message(self._run.text))]}
+
+    def adopt(self, _recorded: object) -> tuple[Operation, ...]:
+        """Return what makes its state the first of this task."""
+        links = tuple(LinkArtifact(link_to(artifact)) for artifact in self._state.artifacts)
+        return (*links, *self._run.keeper.change(_initial(self._run, self._state), author=SUBMITTER))
+
+
+def _opening(task: Task, steps: Sequence[Step]) -> list[Message]:
+    """Return what a task was asked, unless its journal says so itself."""
+    if any(step.kind == BEGIN for step in steps):
+        return []
+    given = task.user_input["args"] if isinstance(task.user_input, dict) else task.user_input
+    return [user_message(given[0])] if isinstance(given, list) and given and isinstance(given[0], str) else []
+
+
+# After a rejection
+
+
+def _record_feedback(run: AgentRun, task: Task) -> None:
+    """Have the reason stand in the journal as what it is in the conversation, for the rounds after this one."""
+    attempt = run.attempt
+    if attempt.journal.get(_FEEDBACK) is not None:
+        return
+    now = attempt.services.time.now()
+    said = {"text": REJECTED.format(reason=task.feedback), "by": "verifier", "number": 0}
+    step = Step(
+        key=_FEEDBACK,
+        kind=MESSAGE,
+        position=attempt.journal.next_position(),
+        state=StepState.COMPLETED,
+        round=task.round,
+        fence=task.fence,
+        output=encode(said),
+        started_at=now,
+        finished_at=now,
+    )
+    attempt.buffer(WriteStep(step))

@@ -1,0 +1,149 @@
+"""The books of an agent's budget as they were last read: what is left, what a call may take, what is short."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from holdfast.agent.prices import Price
+from holdfast.model.budget import PRESSURE, Budget, Meter, from_micros
+from holdfast.model.errors import BudgetExceeded
+from holdfast.model.message import Usage
+from holdfast.model.patch import StatePatch
+from holdfast.model.records import Account
+
+LEAST_OUTPUT = 16
+"""Tokens. With less room than this for its answer a model is not asked at all."""
+
+_TOKENS_AND_COST = (Meter.LLM_TOKENS, Meter.COST_MICROS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What a model call will take, as far as that can be said before it."""
+
+    input_tokens: int
+    output_tokens: int
+    """At most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """An account that cannot give what is asked for."""
+
+    line: Account
+    asked: int
+
+    @property
+    def error(self) -> BudgetExceeded:
+        """It as an exception."""
+        line = self.line
+        return BudgetExceeded(
+            meter=line.meter, limit=line.limit or 0, spent=line.spent, reserved=line.reserved, asked=self.asked
+        )
+
+
+class Books:
+    """The accounts an agent draws on: its own first, then those of the agents that called it."""
+
+    def __init__(self, own: str, price: Price) -> None:
+        """``own`` is the account of the agent's task."""
+        self.own = own
+        self.price = price
+        self.lines: dict[str, dict[str, Account]] = {own: {}}
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether any account has a limit."""
+        return any(line.limit is not None for lines in self.lines.values() for line in lines.values())
+
+    def limit(self, meter: Meter) -> int | None:
+        """Return the limit of the agent's own account."""
+        line = self.lines[self.own].get(meter)
+        return None if line is None else line.limit
+
+    def left(self, meter: Meter) -> int | None:
+        """Return what is left on the tightest of the accounts; None if nothing limits it."""
+        left = [_left(line) for lines in self.lines.values() if (line := lines.get(meter)) and line.limit is not None]
+        return min(left, default=None)
+
+    def seconds_left(self) -> float | None:
+        """Return how long the agent may go on working; None without a limit."""
+        line = self.lines[self.own].get(Meter.WALL_TIME_MS)
+        return None if line is None or line.limit is None else max(0.001, (line.limit - line.spent) / 1000)
+
+    def room(self, need: Need) -> int | None:
+        """Return how many tokens the answer may have for the call to fit; None if nothing limits them."""
+        rooms = []
+        if (tokens := self.left(Meter.LLM_TOKENS)) is not None:
+            rooms.append(tokens - need.input_tokens)
+        if (cost := self.left(Meter.COST_MICROS)) is not None and self.price.output:
+            paid = self.price.micros(Usage(input_tokens=need.input_tokens))
+            rooms.append(int((cost - paid) / self.price.output))
+        return min([need.output_tokens, *rooms]) if rooms else None
+
+    def amounts(self, usage: Usage, steps: int) -> dict[str, int]:
+        """Return what so many tokens and steps are on each meter; meters without any are left out."""
+        amounts = {
+            Meter.STEPS: steps,
+            Meter.LLM_TOKENS: usage.total,
+            Meter.COST_MICROS: self.price.micros(usage),
+        }
+        return {str(meter): amount for meter, amount in amounts.items() if amount > 0}
+
+    def first_short(self, amounts: Mapping[str, int], room: int | None = None) -> Short | None:
+        """Return the first account that cannot give these amounts, or an answer with enough room."""
+        clock = self.lines[self.own].get(Meter.WALL_TIME_MS)
+        if clock is not None and clock.limit is not None and clock.spent >= clock.limit:
+            return Short(clock, 1)
+        for lines in self.lines.values():
+            for meter, asked in amounts.items():
+                line = lines.get(meter)
+                if line is not None and line.limit is not None and asked > _left(line):
+                    return Short(line, asked)
+        if room is not None and room < LEAST_OUTPUT:
+            tight = min(self._limited(_TOKENS_AND_COST), key=_left)
+            return Short(tight, amounts.get(tight.meter, 0) + LEAST_OUTPUT)
+        return None
+
+    def _limited(self, meters: tuple[Meter, ...]) -> list[Account]:
+        lines = [lines[meter] for lines in self.lines.values() for meter in meters if meter in lines]
+        return [line for line in lines if line.limit is not None]
+
+    def pressure(self, amounts: Mapping[str, int]) -> bool:
+        """Say whether, with these amounts, any limit of its own is nearly reached."""
+        return any(
+            line.limit is not None and line.spent + amounts.get(meter, 0) >= PRESSURE * line.limit
+            for meter, line in self.lines[self.own].items()
+        )
+
+
+def _left(line: Account) -> int:
+    return (line.limit or 0) - line.spent - line.reserved
+
+
+def limits_patch(budget: Budget, lines: Mapping[str, Account]) -> StatePatch | None:
+    """Return the patch that has the agent's state say what its account says; None if it does."""
+    limits = {meter: line.limit for meter, line in lines.items()}
+    cost = limits.get(Meter.COST_MICROS)
+    said = replace(
+        budget,
+        max_steps=limits.get(Meter.STEPS),
+        max_wall_time_ms=limits.get(Meter.WALL_TIME_MS),
+        max_llm_tokens=limits.get(Meter.LLM_TOKENS),
+        max_cost=None if cost is None else from_micros(cost),
+    )
+    return None if said == budget else StatePatch(budget=said)
+
+
+def in_words(meter: str, amount: int) -> str:
+    """Return an amount as people say it."""
+    match meter:
+        case Meter.COST_MICROS:
+            return f"{from_micros(amount)}"
+        case Meter.WALL_TIME_MS:
+            return f"{amount / 1000:g} s"
+        case Meter.LLM_TOKENS:
+            return f"{amount} tokens"
+        case _:
+            return f"{amount} {meter}"

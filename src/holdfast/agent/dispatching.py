@@ -1,0 +1,213 @@
+"""The tool calls of an answer: which tool, on which terms, after whose leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from holdfast.agent.acting import Invocation, approval_question, record, refusal
+from holdfast.agent.builtins import ASK_QUESTION
+from holdfast.agent.subagent import SubAgent
+from holdfast.agent.tool import BadArguments, Tool, ToolError
+from holdfast.agent.transcript import UNKNOWN, error_message, tool_key, tool_message
+from holdfast.engine import waiting
+from holdfast.engine.approving import QUESTION, decision
+from holdfast.engine.calls import Call, arguments_of
+from holdfast.engine.carrying import arm
+from holdfast.engine.journal import RESERVED
+from holdfast.engine.stepping import OVER, perform
+from holdfast.engine.submission import new_task
+from holdfast.model.agent_state import KnownFact
+from holdfast.model.approval import Ask
+from holdfast.model.canonical import canonical, digest
+from holdfast.model.checkpoints import CheckpointStrategy
+from holdfast.model.effect import EffectClass
+from holdfast.model.errors import Rejected, StepFailed, TaskCancelled, TaskFailed
+from holdfast.model.failure import storable
+from holdfast.model.message import Message, ToolCall
+from holdfast.model.operations import Operation
+from holdfast.model.patch import StatePatch
+from holdfast.model.retry import qualified_name
+from holdfast.model.task import JsonValue
+
+if TYPE_CHECKING:
+    from holdfast.agent.run import AgentRun
+
+MODEL = "model"
+"""The author of what the model itself changes."""
+
+_SENSELESS = qualified_name(BadArguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a call."""
+
+    message: Message
+    is_senseless: bool = False
+    """There is no such tool, or it cannot be called like that."""
+
+
+class Dispatcher:
+    """Makes the calls of one attempt."""
+
+    def __init__(self, run: AgentRun) -> None:
+        """``run`` is the attempt they belong to."""
+        self._run = run
+        self._made: dict[str, Call] = {}
+        """Calls that were armed with the answer that asked for them."""
+        self._stood_for: set[str] = set()
+
+    def touches_the_world(self, calls: Iterable[ToolCall]) -> bool:
+        """Say whether any of the calls does more than look: then the answer must be durable before they are made."""
+        tools = [self._run.agent.tools.get(call.name) for call in calls]
+        return any(
+            isinstance(tool, SubAgent)
+            or (isinstance(tool, Tool) and (tool.effect is not EffectClass.PURE or tool is ASK_QUESTION))
+            for tool in tools
+        )
+
+    def arm(self, turn: int, calls: Iterable[ToolCall]) -> tuple[Operation, ...]:
+        """Return the intents of the ``once`` calls among these; nobody has to agree to them first."""
+        armed = []
+        for index, asked in enumerate(calls):
+            tool = self._run.agent.tools.get(asked.name)
+            if not isinstance(tool, Tool) or tool.effect is not EffectClass.ONCE or self._leave(tool, ()) is not None:
+                continue
+            key = self._key(turn, index, asked)
+            try:
+                arguments = tool.read(asked.arguments)
+            except BadArguments:
+                continue
+            self._made[key] = self._call(key, tool, arguments)
+            armed.append(self._made[key])
+        return arm(self._run.attempt, armed)
+
+    def is_over(self, turn: int, calls: Iterable[ToolCall]) -> bool:
+        """Say whether the journal knows what came of all these calls."""
+        return all(self._is_over(self._key(turn, index, call)) for index, call in enumerate(calls))
+
+    async def perform(self, turn: int, index: int, asked: ToolCall) -> Result:
+        """Make a call, or see what came of it, and return what the model is told."""
+        key = self._key(turn, index, asked)
+        try:
+            output = await self._perform(key, asked)
+        except StepFailed as failed:
+            return Result(error_message(asked.id, failed.failure), is_senseless=failed.type_name == _SENSELESS)
+        return Result(tool_message(asked.id, output))
+
+    async def _perform(self, key: str, asked: ToolCall) -> Any:  # noqa: ANN401
+        run, tool = self._run, self._run.agent.tools.get(asked.name)
+        try:
+            if tool is None:
+                return await perform(run.attempt, refusal(key, self._no_such_tool(asked.name)))
+            if isinstance(tool, SubAgent):
+                return await self._delegate(key, tool, tool.read(asked.arguments))
+            arguments = tool.read(asked.arguments)
+        except BadArguments as error:
+            return await perform(run.attempt, refusal(key, error))
+        if tool is ASK_QUESTION:
+            return await self._ask(key, str(arguments[0]))
+        call = self._made.pop(key, None) or self._call(key, tool, arguments)
+        call.is_lazy = run.is_lazy and tool.effect is EffectClass.PURE
+        try:
+            output = await perform(run.attempt, call)
+        except Rejected as rejected:
+            return await perform(run.attempt, refusal(key, rejected))
+        run.save(CheckpointStrategy.EVERY_STEP)
+        return output
+
+    def _no_such_tool(self, name: str) -> BadArguments:
+        known = ", ".join(self._run.agent.tools) or "none"
+        return BadArguments(f"there is no tool {storable(name, 100)!r}; there are: {known}")
+
+    def _call(self, key: str, tool: Tool, arguments: tuple[JsonValue, ...]) -> Call:
+        call = Invocation(self._run, key, tool, arguments).call(self._leave(tool, arguments))
+        if tool.effect is EffectClass.ONCE and not tool.terms.repeat and self._run.attempt.task.round > 1:
+            call.stands_for = self._earlier(tool, call)
+        return call
+
+    def _earlier(self, tool: Tool, call: Call) -> str | None:
+        """Find the same call in an earlier round: what was done once is not done again because work was rejected."""
+        journal = self._run.attempt.journal
+        for key in journal.done_before(tool.name, digest(arguments_of(call))):
+            if key not in self._stood_for:
+                self._stood_for.add(key)
+                return key
+        return None
+
+    def _leave(self, tool: Tool, arguments: tuple[JsonValue, ...]) -> Ask | None:
+        """Return what a person has to be asked before the call; None if nothing."""
+        run, agent = self._run, self._run.agent
+        if not run.keeper.state.constraints.requires_approval(tool.risk):
+            return None
+        question = approval_question(tool, arguments) if arguments else f"May the agent call {tool.name}()?"
+        return Ask(
+            question,
+            risk=tool.risk,
+            deciders=agent.deciders,
+            expires=agent.approval_expires,
+            requested_by=agent.name,
+        )
+
+    # Calls that wait
+
+    async def _ask(self, key: str, question: str) -> Any:  # noqa: ANN401
+        """Ask a person, and let the answer become a fact."""
+        run, attempt = self._run, self._run.attempt
+        asking = f"{RESERVED}question:{key}"
+        if self._is_over(key):
+            return await perform(attempt, record(key, None))
+        if attempt.journal.get(asking) is None:
+            await attempt.check()
+            await run.save_before_change()
+            asked = StatePatch(add_questions=(question,))
+            attempt.buffer(*run.keeper.change(asked, author=MODEL, step_key=key))
+        ask = Ask(question, deciders=run.agent.deciders, requested_by=run.agent.name)
+        try:
+            decided = await decision(attempt, asking, ask, canonical(None), kind=QUESTION, about=key)
+        except Rejected as rejected:
+            attempt.buffer(*self._resolve(key, question, None))
+            return await perform(attempt, refusal(key, rejected))
+        fact = KnownFact(key=question, value=decided.answer, source=f"human:{decided.by}", at=decided.at)
+        return await perform(attempt, record(key, decided.answer, lambda _: self._resolve(key, question, fact)))
+
+    def _resolve(self, key: str, question: str, fact: KnownFact | None) -> tuple[Operation, ...]:
+        keeper = self._run.keeper
+        patch = StatePatch(
+            resolve_questions=(question,) if question in keeper.state.open_questions else (),
+            append_facts=() if fact is None else (fact,),
+        )
+        return keeper.change(patch, author=MODEL if fact is None else fact.source, step_key=key)
+
+    async def _delegate(self, key: str, sub: SubAgent, request: str) -> Any:  # noqa: ANN401
+        """Have another agent do it: a child task, which this one waits for without holding a worker."""
+        run, attempt = self._run, self._run.attempt
+        if self._is_over(key):
+            return await perform(attempt, record(key, None))
+        now = attempt.services.time.now()
+        definition = sub.agent.task_definition()
+        new, _ = new_task(attempt.services.definitions, definition, (request,), now=now, actor=attempt.lease.worker_id)
+        new = replace(new, budget=sub.limits(run.accounting.books))
+        await attempt.check()
+        await run.save_before_change()
+        child_id = await waiting.submit_child(attempt, f"{RESERVED}child:{key}", new)
+        try:
+            value = await waiting.child_result(attempt, f"{RESERVED}result:{key}", child_id, Any)
+        except (TaskFailed, TaskCancelled) as error:
+            return await perform(attempt, refusal(key, ToolError(f"{sub.name} did not do it: {error}")))
+        return await perform(attempt, record(key, value))
+
+    # Names
+
+    def _key(self, turn: int, index: int, asked: ToolCall) -> str:
+        """Return the key of a call. What a model calls a tool may be anything, and is no part of a key then."""
+        named = tool_key(asked.name, turn, index)
+        if asked.name in self._run.agent.tools or self._run.attempt.journal.get(named) is not None:
+            return named
+        return tool_key(UNKNOWN, turn, index)
+
+    def _is_over(self, key: str) -> bool:
+        recorded = self._run.attempt.journal.get(key)
+        return recorded is not None and recorded.state in OVER

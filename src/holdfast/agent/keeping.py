@@ -1,0 +1,118 @@
+"""The agent's state while it runs: the fold of the patches in the store, and of its own that are on their way there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from holdfast.engine.attempt import Attempt
+from holdfast.engine.past import EMPTY, read_patch
+from holdfast.engine.patience import insist
+from holdfast.model.agent_state import AgentState
+from holdfast.model.canonical import canonical, parse
+from holdfast.model.operations import ApplyPatch
+from holdfast.model.patch import StatePatch, absorb, apply
+from holdfast.model.records import Checkpoint, PatchRecord
+
+ENGINE = "holdfast"
+"""The author of patches that no tool, model or person asked for."""
+
+
+class StateKeeper:
+    """One attempt's view of its task's AgentState.
+
+    Others may patch the state at any time, so it is read again before each model call. What was buffered and not sent
+    yet comes on top.
+    """
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        checkpoint: Checkpoint | None,
+        patches: Iterable[PatchRecord],
+        *,
+        noted: Callable[[bytes], None],
+    ) -> None:
+        """Begin with what the store knew when the attempt began. ``noted`` is told of each patch made here."""
+        self._attempt = attempt
+        self._noted = noted
+        self._stored = EMPTY if checkpoint is None else AgentState.from_json(parse(checkpoint.body))
+        self.version = 0 if checkpoint is None else checkpoint.version
+        """Of the stored state, as far as it was read."""
+        self._own: list[ApplyPatch] = []
+        self._fold(patches)
+        self.state = self._stored
+
+    def change(
+        self, patch: StatePatch, *, author: str, reason: str = "", step_key: str | None = None
+    ) -> tuple[ApplyPatch, ...]:
+        """Apply a patch here, and return the operation that stores it; nothing if it changes nothing.
+
+        InvalidValue if it does not fit the state.
+        """
+        patch = self._dated(patch)
+        changed = apply(self.state, patch)
+        if changed == self.state:
+            return ()
+        self.state = changed
+        operation = ApplyPatch(body=canonical(patch.to_json()), author=author, reason=reason, step_key=step_key)
+        self._own.append(operation)
+        self._noted(operation.body)
+        return (operation,)
+
+    def _dated(self, patch: StatePatch) -> StatePatch:
+        """Fill in what its author left to us: when a fact was found, and during which step of the plan."""
+        now, step = self._attempt.services.time.now(), self.state.current_step
+        facts = tuple(
+            replace(fact, at=fact.at or now, step=fact.step if fact.step is not None else step)
+            for fact in patch.append_facts
+        )
+        artifacts = tuple(
+            replace(artifact, step=artifact.step if artifact.step is not None else step)
+            for artifact in patch.add_artifacts
+        )
+        return replace(patch, append_facts=facts, add_artifacts=artifacts)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the state, as it is here, is the fold of the stored patches up to ``version``: nobody else's came."""
+        attempt = self._attempt
+        if self._own and attempt.is_flushed and attempt.version == self.version + len(self._own):
+            self._stored, self.version, self._own = self.state, attempt.version, []
+        return not self._own and attempt.version <= self.version
+
+    async def refresh(self) -> bool:
+        """Read what was patched since; say whether any of it was somebody else's."""
+        if self.is_exact and await self._is_unchanged():
+            return False
+        store, task_id = self._attempt.services.store, self._attempt.task.id
+        foreign = self._fold(await insist(lambda: store.patches(task_id, after=self.version)))
+        self.state = self._stored
+        for own in self._own:
+            self.state = absorb(self.state, _read(own.body))
+        return foreign
+
+    async def _is_unchanged(self) -> bool:
+        task_id = self._attempt.task.id
+        task = await insist(lambda: self._attempt.services.store.get(task_id))
+        return task is not None and task.version == self.version
+
+    def _fold(self, patches: Iterable[PatchRecord]) -> bool:
+        foreign = False
+        for record in patches:
+            self._stored = absorb(self._stored, read_patch(record))
+            self.version = record.version
+            mine = next((own for own in self._own if _is_same(own, record)), None)
+            if mine is None:
+                foreign = True
+            else:
+                self._own.remove(mine)
+        return foreign
+
+
+def _is_same(own: ApplyPatch, record: PatchRecord) -> bool:
+    return (own.step_key, own.author, own.body) == (record.step_key, record.author, record.body)
+
+
+def _read(body: bytes) -> StatePatch:
+    return StatePatch.from_json(parse(body))

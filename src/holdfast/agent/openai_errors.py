@@ -1,0 +1,84 @@
+"""What an endpoint's failure means: whether to ask again, when, and what a person can do about it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast.agent.model import ModelError, ModelRefused
+from holdfast.effects.http import read_retry_after
+from holdfast.model.failure import storable
+
+if TYPE_CHECKING:
+    import httpx2
+    import openai
+
+_EXCERPT = 500
+_SHORTEST_SECRET = 8
+"""What is shorter stands for a key where none is needed, and may be a word of the message."""
+_PASSING = frozenset({408, 409, 425, 429})
+_SERVER_ERRORS = 500
+_REMEDIES = {
+    400: "change the request: the message says what is wrong with it",
+    401: "check OPENAI_API_KEY, or api_key= of the model",
+    402: "add credit to the account, then retry the task",
+    403: "use a key that may use this model, or another model",
+    404: "check the model's name, and that base_url ends where the endpoint's API begins, often in /v1",
+    413: "the conversation is too large for the endpoint: compact the history, or store outputs as artifacts",
+    422: "change the request: the message says what is wrong with it",
+}
+_OUT_OF_CREDIT = "insufficient_quota"
+
+
+def of_status(error: openai.APIStatusError, secret: str) -> ModelError:
+    """Read an answer that is no success. ``secret`` is the key, which some endpoints repeat in their message."""
+    message = _message(error.body) or error.response.text
+    if len(secret) >= _SHORTEST_SECRET:
+        message = message.replace(secret, "[key]")
+    message = storable(message, _EXCERPT)
+    return _sorted(error.status_code, error.code, message, _retry_after(error.response.headers))
+
+
+def of_event(error: Any) -> ModelError:  # noqa: ANN401 - whatever JSON an endpoint sends
+    """Read an error that comes as an event of a stream: its status was 200 before the endpoint knew better."""
+    code = error.get("code") if isinstance(error, dict) else None
+    status = code if isinstance(code, int) else None
+    return _sorted(status, str(code), storable(_message(error), _EXCERPT), None)
+
+
+def of_transport(error: Exception, where: str) -> ModelError:
+    """Read what happened to the connection: refused, reset, closed too early."""
+    reason = error.__cause__ or error
+    said = str(reason) or type(reason).__name__
+    return ModelError(f"the connection to {where} failed ({said}); no whole reply came")
+
+
+def names_parameter(error: openai.APIStatusError, name: str) -> bool:
+    """Tell whether the endpoint complains about this parameter, wherever in its answer it says so."""
+    return name in error.response.text
+
+
+def _sorted(status: int | None, code: str | None, message: str, retry_after: float | None) -> ModelError:
+    answered = f"the endpoint answered {status}: {message}" if status else f"the endpoint broke off: {message}"
+    if code == _OUT_OF_CREDIT:  # comes as 429, but no waiting helps
+        return ModelRefused(f"{answered}; {_REMEDIES[402]}", status=status)
+    if status is None or status in _PASSING or status >= _SERVER_ERRORS:
+        return ModelError(answered, status=status, retry_after=retry_after)
+    remedy = _REMEDIES.get(status, "the endpoint will not answer this request")
+    return ModelRefused(f"{answered}; {remedy}", status=status)
+
+
+def _message(body: object) -> str:
+    """Return the endpoint's own words; what is in another form than OpenAI's is shown as it is."""
+    if isinstance(body, dict) and isinstance(body.get("message"), str):
+        return str(body["message"])
+    return body if isinstance(body, str) else "" if body is None else json.dumps(body)
+
+
+def _retry_after(headers: httpx2.Headers) -> float | None:
+    """Return the seconds to wait, from OpenAI's own header, which is finer, or from everyone's."""
+    milliseconds = headers.get("retry-after-ms", "")
+    if milliseconds.isascii() and milliseconds.isdigit():
+        return int(milliseconds) / 1000
+    return read_retry_after(headers.get("retry-after", ""), datetime.now(UTC))

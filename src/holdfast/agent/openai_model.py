@@ -1,0 +1,178 @@
+"""OpenAIModel: any endpoint that speaks the chat-completions protocol, through the official client."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from holdfast.agent.model import ModelError, ModelRefused, Request
+from holdfast.agent.openai_errors import names_parameter, of_event, of_status, of_transport
+from holdfast.agent.openai_stream import LAST_EVENT, Assembly, Chunk, EventDecoder
+from holdfast.agent.openai_wire import DISPENSABLE, write_request
+from holdfast.model.checks import check_name
+from holdfast.model.deadline import as_seconds
+from holdfast.model.errors import MissingExtra
+from holdfast.model.message import Reply
+
+if TYPE_CHECKING:
+    import openai
+    from httpx2 import Response
+
+_TO_CONNECT = 10.0
+_MALFORMED = frozenset({400, 422})
+_NO_KEY = "none"
+
+
+class OpenAIModel:
+    """A model behind an OpenAI-compatible endpoint: OpenAI's own, a gateway, or one on this machine.
+
+    ``api_key`` and ``base_url`` come from OPENAI_API_KEY and OPENAI_BASE_URL unless given; where there is a base_url,
+    there need not be a key. ``timeout`` is for the whole answer, ``idle_timeout`` for silence: an endpoint that sends
+    nothing for so long, not even a comment, is taken to hang. ``extra`` goes into the body of every request as it is,
+    for what an endpoint knows beyond the protocol.
+
+    It never asks twice by itself: tries are counted and recorded by the engine. One object serves any number of calls
+    at the same time, in any event loop.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout: float | timedelta = 600.0,
+        idle_timeout: float | timedelta = 60.0,
+        temperature: float | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Nothing is read or opened before the first call: to define an agent takes no key and no extra."""
+        self.name = check_name("the model's name", name)
+        self._api_key, self._base_url = api_key, base_url
+        self._timeout = as_seconds(timeout, what="timeout")
+        self._idle_timeout = as_seconds(idle_timeout, what="idle_timeout")
+        self._extra = {**({} if temperature is None else {"temperature": temperature}), **(extra or {})}
+        self._unknown_there: frozenset[str] = frozenset()
+        # A client belongs to the loop it was first used in.
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, openai.AsyncOpenAI] = WeakKeyDictionary()
+
+    def __repr__(self) -> str:
+        return f"OpenAIModel({self.name!r})"  # and nothing that is secret
+
+    async def complete(self, request: Request, on_text: Callable[[str], None]) -> Reply:
+        """Answer, whole; ModelError for everything less. To cancel it closes the connection."""
+        limit = asyncio.timeout(self._timeout)
+        try:
+            async with limit:
+                return await self._answer(await self._client(), request, on_text)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise ModelError(
+                f"{self.name} was not done within {self._timeout:g} s; raise timeout= if it may take longer"
+            ) from None
+
+    async def aclose(self) -> None:
+        """Close what this event loop opened. A call made later opens it again."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.close()
+
+    async def _answer(self, client: openai.AsyncOpenAI, request: Request, on_text: Callable[[str], None]) -> Reply:
+        """Ask, and ask again without a parameter that the endpoint does not know; remember that if it helped."""
+        import openai  # noqa: PLC0415 - loaded together with the client
+
+        unknown = self._unknown_there
+        while True:
+            body = write_request(request, self.name, without=unknown)
+            try:
+                reply = await self._exchange(client, body, request, on_text)
+            except openai.APIStatusError as error:
+                blamed = {name for name in DISPENSABLE if name in body and names_parameter(error, name)}
+                if error.status_code not in _MALFORMED or not blamed:
+                    raise of_status(error, client.api_key) from error
+                unknown |= blamed
+            else:
+                self._unknown_there |= unknown
+                return reply
+
+    async def _exchange(
+        self, client: openai.AsyncOpenAI, body: dict[str, Any], request: Request, on_text: Callable[[str], None]
+    ) -> Reply:
+        """Send one request, and read what comes; APIStatusError if that is no success."""
+        import httpx2  # noqa: PLC0415 - loaded together with the client
+        import openai  # noqa: PLC0415
+
+        headers = {"Idempotency-Key": request.effect_id} if request.effect_id else {}
+        create: Any = client.chat.completions.with_streaming_response.create
+        try:
+            async with create(**body, extra_headers=headers, extra_body=self._extra) as response:
+                return await _read(response.http_response, Assembly(request, on_text))
+        except (openai.APITimeoutError, httpx2.TimeoutException) as error:
+            raise ModelError(
+                f"{client.base_url.host} sent nothing for {self._idle_timeout:g} s; it was given up as hung"
+            ) from error
+        except (openai.APIConnectionError, httpx2.HTTPError) as error:
+            raise of_transport(error, client.base_url.host) from error
+
+    async def _client(self) -> openai.AsyncOpenAI:
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is None:
+            # In a thread: to load the library takes half a second, in which heartbeats must not stand still.
+            made = await asyncio.to_thread(self._make_client)
+            client = self._clients.setdefault(loop, made)
+        return client
+
+    def _make_client(self) -> openai.AsyncOpenAI:
+        try:
+            import httpx2  # noqa: PLC0415 - an extra, and slow to load
+            import openai  # noqa: PLC0415
+        except ImportError as missing:
+            raise MissingExtra("openai", "OpenAIModel") from missing
+        base_url = self._base_url or os.environ.get("OPENAI_BASE_URL") or None
+        api_key = self._api_key or os.environ.get("OPENAI_API_KEY") or (_NO_KEY if base_url else None)
+        if api_key is None:
+            raise ModelRefused(
+                f"there is no key to call {self.name} with; set OPENAI_API_KEY, "
+                "or OPENAI_BASE_URL to use an endpoint of your own"
+            )
+        timeout = httpx2.Timeout(self._idle_timeout, connect=min(self._idle_timeout, _TO_CONNECT))
+        # No connection outlives its call. One that is kept may be closed by the endpoint just as it is used again, and
+        # would cost a recorded try; a call that takes seconds can afford to connect. And nothing is left open.
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+        client = openai.AsyncOpenAI(
+            api_key=api_key,
+            base_url=base_url,
+            timeout=timeout,
+            max_retries=0,
+            http_client=openai.DefaultAsyncHttpxClient(timeout=timeout, limits=limits),
+        )
+        _ = client.chat.completions  # which loads the rest of the library, here and not in the event loop
+        return client
+
+
+async def _read(response: Response, assembly: Assembly) -> Reply:
+    """Read a stream to its last event, and not beyond: some endpoints keep the connection open after it."""
+    events = EventDecoder()
+    data = None
+    async with aclosing(response.aiter_bytes()) as received:
+        async for part in received:
+            for data in events.feed(part):
+                if data == LAST_EVENT:
+                    return assembly.reply()
+                chunk = Chunk.read(data)
+                if chunk.error:
+                    raise of_event(chunk.error)
+                assembly.add(chunk)
+    if data is None:
+        raise ModelError(
+            f"the endpoint sent no event ({response.headers.get('content-type', 'no content type')}); "
+            "check that base_url is that of a chat-completions API, it often ends in /v1"
+        )
+    raise ModelError(f"the stream ended without {LAST_EVENT}: it was cut, and the reply was thrown away")

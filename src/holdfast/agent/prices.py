@@ -1,0 +1,42 @@
+"""What model calls cost. Prices come from the user: they change, and differ from contract to contract."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
+
+from holdfast.model.errors import InvalidValue
+from holdfast.model.message import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The price of a million tokens, in the currency of ``Budget.max_cost``: ``Price(input=0.15, output=0.60)``."""
+
+    input: Decimal | float
+    output: Decimal | float
+
+    def __post_init__(self) -> None:
+        """Refuse what is no price; keep it exact."""
+        for name in ("input", "output"):
+            given = getattr(self, name)
+            # Through text, so that 0.15 is what was written and not the float nearest to it.
+            exact = Decimal(str(given)) if isinstance(given, int | float | Decimal) else Decimal("NaN")
+            if isinstance(given, bool) or not exact.is_finite() or exact < 0:
+                raise InvalidValue(f"the {name} price is {given!r}; give the price of a million tokens, at least 0")
+            object.__setattr__(self, name, exact)
+
+    def micros(self, usage: Usage) -> int:
+        """Return what this many tokens cost, in millionths, rounded up."""
+        # A millionth of the currency for each token and unit of price: the two millions cancel.
+        exact = Decimal(self.input) * usage.input_tokens + Decimal(self.output) * usage.output_tokens
+        return int(exact.to_integral_value(rounding=ROUND_CEILING))
+
+
+FREE = Price(0, 0)
+
+
+def price_of(prices: Mapping[str, Price], model: str) -> Price:
+    """Return the price of a model; nothing where none was given."""
+    return prices.get(model, FREE)

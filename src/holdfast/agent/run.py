@@ -1,0 +1,268 @@
+"""One attempt at an agent's task: think, act, hear what was said meanwhile, until the model has nothing left to do.
+
+Whatever happens here is a step of the journal, so an attempt that follows a crash goes the same way up to where the
+last one got, without asking a model or calling a tool again, and then goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.agent import beginning, prompting
+from holdfast.agent.accounting import Accounting
+from holdfast.agent.books import limits_patch
+from holdfast.agent.dispatching import Dispatcher
+from holdfast.agent.keeping import ENGINE, StateKeeper
+from holdfast.agent.prices import price_of
+from holdfast.agent.progress import LOOP_FLAG, Progress
+from holdfast.agent.resuming import check_freshness, stored_state
+from holdfast.agent.thinking import Thinker
+from holdfast.agent.tool_context import ToolContext
+from holdfast.agent.transcript import LLM, MESSAGE, Answer, model_key, turn_of, user_message
+from holdfast.engine.artifacts import Artifacts
+from holdfast.engine.attempt import Attempt
+from holdfast.engine.calls import Call
+from holdfast.engine.conversing import inbox
+from holdfast.engine.patience import insist
+from holdfast.engine.remembering import Memory
+from holdfast.model.checkpoints import CheckpointStrategy, Saver
+from holdfast.model.codec import decode, encode
+from holdfast.model.message import Message, ToolCall
+from holdfast.model.operations import Operation, RequireQuiet, WriteStep
+from holdfast.model.patch import StatePatch
+from holdfast.model.records import Event
+from holdfast.model.step import Step, StepState
+
+if TYPE_CHECKING:
+    from holdfast.agent.agent import Agent
+
+EMPTY_ANSWER = "Your answer was empty. Call a tool, or give your final answer in words."
+_S = CheckpointStrategy
+
+
+class AgentRun:
+    """An agent at work on one task."""
+
+    def __init__(self, agent: Agent, attempt: Attempt, text: str, after: str | None) -> None:
+        """``text`` is what it is asked to do, ``after`` the task whose conversation it goes on with."""
+        self.agent = agent
+        self.attempt = attempt
+        self.text = text
+        self.after = after
+        self.conversation: list[Message] = []
+        self.accounting = Accounting(attempt, agent.budget, price_of(agent.prices, agent.model.name))
+        self._progress = Progress(most_identical=agent.max_identical_calls, most_senseless=agent.max_senseless_answers)
+        self.keeper: StateKeeper
+        self._saver: Saver
+        self._thinker: Thinker
+        self._dispatcher = Dispatcher(self)
+        self._turn = 0
+        self._heard = 0
+        """The number of the last message that was read."""
+        self._unheard: list[Step] = []
+        """Messages of the journal that are not part of the conversation yet."""
+
+    # The run, as a sentence
+
+    async def run(self) -> str:
+        """Think and act until there is a final answer, and nobody has said anything since."""
+        await self._begin()
+        while True:
+            answer = await self._think()
+            if answer.reply.tool_calls:
+                self.conversation.append(answer.reply.message)
+                await self._act(answer)
+            elif not answer.reply.content.strip():
+                self._progress.note_answer(is_senseless=True)
+                self.conversation.append(user_message(EMPTY_ANSWER))
+            else:
+                self._progress.note_answer(is_senseless=False)
+                self.conversation.append(answer.reply.message)
+                if not await self._hear():
+                    break
+        await self.save_before_change()
+        # Should a message come before the end is recorded, there is no end: the task goes on and reads it.
+        self.attempt.provided = (RequireQuiet(channel=inbox(self.attempt.task.id), after=self._heard),)
+        return answer.reply.content
+
+    async def _begin(self) -> None:
+        attempt, agent = self.attempt, self.agent
+        checkpoint, patches, number = await stored_state(attempt)
+        self._saver = Saver(agent.checkpoints, checkpoint, number)
+        self.keeper = StateKeeper(attempt, checkpoint, patches, noted=self._saver.note)
+        await check_freshness(attempt, agent.checkpoints)
+        await self.accounting.open()
+        self._thinker = Thinker(
+            attempt,
+            agent.model,
+            self.accounting,
+            self.keeper,
+            retry=agent.model_retry,
+            timeout=agent.model_timeout,
+            max_output_tokens=agent.max_output_tokens,
+        )
+        began = await beginning.begin(self)
+        self.conversation += began.messages
+        self._heard, self._unheard = began.heard, began.unheard
+        turns = [turn for step in attempt.journal.completed(LLM) if (turn := turn_of(step)) is not None]
+        self._turn = min(turns, default=began.turns + 1) - 1
+
+    # Thinking
+
+    async def _think(self) -> Answer:
+        """Return the next answer of the model: the recorded one if there is one."""
+        self._turn += 1
+        key = model_key(self._turn)
+        recorded = self.attempt.journal.get(key)
+        if recorded is not None and recorded.state is StepState.COMPLETED:
+            self._hear_again(before=recorded.position)
+        else:
+            await self.attempt.check()
+            await self._look_up()
+        answered = sum(message.role == "assistant" for message in self.conversation)
+        answer = await self._thinker.ask(
+            key,
+            self._prompt,
+            self.agent.specs,
+            turn=answered,
+            then=self._after_answer,
+            is_lazy=self.is_lazy,
+        )
+        self.save(_S.EVERY_STEP)
+        return answer
+
+    async def _look_up(self) -> None:
+        """Before a new model call: see what others have said and changed."""
+        await self._hear()
+        self._progress.check()
+        if await self.keeper.refresh():
+            await self.attempt.flush()
+        await self.accounting.read()
+        books = self.accounting.books
+        limits = limits_patch(self.keeper.state.budget, books.lines[books.own])
+        if limits is not None:
+            self.attempt.buffer(*self.keeper.change(limits, author=ENGINE, reason="the limits were changed"))
+
+    def _prompt(self) -> tuple[Message, ...]:
+        agent, state = self.agent, self.keeper.state
+        return prompting.build_prompt(agent.instructions, state, self.conversation, agent.room(state))
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether what was thought or looked up may wait for the next Commit."""
+        # Whoever shares an account has to see what is spent.
+        return self.agent.checkpoints.strategy is not _S.EVERY_STEP and not self.accounting.is_shared
+
+    def _after_answer(self, answer: Answer, call: Call) -> tuple[Operation, ...]:
+        """Return the intents of the calls that follow; they make the answer that asks for them durable."""
+        calls = answer.reply.tool_calls
+        if answer.steps <= len(calls):
+            return ()  # they cannot be afforded: somebody has to grant more first
+        if self._dispatcher.touches_the_world(calls):
+            call.is_lazy = False
+        return self._dispatcher.arm(self._turn, calls)
+
+    # Acting
+
+    async def _act(self, answer: Answer) -> None:
+        """Make the calls an answer asks for, all at once, and tell the model what came of them."""
+        calls, turn = answer.reply.tool_calls, self._turn
+        if not self._dispatcher.is_over(turn, calls):
+            if answer.steps <= len(calls):
+                await self.accounting.admit_steps(model_key(turn), len(calls))
+            await self.accounting.check_time()
+        performing = [self._dispatcher.perform(turn, index, call) for index, call in enumerate(calls)]
+        # One alone needs no branch of its own.
+        results = [await performing[0]] if len(performing) == 1 else await asyncio.gather(*performing)
+        for call, result in zip(calls, results, strict=True):
+            self.conversation.append(self._noting_repetition(call, result.message))
+        self._progress.note_answer(is_senseless=all(result.is_senseless for result in results))
+        await self._end_iteration()
+
+    def _noting_repetition(self, call: ToolCall, result: Message) -> Message:
+        """Return a result as the model is told it: with a word about it if it repeats itself."""
+        told = self._progress.note_call(call.name, call.arguments, result.content)
+        if told is None:
+            return result
+        flag = StatePatch(set_flags=(LOOP_FLAG,))
+        self.attempt.buffer(*self.keeper.change(flag, author=ENGINE, reason=told, step_key=model_key(self._turn)))
+        return replace(result, content=f"{result.content}\n{told}")
+
+    def tool_context(self, key: str, effect_id: str) -> ToolContext:
+        """Return what a tool may know."""
+        task = self.attempt.task
+        return ToolContext(
+            task_id=task.id,
+            agent_id=task.agent_id,
+            step_key=key,
+            effect_id=effect_id,
+            state=self.keeper.state,
+            artifacts=Artifacts(lambda: self.attempt.services),
+            memory=Memory(lambda: self.attempt.services),
+        )
+
+    async def _end_iteration(self) -> None:
+        if self.agent.checkpoints.strategy is _S.EVERY_ITERATION and not self.attempt.is_replaying:
+            self.save(_S.EVERY_ITERATION)
+            await self.attempt.flush()
+
+    # Hearing
+
+    async def _hear(self) -> bool:
+        """Read the messages that came since; say whether there were any."""
+        before = len(self.conversation)
+        self._hear_again(before=None)
+        attempt = self.attempt
+        if not attempt.is_replaying:
+            channel = inbox(attempt.task.id)
+            while page := await insist(partial(attempt.services.store.events, channel, after=self._heard)):
+                for event in page:
+                    self._heard = event.number
+                    attempt.buffer(WriteStep(self._heard_step(event)))
+                    self._listen(event.payload["text"])
+        return len(self.conversation) > before
+
+    def _hear_again(self, before: int | None) -> None:
+        """Take the recorded messages up to a place in the journal, or all that are left, into the conversation."""
+        while self._unheard and (before is None or self._unheard[0].position < before):
+            self._listen(decode(self._unheard.pop(0).output or b"")["text"])
+
+    def _listen(self, text: str) -> None:
+        self.conversation.append(user_message(text))
+        self._progress.begin_anew()
+
+    def _heard_step(self, event: Event) -> Step:
+        attempt, now = self.attempt, self.attempt.services.time.now()
+        return Step(
+            key=f"{MESSAGE}:{event.number}",
+            kind=MESSAGE,
+            position=attempt.journal.next_position(),
+            state=StepState.COMPLETED,
+            round=attempt.task.round,
+            fence=attempt.task.fence,
+            output=encode({"text": event.payload["text"], "by": event.actor, "number": event.number}),
+            started_at=now,
+            finished_at=now,
+        )
+
+    # Checkpoints
+
+    async def save_before_change(self) -> None:
+        """Save what is known before the task's own state changes: it ends, or waits for somebody."""
+        if not self.attempt.is_replaying:
+            if not self.keeper.is_exact:
+                await self.attempt.flush()
+            self.save(_S.ON_STATE_CHANGE)
+
+    def save(self, trigger: CheckpointStrategy) -> None:
+        """Have a snapshot of the state ride in the next Commit, if this is when the agent saves one."""
+        chosen = self.agent.checkpoints.strategy
+        is_wanted = trigger is chosen or trigger is _S.ON_STATE_CHANGE
+        if not is_wanted or self.attempt.is_replaying or not self.keeper.is_exact:
+            return
+        attempt, keeper = self.attempt, self.keeper
+        position, now = attempt.journal.last_position, attempt.services.time.now()
+        attempt.buffer(*self._saver.save(keeper.state, keeper.version, position, now))

@@ -1,0 +1,67 @@
+"""An agent as a tool of another: a child task with a share of its parent's budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.agent.books import Books
+from holdfast.agent.tool import Tool
+from holdfast.model.budget import Meter
+from holdfast.model.checks import check_name
+from holdfast.model.errors import InvalidValue
+from holdfast.model.message import ToolSpec
+from holdfast.model.risk import RiskLevel
+
+if TYPE_CHECKING:
+    from holdfast.agent.agent import Agent
+
+
+def _request(request: str) -> str:
+    """Hand a piece of work over.
+
+    Args:
+        request: What is to be done, complete: the other agent knows nothing of this conversation.
+    """
+    return request
+
+
+_FORM = Tool(_request, name="request", risk=RiskLevel.READ_ONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class SubAgent:
+    """What ``agent.as_tool()`` returns, and what an Agent among the ``tools=`` of another becomes."""
+
+    agent: Agent
+    name: str
+    description: str
+    share: float
+    """Of what its parent's budget has left when it is called."""
+
+    def __post_init__(self) -> None:
+        """Refuse a share that is none."""
+        check_name("tool name", self.name)
+        if not 0 < self.share <= 1:
+            raise InvalidValue(f"the share of sub-agent {self.name!r} is {self.share!r}; give more than 0, up to 1")
+        if not self.description:
+            raise InvalidValue(f"sub-agent {self.name!r} needs a description; its caller has to be told what it is for")
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The sub-agent as the model of its parent sees it."""
+        return ToolSpec(name=self.name, description=self.description, parameters=_FORM.spec.parameters)
+
+    def read(self, arguments: str) -> str:
+        """Return the request. Raises BadArguments."""
+        return str(_FORM.read(arguments)[0])
+
+    def limits(self, books: Books) -> dict[str, int]:
+        """Return the limits of the child: its own, and no more than its share of what its caller has left."""
+        left = {str(meter): amount for meter in Meter if (amount := books.left(meter)) is not None}
+        shares = {meter: max(0, int(amount * self.share)) for meter, amount in left.items()}
+        own = {str(meter): limit for meter, limit in self.agent.budget.limits().items()}
+        return {
+            meter: min(limit for limit in (own.get(meter), shares.get(meter)) if limit is not None)
+            for meter in sorted(own.keys() | shares.keys())
+        }

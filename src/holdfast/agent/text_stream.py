@@ -1,0 +1,73 @@
+"""Model text as it comes, for whoever watches: events on the task's own channel."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from holdfast.engine.attempt import Attempt
+from holdfast.engine.waiting import event_channel
+from holdfast.model.errors import HoldfastError
+from holdfast.model.failure import storable
+
+PAUSE: Final = 0.1
+"""Seconds of text that go into one event: a row for every token would cost more than the model."""
+
+_LONGEST: Final = 64_000
+
+
+class TextStream:
+    """The text of one model call. What is told here is told as it is said: the journal has what counts."""
+
+    def __init__(self, attempt: Attempt, step: str) -> None:
+        """Text of the step with this key."""
+        self._attempt = attempt
+        self._step = step
+        self._pieces: list[str] = []
+        self._telling: asyncio.Task[None] | None = None
+        self._closed = asyncio.Event()
+        self._index = 0
+        self.size = 0
+        """Characters so far."""
+
+    def __call__(self, text: str) -> None:
+        """Take a piece; it is told soon."""
+        if not text:
+            return
+        self.size += len(text)
+        self._pieces.append(text)
+        if self._telling is None:
+            self._telling = asyncio.create_task(self._tell_now_and_then(), name="holdfast-text")
+            self._attempt.services.keep(self._telling)
+
+    async def close(self) -> None:
+        """Tell what is left."""
+        self._closed.set()
+        if self._telling is not None:
+            await asyncio.wait([self._telling])
+
+    async def _tell_now_and_then(self) -> None:
+        while self._pieces:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closed.wait(), PAUSE)
+            await self._tell()
+        self._telling = None
+
+    async def _tell(self) -> None:
+        text, self._pieces = "".join(self._pieces), []
+        if not text:
+            return
+        number, self._index = self._index, self._index + 1
+        payload = {
+            "kind": "text",
+            "step": self._step,
+            "attempt": self._attempt.task.fence,
+            "index": number,
+            "text": storable(text, _LONGEST),
+        }
+        channel, actor = event_channel(self._attempt.task.id), self._attempt.lease.worker_id
+        try:
+            await self._attempt.services.store.emit(channel, payload, actor=actor)
+        except HoldfastError:
+            return  # nobody is worse off: the whole answer comes with its step

@@ -1,0 +1,188 @@
+"""One model call as a step: admitted by the budget, streamed to whoever watches, recorded, and never asked again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from holdfast.agent.accounting import PRESSURE_FLAG, Accounting
+from holdfast.agent.books import Need
+from holdfast.agent.keeping import ENGINE, StateKeeper
+from holdfast.agent.model import Model, ModelError, Request
+from holdfast.agent.prompting import estimate_prompt
+from holdfast.agent.text_stream import TextStream
+from holdfast.agent.transcript import LLM, Answer
+from holdfast.engine.attempt import Attempt
+from holdfast.engine.calls import Call
+from holdfast.engine.journal import reopened
+from holdfast.engine.stepping import perform
+from holdfast.model.errors import BudgetExceeded, StepFailed
+from holdfast.model.message import Message, Reply, ToolSpec, Usage
+from holdfast.model.operations import Operation, WriteStep
+from holdfast.model.patch import StatePatch
+from holdfast.model.retry import Retry, qualified_name
+from holdfast.model.step import StepState
+from holdfast.model.tokens import estimate_tokens
+
+_TEXT_PER_TOKEN = 4
+
+
+class Thinker:
+    """The model calls of one attempt."""
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        model: Model,
+        accounting: Accounting,
+        keeper: StateKeeper,
+        *,
+        retry: Retry,
+        timeout: float,
+        max_output_tokens: int,
+    ) -> None:
+        """``max_output_tokens`` is the most an answer may have where the budget allows more."""
+        self._attempt = attempt
+        self._model = model
+        self._accounting = accounting
+        self._keeper = keeper
+        self._retry = retry
+        self._timeout = timeout
+        self._max_output_tokens = max_output_tokens
+
+    def is_recorded(self, key: str) -> bool:
+        """Say whether the answer is in the journal: then it counts, whatever the model would say now."""
+        recorded = self._attempt.journal.get(key)
+        return recorded is not None and recorded.state is StepState.COMPLETED
+
+    async def ask(
+        self,
+        key: str,
+        prompt: Callable[[], tuple[Message, ...]],
+        tools: tuple[ToolSpec, ...] = (),
+        *,
+        turn: int,
+        then: Callable[[Answer, Call], tuple[Operation, ...]] = lambda _answer, _call: (),
+        is_lazy: bool = False,
+    ) -> Answer:
+        """Return the answer under ``key``: the recorded one, or a new one.
+
+        ``prompt`` is called for each try. ``then`` names what is written together with the answer.
+        """
+        while True:
+            held = _Held(self._accounting, key)
+            if not self.is_recorded(key):
+                await self._attempt.check()
+                held.room = await self._accounting.admit(key, self._need(prompt(), tools))
+                held.is_taken = True
+            call = self._call(key, prompt, tools, turn, held)
+            call.is_lazy = is_lazy
+            call.also = partial(self._consequences, call, then)
+            try:
+                return Answer.of(await perform(self._attempt, call))
+            except StepFailed as failed:
+                if not self._attempt.is_replaying:
+                    await held.give_back()
+                if qualified_name(BudgetExceeded) not in failed.failure.type_names:
+                    raise
+                # The budget was spent between two tries of the call: settle that as before any other call.
+                step = self._attempt.journal.get(key)
+                assert step is not None  # noqa: S101 - it has just failed
+                await self._attempt.check()
+                await self._attempt.commit(WriteStep(reopened(step)))
+
+    def _need(self, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...]) -> Need:
+        return Need(input_tokens=estimate_prompt(messages, tools), output_tokens=self._max_output_tokens)
+
+    def _call(
+        self, key: str, prompt: Callable[[], tuple[Message, ...]], tools: tuple[ToolSpec, ...], turn: int, held: _Held
+    ) -> Call:
+        async def complete(effect_id: str) -> dict[str, Any]:
+            messages = prompt()
+            await held.take(self._need(messages, tools))
+            request = Request(
+                messages=messages, tools=tools, max_output_tokens=held.room, effect_id=effect_id, turn=turn
+            )
+            stream = TextStream(self._attempt, key)
+            try:
+                reply = await self._model.complete(request, stream)
+            except asyncio.CancelledError:
+                held.lost = _spent(request, stream)  # perhaps only timed out: then another try follows
+                raise
+            except Exception as error:
+                refused = isinstance(error, ModelError) and error.status is not None
+                held.lost = Usage() if refused or not stream.size else _spent(request, stream)
+                await held.give_back()  # now: the next try may be a long time off
+                raise
+            finally:
+                await stream.close()
+            return self._answer(request, reply).to_data()
+
+        left = self._accounting.books.seconds_left()
+        timeout = self._timeout if left is None else min(self._timeout, left)
+        return Call(key, complete, (), self._retry, timeout, dict, kind=LLM)
+
+    def _consequences(
+        self, call: Call, then: Callable[[Answer, Call], tuple[Operation, ...]], data: dict[str, Any]
+    ) -> tuple[Operation, ...]:
+        answer = Answer.of(data)
+        usage = answer.reply.usage or Usage()
+        booked = self._accounting.settle(call.key, usage, answer.steps)
+        return booked + self._pressure(call.key, usage, answer.steps) + then(answer, call)
+
+    def _answer(self, request: Request, reply: Reply) -> Answer:
+        if reply.usage is None:
+            written = estimate_tokens(reply.content) + sum(
+                estimate_tokens(call.name + call.arguments) for call in reply.tool_calls
+            )
+            estimated = Usage(input_tokens=estimate_prompt(request.messages, request.tools), output_tokens=written)
+            reply = replace(reply, usage=estimated)
+        calls = len(reply.tool_calls)
+        return Answer(reply, 1 + calls if self._accounting.affords(calls) else 1)
+
+    def _pressure(self, key: str, usage: Usage, steps: int) -> tuple[Operation, ...]:
+        flags = self._keeper.state.risk_flags
+        books = self._accounting.books
+        is_pressed = books.pressure(books.amounts(usage, steps))
+        if is_pressed == (PRESSURE_FLAG in flags):
+            return ()
+        flag = (PRESSURE_FLAG,)
+        patch = StatePatch(set_flags=flag) if is_pressed else StatePatch(clear_flags=flag)
+        return self._keeper.change(patch, author=ENGINE, reason="budget", step_key=key)
+
+
+class _Held:
+    """What is reserved for one model call, over its tries."""
+
+    def __init__(self, accounting: Accounting, key: str) -> None:
+        self._accounting = accounting
+        self._key = key
+        self.is_taken = False
+        self.room: int | None = None
+        """Tokens the answer may have; None: as many as it likes."""
+        self.lost: Usage | None = None
+        """What a try that came to nothing has probably taken."""
+
+    async def take(self, need: Need) -> None:
+        """See that a try has its reservation."""
+        if self.lost is not None:
+            await self.give_back()
+        if not self.is_taken:
+            self.room = await self._accounting.take(self._key, need)
+            self.is_taken = True
+
+    async def give_back(self) -> None:
+        """Book what was lost, and release the rest."""
+        if self.is_taken:
+            self.is_taken, lost = False, self.lost or Usage()
+            self.lost = None
+            await self._accounting.give_back(self._key, lost)
+
+
+def _spent(request: Request, stream: TextStream) -> Usage:
+    """Estimate what a call has taken that was cut off."""
+    prompt = estimate_prompt(request.messages, request.tools)
+    return Usage(input_tokens=prompt, output_tokens=stream.size // _TEXT_PER_TOKEN)

@@ -1,0 +1,253 @@
+"""Tool: a function an agent's model may call, and the terms on which it may."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, TypeVar, overload
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+
+from holdfast.agent.docstrings import read_docstring
+from holdfast.agent.tool_context import ToolContext
+from holdfast.engine.calls import Compensation, Terms, terms_of
+from holdfast.engine.definition import check_retry, is_async, type_hints
+from holdfast.model.checks import check_name
+from holdfast.model.deadline import as_seconds
+from holdfast.model.effect import EffectClass
+from holdfast.model.errors import HoldfastError, InvalidValue
+from holdfast.model.message import ToolSpec
+from holdfast.model.retry import ErrorKind, Retry
+from holdfast.model.risk import RiskLevel
+from holdfast.model.task import JsonValue
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_TIMEOUT = timedelta(minutes=5).total_seconds()
+"""Of one call of a tool that names none."""
+
+THREE_TRIES = Retry(max_attempts=3)
+ONE_TRY = Retry(max_attempts=1)
+_OURS = frozenset({"effect_id"})
+_NAMELESS = {
+    inspect.Parameter.VAR_POSITIONAL,
+    inspect.Parameter.VAR_KEYWORD,
+    inspect.Parameter.POSITIONAL_ONLY,
+}
+
+
+class ToolError(HoldfastError):
+    """Raise it from a tool to tell the model, at once, what went wrong: it is not tried again."""
+
+
+class BadArguments(InvalidValue):
+    """What the model passed does not fit the tool; it is told so."""
+
+
+class Tool:
+    """A tool. ``@tool`` makes one of a function; calling it calls the function."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        risk: RiskLevel | str = RiskLevel.EXTERNAL_ACTION,
+        effect: EffectClass | str | None = None,
+        retry: Retry | None = None,
+        timeout: float | timedelta | None = None,
+        reconcile: Callable[..., Any] | None = None,
+        settle: float | timedelta | None = None,
+        absent_on: tuple[ErrorKind, ...] | ErrorKind = (),
+        compensate: Callable[..., Any] | Compensation | None = None,
+        repeat: bool = False,
+    ) -> None:
+        """See ``tool``."""
+        _check_function(function)
+        self.function = function
+        self.name = check_name("tool name", name or str(getattr(function, "__name__", "")))
+        self.risk = _risk(self.name, risk)
+        said, meanings = read_docstring(function)
+        self.description = description or said
+        if not self.description:
+            raise InvalidValue(f"tool {self.name!r} has no docstring; a model has to be told what the tool does")
+        declared = effect if effect is not None else getattr(function, "effect", None)
+        if declared is None:
+            declared = EffectClass.PURE if self.risk is RiskLevel.READ_ONLY else EffectClass.ONCE
+        self.terms: Terms = terms_of(
+            self.name,
+            function,
+            effect=declared,
+            reconcile=reconcile,
+            settle=settle,
+            compensate=compensate,
+            absent_on=absent_on,
+            repeat=repeat,
+            approval=None,
+        ) or Terms(effect=EffectClass(declared))
+        self.effect = self.terms.effect
+        policy = check_retry(retry) or (ONE_TRY if self.effect is EffectClass.ONCE else THREE_TRIES)
+        self.retry = replace(policy, give_up_on=(*policy.give_up_on, ToolError))
+        self.timeout = (
+            DEFAULT_TIMEOUT if timeout is None else as_seconds(timeout, what=f"the timeout of tool {self.name!r}")
+        )
+        self.is_async = is_async(function)
+        parameters = inspect.signature(function).parameters
+        self.takes_effect_id = "effect_id" in parameters
+        hints = type_hints(function)
+        self.context_parameter = next((name for name in parameters if hints.get(name) is ToolContext), None)
+        self._model = _arguments_model(self.name, parameters, hints, meanings)
+        self.__doc__, self.__name__ = function.__doc__, self.name
+
+    def __repr__(self) -> str:
+        """Name it, with its risk and effect."""
+        return f"<tool {self.name!r}, {self.risk.value}, {self.effect.value}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Call the plain function."""
+        return self.function(*args, **kwargs)
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The tool as a model sees it."""
+        schema = self._model.model_json_schema()
+        return ToolSpec(name=self.name, description=self.description, parameters=_without_titles(schema))
+
+    # What the model chose
+
+    def read(self, arguments: str) -> tuple[JsonValue, ...]:
+        """Return what the model passed as plain data, checked and in order. Raises BadArguments.
+
+        Exactly this is written down before the tool is called, and is what a person agrees to.
+        """
+        try:
+            chosen = self._model.model_validate_json(arguments.strip() or "{}")
+        except ValidationError as error:
+            raise BadArguments(_explain(self.name, error)) from None
+        dumped = chosen.model_dump(mode="json", by_alias=True)
+        return tuple(dumped[field.alias or name] for name, field in self._model.model_fields.items())
+
+    def restore(self, arguments: tuple[JsonValue, ...]) -> dict[str, Any]:
+        """Return plain arguments as what the function takes, by name."""
+        names = [field.alias or name for name, field in self._model.model_fields.items()]
+        chosen = self._model.model_validate(dict(zip(names, arguments, strict=True)))
+        return {field.alias or name: getattr(chosen, name) for name, field in self._model.model_fields.items()}
+
+    def named(self, arguments: tuple[JsonValue, ...]) -> dict[str, JsonValue]:
+        """Return plain arguments by name, for people to read."""
+        names = [field.alias or name for name, field in self._model.model_fields.items()]
+        return dict(zip(names, arguments, strict=True))
+
+
+@overload
+def tool(function: F, /) -> Tool: ...
+@overload
+def tool(
+    function: None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    risk: RiskLevel | str = RiskLevel.EXTERNAL_ACTION,
+    effect: EffectClass | str | None = None,
+    retry: Retry | None = None,
+    timeout: float | timedelta | None = None,
+    reconcile: Callable[..., Any] | None = None,
+    settle: float | timedelta | None = None,
+    absent_on: tuple[ErrorKind, ...] | ErrorKind = (),
+    compensate: Callable[..., Any] | Compensation | None = None,
+    repeat: bool = False,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a function a tool: ``@tool`` or ``@tool(risk="read_only", timeout=10)``.
+
+    The model sees the docstring and a schema made of the type hints. Docstring sections ``Args:`` (or ``:param x:``)
+    and ``Annotated[..., Field(description=...)]`` describe the parameters. A parameter ``effect_id`` is filled in with
+    the call's idempotency key, one annotated ToolContext with what the agent knows; the model sees neither.
+
+    ``risk`` is how much it can do to the world: "read_only", "write_local" or "external_action" (the default). The
+    agent's constraints say which of them a person has to agree to.
+
+    ``effect`` says how often a call may be made: "pure" and "idempotent" ones are tried again when they fail (three
+    attempts, or as ``retry`` says) or their worker dies. "once", the default for everything that is not read-only, is
+    never made blindly again: ``reconcile(effect_id, *args)`` or a person clears up what nobody knows. ``timeout``
+    (seconds or timedelta, five minutes by default) limits each call. ``compensate(result, *args)`` undoes it should
+    the task fail later. ``settle``, ``absent_on`` and ``repeat`` are as for ``ctx.step``.
+
+    It may return any data, or ``(data, StatePatch)`` to change the agent's state with it. Raising ToolError tells the
+    model at once; any other error is retried first, where that is allowed, and told then.
+    """
+    if function is None:
+        return lambda decorated: Tool(decorated, **options)
+    return Tool(function, **options)
+
+
+def _check_function(function: Callable[..., Any]) -> None:
+    if not callable(function):
+        raise InvalidValue(f"{function!r} is no function; write @tool, or @tool(risk=...), above one")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidValue(f"{function.__name__} yields; a tool returns its result")
+
+
+def _risk(name: str, risk: RiskLevel | str) -> RiskLevel:
+    try:
+        return RiskLevel(risk)
+    except ValueError:
+        raise InvalidValue(f"risk of tool {name!r} is {risk!r}; choose one of {', '.join(RiskLevel)}") from None
+
+
+def _arguments_model(
+    name: str, parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any], meanings: Mapping[str, str]
+) -> type[BaseModel]:
+    fields: dict[str, Any] = {}
+    for number, parameter in enumerate(parameters.values()):
+        if parameter.name in _OURS or hints.get(parameter.name) is ToolContext:
+            continue
+        if parameter.kind in _NAMELESS:
+            raise InvalidValue(f"tool {name!r} takes {parameter}; a model has to be told each parameter by name")
+        default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+        about = FieldInfo.from_annotation(hints.get(parameter.name, Any))
+        said = about.description or meanings.get(parameter.name)
+        # Under an alias, because a field may not be called what a parameter may: "copy", "_path", "model_name".
+        fields[f"parameter_{number}"] = (
+            hints.get(parameter.name, Any),
+            Field(default, alias=parameter.name, description=said),
+        )
+    try:
+        return create_model(name, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields)
+    except (PydanticUserError, TypeError, NameError) as error:
+        raise InvalidValue(
+            f"tool {name!r} has a parameter no JSON Schema can be made for: {error}. Annotate it with plain data "
+            "(str, int, list, a dataclass, a pydantic model)"
+        ) from error
+
+
+def _explain(name: str, error: ValidationError) -> str:
+    """Say what is wrong in words a model can act on."""
+    faults = [
+        f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}"
+        for fault in error.errors(include_url=False, include_input=False)
+    ]
+    return f"the arguments of {name} are wrong: {'; '.join(faults)}"
+
+
+def _without_titles(schema: Any) -> Any:  # noqa: ANN401 - JSON
+    """Leave out the titles pydantic makes of the names: they cost tokens and say nothing."""
+    if isinstance(schema, list):
+        return [_without_titles(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: {name: _without_titles(item) for name, item in value.items()}
+        if key in {"properties", "$defs"}
+        else _without_titles(value)
+        for key, value in schema.items()
+        if key != "title"
+    }

@@ -1,0 +1,113 @@
+"""The conversation of a task, read from its journal: messages are the outputs of its steps.
+
+The running agent and everybody who looks at it later, such as a task that goes on from this one, use the same words.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.engine.trying import failure_of
+from holdfast.model.codec import decode
+from holdfast.model.failure import Failure
+from holdfast.model.message import Message, Reply
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import JsonValue
+
+LLM, TOOL, MESSAGE, BEGIN = "llm", "tool", "message", "begin"
+"""Kinds of steps: a model call, a tool call, a message somebody sent, and what a conversation goes on from."""
+
+UNKNOWN = "unknown"
+"""Stands in for the name in the key of a call of a tool that does not exist."""
+
+ENDED = "The result of this call is not known."
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer of the model, as its step recorded it."""
+
+    reply: Reply
+    steps: int
+    """How many steps were charged for it: itself and the calls it asks for, unless those could not be afforded."""
+
+    def to_data(self) -> dict[str, JsonValue]:
+        """Return what the step records."""
+        return {"reply": self.reply.to_json(), "steps": self.steps}
+
+    @classmethod
+    def of(cls, data: Any) -> Answer:  # noqa: ANN401 - what the step recorded
+        """Read what the step recorded."""
+        return cls(Reply.from_json(data["reply"]), data["steps"])
+
+
+def model_key(turn: int) -> str:
+    """Return the key of the model call of a turn, counted from 1."""
+    return f"{LLM}:{turn}"
+
+
+def tool_key(tool: str, turn: int, index: int) -> str:
+    """Return the key of a tool call: that of the answer which asks for it, and its place there."""
+    return f"{tool}:{turn}.{index}"
+
+
+def turn_of(step: Step) -> int | None:
+    """Return the turn of the conversation that a step is; None if it is none, such as a judge's model call."""
+    kind, _, turn = step.key.rpartition(":")
+    return int(turn) if step.kind == LLM and kind == LLM else None
+
+
+def tool_message(call_id: str, output: Any) -> Message:  # noqa: ANN401 - what the tool's step recorded
+    """Return the result of a tool call as the model sees it."""
+    if "artifact" in output:
+        kept = output["artifact"]
+        note = f"[{kept['bytes']} bytes, kept as artifact {kept['artifact_id']}; read_artifact shows more of it]"
+        return Message(role="tool", content=f"{output['excerpt']}\n{note}", tool_call_id=call_id)
+    value = output["value"]
+    return Message(role="tool", content=value if isinstance(value, str) else as_text(value), tool_call_id=call_id)
+
+
+def error_message(call_id: str, failure: Failure) -> Message:
+    """Return a failed tool call as the model sees it."""
+    kind = failure.type_name.rpartition(".")[2]
+    return Message(role="tool", content=f"Error: {kind}: {failure.message}", tool_call_id=call_id)
+
+
+def user_message(text: str) -> Message:
+    """Return what a person says."""
+    return Message(role="user", content=text)
+
+
+def as_text(value: JsonValue) -> str:
+    """Return data as a model reads it."""
+    return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
+
+
+def read_transcript(steps: Iterable[Step]) -> list[Message]:
+    """Return the conversation that these steps recorded, in order. A call that never ended is said to be unknown."""
+    ordered = sorted(steps, key=lambda step: step.position)
+    results = {step.key.rpartition(":")[2]: step for step in ordered if step.kind == TOOL}
+    messages: list[Message] = []
+    for step in ordered:
+        if step.state is not StepState.COMPLETED or step.output is None:
+            continue
+        if step.kind == MESSAGE:
+            messages.append(user_message(decode(step.output)["text"]))
+        elif step.kind == BEGIN:
+            messages += [Message.from_json(message) for message in decode(step.output)["messages"]]
+        elif (turn := turn_of(step)) is not None:
+            reply = Answer.of(decode(step.output)).reply
+            messages.append(reply.message)
+            messages += [_result(call.id, results.get(f"{turn}.{at}")) for at, call in enumerate(reply.tool_calls)]
+    return messages
+
+
+def _result(call_id: str, step: Step | None) -> Message:
+    if step is not None and step.state is StepState.COMPLETED and step.output is not None:
+        return tool_message(call_id, decode(step.output))
+    if step is not None and step.state is StepState.FAILED:
+        return error_message(call_id, failure_of(step))
+    return Message(role="tool", content=ENDED, tool_call_id=call_id)

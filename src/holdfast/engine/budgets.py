@@ -1,0 +1,58 @@
+"""A task's budget from outside: what it has used, and granting it more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.model.approval import ApprovalState
+from holdfast.model.budget import Budget, Ledger, Line, Meter
+from holdfast.model.checks import check_name
+from holdfast.model.commit import Commit, Expect
+from holdfast.model.errors import InvalidValue, NotFound
+from holdfast.model.operations import Decide, Operation, SetLimits
+from holdfast.model.transitions import TaskState
+from holdfast.model.walltime import wall_time_ms
+from holdfast.store.base import StateStore
+
+BUDGET = "budget"
+"""The kind of the question to a person whether a budget may be raised."""
+
+_EXTENSIBLE = frozenset(TaskState) - {TaskState.COMPLETED, TaskState.CANCELLED}
+
+
+async def read_budget(store: StateStore, task_id: str) -> Ledger:
+    """Return what a task may use, has used, and has set aside."""
+    task = await store.get(task_id)
+    if task is None:
+        raise NotFound("task", task_id)
+    lines = {
+        Meter(account.meter): Line(account.limit, account.spent, account.reserved)
+        for account in await store.accounts(task_id)
+        if account.meter in set(Meter)
+    }
+    history, asked = await store.history(task_id), await store.approvals(task_id=task_id, limit=10_000)
+    clock = lines.get(Meter.WALL_TIME_MS, Line())
+    lines[Meter.WALL_TIME_MS] = replace(clock, spent=wall_time_ms(history, asked, await store.now()))
+    return Ledger(lines)
+
+
+async def extend(store: StateStore, task_id: str, budget: Budget, *, by: str, note: str | None = None) -> None:
+    """Give a task the limits of ``budget``, where it names any; one that waits for more goes on.
+
+    A task that failed because its budget was spent goes on when it is resumed.
+    """
+    check_name("by", by)
+    limits = {str(meter): limit for meter, limit in budget.limits().items()}
+    if not limits:
+        raise InvalidValue("the budget names no limit; give the new ones, for example Budget(max_steps=40)")
+    asked = await store.approvals(task_id=task_id, states={ApprovalState.OPEN}, limit=100)
+    decided: list[Operation] = [
+        Decide(approval_id=one.id, state=ApprovalState.APPROVED, by=by, note=note)
+        for one in asked
+        if one.kind == BUDGET
+    ]
+    set_limits = SetLimits(account=task_id, limits=limits)
+    commit = Commit(task_id=task_id, guard=Expect(states=_EXTENSIBLE), operations=(set_limits, *decided), actor=by)
+    [verdict] = await store.commit([commit])
+    if not verdict.applied:
+        raise verdict.error()

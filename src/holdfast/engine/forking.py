@@ -1,0 +1,219 @@
+"""Forks: a new task that shares another one's past up to a step, and has a future of its own.
+
+    load -> what is shared -> submit, inert -> one Commit: the past, what is new, and into the queue
+
+What the origin did to the world stays the origin's: its effects are not copied, so the fork neither undoes nor doubts
+them. The lines of its journal are, so that nothing of the shared past is done again.
+
+The task is submitted waiting, for nothing: nobody claims it before the Commit that brings its past. A crash in between
+leaves it like that, for everybody to see; the same fork again, under the same key, completes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.engine import log
+from holdfast.engine.ancestry import FIRST_ROUND, Ancestry, Origin, Seed
+from holdfast.engine.journal import ROUND_SIZE
+from holdfast.engine.past import fold
+from holdfast.engine.services import Services
+from holdfast.engine.sharing import Shared, shared_by
+from holdfast.engine.stating import no_state, with_times
+from holdfast.engine.submission import new_task
+from holdfast.model.canonical import canonical, digest
+from holdfast.model.checks import check_name
+from holdfast.model.commit import Commit, Expect
+from holdfast.model.errors import InvalidValue, KeyConflict, NotFound
+from holdfast.model.operations import ApplyPatch, LinkArtifact, Move, Operation, WriteStep
+from holdfast.model.patch import StatePatch, apply
+from holdfast.model.queries import Loaded
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import JsonValue, NewTask, Task
+from holdfast.model.transitions import TaskState
+from holdfast.store.base import StateStore
+
+_BEFORE = FIRST_ROUND - 1
+"""The round, in a fork, of what its origin had done in rounds before the one they share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What somebody asks for."""
+
+    at: str | int | None
+    user_input: Sequence[Any] | None
+    patch: StatePatch | None
+    key: str | None
+    by: str
+
+    def __post_init__(self) -> None:
+        """Refuse what could not be meant."""
+        check_name("by", self.by)
+        if isinstance(self.at, bool) or not isinstance(self.at, str | int | None):
+            raise InvalidValue(f"at is {self.at!r}; give the key of a step, a position of the journal, or None")
+        if self.patch is not None and not isinstance(self.patch, StatePatch):
+            raise InvalidValue(f'{self.patch!r} is no StatePatch; write StatePatch(goal="..."), for example')
+        given = self.user_input
+        if given is not None and (isinstance(given, str | bytes) or not isinstance(given, Sequence)):
+            raise InvalidValue(f"user_input takes the task's arguments as a tuple; {given!r} is none: ({given!r},)")
+
+    def digest(self, origin_id: str) -> str:
+        """Return what tells one wish from another, but for the input, which the store compares itself."""
+        patch = None if self.patch is None else self.patch.to_json()
+        return digest(canonical([origin_id, self.at, patch]))
+
+
+async def fork(services: Services, origin_id: str, wish: Wish) -> tuple[str, str]:
+    """Make the fork; return its id and its name."""
+    store = services.store
+    loaded = await store.load(origin_id)
+    origin, shared = loaded.task, await shared_by(store, loaded, wish.at)
+    ancestry = _ancestry_of(services, loaded, shared, wish)
+    operations = [
+        *_lines(origin, shared, ancestry),
+        *_patches(services, origin, shared, wish),
+        *(LinkArtifact(link) for link in await store.artifact_links(origin_id)),
+        _into_queue(origin, ancestry.origin),
+    ]
+    new = _new_task(services, loaded, wish)
+    [answer] = await store.submit([new])
+    task_id = answer.task_id
+    if answer.conflict:
+        raise KeyConflict(new.name, new.key or new.id, task_id)
+    revision = 1 if answer.created else await _missing_its_past(store, task_id, new, ancestry)
+    if revision is not None:
+        # By its revision: a fork that somebody else has completed may have begun, and be waiting again.
+        guard = Expect(states=frozenset({TaskState.WAITING}), revision=revision)
+        commit = Commit(task_id=task_id, guard=guard, operations=tuple(operations), actor=wish.by)
+        [verdict] = await store.commit([commit])
+        if not verdict.applied and not await _is(store, task_id, ancestry):
+            raise verdict.error()
+        log.moved_by_hand(task_id, TaskState.PENDING, f"forked from {origin_id}")
+    return task_id, new.name
+
+
+async def forked_from(store: StateStore, task_id: str) -> Origin | None:
+    """Return where a task branched off; None for one that was submitted as usual."""
+    if await store.get(task_id) is None:
+        raise NotFound("task", task_id)
+    ancestry = Ancestry.of(await store.steps(task_id))
+    return None if ancestry is None else ancestry.origin
+
+
+# The new task
+
+
+def _new_task(services: Services, loaded: Loaded, wish: Wish) -> NewTask:
+    origin, now = loaded.task, services.time.now()
+    user_input: JsonValue = origin.user_input
+    if wish.user_input is not None:
+        edited, _ = new_task(services.definitions, origin.name, wish.user_input, now=now, queue=origin.queue)
+        user_input = edited.user_input
+    deadline = None
+    if origin.deadline is not None and origin.created_at is not None:
+        deadline = now + (origin.deadline - origin.created_at)
+    return NewTask(
+        name=origin.name,
+        user_input=user_input,
+        agent_id=origin.agent_id,
+        queue=origin.queue,
+        priority=origin.priority,
+        key=wish.key,
+        deadline=deadline,
+        budget={account.meter: account.limit for account in loaded.accounts if account.limit is not None},
+        actor=f"fork of {origin.id}",
+        state=TaskState.WAITING,
+    )
+
+
+def _into_queue(origin: Task, point: Origin) -> Move:
+    after = "" if point.step is None else f" after {point.step!r}"
+    return Move(to=TaskState.PENDING, reason=f"forked from {origin.id}{after}", feedback=origin.feedback)
+
+
+async def _missing_its_past(store: StateStore, task_id: str, new: NewTask, ancestry: Ancestry) -> int | None:
+    """Look at the task that holds the key: its revision if its past is still missing, None if it is this very fork."""
+    if await _is(store, task_id, ancestry):
+        return None
+    task = await store.get(task_id)
+    if task is None or task.state is not TaskState.WAITING or task.fence > 0 or await store.steps(task_id):
+        raise KeyConflict(new.name, new.key or new.id, task_id)
+    return task.revision
+
+
+async def _is(store: StateStore, task_id: str, ancestry: Ancestry) -> bool:
+    """Say whether a task is the fork that was asked for."""
+    found = Ancestry.of(await store.steps(task_id))
+    return found is not None and found.asked == ancestry.asked
+
+
+# Its past
+
+
+def _ancestry_of(services: Services, loaded: Loaded, shared: Shared, wish: Wish) -> Ancestry:
+    task = loaded.task
+    last = max(shared.lines, key=lambda step: step.position, default=None)
+    own = Ancestry.of(step for step in loaded.steps if step.round == task.round)
+    return Ancestry(
+        origin=Origin(
+            task_id=task.id,
+            step=None if last is None else last.key,
+            position=0 if last is None else last.position,
+            version=len(shared.patches),
+            at=services.time.now(),
+        ),
+        asked=wish.digest(task.id),
+        seeds=_seeds(task, () if own is None else own.seeds, 0 if last is None else last.position - _shift(task)),
+        again=tuple(sorted(shared.again)),
+    )
+
+
+def _seeds(task: Task, inherited: Sequence[Seed], end: int) -> tuple[Seed, ...]:
+    seeds: list[Seed] = []
+    for seed in (*inherited, Seed(task_id=task.id, round=task.round, position=end)):
+        seeds.append(replace(seed, position=min(seed.position, end)))
+        if seed.position >= end:
+            break
+    return tuple(seeds)
+
+
+def _shift(task: Task) -> int:
+    """Return by how much positions move: the current round of the origin becomes the first one of the fork."""
+    return (task.round - FIRST_ROUND) * ROUND_SIZE
+
+
+def _lines(origin: Task, shared: Shared, ancestry: Ancestry) -> list[Operation]:
+    def copy(step: Step, round_: int) -> WriteStep:
+        # The effect is the origin's, and only named here: by that, later rounds know that it was done. What failed may
+        # be tried again, as something of the fork's own.
+        effect_id = step.effect_id if step.state is StepState.COMPLETED else None
+        position = step.position - _shift(origin)
+        return WriteStep(replace(step, round=round_, position=position, fence=0, effect_id=effect_id))
+
+    return [
+        *(copy(step, _BEFORE) for step in shared.before),
+        *(copy(step, FIRST_ROUND) for step in shared.lines),
+        WriteStep(ancestry.line()),
+    ]
+
+
+def _patches(services: Services, origin: Task, shared: Shared, wish: Wish) -> list[Operation]:
+    operations: list[Operation] = [
+        ApplyPatch(
+            body=record.body,
+            author=record.author,
+            reason=record.reason,
+            step_key=record.step_key if record.round == origin.round else None,  # other rounds' steps are not here
+        )
+        for record in shared.patches
+    ]
+    if wish.patch is not None:
+        if not shared.patches:
+            raise no_state(origin.id)
+        patch = with_times(wish.patch, services.time.now())
+        apply(fold(shared.patches), patch)  # one that does not fit is refused before anything is stored
+        operations.append(ApplyPatch(body=canonical(patch.to_json()), author=wish.by, reason="fork"))
+    return operations

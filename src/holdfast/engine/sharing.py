@@ -1,0 +1,142 @@
+"""What a fork shares with its origin: which lines of the journal replay in it, and which patches made its state.
+
+Shared is what is over. What was open is done again: steps under way, questions nobody answered, children that have not
+ended. So is what was undone, and the step whose failure ended the task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast.engine import undoing
+from holdfast.engine.ancestry import KIND
+from holdfast.engine.journal import RESERVED, VERIFY
+from holdfast.engine.past import patches_before
+from holdfast.engine.stating import OVER
+from holdfast.engine.visiting import TRANSITION
+from holdfast.model.canonical import parse
+from holdfast.model.codec import decode
+from holdfast.model.effect import EffectState
+from holdfast.model.errors import Conflict, NotFound
+from holdfast.model.failure import Failure
+from holdfast.model.queries import Loaded
+from holdfast.model.records import PatchRecord
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import Task
+from holdfast.model.transitions import TaskState
+from holdfast.store.base import StateStore
+
+_ABOUT_ITSELF = frozenset({"attempt", "undo", KIND})
+"""Kinds of lines that tell of the origin alone: its failed attempts, its undoing, where it came from."""
+_OWN_VERDICT = (VERIFY, f"{RESERVED}{VERIFY}")
+"""A verifier looks at the fork's own result."""
+_FOR_ONE_EFFECT = f"{RESERVED}approval:"
+"""Somebody agreed to an effect of the origin's, and to no other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What origin and fork have in common."""
+
+    lines: tuple[Step, ...]
+    """Of the origin's current round."""
+    before: tuple[Step, ...]
+    """Of earlier rounds: what was done once, and is not done again."""
+    again: frozenset[str]
+    """Keys of steps up to there that the fork does itself."""
+    patches: tuple[PatchRecord, ...]
+
+
+async def shared_by(store: StateStore, loaded: Loaded, at: str | int | None) -> Shared:
+    """Return what is shared up to and including the step ``at``; None: everything that is over."""
+    task = loaded.task
+    journal = [step for step in loaded.steps if step.round == task.round and step.kind != KIND]
+    point = None if at is None else _point(task, journal, at)
+    lines = [step for step in journal if point is None or step.position <= point.position]
+    not_shared = _ended_by(loaded) | await _open_children(store, lines)
+    shared = [step for step in lines if _is_shared(step) and step.key not in not_shared]
+    _refuse_undone_machine(task, lines, shared)
+    again = {step.key for step in lines} - {step.key for step in shared}
+    records = [record for record in await store.patches(task.id) if record.version <= task.version]
+    if point is not None:
+        records = patches_before(journal, records, point)
+    return Shared(
+        lines=tuple(shared),
+        before=_done_before(loaded),
+        again=frozenset(again | _next_moves(shared)),
+        patches=tuple(one for one in records if one.round != task.round or one.step_key not in again),
+    )
+
+
+def _point(task: Task, journal: Sequence[Step], at: str | int) -> Step:
+    point = next((step for step in journal if at == (step.key if isinstance(at, str) else step.position)), None)
+    if point is None:
+        raise NotFound(f"step in the current round of task {task.id}:", str(at))
+    if point.state not in OVER:
+        raise Conflict(
+            f"step {point.key!r} of task {task.id} is {point.state}, and nothing comes after it yet; fork at one that "
+            "is over, or without at= to share all that are"
+        )
+    return point
+
+
+def _is_shared(step: Step) -> bool:
+    """Say whether a line replays in a fork: it is over, it was not undone, and it is not about the origin alone."""
+    if step.state not in OVER or step.undone_at is not None or step.kind in _ABOUT_ITSELF:
+        return False
+    return not step.key.startswith((*_OWN_VERDICT, _FOR_ONE_EFFECT))
+
+
+def _ended_by(loaded: Loaded) -> set[str]:
+    """Return the keys of the steps whose failure ended the task, or is about to: nobody handled that."""
+    error = loaded.task.error if loaded.task.state is TaskState.FAILED else None
+    steps = [step for step in loaded.steps if step.round == loaded.task.round]
+    for step in steps:
+        if step.key == undoing.MARKER and step.state is StepState.RUNNING:
+            error = parse(step.output or b"{}").get("error")
+    named = () if error is None else Failure.from_json(error).steps
+    return {step.key for step in steps if step.key in named and step.state is StepState.FAILED}
+
+
+async def _open_children(store: StateStore, lines: Sequence[Step]) -> set[str]:
+    """Return the keys of submitted children that have not ended: the fork submits its own."""
+    results = [step.key for step in lines if step.kind == "result" and step.state in OVER]
+    still_open = set()
+    for step in lines:
+        if step.kind == "child" and not any(key.startswith(f"{step.key}:result") for key in results):
+            child = await store.get(str(decode(step.output or b"", name=f"child {step.key!r}")))
+            if child is None or not child.state.is_terminal:
+                still_open.add(step.key)
+    return still_open
+
+
+def _refuse_undone_machine(task: Task, lines: Sequence[Step], shared: Sequence[Step]) -> None:
+    """Refuse to share moves of a machine past states whose steps were undone: nobody would ever do them again."""
+    undone = next((step for step in lines if step.undone_at is not None), None)
+    if undone is not None and any(step.kind == TRANSITION and step.position > undone.position for step in shared):
+        raise Conflict(
+            f"step {undone.key!r} of task {task.id} was undone, and its machine has moved on since; a fork could not "
+            "do it again. Fork at a step before it"
+        )
+
+
+def _next_moves(shared: Sequence[Step]) -> set[str]:
+    """Return the keys under which machines look for their next move before they are done with a visit."""
+    moves = (step.key.rpartition(":") for step in shared if step.kind == TRANSITION)
+    return {f"{name}:{int(number) + 1}" for name, _, number in moves} - {step.key for step in shared}
+
+
+def _done_before(loaded: Loaded) -> tuple[Step, ...]:
+    """Return what earlier rounds did once: the last line of each key."""
+    states: Mapping[str | None, EffectState] = {effect.effect_id: effect.state for effect in loaded.effects}
+    found = {
+        step.key: step
+        for step in loaded.steps
+        if step.round < loaded.task.round
+        and step.state is StepState.COMPLETED
+        and step.undone_at is None
+        # What the origin of this very task did has no effect here, and is done all the same.
+        and states.get(step.effect_id, EffectState.DONE) is EffectState.DONE
+    }
+    return tuple(found.values())

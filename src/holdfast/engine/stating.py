@@ -1,0 +1,184 @@
+"""An agent's state, from outside: read it as it is or was, patch it, see how it came about.
+
+The state is the fold of the task's patches; the first of them says everything there is to say at the beginning. A
+checkpoint only saves folding again what it holds already: one that is damaged is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from holdfast.engine.past import EMPTY, fold, patches_before, read_patch
+from holdfast.engine.services import Services
+from holdfast.model.agent_state import AgentState
+from holdfast.model.canonical import canonical, parse
+from holdfast.model.checkpoints import damage_of
+from holdfast.model.checks import check_integer, check_name, check_text
+from holdfast.model.commit import Commit, Expect, Refusal
+from holdfast.model.errors import Conflict, InvalidValue, NotFound, StateConflict
+from holdfast.model.operations import ApplyPatch
+from holdfast.model.patch import StatePatch, apply
+from holdfast.model.records import PatchRecord
+from holdfast.model.state_diff import Change, diff
+from holdfast.model.step import StepState
+from holdfast.model.task import Task
+from holdfast.model.transitions import OPEN
+from holdfast.store.base import StateStore
+
+OVER = (StepState.COMPLETED, StepState.FAILED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedPatch:
+    """One change of an agent's state, as it was applied."""
+
+    version: int
+    """Of the state after it."""
+    patch: StatePatch
+    author: str
+    reason: str
+    step_key: str | None
+    """The step that brought it; None if it came from outside."""
+    at: datetime
+
+
+async def state_of(store: StateStore, task_id: str, at: int | str | None = None) -> AgentState:
+    """Return the state now, at a version, or right after a step."""
+    if isinstance(at, str):
+        return await _state_after_step(store, task_id, at)
+    task = await _stateful(store, task_id)
+    return await _state_at_version(store, task_id, task.version if at is None else _version(task, at))
+
+
+async def history_of(store: StateStore, task_id: str) -> list[AppliedPatch]:
+    """Return every change of the state, first to last."""
+    await _stateful(store, task_id)
+    return [
+        AppliedPatch(
+            version=record.version,
+            patch=read_patch(record),
+            author=record.author,
+            reason=record.reason,
+            step_key=record.step_key,
+            at=record.at,
+        )
+        for record in await store.patches(task_id)
+    ]
+
+
+async def difference(store: StateStore, task_id: str, old: int | str, new: int | str | None) -> tuple[Change, ...]:
+    """Return what changed between two moments of the state."""
+    return diff(await state_of(store, task_id, old), await state_of(store, task_id, new))
+
+
+async def patch_state(
+    services: Services, task_id: str, patch: StatePatch, *, version: int, by: str, reason: str
+) -> AgentState:
+    """Change the state from outside, if it is still at ``version``; return it as it is then."""
+    if not isinstance(patch, StatePatch):
+        raise InvalidValue(f"{patch!r} is no StatePatch; write StatePatch(add_questions=(...,)), for example")
+    check_integer("version", version, lowest=0)
+    check_name("by", by)
+    check_text("reason", reason)
+    store, dated = services.store, with_times(patch, services.time.now())
+    task = await _patchable(store, task_id)
+    if task.version != version:
+        raise await _conflict(store, task, version)
+    changed = apply(await _state_at_version(store, task_id, version), dated)
+    operation = ApplyPatch(body=canonical(dated.to_json()), author=by, reason=reason)
+    guard = Expect(states=OPEN, version=version)
+    [verdict] = await store.commit([Commit(task_id=task_id, guard=guard, operations=(operation,), actor=by)])
+    if verdict.applied:
+        return changed
+    if verdict.refusal is Refusal.CONFLICT:
+        raise await _conflict(store, await _patchable(store, task_id), version)
+    raise verdict.error()
+
+
+def with_times(patch: StatePatch, now: datetime) -> StatePatch:
+    """Return the patch with the time in the facts that have none."""
+    return replace(patch, append_facts=tuple(replace(fact, at=fact.at or now) for fact in patch.append_facts))
+
+
+def no_state(task_id: str) -> Conflict:
+    """Return the error for a task without a state."""
+    return Conflict(
+        f"task {task_id} has no AgentState: it is no agent's, or its agent has not begun yet; only agents keep one"
+    )
+
+
+async def _stateful(store: StateStore, task_id: str) -> Task:
+    """Return a task that has a state."""
+    task = await store.get(task_id)
+    if task is None:
+        raise NotFound("task", task_id)
+    if task.version == 0:
+        raise no_state(task_id)
+    return task
+
+
+async def _patchable(store: StateStore, task_id: str) -> Task:
+    task = await _stateful(store, task_id)
+    if task.state.is_terminal:
+        raise Conflict(
+            f"task {task_id} is {task.state}: nobody goes by its state any more, nothing was changed; to go on from "
+            "there, fork it: hold.fork(task, at=..., patch=...)"
+        )
+    return task
+
+
+async def _conflict(store: StateStore, task: Task, expected: int) -> StateConflict:
+    state = await _state_at_version(store, task.id, task.version)
+    return StateConflict(task.id, state=state, version=task.version, expected=expected)
+
+
+def _version(task: Task, version: int) -> int:
+    check_integer("the version of a state", version)
+    if not 1 <= version <= task.version:
+        raise NotFound(f"state of task {task.id} at version", str(version))
+    return version
+
+
+async def _state_after_step(store: StateStore, task_id: str, key: str) -> AgentState:
+    loaded = await store.load(task_id)  # steps and version of one moment: whatever carried a patch is among them
+    task, steps = loaded.task, loaded.steps
+    if task.version == 0:
+        raise no_state(task_id)
+    if not any(step.key == key and step.round == task.round for step in steps):
+        steps = tuple(await store.steps(task_id))  # in earlier rounds nothing changes any more
+    found = max((step for step in steps if step.key == key), key=lambda step: step.round, default=None)
+    if found is None:
+        raise NotFound(f"step of task {task_id}:", key)
+    if found.state not in OVER:
+        raise Conflict(f"step {key!r} of task {task_id} is {found.state}: there is no state after it yet")
+    records = [record for record in await store.patches(task_id) if record.version <= task.version]
+    return await _fold_from_checkpoint(store, task_id, patches_before(steps, records, found))
+
+
+async def _state_at_version(store: StateStore, task_id: str, version: int) -> AgentState:
+    base, known = await _newest_checkpoint(store, task_id, version)
+    records = await store.patches(task_id, after=known)
+    return fold((record for record in records if record.version <= version), base)
+
+
+async def _fold_from_checkpoint(store: StateStore, task_id: str, records: Sequence[PatchRecord]) -> AgentState:
+    if not records:
+        raise no_state(task_id)
+    unbroken = 0
+    for record in records:
+        if record.version != unbroken + 1:
+            break
+        unbroken = record.version
+    base, known = await _newest_checkpoint(store, task_id, unbroken)
+    return fold(records[known:], base)
+
+
+async def _newest_checkpoint(store: StateStore, task_id: str, version: int) -> tuple[AgentState, int]:
+    """Return the state of the newest good checkpoint that is not newer than a version, and its version."""
+    saved = [one for one in await store.checkpoints(task_id) if one.version <= version and one.damaged is None]
+    for checkpoint in sorted(saved, key=lambda one: one.version, reverse=True):
+        if damage_of(checkpoint) is None:
+            return AgentState.from_json(parse(checkpoint.body)), checkpoint.version
+    return EMPTY, 0

@@ -1,0 +1,149 @@
+"""Checkpoints: when an agent's journal is made durable, and snapshots of its state to resume from.
+
+    strategy            durable after                        a crash costs at most
+    every_step          every model answer and tool result   the call under way
+    every_iteration     every round of answer and results    one model answer and its pure results
+    on_state_change     every change of the task's state     what was thought and looked up since
+
+Only model answers and results of pure tools ever wait. Whatever touches the world, asks a person, calls another agent
+or reserves part of a budget makes everything before it durable first.
+
+A checkpoint is a cached fold of the patches in the journal, never the only copy of anything: one that is damaged is set
+aside, and the one before it, or the journal alone, gives the same state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from holdfast.model.agent_state import AgentState
+from holdfast.model.canonical import canonical, parse
+from holdfast.model.checks import check_integer
+from holdfast.model.errors import CheckpointExpired, HoldfastError, InvalidValue
+from holdfast.model.operations import Operation, RotateCheckpoints, SaveCheckpoint
+from holdfast.model.records import Checkpoint
+from holdfast.model.transitions import TaskState, Transition
+
+SCHEMA: Final = 1
+"""Of a checkpoint's body."""
+
+SMALL: Final = 1_024
+"""Bytes. A state up to this size is saved each time. A larger one is saved when the patches since the last time have
+grown as large as it is, so that all checkpoints together stay in proportion to the journal."""
+
+
+class CheckpointStrategy(StrEnum):
+    """When an agent's journal is made durable."""
+
+    EVERY_STEP = "every_step"
+    EVERY_ITERATION = "every_iteration"
+    ON_STATE_CHANGE = "on_state_change"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """A policy: ``Agent(checkpoint=Checkpoints("every_iteration", max_age=timedelta(hours=1)))``."""
+
+    strategy: CheckpointStrategy | str = CheckpointStrategy.EVERY_STEP
+    max_age: timedelta | None = timedelta(days=7)
+    """Older than this a task is resumed only by who accepts it (``hold.resume(task, accept_stale=True)``); time in
+    which it waited is not counted. None: never too old."""
+    max_count: int = 20
+    """Checkpoints beyond this many that are also older than ``max_age`` are deleted."""
+
+    def __post_init__(self) -> None:
+        """Refuse a policy that could not be followed."""
+        try:
+            object.__setattr__(self, "strategy", CheckpointStrategy(self.strategy))
+        except ValueError:
+            raise InvalidValue(
+                f"checkpoint is {self.strategy!r}; choose one of {', '.join(CheckpointStrategy)}, or write "
+                'Checkpoints("every_step", max_age=..., max_count=...)'
+            ) from None
+        if self.max_age is not None and (not isinstance(self.max_age, timedelta) or self.max_age <= timedelta()):
+            raise InvalidValue(f"max_age is {self.max_age!r}; give a timedelta above 0, or None for no limit")
+        check_integer("max_count", self.max_count, lowest=1)
+
+    def rotation(self, now: datetime) -> RotateCheckpoints:
+        """Return what deletes the checkpoints this policy does not keep."""
+        before = now if self.max_age is None else now - self.max_age
+        return RotateCheckpoints(keep=self.max_count, before=before)
+
+
+class Saver:
+    """Decides, for one task, whether a state is worth a checkpoint now, and makes it."""
+
+    def __init__(self, policy: Checkpoints, last: Checkpoint | None, number: int) -> None:
+        """``number`` is the highest in use; ``last`` the newest good one."""
+        self._policy = policy
+        self._number = number
+        self._last = (0, -1) if last is None else (len(last.body), last.version)
+        self._grown = 0
+
+    def note(self, patch: bytes) -> None:
+        """Count a patch that was applied since the last checkpoint."""
+        self._grown += len(patch)
+
+    def save(self, state: AgentState, version: int, position: int, now: datetime) -> tuple[Operation, ...]:
+        """Return what saves the state and deletes what is old; nothing if it would cost more than it is worth."""
+        size, saved = self._last
+        if version == saved or (size > SMALL and self._grown < size):
+            return ()
+        self._number += 1
+        made = make_checkpoint(state, number=self._number, version=version, position=position)
+        self._last, self._grown = (len(made.body), version), 0
+        return SaveCheckpoint(made), self._policy.rotation(now)
+
+
+def make_checkpoint(state: AgentState, *, number: int, version: int, position: int) -> Checkpoint:
+    """Return the checkpoint of a state."""
+    body = canonical(state.to_json())
+    return Checkpoint(
+        number=number, position=position, version=version, body=body, checksum=checksum_of(body), schema=SCHEMA
+    )
+
+
+def checksum_of(body: bytes) -> str:
+    """Return what a checkpoint's body is checked against."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def damage_of(checkpoint: Checkpoint) -> str | None:
+    """Say what is wrong with a checkpoint; None if nothing is."""
+    if checkpoint.schema != SCHEMA:
+        return f"its schema is {checkpoint.schema}, this version reads {SCHEMA}"
+    if checksum_of(checkpoint.body) != checkpoint.checksum:
+        return "its checksum does not match"
+    try:
+        AgentState.from_json(parse(checkpoint.body))
+    except (HoldfastError, ValueError) as error:
+        return f"its state cannot be read: {error}"
+    return None
+
+
+def age_of(history: Sequence[Transition], last_activity: datetime, now: datetime) -> timedelta:
+    """Return how old what is known is: the time since anything was done, without the time the task waited."""
+    waited = timedelta()
+    for move, following in zip(history, [*history[1:], None], strict=True):
+        if move.to_state is TaskState.WAITING:
+            end = now if following is None else following.at
+            waited += max(min(end, now) - max(move.at, last_activity), timedelta())
+    return max(now - last_activity - waited, timedelta())
+
+
+def check_age(policy: Checkpoints, task_id: str, age: timedelta) -> None:
+    """Raise CheckpointExpired where the policy does not allow to go on from so long ago."""
+    if policy.max_age is not None and age > policy.max_age:
+        raise CheckpointExpired(
+            f"what task {task_id} knows is {_say(age)} old, more than max_age ({_say(policy.max_age)}): the world may "
+            "have changed meanwhile. Go on with hold.resume(task, accept_stale=True), or start over with hold.retry"
+        )
+
+
+def _say(span: timedelta) -> str:
+    return str(span - timedelta(microseconds=span.microseconds))

@@ -1,0 +1,123 @@
+"""ContextSlice: the part of an AgentState that one model call is shown.
+
+Goal, current step and open questions are always in it. Then come the artifacts of the current step and the freshest
+facts, as far as there is room for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from holdfast.model.agent_state import AgentState, ArtifactRef, KnownFact
+from holdfast.model.canonical import canonical
+from holdfast.model.json_object import without_none
+from holdfast.model.task import JsonValue
+from holdfast.model.tokens import Room, TextSize
+
+# What str.splitlines takes for the end of a line and JSON leaves as it is.
+_LINE_ENDS = str.maketrans({character: f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextSlice:
+    """What of a state fits into the context."""
+
+    goal: str
+    current_step: str | None = None
+    facts: tuple[KnownFact, ...] = ()
+    """The freshest first."""
+    artifacts: tuple[ArtifactRef, ...] = ()
+    """In the order of the state."""
+    open_questions: tuple[str, ...] = ()
+    excerpts: Mapping[str, str] = field(default_factory=dict)
+    """Of the artifacts above, by artifact id: what the model is shown of their bytes."""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the JSON form; an artifact that has an excerpt has it in a field of its own."""
+        return {
+            "goal": self.goal,
+            "facts": [fact.to_json() for fact in self.facts],
+            "artifacts": [
+                artifact.to_json() | without_none({"excerpt": self.excerpts.get(artifact.artifact_id)})
+                for artifact in self.artifacts
+            ],
+            "open_questions": list(self.open_questions),
+        } | without_none({"current_step": self.current_step})
+
+    def render(self) -> str:
+        """Return the text for the model.
+
+        Every line is a label, one value as JSON after a label or a dash, or a line of an excerpt after ``  | ``. So
+        nothing in the data can look like a label: what a tool printed stays what a tool printed.
+        """
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield f"Goal: {_render_json(self.goal)}"
+        if self.current_step is not None:
+            yield f"Current step: {_render_json(self.current_step)}"
+        if self.open_questions:
+            yield "Open questions:"
+            yield from (f"- {_render_json(question)}" for question in self.open_questions)
+        if self.artifacts:
+            yield "Artifacts of this step:"
+            for artifact in self.artifacts:
+                yield f"- {_render_json(artifact.to_json())}"
+                yield from (f"  | {line}" for line in self.excerpts.get(artifact.artifact_id, "").splitlines())
+        if self.facts:
+            yield "Facts, the freshest first:"
+            yield from (f"- {_render_fact(fact)}" for fact in self.facts)
+
+
+def filter_relevant_state(
+    state: AgentState,
+    current_step: str | None,
+    max_bytes: int,
+    *,
+    max_tokens: int | None = None,
+    excerpts: Mapping[str, str] | None = None,
+) -> ContextSlice:
+    """Select what the step needs: its artifacts while they fit, then the freshest facts up to the first that does not.
+
+    ``excerpts`` holds, by artifact id, what the model may be shown of an artifact. An artifact takes the room of its
+    summary and its excerpt, not of its bytes, which stay where they are; a fact takes that of its JSON. Goal, step and
+    open questions are always there and take none, nor do labels and ids. An artifact that does not fit is passed over:
+    a smaller one after it may fit. Facts end at the first that does not fit, because an older one that was shown
+    without the newer one could be what the newer one corrects.
+    """
+    room = Room(max_bytes, max_tokens)
+    excerpts = excerpts or {}
+    used = TextSize()
+    artifacts = []
+    for artifact in state.artifacts:
+        if artifact.step != current_step:
+            continue
+        size = used + TextSize.of(artifact.summary, excerpts.get(artifact.artifact_id, ""))
+        if room.holds(size):
+            artifacts.append(artifact)
+            used = size
+    facts = []
+    for fact in reversed(state.known_facts):
+        used += TextSize.of(_render_fact(fact))
+        if not room.holds(used):
+            break
+        facts.append(fact)
+    ids = [artifact.artifact_id for artifact in artifacts]
+    return ContextSlice(
+        goal=state.goal,
+        current_step=current_step,
+        facts=tuple(facts),
+        artifacts=tuple(artifacts),
+        open_questions=state.open_questions,
+        excerpts={artifact_id: excerpts[artifact_id] for artifact_id in ids if artifact_id in excerpts},
+    )
+
+
+def _render_fact(fact: KnownFact) -> str:
+    return _render_json(fact.to_json())
+
+
+def _render_json(value: JsonValue) -> str:
+    """Write ``value`` on one line, whoever decides what a line is."""
+    return canonical(value).decode().translate(_LINE_ENDS)

@@ -1,0 +1,158 @@
+"""Compacting a conversation: the oldest of it goes, and what is left is still one that a model accepts.
+
+A model refuses a tool's result without the call it answers, and a call without its result. So messages leave in
+groups: an assistant's message with all results of its calls and what came between, or one message alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from holdfast.model.errors import InvalidValue
+from holdfast.model.excerpt import SMALLEST_EXCERPT, excerpt
+from holdfast.model.message import Message, ToolCall
+from holdfast.model.tokens import Room, TextSize
+from holdfast.model.utf8 import encode
+
+_FRAME = TextSize(bytes=16, tokens=4)
+"""For the role and what stands between two messages, however a model's template writes it."""
+
+
+def compact(
+    messages: Sequence[Message], *, max_bytes: int | None = None, max_tokens: int | None = None
+) -> tuple[Message, ...]:
+    """Return what fits of a conversation: system messages, the goal and the newest groups, in their order.
+
+    The goal is the first message of the user. A note stands where messages were left out; give the whole conversation
+    every time and not the result of the last time, or the note counts too few. If even the newest group does not fit,
+    its tool results are shortened in the middle, then the goal, then its other messages; calls never are.
+    InvalidValue if that is not enough.
+    """
+    room = Room(max_bytes, max_tokens)
+    if room.holds(measure(messages)):
+        return tuple(messages)
+    fixed, groups = _divide(messages)
+    newest = groups.pop() if groups else []
+    kept = {*fixed, *newest}
+    # Whoever still leaves must make room for the note, too; with the most that it could have to count.
+    used = measure(messages[index] for index in kept) + (measure([_note(len(messages))]) if groups else TextSize())
+    if not room.holds(used):
+        return _shorten(messages, _Kept(fixed, newest), room)
+    for group in reversed(groups):
+        used += measure(messages[index] for index in group)
+        if not room.holds(used):
+            break
+        kept.update(group)
+    return _with_note(messages, kept)
+
+
+def open_calls(messages: Iterable[Message]) -> tuple[ToolCall, ...]:
+    """Return the tool calls that have no result yet, in order."""
+    pending: list[tuple[int, ToolCall]] = []
+    for number, message in enumerate(messages):
+        pending += [(number, call) for call in message.tool_calls]
+        if message.role == "tool":
+            asked = [found for found in pending if found[1].id == message.tool_call_id]
+            # Some models number their calls from one in every message: the newest message with that id is meant.
+            if asked:
+                pending.remove(next(found for found in asked if found[0] == asked[-1][0]))
+    return tuple(call for _, call in pending)
+
+
+def measure(messages: Iterable[Message]) -> TextSize:
+    """Return the room that messages take: their contents and calls, and a little for the frame of each."""
+    total = TextSize()
+    for message in messages:
+        calls = [text for call in message.tool_calls for text in (call.id, call.name, call.arguments)]
+        total += _FRAME + TextSize.of(message.content, message.tool_call_id or "", *calls)
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The places of the messages that may not be left out."""
+
+    fixed: list[int]
+    newest: list[int]
+
+
+def _divide(messages: Sequence[Message]) -> tuple[list[int], list[list[int]]]:
+    """Return the places of the system messages and the goal, and those of the groups, the newest last."""
+    leading = len(list(takewhile(lambda message: message.role == "system", messages)))
+    goal = next((index for index, message in enumerate(messages) if message.role == "user"), None)
+    fixed = [*range(leading), *([] if goal is None else [goal])]
+    groups: list[list[int]] = []
+    asked_in: dict[str | None, int] = {}
+    for index, message in enumerate(messages):
+        if index in fixed:
+            continue
+        group = [index]
+        if message.role == "tool" and message.tool_call_id in asked_in:
+            # Back to the call, with everything between: nothing may come between a call and its results.
+            while groups and groups[-1][-1] >= asked_in[message.tool_call_id]:
+                group = groups.pop() + group
+        groups.append(group)
+        asked_in |= {call.id: index for call in message.tool_calls}
+    return fixed, groups
+
+
+def _with_note(messages: Sequence[Message], kept: Iterable[int]) -> tuple[Message, ...]:
+    """Return the messages at the places in ``kept``, with a note in the place of the last one that is not."""
+    places = set(kept)
+    left_out = [index for index in range(len(messages)) if index not in places]
+    noted = {left_out[-1]: _note(len(left_out))} if left_out else {}
+    return tuple(noted.get(index, messages[index]) for index in sorted(places | noted.keys()))
+
+
+def _note(count: int) -> Message:
+    text = f"[{count} earlier message{'s were' if count > 1 else ' was'} left out here; the facts are in the state.]"
+    return Message(role="user", content=text)
+
+
+def _shorten(messages: Sequence[Message], kept: _Kept, room: Room) -> tuple[Message, ...]:
+    """Keep only what must be kept, with long contents cut in the middle: as little as it takes, in order of need."""
+    shortened = list(messages)
+
+    def cut(places: Sequence[int], longest: int) -> bool:
+        for place in places:
+            shortened[place] = replace(messages[place], content=excerpt(messages[place].content, max_bytes=longest))
+        return room.holds(measure(_with_note(shortened, everything)))
+
+    everything = [*kept.fixed, *kept.newest]
+    results = [place for place in kept.newest if messages[place].role == "tool"]
+    goal = [place for place in kept.fixed if messages[place].role == "user"]
+    others = [place for place in kept.newest if place not in results]
+    for places in (results, goal, others):
+        # The largest size at which it fits, if there is one: `fits` always does, `too_long` never.
+        fits = SMALLEST_EXCERPT
+        if not places or not cut(places, fits):
+            continue
+        too_long = max(len(encode(messages[place].content)) for place in places)
+        while too_long - fits > 1:
+            middle = (fits + too_long) // 2
+            fits, too_long = (middle, too_long) if cut(places, middle) else (fits, middle)
+        cut(places, fits)
+        return _with_note(shortened, everything)
+    raise InvalidValue(_explain(messages, kept, room))
+
+
+def _explain(messages: Sequence[Message], kept: _Kept, room: Room) -> str:
+    allowed = " and ".join(
+        f"{limit} {unit}"
+        for limit, unit in ((room.max_bytes, "bytes"), (room.max_tokens, "tokens"))
+        if limit is not None
+    )
+    system = measure(messages[place] for place in kept.fixed if messages[place].role == "system")
+    if not room.holds(system):
+        return (
+            f"the system messages alone take {system.bytes} bytes, about {system.tokens} tokens, and {allowed} are "
+            "allowed for the whole conversation; shorten the instructions or raise the limit"
+        )
+    least = measure(messages[place] for place in (*kept.fixed, *kept.newest))
+    return (
+        f"the newest messages, which a model needs whole, take {least.bytes} bytes, about {least.tokens} tokens, and "
+        f"{allowed} are allowed for the whole conversation even after shortening; raise the limit, or let tools take "
+        "ids of artifacts instead of long arguments"
+    )

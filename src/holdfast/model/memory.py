@@ -1,0 +1,193 @@
+"""Memory: what follows when a fact is stored, verified or imported, and how sure one may still be of it. No I/O.
+
+A *subject* is one attribute of one entity; for a relation, one attribute of one entity towards one other. The live
+facts of a subject have different values and different sources:
+
+* A value that is known already is not stored a second time. Its own source says it again: it counts as said now, with
+  the confidence given now. Another source says it too: the same, unless that source is less sure than one may be of
+  the fact anyway; another source never makes a fact weaker.
+* Another value of the same source supersedes the one that source held before. Superseded facts are kept.
+* Another value of another source is a conflict. Both stand until a source changes its mind or somebody verifies one.
+
+What is decided here is written only if the subject is still as it was seen (``StateStore.remember``), and decided anew
+if it is not: that makes the rules hold however many write at once, and keeps them in one place for all stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from holdfast.model.canonical import canonical
+from holdfast.model.errors import InvalidValue
+from holdfast.model.records import MemoryFact
+
+DEFAULT_HALF_LIFE = timedelta(days=30)
+
+_TICK = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What a store knows of one subject, at one moment."""
+
+    entity: str
+    attribute: str
+    other: str | None = None
+    """The other entity, if it is a relation."""
+    mark: str | None
+    """Changes with the subject; None while nothing is known of it."""
+    at: datetime
+    """The store's time of the look."""
+    facts: tuple[MemoryFact, ...] = ()
+    """The live ones, and those that were asked for by id."""
+
+    @property
+    def live(self) -> tuple[MemoryFact, ...]:
+        """The facts that stand."""
+        return tuple(fact for fact in self.facts if fact.is_live)
+
+    def fact(self, fact_id: str) -> MemoryFact | None:
+        """Return the fact with this id, if it is among those that were read."""
+        return next((fact for fact in self.facts if fact.id == fact_id), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """What becomes of a subject."""
+
+    stands: MemoryFact
+    """The fact it is about, as it is afterwards."""
+    changed: tuple[MemoryFact, ...]
+    """All that has to be written; empty if everything stays as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactConflict:
+    """Sources that do not agree. It is over when one of the facts is verified, or a source says something else."""
+
+    entity: str
+    attribute: str
+    facts: tuple[MemoryFact, ...]
+    """What each of them says, best first."""
+
+
+def effective_confidence(fact: MemoryFact, now: datetime) -> float:
+    """Return what is left of a fact's confidence: it halves with every half-life since it was last said or verified."""
+    if fact.half_life is None:
+        return fact.confidence
+    age = max(timedelta(0), now - freshness(fact))
+    return float(fact.confidence * 0.5 ** (age / fact.half_life))
+
+
+def freshness(fact: MemoryFact) -> datetime:
+    """Return when the fact was last said or verified."""
+    at = fact.verified_at or fact.created_at
+    if at is None:
+        raise InvalidValue(f"fact {fact.id} has no age yet; store it, and use what that returns")
+    return at
+
+
+def best_first(facts: Iterable[MemoryFact], now: datetime) -> list[MemoryFact]:
+    """Order facts by what is left of their confidence; the fresher of two that are equal comes first."""
+    return sorted(facts, key=lambda fact: (effective_confidence(fact, now), freshness(fact), fact.id), reverse=True)
+
+
+def say(subject: Subject, said: MemoryFact) -> Revision:
+    """Decide what becomes of a subject when a source says something about it."""
+    if (known := subject.fact(said.id)) is not None:
+        return Revision(known, ())  # stored before, by a call whose answer was lost
+    live, same = subject.live, _same_value(subject.live, said)
+    outdated = [fact for fact in live if fact.source == said.source and fact is not same]
+    if same is None:
+        stands = replace(said, created_at=_later_than(outdated, subject.at))
+    else:
+        stands = _said_again(same, said, subject.at)
+    changed = [] if stands is same else [stands]
+    return Revision(stands, (*changed, *_superseded(outdated, stands)))
+
+
+def verify(subject: Subject, fact: MemoryFact, by: str) -> Revision:
+    """Decide what becomes of a subject when somebody vouches for one of its facts, be it live or superseded."""
+    stands = replace(fact, verified_at=subject.at, verified_by=by, superseded_by=None)
+    others = [other for other in subject.live if other.id != fact.id]
+    return Revision(stands, (stands, *_superseded(others, stands)))
+
+
+def merge(subject: Subject, incoming: Iterable[MemoryFact]) -> tuple[MemoryFact, ...]:
+    """Decide what has to be written to bring facts from elsewhere into a subject; what it knows by id stays as it is.
+
+    Where two live facts meet that cannot both stand, the fresher one does, and the other is kept as superseded.
+    """
+    live = {fact.id: fact for fact in subject.live}
+    changed: dict[str, MemoryFact] = {}
+    for fact in sorted(incoming, key=_age):
+        if subject.fact(fact.id) is not None:
+            continue
+        changed[fact.id] = fact
+        if not fact.is_live:
+            continue
+        rivals = [rival for rival in live.values() if rival.source == fact.source or _is_same(rival, fact)]
+        fresher = [rival for rival in rivals if _age(rival) > _age(fact)]
+        if fresher:
+            # What its source said even earlier is over, whoever else still says what it said then.
+            beaten = [rival for rival in rivals if rival.source == fact.source and rival not in fresher]
+            changed[fact.id] = replace(fact, superseded_by=max(fresher, key=_age).id)
+        else:
+            beaten = rivals
+            live[fact.id] = fact
+        for loser in _superseded(beaten, fact):
+            changed[loser.id] = loser
+            del live[loser.id]
+    return tuple(changed.values())
+
+
+def conflicts_among(facts: Iterable[MemoryFact], now: datetime) -> list[FactConflict]:
+    """Group live facts by subject, and return the groups in which sources do not agree."""
+    groups: dict[tuple[str, str], list[MemoryFact]] = {}
+    for fact in facts:
+        if fact.is_live and not fact.relation:
+            groups.setdefault((fact.entity, fact.attribute), []).append(fact)
+    return [
+        FactConflict(entity=entity, attribute=attribute, facts=tuple(best_first(group, now)))
+        for (entity, attribute), group in sorted(groups.items())
+        if len(group) > 1
+    ]
+
+
+def _said_again(fact: MemoryFact, said: MemoryFact, now: datetime) -> MemoryFact:
+    again = replace(
+        fact, confidence=said.confidence, half_life=said.half_life, verified_at=now, verified_by=said.source
+    )
+    if said.source == fact.source:
+        return again
+    if said.confidence < effective_confidence(fact, now):
+        return fact
+    return replace(again, half_life=_longer(fact.half_life, said.half_life))
+
+
+def _longer(one: timedelta | None, other: timedelta | None) -> timedelta | None:
+    return None if one is None or other is None else max(one, other)
+
+
+def _later_than(outdated: Iterable[MemoryFact], now: datetime) -> datetime:
+    """Return now, or a moment after what is superseded: the order of a source's words survives a clock set back."""
+    return max([now, *(fact.created_at + _TICK for fact in outdated if fact.created_at is not None)])
+
+
+def _superseded(facts: Iterable[MemoryFact], by: MemoryFact) -> list[MemoryFact]:
+    return [replace(fact, superseded_by=by.id) for fact in facts]
+
+
+def _same_value(facts: Iterable[MemoryFact], said: MemoryFact) -> MemoryFact | None:
+    return next((fact for fact in facts if _is_same(fact, said)), None)
+
+
+def _is_same(one: MemoryFact, other: MemoryFact) -> bool:
+    """Compare as JSON: to Python 1 and True are the same value."""
+    return canonical(one.value) == canonical(other.value)
+
+
+def _age(fact: MemoryFact) -> tuple[datetime, str]:
+    return freshness(fact), fact.id

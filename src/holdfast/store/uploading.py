@@ -1,0 +1,134 @@
+"""Storing a stream: piece by piece under the name of an upload, which becomes an artifact when the last piece is there.
+
+The id of an artifact is the hash of all its bytes, so it is known at the end only. Until then the pieces belong to an
+upload that nobody can read. What a dead process leaves of one goes with the next prune.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
+from contextlib import aclosing, suppress
+
+from holdfast.model.checks import check_name
+from holdfast.model.errors import HoldfastError, InvalidValue, StoreError
+from holdfast.model.ids import new_id
+from holdfast.model.limits import describe
+from holdfast.model.records import Artifact
+
+CHUNK = 256 << 10
+"""Bytes of an artifact in one row."""
+
+PIECE = 4 * CHUNK
+"""Bytes of a stream in one transaction: large enough for the disk, small enough for everybody else's turn."""
+
+
+_LAST = (1 << 31) - 1
+
+
+class Uploading(ABC):
+    """The verb ``put_artifact``, made of what a database does for it."""
+
+    async def put_artifact(
+        self, content: bytes | AsyncIterable[bytes], *, media_type: str = "application/octet-stream"
+    ) -> Artifact:
+        """See Keeping."""
+        check_name("media type", media_type)
+        if isinstance(content, bytes):
+            return await self._put_whole(content, media_type)
+        async with aclosing(in_pieces(content)) as pieces:
+            return await self._put_stream(pieces, media_type)
+
+    async def _put_stream(self, pieces: AsyncIterator[bytes], media_type: str) -> Artifact:
+        first, second = await anext(pieces, b""), await anext(pieces, None)
+        if second is None:
+            return await self._put_whole(first, media_type)
+        upload = new_id()
+        try:
+            await self._begin_upload(upload)
+            return await self._fill_upload(upload, _chain(first, second, pieces), media_type)
+        except BaseException:
+            with suppress(HoldfastError):  # prune does it later
+                await self._discard_upload(upload)
+            raise
+
+    async def _fill_upload(self, upload: str, pieces: AsyncIterator[bytes], media_type: str) -> Artifact:
+        sha, size = hashlib.sha256(), 0
+        async for piece in pieces:
+            await self._stage(upload, size // CHUNK, piece)  # only the last piece is no multiple of a chunk
+            sha.update(piece)
+            size += len(piece)
+        return await self._finish_upload(upload, sha.hexdigest(), size, media_type)
+
+    @abstractmethod
+    async def _put_whole(self, content: bytes, media_type: str) -> Artifact:
+        """Store bytes that are all there, in one transaction."""
+
+    @abstractmethod
+    async def _begin_upload(self, upload: str) -> None:
+        """Open an upload."""
+
+    @abstractmethod
+    async def _stage(self, upload: str, number: int, piece: bytes) -> None:
+        """Keep a piece as chunks from ``number`` on. Raises StoreError if the upload was pruned."""
+
+    @abstractmethod
+    async def _finish_upload(self, upload: str, artifact_id: str, size: int, media_type: str) -> Artifact:
+        """Make the upload the artifact, or drop it if that is there already. Raises StoreError if it was pruned."""
+
+    @abstractmethod
+    async def _discard_upload(self, upload: str) -> None:
+        """Drop an upload and its chunks."""
+
+
+async def in_pieces(content: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
+    """Cut a stream into pieces of PIECE bytes and a last one of what is left, however it comes."""
+    gathered = bytearray()
+    async for part in content:
+        left = view_bytes(part)
+        while left:
+            room = PIECE - len(gathered)
+            gathered += left[:room]
+            left = left[room:]
+            if len(gathered) == PIECE:
+                yield bytes(gathered)
+                gathered.clear()
+    if gathered:
+        yield bytes(gathered)
+
+
+def view_bytes(part: object) -> memoryview:
+    """Return what a stream gave as bytes; InvalidValue if it is something else."""
+    if not isinstance(part, bytes | bytearray | memoryview):
+        raise InvalidValue(f"the stream gave {describe(part)}; it has to give bytes")
+    return memoryview(part).cast("B")
+
+
+def in_chunks(data: bytes) -> list[bytes]:
+    """Cut bytes into those of each row."""
+    return [data[start : start + CHUNK] for start in range(0, len(data), CHUNK)]
+
+
+def chunks_of(offset: int, length: int | None) -> tuple[int, int]:
+    """Return the numbers of the first and the last chunk that the range lies in, as far as there are any."""
+    return offset // CHUNK, (_LAST if length is None else (offset + length - 1) // CHUNK)
+
+
+def cut_range(chunks: Sequence[bytes | None], offset: int, length: int | None) -> bytes:
+    """Return the range out of its chunks; a store that has the artifact but no chunk of the range gives one None."""
+    start = offset % CHUNK
+    end = None if length is None else start + length
+    return b"".join(chunk for chunk in chunks if chunk is not None)[start:end]
+
+
+def pruned_meanwhile(what: str) -> StoreError:
+    """Return the error for what a prune deleted before it was done."""
+    return StoreError(f"{what} was pruned as it was stored; store it again, and prune only what is older")
+
+
+async def _chain(first: bytes, second: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    yield second
+    async for piece in rest:
+        yield piece

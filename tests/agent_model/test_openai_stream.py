@@ -1,0 +1,171 @@
+"""Events out of bytes, and replies out of events: the ways in which endpoints differ, without an endpoint."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from holdfast.agent.model import ModelError, ModelRefused
+from holdfast.agent.openai_errors import of_event
+from holdfast.agent.openai_stream import Assembly, Chunk, EventDecoder
+from holdfast.model.message import Reply
+from tests.agent_model.support import ignore, user
+
+TEXTS = some.text(some.characters(exclude_characters="\r\n", codec="utf-8"))
+
+
+def events_of(*parts: bytes) -> list[str]:
+    decoder = EventDecoder()
+    return [event for part in parts for event in decoder.feed(part)]
+
+
+def assembled(*deltas: dict[str, Any], finish_reason: str | None = "stop") -> Reply:
+    assembly = Assembly(user("go", effect_id="e"), ignore)
+    for delta in deltas:
+        assembly.add(Chunk.read(json.dumps({"choices": [{"index": 0, "delta": delta}]})))
+    assembly.add(Chunk.read(json.dumps({"choices": [{"delta": None, "finish_reason": finish_reason}]})))
+    return assembly.reply()
+
+
+def piece(index: int | None, name: str | None = None, arguments: str | None = None, **more: str) -> dict[str, Any]:
+    where = {} if index is None else {"index": index}
+    return {"tool_calls": [{**where, **more, "function": {"name": name, "arguments": arguments}}]}
+
+
+def calls_of(reply: Reply) -> list[tuple[str, str]]:
+    return [(made.name, made.arguments) for made in reply.tool_calls]
+
+
+@given(some.lists(TEXTS), some.lists(some.integers(0, 2000)), some.sampled_from([b"\n", b"\r\n"]))
+def test_events_come_out_as_they_went_in_however_the_bytes_are_cut(
+    texts: list[str], cuts: list[int], end: bytes
+) -> None:
+    """JSON may hold U+2028 and its like as they are: they end no line."""
+    sent = b"".join(b": comment%bdata: %b%b%b" % (end, text.encode(), end, end) for text in texts)
+    places = sorted({0, len(sent), *(cut for cut in cuts if cut < len(sent))})
+    parts = [sent[start:stop] for start, stop in pairwise(places)]
+    assert events_of(*parts) == texts
+
+
+@pytest.mark.parametrize(
+    ("sent", "events"),
+    [
+        (b"data:1\n\n", ["1"]),
+        (b"data: a\ndata: b\n\n", ["a\nb"]),
+        (b"event: x\nid: 7\nretry: 3\ndata: 1\n\n", ["1"]),
+        (b": comment\n\n\n\n", []),
+        (b"data: [DONE]\n", []),
+        (b"data: [DONE]", []),
+        (b"data: \xff\n\n", ["\ufffd"]),
+    ],
+)
+def test_events_as_the_standard_has_them(sent: bytes, events: list[str]) -> None:
+    assert events_of(sent) == events
+
+
+@pytest.mark.parametrize("data", ["", "{", "[]", "1", '{"choices": 1}', '{"choices": [{"delta": {"content": 1}}]}'])
+def test_what_is_no_chunk_is_an_error(data: str) -> None:
+    with pytest.raises(ModelError, match="no chat completion chunk"):
+        Chunk.read(data)
+
+
+def test_what_is_missing_or_null_or_unknown_is_no_error() -> None:
+    everything_null = {"choices": None, "usage": None, "model": None, "error": None, "more": 1}
+    assembly = Assembly(user("go"), ignore)
+    assembly.add(Chunk.read(json.dumps(everything_null)))
+    assembly.add(Chunk.read('{"choices": [{"finish_reason": "stop"}], "usage": {"prompt_tokens": 3}}'))
+    reply = assembly.reply()
+    assert reply.usage is not None
+    assert (reply.usage.input_tokens, reply.usage.output_tokens) == (3, 0)
+
+
+def test_the_usage_that_came_last_counts() -> None:
+    assembly = Assembly(user("go"), ignore)
+    for tokens in (1, 2, 3):
+        usage = {"prompt_tokens": 5, "completion_tokens": tokens}
+        assembly.add(Chunk.read(json.dumps({"choices": [{"finish_reason": "stop"}], "usage": usage})))
+    reply = assembly.reply()
+    assert reply.usage is not None
+    assert reply.usage.total == 8
+
+
+def test_half_an_emoji_in_each_of_two_chunks_is_one() -> None:
+    pieces: list[str] = []
+    assembly = Assembly(user("go"), pieces.append)
+    for content in ("a\ud83d", "\ude00b\ud800"):  # which json.dumps writes as escapes, as endpoints do
+        assembly.add(Chunk.read(json.dumps({"choices": [{"finish_reason": "stop", "delta": {"content": content}}]})))
+    assert assembly.reply().content == "a\U0001f600b\ufffd"
+    assert "".join(pieces).encode()  # which lone surrogates would not survive
+
+
+def test_a_refusal_is_what_the_model_says() -> None:
+    assert assembled({"refusal": "I will not."}).content == "I will not."
+
+
+def test_only_the_first_of_several_answers_is_taken() -> None:
+    assembly = Assembly(user("go"), ignore)
+    choices = [{"index": index, "delta": {"content": str(index)}, "finish_reason": "stop"} for index in (0, 1)]
+    assembly.add(Chunk.read(json.dumps({"choices": choices})))
+    assert assembly.reply().content == "0"
+
+
+def test_pieces_of_calls_find_their_call_by_index() -> None:
+    reply = assembled(piece(0, "a", id="x"), piece(1, "b", id="y"), piece(0, None, "{}"), piece(1, None, "[]"))
+    assert calls_of(reply) == [("a", "{}"), ("b", "[]")]
+
+
+def test_calls_without_an_index_follow_each_other() -> None:
+    reply = assembled(piece(None, "a", "{", id="x"), piece(None, None, "}"), piece(None, "b", "{}", id="y"))
+    assert calls_of(reply) == [("a", "{}"), ("b", "{}")]
+
+
+def test_whole_calls_that_all_have_the_same_index_are_several() -> None:
+    assert calls_of(assembled(piece(0, "a", "{}", id="x"), piece(0, "a", "{}", id="y"))) == [("a", "{}"), ("a", "{}")]
+
+
+def test_a_new_id_for_every_piece_is_still_one_call() -> None:
+    reply = assembled(piece(0, "a", "{", id="x"), piece(0, None, "}", id="y"))
+    assert [(made.id, made.arguments) for made in reply.tool_calls] == [("x", "{}")]
+
+
+def test_a_name_that_comes_with_every_piece_is_not_repeated() -> None:
+    assert calls_of(assembled(piece(0, "a", "{", id="x"), piece(0, "a", "}", id="x"))) == [("a", "{}")]
+
+
+def test_two_calls_under_one_id_get_two() -> None:
+    reply = assembled(piece(0, "a", "{}", id="x"), piece(1, "b", "{}", id="x"))
+    first, second = (made.id for made in reply.tool_calls)
+    assert first == "x"
+    assert second not in {"", "x"}
+
+
+def test_a_call_without_a_name_is_an_error() -> None:
+    with pytest.raises(ModelError, match="without a name"):
+        assembled(piece(0, None, "{}", id="x"))
+
+
+@pytest.mark.parametrize("finish_reason", [None, ""])
+def test_no_finish_reason_is_an_error(finish_reason: str | None) -> None:
+    with pytest.raises(ModelError, match="without a finish_reason"):
+        assembled({"content": "Hi."}, finish_reason=finish_reason)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_refused", "says"),
+    [
+        ({"message": "overloaded", "code": 529}, False, "answered 529: overloaded"),
+        ({"message": "no such model", "code": 404}, True, "check the model's name"),
+        ({"message": "odd", "code": "server_error"}, False, "broke off: odd"),
+        ("plain words", False, "broke off: plain words"),
+        ({"detail": "another form"}, False, '{"detail": "another form"}'),
+    ],
+)
+def test_an_error_as_an_event_is_read_like_a_status(error: object, is_refused: bool, says: str) -> None:
+    read = of_event(error)
+    assert isinstance(read, ModelRefused) == is_refused
+    assert says in str(read)

@@ -1,0 +1,3 @@
+from tests.engine.conftest import emptied_database, hold, quick, url
+
+__all__ = ["emptied_database", "hold", "quick", "url"]
