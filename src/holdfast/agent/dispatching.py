@@ -148,6 +148,7 @@ class Dispatcher:
             risk=tool.risk,
             deciders=agent.deciders,
             expires=agent.approval_expires,
+            policy=digest(canonical(run.keeper.state.constraints.to_json()))[:12],
             requested_by=agent.name,
         )
 

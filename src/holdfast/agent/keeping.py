@@ -73,9 +73,11 @@ class StateKeeper:
         )
         return replace(patch, append_facts=facts, add_artifacts=artifacts)
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether the state, as it is here, is the fold of the stored patches up to ``version``: nobody else's came."""
+    def catch_up(self) -> bool:
+        """Take for stored what was stored; say whether the state is now exactly that of ``version``.
+
+        It is not while a patch of its own is on its way, and not once somebody else's came in between.
+        """
         attempt = self._attempt
         if self._own and attempt.is_flushed and attempt.version == self.version + len(self._own):
             self._stored, self.version, self._own = self.state, attempt.version, []
@@ -83,10 +85,12 @@ class StateKeeper:
 
     async def refresh(self) -> bool:
         """Read what was patched since; say whether any of it was somebody else's."""
-        if self.is_exact and await self._is_unchanged():
+        if self.catch_up() and await self._is_unchanged():
             return False
         store, task_id = self._attempt.services.store, self._attempt.task.id
         foreign = self._fold(await insist(lambda: store.patches(task_id, after=self.version)))
+        if self._attempt.is_flushed:
+            self._own.clear()  # what is not stored by now was refused with the Commit that held it
         self.state = self._stored
         for own in self._own:
             self.state = absorb(self.state, _read(own.body))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.model.agent_state import AgentState
+from holdfast.model.agent_state import AgentState, ArtifactRef
 from holdfast.model.context_slice import filter_relevant_state
 from holdfast.model.history import compact
 from holdfast.model.message import Message, ToolSpec
@@ -15,6 +15,11 @@ DEFAULT_STATE_BYTES = 8_000
 """Of artifacts and facts in the context, where the budget names no ``max_artifact_bytes_in_context``."""
 
 DEFAULT_CONTEXT_TOKENS = 120_000
+EXCERPT_BYTES = 1_500
+"""Of one artifact, where the conversation does not show it any more."""
+
+_RECENT_MESSAGES = 20
+_MOST_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +43,17 @@ def build_prompt(
     system = "\n\n".join(part for part in (instructions.strip(), described) if part)
     first = [Message(role="system", content=system)] if system else []
     return compact([*first, *conversation], max_bytes=room.bytes, max_tokens=room.tokens)
+
+
+def artifacts_to_show(state: AgentState, conversation: Sequence[Message]) -> tuple[ArtifactRef, ...]:
+    """Return the artifacts of the current step, the newest ones, that the recent talk does not mention."""
+    recent = conversation[-_RECENT_MESSAGES:]
+    current = [artifact for artifact in state.artifacts if artifact.step == state.current_step]
+    return tuple(
+        artifact
+        for artifact in current[-_MOST_SHOWN:]
+        if not any(artifact.artifact_id in message.content for message in recent)
+    )
 
 
 def describe_state(state: AgentState, max_bytes: int, excerpts: Mapping[str, str] | None = None) -> str:

@@ -7,6 +7,7 @@ last one got, without asking a model or calling a tool again, and then goes on.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ from holdfast.engine.patience import insist
 from holdfast.engine.remembering import Memory
 from holdfast.model.checkpoints import CheckpointStrategy, Saver
 from holdfast.model.codec import decode, encode
+from holdfast.model.errors import NotFound
 from holdfast.model.message import Message, ToolCall
 from holdfast.model.operations import Operation, RequireQuiet, WriteStep
 from holdfast.model.patch import StatePatch
@@ -60,6 +62,8 @@ class AgentRun:
         self._thinker: Thinker
         self._dispatcher = Dispatcher(self)
         self._turn = 0
+        self._excerpts: dict[str, str] = {}
+        """Of artifacts, by their id: what is in them never changes."""
         self._heard = 0
         """The number of the last message that was read."""
         self._unheard: list[Step] = []
@@ -145,10 +149,21 @@ class AgentRun:
         limits = limits_patch(self.keeper.state.budget, books.lines[books.own])
         if limits is not None:
             self.attempt.buffer(*self.keeper.change(limits, author=ENGINE, reason="the limits were changed"))
+        await self._read_excerpts()
+
+    async def _read_excerpts(self) -> None:
+        """Read what the model may be shown of the artifacts of its current step."""
+        state, artifacts = self.keeper.state, Artifacts(lambda: self.attempt.services)
+        for artifact in prompting.artifacts_to_show(state, self.conversation):
+            if artifact.artifact_id not in self._excerpts:
+                with suppress(NotFound):  # pruned, or only mentioned by somebody
+                    self._excerpts[artifact.artifact_id] = await artifacts.excerpt(
+                        artifact.artifact_id, how="head_tail", max_bytes=prompting.EXCERPT_BYTES
+                    )
 
     def _prompt(self) -> tuple[Message, ...]:
         agent, state = self.agent, self.keeper.state
-        return prompting.build_prompt(agent.instructions, state, self.conversation, agent.room(state))
+        return prompting.build_prompt(agent.instructions, state, self.conversation, agent.room(state), self._excerpts)
 
     @property
     def is_lazy(self) -> bool:
@@ -170,7 +185,7 @@ class AgentRun:
     async def _act(self, answer: Answer) -> None:
         """Make the calls an answer asks for, all at once, and tell the model what came of them."""
         calls, turn = answer.reply.tool_calls, self._turn
-        if not self._dispatcher.is_over(turn, calls):
+        if not self.attempt.is_replaying and not self._dispatcher.is_over(turn, calls):
             if answer.steps <= len(calls):
                 await self.accounting.admit_steps(model_key(turn), len(calls))
             await self.accounting.check_time()
@@ -253,7 +268,7 @@ class AgentRun:
     async def save_before_change(self) -> None:
         """Save what is known before the task's own state changes: it ends, or waits for somebody."""
         if not self.attempt.is_replaying:
-            if not self.keeper.is_exact:
+            if not self.keeper.catch_up():
                 await self.attempt.flush()
             self.save(_S.ON_STATE_CHANGE)
 
@@ -261,7 +276,7 @@ class AgentRun:
         """Have a snapshot of the state ride in the next Commit, if this is when the agent saves one."""
         chosen = self.agent.checkpoints.strategy
         is_wanted = trigger is chosen or trigger is _S.ON_STATE_CHANGE
-        if not is_wanted or self.attempt.is_replaying or not self.keeper.is_exact:
+        if not is_wanted or self.attempt.is_replaying or not self.keeper.catch_up():
             return
         attempt, keeper = self.attempt, self.keeper
         position, now = attempt.journal.last_position, attempt.services.time.now()

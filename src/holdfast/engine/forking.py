@@ -11,7 +11,7 @@ leaves it like that, for everybody to see; the same fork again, under the same k
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -89,7 +89,7 @@ async def fork(services: Services, origin_id: str, wish: Wish) -> tuple[str, str
         guard = Expect(states=frozenset({TaskState.WAITING}), revision=revision)
         commit = Commit(task_id=task_id, guard=guard, operations=tuple(operations), actor=wish.by)
         [verdict] = await store.commit([commit])
-        if not verdict.applied and not await _is(store, task_id, ancestry):
+        if not verdict.applied and not _is_asked_for(ancestry, await store.steps(task_id)):
             raise verdict.error()
         log.moved_by_hand(task_id, TaskState.PENDING, f"forked from {origin_id}")
     return task_id, new.name
@@ -136,17 +136,18 @@ def _into_queue(origin: Task, point: Origin) -> Move:
 
 async def _missing_its_past(store: StateStore, task_id: str, new: NewTask, ancestry: Ancestry) -> int | None:
     """Look at the task that holds the key: its revision if its past is still missing, None if it is this very fork."""
-    if await _is(store, task_id, ancestry):
-        return None
     task = await store.get(task_id)
-    if task is None or task.state is not TaskState.WAITING or task.fence > 0 or await store.steps(task_id):
+    steps = await store.steps(task_id)  # after the task: one that has none now had none then
+    if _is_asked_for(ancestry, steps):
+        return None
+    if task is None or task.state is not TaskState.WAITING or task.fence > 0 or steps:
         raise KeyConflict(new.name, new.key or new.id, task_id)
     return task.revision
 
 
-async def _is(store: StateStore, task_id: str, ancestry: Ancestry) -> bool:
-    """Say whether a task is the fork that was asked for."""
-    found = Ancestry.of(await store.steps(task_id))
+def _is_asked_for(ancestry: Ancestry, steps: Iterable[Step]) -> bool:
+    """Say whether this is the journal of the fork that was asked for."""
+    found = Ancestry.of(steps)
     return found is not None and found.asked == ancestry.asked
 
 

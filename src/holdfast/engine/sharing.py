@@ -64,7 +64,7 @@ async def shared_by(store: StateStore, loaded: Loaded, at: str | int | None) -> 
     return Shared(
         lines=tuple(shared),
         before=_done_before(loaded),
-        again=frozenset(again | _next_moves(shared)),
+        again=frozenset(again | _keys_of_machines(shared)),
         patches=tuple(one for one in records if one.round != task.round or one.step_key not in again),
     )
 
@@ -121,10 +121,11 @@ def _refuse_undone_machine(task: Task, lines: Sequence[Step], shared: Sequence[S
         )
 
 
-def _next_moves(shared: Sequence[Step]) -> set[str]:
-    """Return the keys under which machines look for their next move before they are done with a visit."""
-    moves = (step.key.rpartition(":") for step in shared if step.kind == TRANSITION)
-    return {f"{name}:{int(number) + 1}" for name, _, number in moves} - {step.key for step in shared}
+def _keys_of_machines(shared: Sequence[Step]) -> set[str]:
+    """Return the keys that machines take without doing a step: their own, and that of the move after their visit."""
+    moves = [step.key.rpartition(":") for step in shared if step.kind == TRANSITION]
+    keys = {name for name, _, _ in moves} | {f"{name}:{int(number) + 1}" for name, _, number in moves}
+    return keys - {step.key for step in shared}
 
 
 def _done_before(loaded: Loaded) -> tuple[Step, ...]:
