@@ -147,14 +147,6 @@ GUARDS = (
         "if effect.effect_id in self._armed:",
         _EFFECTS,
     ),
-    Guard(
-        "error-while-stopped-says-nothing",
-        _ENGINE + "effecting.py",
-        "        if attempt.over or attempt.stopping is not None:\n"
-        "            raise Unwind  # an error of a call that was being stopped says nothing\n",
-        "",
-        _EFFECTS,
-    ),
     # In doubt
     Guard(
         "settle-wait",
@@ -229,9 +221,9 @@ GUARDS = (
     Guard(
         "once-replays-in-a-new-round",
         _ENGINE + "standing.py",
-        "earlier = None if terms.repeat else attempt.journal.earlier(call.key)",
+        "earlier = None if terms.repeat else attempt.journal.earlier(call.stands_for or call.key)",
         "earlier = None",
-        _EFFECTS,
+        ("tests/effects/test_identity.py",),
     ),
     Guard(
         "effect-moves",
@@ -352,13 +344,6 @@ GUARDS = (
         _ENGINE + "attempt.py",
         "        await self._refuse_what_is_looked_at()\n",
         "",
-        _SAGAS,
-    ),
-    Guard(
-        "left-behind-branches-do-nothing",
-        _ENGINE + "context.py",
-        "        if attempt.undoing is not None and not attempt.is_replaying:\n",
-        "        if False:\n",
         _SAGAS,
     ),
     Guard(
