@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agent.results import link_to
-from holdfast.agent.transcript import BEGIN, MESSAGE, read_transcript, turn_of, user_message
+from holdfast.agent.transcript import BEGIN, MESSAGE, read_answers, read_transcript, user_message
 from holdfast.engine.calls import ONE_TRY, Call
 from holdfast.engine.past import EMPTY, fold
 from holdfast.engine.patience import insist
@@ -17,7 +17,7 @@ from holdfast.model.agent_state import AgentState
 from holdfast.model.codec import decode, encode
 from holdfast.model.errors import NotFound
 from holdfast.model.history import compact
-from holdfast.model.message import Message
+from holdfast.model.message import Message, Reply
 from holdfast.model.operations import LinkArtifact, Operation, WriteStep
 from holdfast.model.patch import StatePatch
 from holdfast.model.step import Step, StepState
@@ -46,8 +46,13 @@ class Beginning:
     """The number of the last message that was read, in whichever round."""
     unheard: list[Step]
     """The messages of this round, which come at their place."""
-    turns: int
-    """Answers that were given before this round."""
+    earlier: list[tuple[int, Reply]]
+    """The answers of the rounds before this one, with their turns."""
+
+    @property
+    def turns(self) -> int:
+        """The last turn before this round."""
+        return max((turn for turn, _ in self.earlier), default=0)
 
 
 async def begin(run: AgentRun) -> Beginning:
@@ -65,9 +70,8 @@ async def begin(run: AgentRun) -> Beginning:
             _record_feedback(run, task)
     unheard = sorted(attempt.journal.completed(MESSAGE), key=lambda step: step.position)
     numbers = [decode(step.output or b"")["number"] for step in [*earlier, *unheard] if step.kind == MESSAGE]
-    turns = max((turn_of(step) or 0 for step in earlier), default=0)
     unheard = [step for step in unheard if step.key != _FEEDBACK]
-    return Beginning(messages, max(numbers, default=0), unheard, turns)
+    return Beginning(messages, max(numbers, default=0), unheard, read_answers(earlier))
 
 
 async def _first_messages(run: AgentRun) -> list[Message]:

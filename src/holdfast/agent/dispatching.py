@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,17 @@ class Dispatcher:
             self._made[key] = self._call(key, tool, arguments)
             armed.append(self._made[key])
         return arm(self._run.attempt, armed)
+
+    def announce(self, turn: int, calls: Iterable[ToolCall]) -> None:
+        """Say how calls of an earlier round can be undone: this round's code does not come past them again."""
+        for index, asked in enumerate(calls):
+            tool, key = self._run.agent.tools.get(asked.name), self._key(turn, index, asked)
+            if not isinstance(tool, Tool):
+                continue
+            with suppress(BadArguments):
+                call = Invocation(self._run, key, tool, tool.read(asked.arguments)).call(None)
+                if call.terms is not None:
+                    self._run.attempt.announce(call)
 
     def is_over(self, turn: int, calls: Iterable[ToolCall]) -> bool:
         """Say whether the journal knows what came of all these calls."""

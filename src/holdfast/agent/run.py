@@ -22,7 +22,16 @@ from holdfast.agent.progress import LOOP_FLAG, Progress
 from holdfast.agent.resuming import check_freshness, stored_state
 from holdfast.agent.thinking import Thinker
 from holdfast.agent.tool_context import ToolContext
-from holdfast.agent.transcript import LLM, MESSAGE, Answer, model_key, turn_of, user_message
+from holdfast.agent.transcript import (
+    LLM,
+    MESSAGE,
+    Answer,
+    answer_message,
+    is_answer,
+    model_key,
+    turn_of,
+    user_message,
+)
 from holdfast.engine.artifacts import Artifacts
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.calls import Call
@@ -41,7 +50,6 @@ from holdfast.model.step import Step, StepState
 if TYPE_CHECKING:
     from holdfast.agent.agent import Agent
 
-EMPTY_ANSWER = "Your answer was empty. Call a tool, or give your final answer in words."
 _S = CheckpointStrategy
 
 
@@ -76,16 +84,13 @@ class AgentRun:
         await self._begin()
         while True:
             answer = await self._think()
+            self.conversation.append(answer_message(answer.reply))
             if answer.reply.tool_calls:
-                self.conversation.append(answer.reply.message)
                 await self._act(answer)
-            elif not answer.reply.content.strip():
-                self._progress.note_answer(is_senseless=True)
-                self.conversation.append(user_message(EMPTY_ANSWER))
             else:
-                self._progress.note_answer(is_senseless=False)
-                self.conversation.append(answer.reply.message)
-                if not await self._hear():
+                is_empty = not answer.reply.content.strip()
+                self._progress.note_answer(is_senseless=is_empty)
+                if not is_empty and not self._has_gone_on and not await self._hear():
                     break
         await self.save_before_change()
         # Should a message come before the end is recorded, there is no end: the task goes on and reads it.
@@ -111,6 +116,8 @@ class AgentRun:
         began = await beginning.begin(self)
         self.conversation += began.messages
         self._heard, self._unheard = began.heard, began.unheard
+        for number, reply in began.earlier:
+            self._dispatcher.announce(number, reply.tool_calls)
         turns = [turn for step in attempt.journal.completed(LLM) if (turn := turn_of(step)) is not None]
         self._turn = min(turns, default=began.turns + 1) - 1
 
@@ -126,7 +133,7 @@ class AgentRun:
         else:
             await self.attempt.check()
             await self._look_up()
-        answered = sum(message.role == "assistant" for message in self.conversation)
+        answered = sum(map(is_answer, self.conversation))
         answer = await self._thinker.ask(
             key,
             self._prompt,
@@ -137,6 +144,11 @@ class AgentRun:
         )
         self.save(_S.EVERY_STEP)
         return answer
+
+    @property
+    def _has_gone_on(self) -> bool:
+        """Whether the journal has the next answer too: what belongs to this turn was seen to by whoever recorded it."""
+        return self._thinker.is_recorded(model_key(self._turn + 1))
 
     async def _look_up(self) -> None:
         """Before a new model call: see what others have said and changed."""
@@ -202,8 +214,9 @@ class AgentRun:
         told = self._progress.note_call(call.name, call.arguments, result.content)
         if told is None:
             return result
-        flag = StatePatch(set_flags=(LOOP_FLAG,))
-        self.attempt.buffer(*self.keeper.change(flag, author=ENGINE, reason=told, step_key=model_key(self._turn)))
+        if not self._has_gone_on:  # somebody may have cleared it since
+            flag = StatePatch(set_flags=(LOOP_FLAG,))
+            self.attempt.buffer(*self.keeper.change(flag, author=ENGINE, reason=told, step_key=model_key(self._turn)))
         return replace(result, content=f"{result.content}\n{told}")
 
     def tool_context(self, key: str, effect_id: str) -> ToolContext:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, TypeVar, overload
+from typing import Any, Optional, TypeVar, overload
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticSerializationError
 
 from holdfast.agent.docstrings import read_docstring
 from holdfast.agent.tool_context import ToolContext
@@ -212,14 +214,13 @@ def _arguments_model(
             continue
         if parameter.kind in _NAMELESS:
             raise InvalidValue(f"tool {name!r} takes {parameter}; a model has to be told each parameter by name")
-        default = ... if parameter.default is inspect.Parameter.empty else parameter.default
-        about = FieldInfo.from_annotation(hints.get(parameter.name, Any))
-        said = about.description or meanings.get(parameter.name)
+        hint = hints.get(parameter.name, Any)
+        said = FieldInfo.from_annotation(hint).description or meanings.get(parameter.name)
+        default: Any = ...
+        if parameter.default is not inspect.Parameter.empty:
+            default, hint = parameter.default, _with_default(name, parameter, hint)
         # Under an alias, because a field may not be called what a parameter may: "copy", "_path", "model_name".
-        fields[f"parameter_{number}"] = (
-            hints.get(parameter.name, Any),
-            Field(default, alias=parameter.name, description=said),
-        )
+        fields[f"parameter_{number}"] = (hint, Field(default, alias=parameter.name, description=said))
     try:
         return create_model(name, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields)
     except (PydanticUserError, TypeError, NameError) as error:
@@ -227,6 +228,16 @@ def _arguments_model(
             f"tool {name!r} has a parameter no JSON Schema can be made for: {error}. Annotate it with plain data "
             "(str, int, list, a dataclass, a pydantic model)"
         ) from error
+
+
+def _with_default(name: str, parameter: inspect.Parameter, hint: Any) -> Any:  # noqa: ANN401 - an annotation
+    """Return what a parameter may be, its default included: that is written down and read like any argument."""
+    for allowed in (hint, Optional[hint]):  # "path: str = None" means "str | None"
+        with suppress(PydanticUserError, PydanticSerializationError, ValidationError):
+            form: TypeAdapter[Any] = TypeAdapter(allowed)
+            form.validate_python(form.dump_python(parameter.default, mode="json", warnings="error"))
+            return allowed
+    raise InvalidValue(f"tool {name!r} takes {parameter}, and the default does not fit; annotate it with all it may be")
 
 
 def _explain(name: str, error: ValidationError) -> str:

@@ -24,6 +24,7 @@ UNKNOWN = "unknown"
 """Stands in for the name in the key of a call of a tool that does not exist."""
 
 ENDED = "The result of this call is not known."
+EMPTY_ANSWER = "Your answer was empty. Call a tool, or give your final answer in words."
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,19 @@ def error_message(call_id: str, failure: Failure) -> Message:
     return Message(role="tool", content=f"Error: {kind}: {failure.message}", tool_call_id=call_id)
 
 
+def answer_message(reply: Reply) -> Message:
+    """Return an answer as it stands in the conversation.
+
+    Some endpoints refuse a conversation with an empty message in it; what is said to the model stands in its place.
+    """
+    return reply.message if reply.tool_calls or reply.content.strip() else user_message(EMPTY_ANSWER)
+
+
+def is_answer(message: Message) -> bool:
+    """Say whether a message of the conversation is, or stands for, an answer of the model."""
+    return message.role == "assistant" or message == user_message(EMPTY_ANSWER)
+
+
 def user_message(text: str) -> Message:
     """Return what a person says."""
     return Message(role="user", content=text)
@@ -84,6 +98,15 @@ def user_message(text: str) -> Message:
 def as_text(value: JsonValue) -> str:
     """Return data as a model reads it."""
     return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
+
+
+def read_answers(steps: Iterable[Step]) -> list[tuple[int, Reply]]:
+    """Return the model's answers that these steps recorded, with their turns."""
+    return [
+        (turn, Answer.of(decode(step.output)).reply)
+        for step in steps
+        if (turn := turn_of(step)) is not None and step.state is StepState.COMPLETED and step.output is not None
+    ]
 
 
 def read_transcript(steps: Iterable[Step]) -> list[Message]:
@@ -100,7 +123,7 @@ def read_transcript(steps: Iterable[Step]) -> list[Message]:
             messages += [Message.from_json(message) for message in decode(step.output)["messages"]]
         elif (turn := turn_of(step)) is not None:
             reply = Answer.of(decode(step.output)).reply
-            messages.append(reply.message)
+            messages.append(answer_message(reply))
             messages += [_result(call.id, results.get(f"{turn}.{at}")) for at, call in enumerate(reply.tool_calls)]
     return messages
 

@@ -18,8 +18,6 @@ from holdfast.model.task import JsonValue
 
 MARKER = "holdfast:fork"
 KIND = "fork"
-FIRST_ROUND = 1
-"""A fork begins with it; what it shares of its origin is only replayed there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +60,8 @@ class Ancestry:
         """The position of the last line that is shared."""
         return max(seed.position for seed in self.seeds)
 
-    def line(self) -> Step:
-        """Return it as the line of the journal behind what is shared."""
+    def line(self, round_: int) -> Step:
+        """Return it as the line of the journal behind what is shared, in the round in which the fork begins."""
         document: JsonValue = {
             "task": self.origin.task_id,
             "step": self.origin.step,
@@ -78,7 +76,7 @@ class Ancestry:
             kind=KIND,
             position=self.end + 1,
             state=StepState.COMPLETED,
-            round=FIRST_ROUND,
+            round=round_,
             output=canonical(document),
             started_at=self.origin.at,
             finished_at=self.origin.at,
@@ -116,7 +114,7 @@ class SharedPast:
     __slots__ = ("_again", "_ahead", "_lines", "_seeds")
 
     def __init__(self, marker: Step, steps: Iterable[Step]) -> None:
-        """``steps`` are those of its first round, in which alone the marker stands."""
+        """``steps`` are those of the round in which the fork began: in later ones nothing of the past replays."""
         ancestry = Ancestry.read(marker)
         shared = sorted((step.position, step.key) for step in steps if step.position <= ancestry.end)
         self._lines = [(position, key) for position, key in reversed(shared)]

@@ -9,6 +9,9 @@ from holdfast.model.operations import Emit
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
 
+MESSAGE = "message"
+"""The kind of the line that says that a task has read one: with its number, its text, and who sent it."""
+
 _LISTENING = frozenset({TaskState.PENDING, TaskState.RUNNING, TaskState.WAITING})
 
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.engine import log
-from holdfast.engine.ancestry import FIRST_ROUND, Ancestry, Origin, Seed
+from holdfast.engine.ancestry import Ancestry, Origin, Seed
+from holdfast.engine.conversing import MESSAGE, inbox
 from holdfast.engine.journal import ROUND_SIZE
 from holdfast.engine.past import fold
 from holdfast.engine.services import Services
@@ -25,18 +26,16 @@ from holdfast.engine.stating import no_state, with_times
 from holdfast.engine.submission import new_task
 from holdfast.model.canonical import canonical, digest
 from holdfast.model.checks import check_name
+from holdfast.model.codec import decode
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.errors import InvalidValue, KeyConflict, NotFound
-from holdfast.model.operations import ApplyPatch, LinkArtifact, Move, Operation, WriteStep
+from holdfast.model.operations import ApplyPatch, Emit, LinkArtifact, Move, Operation, WriteStep
 from holdfast.model.patch import StatePatch, apply
 from holdfast.model.queries import Loaded
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue, NewTask, Task
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
-
-_BEFORE = FIRST_ROUND - 1
-"""The round, in a fork, of what its origin had done in rounds before the one they share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +86,9 @@ async def fork(services: Services, origin_id: str, wish: Wish) -> tuple[str, str
     if revision is not None:
         # By its revision: a fork that somebody else has completed may have begun, and be waiting again.
         guard = Expect(states=frozenset({TaskState.WAITING}), revision=revision)
-        commit = Commit(task_id=task_id, guard=guard, operations=tuple(operations), actor=wish.by)
+        commit = Commit(
+            task_id=task_id, guard=guard, operations=(*operations, *_messages(task_id, shared)), actor=wish.by
+        )
         [verdict] = await store.commit([commit])
         if not verdict.applied and not _is_asked_for(ancestry, await store.steps(task_id)):
             raise verdict.error()
@@ -126,6 +127,7 @@ def _new_task(services: Services, loaded: Loaded, wish: Wish) -> NewTask:
         budget={account.meter: account.limit for account in loaded.accounts if account.limit is not None},
         actor=f"fork of {origin.id}",
         state=TaskState.WAITING,
+        round=origin.round,
     )
 
 
@@ -162,12 +164,12 @@ def _ancestry_of(services: Services, loaded: Loaded, shared: Shared, wish: Wish)
         origin=Origin(
             task_id=task.id,
             step=None if last is None else last.key,
-            position=0 if last is None else last.position,
+            position=_beginning(task) if last is None else last.position,
             version=len(shared.patches),
             at=services.time.now(),
         ),
         asked=wish.digest(task.id),
-        seeds=_seeds(task, () if own is None else own.seeds, 0 if last is None else last.position - _shift(task)),
+        seeds=_seeds(task, () if own is None else own.seeds, _beginning(task) if last is None else last.position),
         again=tuple(sorted(shared.again)),
     )
 
@@ -181,24 +183,20 @@ def _seeds(task: Task, inherited: Sequence[Seed], end: int) -> tuple[Seed, ...]:
     return tuple(seeds)
 
 
-def _shift(task: Task) -> int:
-    """Return by how much positions move: the current round of the origin becomes the first one of the fork."""
-    return (task.round - FIRST_ROUND) * ROUND_SIZE
+def _beginning(task: Task) -> int:
+    """Return the position in front of the first line of the current round."""
+    return (task.round - 1) * ROUND_SIZE
 
 
 def _lines(origin: Task, shared: Shared, ancestry: Ancestry) -> list[Operation]:
-    def copy(step: Step, round_: int) -> WriteStep:
+    def copy(step: Step) -> WriteStep:
         # The effect is the origin's, and only named here: by that, later rounds know that it was done. What failed may
         # be tried again, as something of the fork's own.
-        effect_id = step.effect_id if step.state is StepState.COMPLETED else None
-        position = step.position - _shift(origin)
-        return WriteStep(replace(step, round=round_, position=position, fence=0, effect_id=effect_id))
+        return WriteStep(
+            replace(step, fence=0, effect_id=step.effect_id if step.state is StepState.COMPLETED else None)
+        )
 
-    return [
-        *(copy(step, _BEFORE) for step in shared.before),
-        *(copy(step, FIRST_ROUND) for step in shared.lines),
-        WriteStep(ancestry.line()),
-    ]
+    return [*map(copy, shared.before), *map(copy, shared.lines), WriteStep(ancestry.line(origin.round))]
 
 
 def _patches(services: Services, origin: Task, shared: Shared, wish: Wish) -> list[Operation]:
@@ -207,7 +205,8 @@ def _patches(services: Services, origin: Task, shared: Shared, wish: Wish) -> li
             body=record.body,
             author=record.author,
             reason=record.reason,
-            step_key=record.step_key if record.round == origin.round else None,  # other rounds' steps are not here
+            step_key=record.step_key,
+            round=record.round,
         )
         for record in shared.patches
     ]
@@ -218,3 +217,20 @@ def _patches(services: Services, origin: Task, shared: Shared, wish: Wish) -> li
         apply(fold(shared.patches), patch)  # one that does not fit is refused before anything is stored
         operations.append(ApplyPatch(body=canonical(patch.to_json()), author=wish.by, reason="fork"))
     return operations
+
+
+def _messages(task_id: str, shared: Shared) -> list[Operation]:
+    """Return what leaves, in the fork's own inbox, as many messages as were read of the origin's.
+
+    Lines of the journal say by its number up to where an inbox was read. The next message to the fork has to be the
+    first that comes after that.
+    """
+    read: dict[int, JsonValue] = {}
+    for step in (*shared.before, *shared.lines):
+        if step.kind == MESSAGE:
+            said = decode(step.output or b"", name=f"message {step.key!r}")
+            read[said["number"]] = {"text": said["text"], "by": said["by"]}
+    pruned: JsonValue = {"text": "", "by": "nobody"}
+    return [
+        Emit(channel=inbox(task_id), payload=read.get(number, pruned)) for number in range(1, max(read, default=0) + 1)
+    ]

@@ -1,12 +1,12 @@
-"""What a fork shares with its origin: which lines of the journal replay in it, and which patches made its state.
+"""What a fork shares with its origin: which lines of the journal it gets, and which patches made its state.
 
 Shared is what is over. What was open is done again: steps under way, questions nobody answered, children that have not
-ended. So is what was undone, and the step whose failure ended the task.
+ended. So is what was undone, and the step whose failure ended the task. Earlier rounds come along as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.engine import undoing
@@ -17,7 +17,6 @@ from holdfast.engine.stating import OVER
 from holdfast.engine.visiting import TRANSITION
 from holdfast.model.canonical import parse
 from holdfast.model.codec import decode
-from holdfast.model.effect import EffectState
 from holdfast.model.errors import Conflict, NotFound
 from holdfast.model.failure import Failure
 from holdfast.model.queries import Loaded
@@ -42,7 +41,7 @@ class Shared:
     lines: tuple[Step, ...]
     """Of the origin's current round."""
     before: tuple[Step, ...]
-    """Of earlier rounds: what was done once, and is not done again."""
+    """Of earlier rounds."""
     again: frozenset[str]
     """Keys of steps up to there that the fork does itself."""
     patches: tuple[PatchRecord, ...]
@@ -63,7 +62,7 @@ async def shared_by(store: StateStore, loaded: Loaded, at: str | int | None) -> 
         records = patches_before(journal, records, point)
     return Shared(
         lines=tuple(shared),
-        before=_done_before(loaded),
+        before=await _earlier_rounds(store, task),
         again=frozenset(again | _keys_of_machines(shared)),
         patches=tuple(one for one in records if one.round != task.round or one.step_key not in again),
     )
@@ -128,16 +127,7 @@ def _keys_of_machines(shared: Sequence[Step]) -> set[str]:
     return keys - {step.key for step in shared}
 
 
-def _done_before(loaded: Loaded) -> tuple[Step, ...]:
-    """Return what earlier rounds did once: the last line of each key."""
-    states: Mapping[str | None, EffectState] = {effect.effect_id: effect.state for effect in loaded.effects}
-    found = {
-        step.key: step
-        for step in loaded.steps
-        if step.round < loaded.task.round
-        and step.state is StepState.COMPLETED
-        and step.undone_at is None
-        # What the origin of this very task did has no effect here, and is done all the same.
-        and states.get(step.effect_id, EffectState.DONE) is EffectState.DONE
-    }
-    return tuple(found.values())
+async def _earlier_rounds(store: StateStore, task: Task) -> tuple[Step, ...]:
+    if task.round == 1:
+        return ()
+    return tuple(step for step in await store.steps(task.id) if step.round < task.round and _is_shared(step))
