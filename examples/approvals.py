@@ -3,7 +3,7 @@
 import asyncio
 import os
 
-from holdfast import Agent, Holdfast, ScriptedModel, tool
+from holdfast import Agent, Approval, Holdfast, ScriptedModel, tool
 from holdfast.agent.scripted import call
 
 hold = Holdfast()
@@ -51,7 +51,7 @@ async def main() -> None:
         print("known:", [(fact.key, fact.value, fact.source) for fact in (await hold.state(task)).known_facts])
 
 
-async def wait_for_question(task_id: str):
+async def wait_for_question(task_id: str) -> Approval:
     while True:
         for asked in await hold.approvals(task_id):
             return asked

@@ -1,4 +1,4 @@
-"""A deploy agent: it plans, asks before it touches production, never applies twice, and rolls back if the check fails."""
+"""A deploy agent: it plans, asks before it touches production, never applies twice, rolls back if the check fails."""
 
 import asyncio
 import os

@@ -1,0 +1,90 @@
+"""Every example runs, as a person would run it, and prints what it promises."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+PRINTED = {
+    "disk_space": ["AI: The disk was full of logs. I freed 20GB.", "  clean_logs:2.0   completed"],
+    "deploy": [
+        '  May the agent call apply_changes(service="billing", version="1.2")?',
+        "billing runs 1.2.",
+        "  rolled back billing 1.1",
+        "failed: the health check fails: version 1.1 is known to be bad",
+    ],
+    "approvals": [
+        "Which customer? The task is waiting and holds no worker.",
+        "I have written to Acme.",
+        "sent: ['acme@example.com: Your order is on its way.']",
+        "known: [('Which customer?', 'Acme', 'human:ann')]",
+    ],
+    "research_team": ["SQLite for one machine, PostgreSQL for many.", "  steps: 10 of 40, the researchers' included"],
+    "forked": [
+        "first:  Add an index.",
+        "second: Cache the result: the database is read-only.",
+        "measured 1 time",
+    ],
+}
+
+
+def environment() -> dict[str, str]:
+    mine = ("HOLDFAST_", "OPENAI_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(mine)}
+
+
+def run(name: str, folder: Path) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py")],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_all_of_them_are_run_and_listed() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(PRINTED)
+    listed = re.findall(r"^\| `(\w+)\.py` ", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(listed) == set(PRINTED)
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_it_prints_what_it_promises(name: str, tmp_path: Path) -> None:
+    printed = run(name, tmp_path)
+    places = [printed.index(line) for line in PRINTED[name]]
+    assert places == sorted(places)
+
+
+def test_an_example_that_was_killed_goes_on(tmp_path: Path) -> None:
+    """Killed as soon as the first answer is there; the second run must not ask for it again."""
+    slow = (EXAMPLES / "disk_space.py").read_text(encoding="utf-8")
+    slow = slow.replace(
+        'return "Disk Usage', 'print("looking", flush=True); __import__("time").sleep(60); return "Disk Usage'
+    )
+    slow = slow.replace("hold.worker()", "hold.worker(lease=1)")
+    (tmp_path / "slow.py").write_text(slow, encoding="utf-8")
+    first = subprocess.Popen(
+        [sys.executable, "slow.py"], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True
+    )
+    assert first.stdout is not None
+    assert first.stdout.readline() == "looking\n"
+    first.send_signal(signal.SIGKILL)
+    assert first.wait() == -signal.SIGKILL
+    first.stdout.close()
+    began = time.monotonic()
+    printed = run("disk_space", tmp_path)
+    assert printed[0] == "AI: The disk was full of logs. I freed 20GB."
+    assert time.monotonic() - began < 100
