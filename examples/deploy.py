@@ -38,17 +38,21 @@ def healthy(ctx: object, result: str) -> bool | str:
 
 
 def agent(name: str, version: str) -> Agent:
-    answers = [
-        call("update_plan", plan=PLAN, current_step=PLAN[0]),
-        call("status", service="billing"),
-        call("apply_changes", service="billing", version=version),
-        f"billing runs {version}.",
-    ]
+    script = ScriptedModel(
+        [
+            call("update_plan", plan=PLAN, current_step=PLAN[0]),
+            call("status", service="billing"),
+            call("apply_changes", service="billing", version=version),
+            f"billing runs {version}.",
+            "It is right.",
+            "I am sure.",
+        ]
+    )
     return Agent(
         name,
         instructions="You deploy services. Write down your plan first.",
         tools=[status, apply_changes],
-        model=os.environ.get("HOLDFAST_MODEL") or ScriptedModel([*answers, "It is right.", "I am sure."]),
+        model=os.environ.get("HOLDFAST_MODEL") or script,
         budget=Budget(max_steps=30),
         approve=["external_action"],
         verify=healthy,

@@ -17,12 +17,12 @@ async def look_up(topic: str) -> str:
 
 
 def researcher(name: str, topic: str) -> Agent:
-    answers = [call("look_up", topic=topic), f"{topic}: {LIBRARY[topic]}"]
+    script = ScriptedModel([call("look_up", topic=topic), f"{topic}: {LIBRARY[topic]}"])
     return Agent(
         name,
         description=f"Finds out about {topic}.",
         tools=[look_up],
-        model=os.environ.get("HOLDFAST_MODEL") or ScriptedModel(answers),
+        model=os.environ.get("HOLDFAST_MODEL") or script,
     )
 
 

@@ -16,6 +16,7 @@ from holdfast.engine.definition import TaskDefinition
 from holdfast.engine.handle import Handle
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.machine import Machine
+from holdfast.engine.remembering import Memory
 from holdfast.engine.sync import SyncHandle, SyncHoldfast, SyncWorker
 from holdfast.engine.sync_context import SyncContext
 from holdfast.engine.transacting import SyncTransaction
@@ -67,6 +68,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.failure import Failure, Try
 from holdfast.model.machine import Goto, Reached, Visit
+from holdfast.model.memory import FactConflict, effective_confidence
 from holdfast.model.message import Message, Reply, ToolCall, Usage
 from holdfast.model.patch import StatePatch, apply
 from holdfast.model.queries import Page, Summary, TaskFilter
@@ -158,6 +160,7 @@ __all__ = [
     "EffectState",
     "Event",
     "Evidence",
+    "FactConflict",
     "Failure",
     "GiveUp",
     "Goto",
@@ -180,6 +183,7 @@ __all__ = [
     "Ledger",
     "Machine",
     "ManualClock",
+    "Memory",
     "MemoryFact",
     "Message",
     "Meter",
@@ -247,6 +251,7 @@ __all__ = [
     "current_effect_id",
     "decode",
     "diff",
+    "effective_confidence",
     "encode",
     "filter_relevant_state",
     "make_store",

@@ -18,7 +18,7 @@ from holdfast.agent.openai_model import OpenAIModel
 from holdfast.agent.scripted import ScriptedCall, call
 from holdfast.model.message import Message, Reply, ToolCall, Usage
 from holdfast.testing.chat_server import Answer, ChatServer
-from tests.agent_model.support import WEATHER, ignore, model_of, until, user
+from tests.agent_model.support import PATIENT, WEATHER, ignore, model_of, until, user
 
 
 def test_it_is_a_model() -> None:
@@ -237,12 +237,22 @@ async def test_closed_it_opens_again() -> None:
 
 
 async def test_no_connection_outlives_its_call() -> None:
-    """The server closes after every answer; so would any endpoint, some day, just when the connection is used again."""
-    with ChatServer(lambda _: Answer(text="Hi.", framing="chunked")) as server:
-        model = model_of(server)
-        await model.complete(user("Hi."), ignore)
-        pool = (await model._client())._client._transport._pool  # type: ignore[attr-defined]
-        assert pool.connections == []
+    """Also not one that the endpoint would keep, after an answer that was read to its end."""
+    closed = asyncio.Event()
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nno")
+        await reader.read()  # until the client closes
+        closed.set()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1") as endpoint:
+        model = OpenAIModel("small", base_url=f"http://127.0.0.1:{endpoint.sockets[0].getsockname()[1]}")
+        with pytest.raises(ModelRefused, match="answered 400: no"):
+            await model.complete(user("Hi."), ignore)
+        async with asyncio.timeout(PATIENT):
+            await closed.wait()
 
 
 async def test_key_and_address_come_from_the_environment_when_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from holdfast import (
     Conflict,
     Context,
+    Handle,
     Holdfast,
     InvalidValue,
     KeyConflict,
@@ -26,7 +28,7 @@ from tests.forks.support import Ran, finish
 from tests.state.support import write
 
 
-async def worked(hold: Holdfast, ran: Ran) -> str:
+async def worked(hold: Holdfast, ran: Ran) -> Handle[str]:
     """A task of three steps that has ended."""
 
     @hold.task
@@ -37,7 +39,7 @@ async def worked(hold: Holdfast, ran: Ran) -> str:
 
     origin = await hold.submit(work)
     await finish(hold, origin)
-    return origin.id
+    return origin
 
 
 async def test_it_says_where_it_came_from(hold: Holdfast) -> None:
@@ -45,11 +47,11 @@ async def test_it_says_where_it_came_from(hold: Holdfast) -> None:
     fork = await hold.fork(origin, at="b", by="alice")
     found = await hold.forked_from(fork)
     line = (await steps_of(hold, fork))["holdfast:fork"]
-    assert found == Origin(task_id=origin, step="b", position=2, version=0, at=line.finished_at)
+    assert found == Origin(task_id=origin.id, step="b", position=2, version=0, at=line.finished_at)
     first, second = await hold.store.history(fork.id)
-    assert (first.from_state, first.to_state, first.actor) == (None, TaskState.WAITING, f"fork of {origin}")
+    assert (first.from_state, first.to_state, first.actor) == (None, TaskState.WAITING, f"fork of {origin.id}")
     assert (second.to_state, second.actor) == (TaskState.PENDING, "alice")
-    assert second.reason == f"forked from {origin} after 'b'"
+    assert second.reason == f"forked from {origin.id} after 'b'"
     assert await hold.forked_from(origin) is None
     with pytest.raises(NotFound):
         await hold.forked_from("missing")
@@ -64,7 +66,7 @@ async def test_the_budget_has_the_same_limits_and_nothing_spent(hold: Holdfast) 
         Settle(account="rich", step_key="s", amounts={"tokens": 30, "cost": 7}),
         SetLimits(account="rich", limits={"tokens": 200}),
     )
-    fork = await hold.fork("rich")
+    fork: Handle[Any] = await hold.fork("rich")
     accounts = {one.meter: (one.limit, one.spent, one.reserved) for one in await hold.store.accounts(fork.id)}
     assert accounts == {"tokens": (200, 0, 0), "steps": (5, 0, 0)}
     assert {one.meter: one.spent for one in await hold.store.accounts("rich")} == {"tokens": 30, "steps": 0, "cost": 7}
@@ -74,7 +76,7 @@ async def test_its_artifacts_are_kept_as_long_as_it_is(quick: Holdfast) -> None:
     await quick.store.submit([NewTask(id="task", name="job", queue="nobody's")])
     link = ArtifactLink(artifact_id="a" * 64, name="log", type="text", summary="", bytes=3)
     await write(quick, "task", LinkArtifact(link))
-    fork = await quick.fork("task")
+    fork: Handle[Any] = await quick.fork("task")
     assert await quick.store.artifact_links(fork.id) == await quick.store.artifact_links("task")
 
 
@@ -95,7 +97,7 @@ async def test_another_fork_under_the_same_key_is_refused(quick: Holdfast) -> No
     await quick.submit("work", "x", key="plain")
     for options in ({"at": "b", "key": "k"}, {"at": "a", "key": "k", "user_input": ("y",)}, {"key": "plain"}):
         with pytest.raises(KeyConflict):
-            await quick.fork(origin, **options)  # type: ignore[arg-type]
+            await quick.fork(origin, **options)
     with pytest.raises(KeyConflict):
         await quick.fork(origin, key="plain", user_input=("x",))
     with pytest.raises(InvalidValue):
@@ -116,7 +118,7 @@ async def test_a_crash_before_its_past_leaves_it_inert_and_the_same_call_complet
         with pytest.raises(StoreUnavailable):
             await hold.fork(origin, at="a", key="k")
     page = await hold.store.find(limit=5)
-    [inert] = [task for task in page.items if task.id != origin]
+    [inert] = [task for task in page.items if task.id != origin.id]
     async with hold.worker():
         await settle()
         handle = hold.handle(inert.id)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast import Context, Goto, Holdfast, Machine, SyncContext
+from holdfast import Context, Goto, Handle, Holdfast, Machine, SyncContext
 from tests.engine.support import until
 from tests.forks.support import finish, is_over
 
@@ -28,7 +28,7 @@ async def drawing(quick: Holdfast) -> Holdfast:
 
 
 async def test_they_are_the_origins_up_to_the_last_shared_step(drawing: Holdfast) -> None:
-    origin = await drawing.submit("draw")
+    origin: Handle[Numbers] = await drawing.submit("draw")
     [theirs] = await finish(drawing, origin)
     [ours] = await finish(drawing, await drawing.fork(origin, at="use-1"))
     assert ours[:3] == theirs[:3]
@@ -36,14 +36,14 @@ async def test_they_are_the_origins_up_to_the_last_shared_step(drawing: Holdfast
 
 
 async def test_without_a_shared_step_they_are_its_own(drawing: Holdfast) -> None:
-    origin = await drawing.submit("draw")
+    origin: Handle[Numbers] = await drawing.submit("draw")
     fork = await drawing.fork(origin)
     theirs, ours = await finish(drawing, origin, fork)
     assert not set(ours) & set(theirs)
 
 
 async def test_a_fork_of_a_fork_keeps_both_pasts_apart(drawing: Holdfast) -> None:
-    origin = await drawing.submit("draw", 4)
+    origin: Handle[Numbers] = await drawing.submit("draw", 4)
     [first] = await finish(drawing, origin)
     fork = await drawing.fork(origin, at="use-0")
     [second] = await finish(drawing, fork)
@@ -57,7 +57,7 @@ async def test_a_fork_of_a_fork_keeps_both_pasts_apart(drawing: Holdfast) -> Non
 
 
 async def test_they_stay_the_same_when_the_fork_itself_replays(drawing: Holdfast) -> None:
-    origin = await drawing.submit("draw")
+    origin: Handle[Numbers] = await drawing.submit("draw")
     await finish(drawing, origin)
     fork = await drawing.fork(origin, at="use-0")
     [ours] = await finish(drawing, fork)

@@ -12,6 +12,7 @@ from holdfast import (
     ManualClock,
     NotFound,
     Rejected,
+    Retry,
     StepFailed,
     TaskFailed,
     TaskState,
@@ -278,7 +279,7 @@ async def test_a_child_that_ended_after_the_point_is_shared_too(quick: Holdfast)
 
 
 async def test_a_verifier_looks_at_the_forks_own_result(quick: Holdfast) -> None:
-    seen = []
+    seen: list[str] = []
 
     @quick.task
     async def work(ctx: Context) -> str:
@@ -286,7 +287,11 @@ async def test_a_verifier_looks_at_the_forks_own_result(quick: Holdfast) -> None
 
     @work.verify
     async def fine(ctx: Context, result: str) -> bool:
-        return await ctx.step("look", lambda: seen.append(result) is None)
+        def look() -> bool:
+            seen.append(result)
+            return True
+
+        return await ctx.step("look", look)
 
     origin = await quick.submit(work)
     await finish(quick, origin)
@@ -328,8 +333,11 @@ async def test_feedback_of_the_round_comes_along(quick: Holdfast) -> None:
     fork = await quick.fork(origin, at="a")
     assert (await finish(quick, fork))[0][0] == "too short"
     assert (ran[origin], ran[fork]) == (["a", "b", "a", "b"], ["b"])
-    positions = [step.position for step in await quick.store.steps(fork.id)]
-    assert positions == [1, 2, 3]
+    assert [(step.round, step.key) for step in await quick.store.steps(fork.id)] == [
+        *((1, "a"), (1, "b")),
+        *((2, "a"), (2, "holdfast:fork"), (2, "b")),
+    ]
+    assert (await fork.task()).round == 2
 
 
 async def test_a_fork_can_be_retried_in_a_round_of_its_own(quick: Holdfast) -> None:
@@ -356,3 +364,79 @@ async def test_a_fork_can_be_retried_in_a_round_of_its_own(quick: Holdfast) -> N
     assert ran[fork] == ["a", "b"]
     positions = [step.position for step in await quick.store.steps(fork.id)]
     assert positions == sorted(positions)
+
+
+async def test_the_tries_of_the_origin_are_not_the_forks(quick: Holdfast) -> None:
+    """The origin has failed once and waits for its next try; the fork begins at once, with all of its tries."""
+    ran = Ran()
+
+    @quick.task(retry=Retry(max_attempts=2, initial=1000.0, jitter="none"))
+    async def work(ctx: Context) -> str:
+        await ctx.step("a", ran.note, ctx, "a")
+        if ctx.task.id == origin.id:
+            raise OSError("no disk")
+        return await ctx.step("b", ran.note, ctx, "b")
+
+    async def has_failed_once() -> bool:
+        return "holdfast:attempt-1" in await steps_of(quick, origin)
+
+    origin = await quick.submit(work)
+    async with quick.worker():
+        await until(has_failed_once)
+        fork = await quick.fork(origin)
+        await fork.result(timeout=10)
+        await origin.cancel()
+    assert ran[fork] == ["b"]
+    assert list(await steps_of(quick, fork)) == ["a", "holdfast:fork", "b"]
+
+
+async def test_a_step_between_two_tries_is_tried_at_once(quick: Holdfast) -> None:
+    ran = Ran()
+
+    @quick.task
+    async def work(ctx: Context) -> str:
+        def fails_there() -> str:
+            if ctx.task.id == origin.id:
+                raise OSError("no disk")
+            return ran.note(ctx, "b")
+
+        return await ctx.step("b", fails_there, retry=Retry(max_attempts=2, initial=1000.0, jitter="none"))
+
+    origin = await quick.submit(work)
+    async with quick.worker():
+        await reaches(origin, TaskState.WAITING)
+        fork = await quick.fork(origin)
+        await fork.result(timeout=10)
+        await origin.cancel()
+    assert ran[fork] == ["b"]
+    assert (await steps_of(quick, fork))["b"].attempts == 1
+
+
+async def test_a_fork_of_a_task_that_undoes_its_steps_goes_on(hold: Holdfast) -> None:
+    """The step that failed for the origin runs again, and nothing in the fork says that it is to be undone."""
+    ran, undoing, released = Ran(), asyncio.Event(), asyncio.Event()
+
+    async def undo(_: object) -> None:
+        undoing.set()
+        await released.wait()
+
+    @hold.task(retry=ONE_TRY)
+    async def work(ctx: Context) -> str:
+        def fails_there() -> str:
+            if ctx.task.id == origin.id:
+                raise OSError("no disk")
+            return ran.note(ctx, "b")
+
+        await ctx.step("a", lambda: ran.note(ctx, "a"), compensate=undo)
+        return await ctx.step("b", fails_there)
+
+    origin = await hold.submit(work)
+    async with hold.worker():
+        await undoing.wait()
+        fork = await hold.fork(origin)
+        await fork.result(timeout=10)
+        released.set()
+        with pytest.raises(TaskFailed):
+            await origin.result(timeout=10)
+    assert ran[fork] == ["b"]
+    assert (await fork.task()).state is TaskState.COMPLETED

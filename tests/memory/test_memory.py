@@ -252,10 +252,12 @@ async def test_json_files_hold_the_memory(clock: ManualClock, tmp_path: Path) ->
     async with Holdfast(f"json:///{tmp_path}/hold", clock=clock) as hold:
         await fill(hold.memory, clock)
         before, found = await hold.memory.export(), await hold.memory.search("coffee bob")
+        mark = (await hold.store.subject("alice", "likes")).mark
     assert found
     async with Holdfast(f"json:///{tmp_path}/hold", clock=clock) as hold:
         assert await hold.memory.export() == before
         assert await hold.memory.search("coffee bob") == found
+        assert (await hold.store.subject("alice", "likes")).mark == mark is not None
         again = await hold.memory.store("alice", "likes", 1, source="bob")
         assert again.verified_at is not None
 

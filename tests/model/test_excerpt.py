@@ -15,7 +15,8 @@ from holdfast.model.utf8 import decode_anything, drop_cut_end, drop_cut_start, e
 
 NOTE = re.compile(r"\[\.\.\. (\d+) bytes left out \.\.\.\]")
 # Characters of one to four bytes, a lone surrogate and line ends; nothing that a note is made of.
-texts = st.text(alphabet="ab é状🙂\ud800\n\r\u2028", max_size=300)
+words = st.text(alphabet="ab é状🙂\ud800\n\r\u2028", min_size=1, max_size=12)
+texts = words | st.builds(lambda word, count: word * count, words, st.integers(1, 100))
 rooms = st.integers(64, 400)
 shares = st.none() | st.integers(0, 400)
 
@@ -110,13 +111,31 @@ def test_of_a_long_line_the_part_around_the_match_is_shown() -> None:
     assert re.fullmatch(r"1: \.\.\.x{100}NEEDLEy{194}\.\.\.", shown)
 
 
-@pytest.mark.parametrize("at", [0, 65_000, 65_530, 65_536, 131_000, 199_994])
+@pytest.mark.parametrize("at", [0, 65_000, 65_532, 65_536, 131_000, 200_000])
 @pytest.mark.parametrize("filler", ["x", "é", "状"])
 def test_a_line_without_an_end_is_searched_to_its_end_and_found_once(at: int, filler: str) -> None:
-    line = filler * at + "NEEDLE" + filler * (199_994 - at)
+    size = len(filler.encode())
+    line = filler * (at // size) + "NEEDLE" + filler * ((200_000 - at) // size)
     *found, note = grep(f"{line}\nsecond needle", "needle", max_bytes=4000).splitlines()
     assert ["NEEDLE" in shown for shown in found] == [True, False]
     assert note == "[2 of 2 lines contain the pattern]"
+
+
+def test_a_line_without_an_end_is_one_line_of_context() -> None:
+    endless = "x" * 200_000
+    found = grep(f"needle\n{endless}\nneedle", "needle", max_bytes=4000, context=1).splitlines()
+    assert [line[:2] for line in found] == ["1:", "2-", "3:", "[2"]
+    found = grep(f"first\nsecond\n{endless}needle", "needle", max_bytes=4000, context=1).splitlines()
+    assert [line[:2] for line in found] == ["2-", "3:", "[1"]
+
+
+def test_a_match_that_does_not_fit_with_its_context_is_shown_alone() -> None:
+    text = "\n".join([*["x" * 100] * 5, "needle", "z" * 100])
+    assert grep(text, "needle", max_bytes=256, context=5).splitlines() == [
+        "6: needle",
+        f"7- {'z' * 28}...",
+        "[1 of 7 lines contain the pattern]",
+    ]
 
 
 def test_a_long_line_is_not_held_in_memory() -> None:

@@ -21,7 +21,7 @@ from holdfast.engine.definition import check_retry, is_async, type_hints
 from holdfast.model.checks import check_name
 from holdfast.model.deadline import as_seconds
 from holdfast.model.effect import EffectClass
-from holdfast.model.errors import HoldfastError, InvalidValue
+from holdfast.model.errors import InvalidValue, NotHappened
 from holdfast.model.message import ToolSpec
 from holdfast.model.retry import ErrorKind, Retry
 from holdfast.model.risk import RiskLevel
@@ -42,8 +42,8 @@ _NAMELESS = {
 }
 
 
-class ToolError(HoldfastError):
-    """Raise it from a tool to tell the model, at once, what went wrong: it is not tried again."""
+class ToolError(NotHappened):
+    """Raise it from a tool to tell the model, at once, what went wrong: nothing was done, and it is not tried again."""
 
 
 class BadArguments(InvalidValue):
@@ -184,7 +184,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     the task fail later. ``settle``, ``absent_on`` and ``repeat`` are as for ``ctx.step``.
 
     It may return any data, or ``(data, StatePatch)`` to change the agent's state with it. Raising ToolError tells the
-    model at once; any other error is retried first, where that is allowed, and told then.
+    model at once, and says that nothing was done; any other error is retried first, where that is allowed, and told
+    then.
     """
     if function is None:
         return lambda decorated: Tool(decorated, **options)

@@ -52,7 +52,9 @@ class LineSearch:
         self._context = context
         self._parts = _Parts()
         self._line = 0
-        self._before: deque[tuple[int, str]] = deque(maxlen=context)
+        self._before: deque[tuple[int, str]] = deque(
+            maxlen=context + 1
+        )  # the beginning of the line itself may be there
         self._wanted_after = 0
         self._shown: list[str] = []
         self._last_shown = 0
@@ -96,7 +98,7 @@ class LineSearch:
             self._take_context(part.line, f"{part.line}- {self._cut(text, 0)}")
 
     def _take_match(self, part: _Part, shown: str) -> None:
-        around = [(line, text) for line, text in self._before if line != part.line]
+        around = [(line, text) for line, text in self._before if part.line - self._context <= line < part.line]
         # With what stood before it, or at least alone.
         if not self._show([*around, (part.line, shown)]) and not self._show([(part.line, shown)]):
             self._stopped = part

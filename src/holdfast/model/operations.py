@@ -15,7 +15,7 @@ from holdfast.model.checks import check_integer, check_member, check_moment, che
 from holdfast.model.effect import Effect
 from holdfast.model.records import ArtifactLink, Checkpoint
 from holdfast.model.step import Step
-from holdfast.model.task import JsonValue, NewTask
+from holdfast.model.task import MAX_ROUND, JsonValue, NewTask
 from holdfast.model.transitions import TaskState
 
 # What a waiting task waits for. The first one that comes true wakes it.
@@ -103,6 +103,13 @@ class ApplyPatch:
     reason: str = ""
     step_key: str | None = None
     """The step whose Commit carries it; None for a patch from outside."""
+    round: int | None = None
+    """Of that step; None is the task's current one. Another one is named where a history is copied."""
+
+    def __post_init__(self) -> None:
+        """Refuse a round that never was."""
+        if self.round is not None:
+            check_integer("the round of a patch", self.round, lowest=1, highest=MAX_ROUND)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,9 @@ AGEING = timedelta(minutes=10)
 MAX_PRIORITY = 1_000_000
 """Nineteen years of waiting: more could not be told apart from the end of time."""
 
+MAX_ROUND = 1 << 20
+"""So many rounds of positions fit into the databases' 64 bits."""
+
 _SEARCHED_INPUT = 500
 
 
@@ -101,7 +104,10 @@ class NewTask:
     """Limits per meter of the account opened under this task's id; a missing meter is unlimited."""
     actor: str = "submit"
     state: TaskState = TaskState.PENDING
-    """Only ``save`` gives another one: a task recorded by hand begins where the hand put it."""
+    """Only ``save`` and a fork give another one: a task recorded by hand begins where the hand put it, and a fork
+    is not claimed before its past is there."""
+    round: int = 1
+    """Only a fork begins in a later one: it shares those before."""
     result: JsonValue = None
     error: JsonValue = None
 
@@ -119,6 +125,7 @@ class NewTask:
         check_moment("deadline", self.deadline)
         check_integer("priority", self.priority, lowest=-MAX_PRIORITY, highest=MAX_PRIORITY)
         check_amounts(self.budget)
+        check_integer("round", self.round, lowest=1, highest=MAX_ROUND)
         check_member("task state", self.state, TaskState)
         check_text("parent id", self.parent_id)
 

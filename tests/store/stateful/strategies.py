@@ -100,6 +100,7 @@ _TASK_VARIANTS: list[dict[str, Any]] = [
     {"budget": {"tokens": 4, "steps": 1}, "schedule": "nightly"},
     {"parent_id": "t1"},
     {"parent_id": "t2", "user_input": {"a": 1}},
+    {"round": 2},
 ]
 _TIME_VARIANTS: list[tuple[float | None, float | None]] = [
     (None, None),
@@ -320,6 +321,7 @@ def _flags(_task_id: str, _now: datetime) -> list[Operation]:
         WriteOutcome(),
         ApplyPatch(body=b"{}", author="a"),
         ApplyPatch(body=b"[]", author="b", reason="because", step_key=STEP_KEYS[0]),
+        ApplyPatch(body=b"1", author="c", step_key=STEP_KEYS[1], round=3),
     ]
 
 

@@ -108,7 +108,7 @@ def encode_tasks(tasks: Sequence[NewTask]) -> tuple[str, ByteaArray]:
 
 def lone_task(task: NewTask) -> tuple[object, ...] | None:
     """Return what the query submit_one takes behind the time; None for a task that needs more than that."""
-    if task.budget or task.state is not TaskState.PENDING or not (task.result is task.error is None):
+    if task.budget or task.state is not TaskState.PENDING or not (task.result is task.error is None) or task.round > 1:
         return None
     body = canonical(task.user_input, name="user_input")
     return (

@@ -42,7 +42,7 @@ _PRAGMAS = frozenset(
 
 _TABLE_IS = {
     **dict.fromkeys((apsw.SQLITE_INSERT, apsw.SQLITE_UPDATE, apsw.SQLITE_DELETE), 0),
-    **dict.fromkeys((apsw.SQLITE_DROP_TABLE, apsw.SQLITE_DROP_VTABLE, apsw.SQLITE_ANALYZE), 0),
+    **dict.fromkeys((apsw.SQLITE_DROP_TABLE, apsw.SQLITE_DROP_VIEW, apsw.SQLITE_ANALYZE), 0),
     **dict.fromkeys((apsw.SQLITE_ALTER_TABLE, apsw.SQLITE_CREATE_INDEX, apsw.SQLITE_DROP_INDEX), 1),
     **dict.fromkeys((apsw.SQLITE_CREATE_TRIGGER, apsw.SQLITE_DROP_TRIGGER), 1),
 }
@@ -54,7 +54,7 @@ _SHADOWS = ("", "_config", "_data", "_docsize", "_idx")
 
 def _tables_of(sql: str) -> set[str]:
     indexes = re.findall(r"CREATE VIRTUAL TABLE (\w+)", sql)
-    return {*re.findall(r"CREATE TABLE (\w+)", sql), *(index + shadow for index in indexes for shadow in _SHADOWS)}
+    return {*re.findall(r"CREATE (?:TABLE|VIEW) (\w+)", sql), *(index + shadow for index in indexes for shadow in _SHADOWS)}
 
 
 OWN_TABLES = frozenset({"migrations"}.union(*(_tables_of(step.sql) for step in MIGRATIONS)))

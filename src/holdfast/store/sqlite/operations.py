@@ -62,9 +62,10 @@ def apply_operation(  # noqa: C901, PLR0912 - one case an operation
             tx.run("put_step", *step_values(row.id, step))
         case WriteEffect():
             _write_effect(tx, commit, row, op)
-        case ApplyPatch(body=body, author=author, reason=reason, step_key=step_key):
+        case ApplyPatch(body=body, author=author, reason=reason, step_key=step_key, round=round_):
             row.version += 1
-            tx.run("insert_patch", row.id, row.version, body, author, reason, tx.now, step_key, row.round)
+            carried_in = row.round if round_ is None else round_
+            tx.run("insert_patch", row.id, row.version, body, author, reason, tx.now, step_key, carried_in)
         case SaveCheckpoint(c):
             created_at = tx.now if c.created_at is None else micros(c.created_at)
             tx.run(

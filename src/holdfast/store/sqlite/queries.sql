@@ -4,8 +4,8 @@
 
 -- name: insert_task
 INSERT INTO tasks (id, name, agent_id, queue, priority, key, schedule, parent_id, input_digest, search, state,
-                   ready, rank, available_at, deadline, created_at, updated_at, finished_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?16, ?17)
+                   ready, rank, available_at, deadline, created_at, updated_at, finished_at, round)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?16, ?17, ?18)
 
 -- name: insert_input
 INSERT INTO inputs (task_id, user_input) VALUES (?, ?)

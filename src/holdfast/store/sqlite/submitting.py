@@ -96,6 +96,7 @@ def _row(tx: Transaction, task: NewTask, user_input: bytes) -> Row:
         micros_or_none(task.deadline),
         tx.now,
         tx.now if state.is_terminal else None,
+        task.round,
     )
 
 

@@ -167,6 +167,12 @@ class PatchesContract(ContractBase):
         await apply_outside(store, "task", patch(b"3"))
         assert [record.round for record in await store.patches("task")] == [1, 1, 2]
 
+    async def test_a_copied_patch_names_its_round(self, store: StateStore) -> None:
+        """Whatever round the task is in."""
+        await submit_one(store, round=3)
+        await apply_outside(store, "task", replace(patch(b"1"), round=2), patch(b"2"))
+        assert [record.round for record in await store.patches("task")] == [2, 3]
+
     async def test_patches_are_read_after_a_version(self, store: StateStore) -> None:
         """What the reader has already folded is left out."""
         await submit_one(store)

@@ -72,6 +72,9 @@ class MemoryContract(ContractBase):
         assert await store.recall() == replaced == [fact(value="coffee", created_at=clock.now())]
         assert await store.search("tea") == []
         assert await store.search("coffee") == replaced
+        again = await store.remember(fact(value="water"))
+        assert await store.search("coffee") == []
+        assert await store.search("water") == again
 
     @pytest.mark.parametrize(
         "foreign", [fact("taken", "bob"), fact("taken", attribute="hates"), relation("taken", "alice", "likes", "tea")]
@@ -263,7 +266,10 @@ class MemoryContract(ContractBase):
 
     async def test_only_live_facts_are_found(self, store: StateStore) -> None:
         """From the moment they are superseded until they live again."""
+        await store.remember(fact("past", value="tea time", superseded_by="fact"))
+        assert await store.search("tea") == []
         [known] = await store.remember(fact())
+        assert await store.search("tea") == [known]
         await store.remember(replace(known, superseded_by="x"))
         assert await store.search("tea") == []
         await store.remember(replace(known, superseded_by="y"))
@@ -279,9 +285,11 @@ class MemoryContract(ContractBase):
         [known] = await store.remember(fact())
         assert await store.search(text) == ([known] if "tea" in text else [])
 
-    async def test_long_texts_are_found_by_their_beginning(self, store: StateStore) -> None:
+    @pytest.mark.parametrize("in_one", [True, False], ids=["one text", "many texts"])
+    async def test_long_texts_are_found_by_their_beginning(self, store: StateStore, *, in_one: bool) -> None:
         """However long words and values are, and the text that is searched for."""
-        [known] = await store.remember(fact(value=["begin", "x" * 5000, *(f"word{n}" for n in range(200_000))]))
+        words = ["begin", "x" * 5000, *(f"word{n}" for n in range(200_000))]
+        [known] = await store.remember(fact(value=" ".join(words) if in_one else words))
         for text in ("begin", "x" * 4000, "x" * 9000, "word7", "begin " * 100_000):
             assert await store.search(text) == [known], text[:20]
         assert await store.search("word199999") == []

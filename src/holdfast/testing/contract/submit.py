@@ -12,7 +12,7 @@ from holdfast.model.records import Account
 from holdfast.model.task import Submitted, Task
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.store.base import StateStore
-from holdfast.testing.contract._support import claimed_ids, enter, new_task, stored, submit_one
+from holdfast.testing.contract._support import apply_outside, claimed_ids, enter, move, new_task, stored, submit_one
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.snapshot import all_tasks, snapshot
 
@@ -216,3 +216,15 @@ class SubmitContract(ContractBase):
         with pytest.raises(InvalidValue):
             await store.submit([new_task("good"), new_task("bad", user_input=object())])
         assert await all_tasks(store) == []
+
+    async def test_a_task_may_begin_in_a_later_round(self, store: StateStore) -> None:
+        """A fork shares the rounds before; the next one is counted from there."""
+        await store.submit([new_task("a", round=4, state=TaskState.WAITING), new_task("b"), new_task("c", round=2)])
+        assert [(await stored(store, task_id)).round for task_id in "abc"] == [4, 1, 2]
+        await store.submit([new_task("d", round=7)])
+        assert (await stored(store, "d")).round == 7
+        await apply_outside(store, "a", move(TaskState.PENDING, new_round=True))
+        assert (await stored(store, "a")).round == 5
+        for bad in (0, -1, True, 1 << 21):
+            with pytest.raises(InvalidValue):
+                new_task("e", round=bad)

@@ -123,7 +123,7 @@ def _apply_patch(tables: Tables, task_id: str, patch: ApplyPatch, now: datetime)
         reason=patch.reason,
         at=now,
         step_key=patch.step_key,
-        round=task.round,
+        round=patch.round or task.round,
     )
     tables.patches[task_id] = (*tables.patches.get(task_id, ()), record)
     tables.change_task(task_id, version=version)

@@ -39,6 +39,7 @@ def submit_one(tables: Tables, new: NewTask, now: datetime) -> Submitted:
         deadline=new.deadline and new.deadline.astimezone(UTC),
         schedule=new.schedule,
         parent_id=new.parent_id,
+        round=new.round,
         revision=1,
     )
     claimable = new.state in {TaskState.PENDING, TaskState.REVIEW} and available_at <= now

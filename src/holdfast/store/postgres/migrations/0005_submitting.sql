@@ -4,7 +4,7 @@
 CREATE TYPE {schema}.new_task AS (
     n integer, id text, name text, agent_id text, state text, queue text, priority integer, key text,
     available_at timestamptz, deadline timestamptz, schedule text, parent_id text, actor text,
-    input integer, input_digest text, search text, result integer, error integer, budget jsonb
+    input integer, input_digest text, search text, result integer, error integer, budget jsonb, round integer
 );
 
 -- What became of each submission: its position, the task that holds the id or key, and whether that one is new.
@@ -70,13 +70,13 @@ BEGIN
     WITH stored AS (
         INSERT INTO {schema}.tasks (
             id, name, agent_id, state, updated_at, finished_at, queue, priority, key, available_at, deadline,
-            schedule, parent_id, ready, rank
+            schedule, parent_id, ready, rank, round
         )
         SELECT w.id, w.name, w.agent_id, w.state, moment,
                CASE WHEN {schema}.is_terminal(w.state) THEN moment END,
                w.queue, w.priority, w.key, coalesce(w.available_at, moment), w.deadline, w.schedule, w.parent_id,
                {schema}.readiness(w.state, NULL, coalesce(w.available_at, moment), 0, moment),
-               {schema}.rank_of(coalesce(w.available_at, moment), w.priority)
+               {schema}.rank_of(coalesce(w.available_at, moment), w.priority), w.round
         FROM unnest(wanted) AS w
         WHERE w.key IS NULL
            OR w.id = (SELECT k.task_id FROM {schema}.task_keys k WHERE k.name = w.name AND k.key = w.key)

@@ -283,7 +283,7 @@ BEGIN
     IF 'patches' = ANY (parts) THEN
         INSERT INTO {schema}.patches (task_id, version, body, author, reason, at, step_key, round)
         SELECT t.id, t.version + p.n, payloads[(p.patch ->> 'body_at')::integer], p.patch ->> 'author',
-               p.patch ->> 'reason', moment, p.patch ->> 'step_key', t.round
+               p.patch ->> 'reason', moment, p.patch ->> 'step_key', coalesce((p.patch ->> 'round')::integer, t.round)
         FROM unnest(accepted) AS c JOIN {schema}.tasks t ON t.id = c.task_id,
              jsonb_array_elements(c.patches) WITH ORDINALITY AS p (patch, n);
     END IF;

@@ -1,0 +1,21 @@
+"""The databases of these proofs, the ledger that judges them, and the endpoint they ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.agent_proof.endpoint import Endpoint
+from tests.agent_proof.mission import SCRIPT
+from tests.effects_proof.conftest import ledger
+from tests.engine_proof.conftest import new_database, url
+
+__all__ = ["ledger", "new_database", "url"]
+
+
+@pytest.fixture(scope="session")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    """The endpoint of the mission, a process of its own that all tests share."""
+    with Endpoint.start(SCRIPT, tmp_path_factory.mktemp("endpoint")) as endpoint:
+        yield endpoint

@@ -1,0 +1,70 @@
+"""A scene: a database, a ledger, the workers on it, and what can be known about it from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast import Holdfast, Task, TaskDefinition, Usage
+from holdfast.model.queries import TaskFilter
+from holdfast.testing.ledger import Entry, Ledger
+from holdfast.testing.snapshot import snapshot
+from tests.agent_proof.endpoint import Endpoint
+from tests.agent_proof.life import Life, Orders, Stage
+
+_numbers = itertools.count(1)
+"""Of tasks: all scenes share a ledger, which knows them by their numbers."""
+
+
+@dataclass
+class Scene:
+    """One task on a database."""
+
+    hold: Holdfast
+    url: str
+    ledger: Ledger
+    folder: Path
+    number: int = field(default_factory=lambda: next(_numbers))
+
+    @property
+    def text(self) -> str:
+        """What the agent is asked; also the key and the queue of its task."""
+        return f"I'm out of disk space. Fix it. (No. {self.number})"
+
+    def start(
+        self,
+        label: str,
+        cast: Callable[[Holdfast, Stage], TaskDefinition[..., str]],
+        **orders: Any,  # noqa: ANN401 - what Orders takes
+    ) -> Life:
+        """Start a worker, which works until the task is done unless its orders say otherwise."""
+        log = self.folder / f"{self.number}-{label}.log"
+        return Life(Orders(url=self.url, log=log, cast=cast, text=self.text, **orders))
+
+    async def task(self) -> Task:
+        """Return the task as it stands."""
+        [task] = (await self.hold.store.find(TaskFilter(key=self.text))).items
+        return task
+
+    async def child(self) -> Task:
+        """Return its only child."""
+        [child] = (await self.hold.store.find(TaskFilter(parent_id=(await self.task()).id))).items
+        return child
+
+    async def paid(self, endpoint: Endpoint) -> list[Usage]:
+        """Return what each answer took that the endpoint gave whole."""
+        return await asyncio.to_thread(endpoint.paid, (await self.task()).id)
+
+    async def everything(self) -> dict[str, Any]:
+        """All that the store holds about the task."""
+        task = await self.task()
+        found = await snapshot(self.hold.store, accounts=[task.id])
+        return {name: rows for name, rows in found.items() if task.id in name}
+
+    def calls(self) -> list[Entry]:
+        """What the ledger says was really done for the task."""
+        return [entry for entry in self.ledger.entries() if entry.body == self.number]

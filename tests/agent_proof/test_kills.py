@@ -1,0 +1,139 @@
+"""SIGKILL at every place of an agent's run: it goes on as if nothing had happened, and costs what its strategy says.
+
+    HOLDFAST_SOAK=1 python -m pytest -s tests/agent_proof/test_kills.py
+
+kills at every place there is, and prints the bill. An everyday run takes a sample.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from holdfast import Holdfast
+from holdfast.testing.ledger import Ledger
+from tests.agent_proof import mission
+from tests.agent_proof.bill import Setting, table
+from tests.agent_proof.casts import Mission
+from tests.agent_proof.endpoint import Endpoint
+from tests.agent_proof.mission import STRATEGIES
+from tests.agent_proof.outcome import Outcome, outcome_of, recorded, spent_tokens
+from tests.agent_proof.scene import Scene
+from tests.conftest import SOAK
+
+AT_ONCE = 8
+"""Missions whose workers die at the same time. Mostly they wait: for a lease to run out, for a call to settle."""
+
+SAMPLE = 5
+"""Places for each setting, beside the costliest, where not all of them are tried."""
+
+SOAKED_SEEDS = 2
+"""Of the many seeds a soak offers. They only matter amid a Commit: everywhere else a kill is always the same."""
+
+FEWEST_PLACES = 45
+"""Of a road: where as little as possible is written, six answers and six calls still come past as many."""
+
+COSTLIEST = "before llm:3 completed"
+"""Right before the record of an answer that has to be durable: everything that waited for it is lost as well."""
+
+SETTINGS = tuple(itertools.starmap(Setting, itertools.product(STRATEGIES, (False, True))))
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A mission that nobody disturbed."""
+
+    setting: Setting
+    road: list[str]
+    """The places its worker came past."""
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A worker that was killed."""
+
+    setting: Setting
+    place: str
+    paid_twice: int
+
+
+async def test_a_kill_at_every_place(
+    new_database: Callable[[], str], ledger: Ledger, endpoint: Endpoint, seeds: Sequence[int], tmp_path: Path
+) -> None:
+    kills: list[Kill] = []
+    for seed in seeds[: SOAKED_SEEDS if SOAK else 1]:
+        print(f"HOLDFAST_SEED={seed} repeats this")  # noqa: T201
+        url, dice = new_database(), random.Random(seed)
+        async with Holdfast(url) as hold:
+            set_up = partial(Scene, hold, url, ledger, tmp_path)
+            baselines = await asyncio.gather(*(run_undisturbed(set_up(), endpoint, setting) for setting in SETTINGS))
+            plans = [(baseline, place) for baseline in baselines for place in places(baseline, dice)]
+            kills += await carry_out(set_up, endpoint, plans)
+    print(table((kill.setting, kill.paid_twice) for kill in kills))  # noqa: T201
+    for setting in SETTINGS:
+        mine = [kill.paid_twice for kill in kills if kill.setting == setting]
+        assert len(mine) > SAMPLE
+        assert max(mine) == setting.most_lost  # neither more than was promised, nor promised for nothing
+
+
+def places(baseline: Baseline, dice: random.Random) -> list[str]:
+    """Return where to kill: at every place of the road, or at some of them."""
+    road = list(dict.fromkeys(baseline.road))
+    assert len(road) >= FEWEST_PLACES
+    road.remove(COSTLIEST)
+    return [COSTLIEST, *(road if SOAK else dice.sample(road, SAMPLE))]
+
+
+async def run_undisturbed(scene: Scene, endpoint: Endpoint, setting: Setting) -> Baseline:
+    with scene.start("only", cast(scene, endpoint, setting)) as life:
+        await life.finish()
+    task = await scene.task()
+    outcome = await outcome_of(scene.hold, task)
+    mission.check_end(outcome)
+    mission.check_world(scene.calls())
+    used = sum(usage.total for usage in await recorded(scene.hold, task))
+    assert await spent_tokens(scene.hold, task) == used
+    return Baseline(setting, life.places, outcome)
+
+
+async def carry_out(
+    set_up: Callable[[], Scene], endpoint: Endpoint, plans: Sequence[tuple[Baseline, str]]
+) -> list[Kill]:
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def follow(baseline: Baseline, place: str) -> Kill:
+        async with room:
+            return await kill_at(set_up(), endpoint, baseline, place)
+
+    return await asyncio.gather(*itertools.starmap(follow, plans))
+
+
+async def kill_at(scene: Scene, endpoint: Endpoint, baseline: Baseline, place: str) -> Kill:
+    """Kill a worker, see what that cost, have another one finish, and see that nobody can tell."""
+    hold, setting = scene.hold, baseline.setting
+    with scene.start("victim", cast(scene, endpoint, setting), trap=place) as victim:
+        await victim.meet_its_trap()
+    lost = len(await scene.paid(endpoint)) - len(await recorded(hold, await scene.task()))
+    with scene.start("heir", cast(scene, endpoint, setting)) as heir:
+        await heir.finish()
+
+    task, where = await scene.task(), f"{setting}, killed {place}\n{victim.log}\n{heir.log}"
+    assert await outcome_of(hold, task) == baseline.outcome, where
+    mission.check_world(scene.calls())
+    paid, kept = await scene.paid(endpoint), await recorded(hold, task)
+    paid_twice = len(paid) - len(kept)
+    if not victim.lost_its_lease and not heir.lost_its_lease:
+        assert paid_twice == lost <= setting.most_lost, where
+    # Where nothing limits them, tokens are not reserved, and what a dead worker used is nowhere written down.
+    assert await spent_tokens(hold, task) >= sum(usage.total for usage in (paid if setting.limited else kept)), where
+    return Kill(setting, place, paid_twice)
+
+
+def cast(scene: Scene, endpoint: Endpoint, setting: Setting) -> Mission:
+    return Mission(endpoint.base_url, scene.ledger, scene.number, setting.strategy, setting.limited)
