@@ -45,7 +45,7 @@ async def write(path: str) -> str:
     return "written"
 
 
-@tool
+@tool(timeout=5, settle=1)
 async def send(to: str, copies: int = 1) -> str:
     """Send."""
     DONE.append(("send", (to, copies)))
@@ -138,7 +138,7 @@ async def test_approvals_survive_crashes(app: Holdfast) -> None:
                     await box.hold.reject(approval.id, by="ann")
                 else:
                     await box.hold.approve(approval.id, by="ann")
-            await box.advance(1)
+            await box.advance(10)
         assert await handle.result(timeout=1) == "done"
         return [text.partition(":")[0] for text in told(model)], sorted(set(DONE), key=str)
 

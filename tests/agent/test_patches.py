@@ -251,7 +251,7 @@ async def test_the_model_remembers_beyond_the_task(hold: Holdfast) -> None:
         name="memo",
     )
     await finished(hold, agent)
-    known = '[{"entity": "ann", "attribute": "likes", "value": "tea", "source": "agent:memo"}]'
+    known = '[{"attribute": "likes", "entity": "ann", "source": "agent:memo", "value": "tea"}]'
     assert told(model)[:5] == ["Remembered.", known, known, "[]", "Error: ToolError: give either entity or text"]
     assert told(model)[5].startswith("Error: ToolError: ")
     [fact] = await hold.memory.recall("ann")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
+from holdfast import Holdfast
+from holdfast.testing.ledger import Ledger
 from tests.agent_proof.endpoint import Endpoint
 from tests.agent_proof.mission import SCRIPT
+from tests.agent_proof.scene import Scene
 from tests.effects_proof.conftest import ledger
 from tests.engine_proof.conftest import new_database, url
 
@@ -19,3 +23,10 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     """The endpoint of the mission, a process of its own that all tests share."""
     with Endpoint.start(SCRIPT, tmp_path_factory.mktemp("endpoint")) as endpoint:
         yield endpoint
+
+
+@pytest.fixture
+async def scene(url: str, ledger: Ledger, tmp_path: Path) -> AsyncIterator[Scene]:
+    """One task on an empty database."""
+    async with Holdfast(url) as hold:
+        yield Scene(hold, url, ledger, tmp_path)

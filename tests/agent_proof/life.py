@@ -64,8 +64,6 @@ class Orders:
     """It is not killed there, but held until this file exists."""
     enough: Path | None = None
     """It works until this file exists, and not only until its task is done."""
-    keeps_slot: bool = True
-    """It waits in place for a person or a child, instead of giving its task back meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +199,7 @@ def _trail(orders: Orders) -> Trail:
 async def _work(orders: Orders, trail: Trail) -> None:
     hold = Holdfast(orders.url)
     agent = orders.cast(hold, Stage(trail, orders.text))
-    with _prepared(trail, orders):
+    with _prepared(trail):
         async with hold:
             handle = await hold.submit(agent, orders.text, queue=orders.text, key=orders.text)
             async with hold.worker(queues=orders.text, lease=LEASE, label=orders.log.stem):
@@ -212,7 +210,7 @@ async def _work(orders: Orders, trail: Trail) -> None:
 
 
 @contextlib.contextmanager
-def _prepared(trail: Trail, orders: Orders) -> Iterator[None]:
+def _prepared(trail: Trail) -> Iterator[None]:
     """Have whatever is opened in this block pass the trap, and look around often."""
 
     def prepare(store: StateStore) -> None:
@@ -220,7 +218,7 @@ def _prepared(trail: Trail, orders: Orders) -> Iterator[None]:
 
     with (
         impatient(prepare),
-        mock.patch.object(parking, "HOLD_SLOT", LONGEST if orders.keeps_slot else 0.05),
+        mock.patch.object(parking, "HOLD_SLOT", LONGEST),
         mock.patch.object(parking, "LOOK_EVERY", LOOK_EVERY),
         mock.patch.object(worker, "LOOK_EVERY", LOOK_EVERY),
     ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,10 @@ class Scene:
     ledger: Ledger
     folder: Path
     number: int = field(default_factory=lambda: next(_numbers))
+
+    def another(self) -> Scene:
+        """Return the scene of another task on the same database."""
+        return replace(self, number=next(_numbers))
 
     @property
     def text(self) -> str:

@@ -74,7 +74,7 @@ def watch_commits(store: StateStore, trail: Trail) -> None:
 
 
 def name_of(operations: Sequence[Operation]) -> str:
-    """Name a Commit by what it was sent for: its last move, step, effect or reservation. What had waited comes first."""
+    """Name a Commit by what it was sent for: its last move, step, effect or reservation. What waited stands before."""
     for kind in (Move, WriteStep, WriteEffect, Reserve):
         for operation in reversed(operations):
             if isinstance(operation, kind):

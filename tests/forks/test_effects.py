@@ -53,7 +53,7 @@ async def test_other_arguments_for_what_was_done_are_noticed(quick: Holdfast) ->
     origin = await quick.submit(work, 10)
     await finish(quick, origin)
     fork = await quick.fork(origin, at="pay", user_input=(20,))
-    with pytest.raises(TaskFailed, match="written down with other arguments"):
+    with pytest.raises(TaskFailed, match="The task that this one was forked from made it"):
         await finish(quick, fork)
     assert ran[fork] == []
     await finish(quick, await quick.fork(origin, at="pay", user_input=(10,)))

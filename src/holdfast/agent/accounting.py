@@ -48,8 +48,9 @@ class Accounting:
         self._names: tuple[str, ...] = (attempt.task.id,)
         self._counted: dict[str, int] = {}
         """Steps that are counted already, by the key of the call: their worker died with it."""
-        self._unbooked_ms = 0
-        """Wall time that the account does not show yet. It is computed anew each time; the account is for people."""
+        self._clock_ms = self._booked_ms = 0
+        """Wall time when the books were last read, and how much of it was booked: what waits to be sent is not stored
+        yet. It is computed anew each time; the account is for people."""
 
     @property
     def is_shared(self) -> bool:
@@ -118,7 +119,7 @@ class Accounting:
             history = await insist(partial(store.history, own))
             approvals = await insist(partial(store.approvals, task_id=own, limit=_MOST_APPROVALS))
             spent = wall_time_ms(history, approvals, self._attempt.services.time.now())
-            self._unbooked_ms = max(0, spent - clock.spent)
+            self._clock_ms, self._booked_ms = spent, max(self._booked_ms, clock.spent)
             self.books.lines[own][Meter.WALL_TIME_MS] = replace(clock, spent=spent)
 
     # Before a model call
@@ -148,7 +149,7 @@ class Accounting:
             output = need.output_tokens if room is None else max(0, room)
             usage = Usage(input_tokens=need.input_tokens, output_tokens=output)
             amounts = self.books.amounts(usage, 1 - self._counted.get(key, 0))
-            short = self.books.first_short(amounts, room)
+            short = self.books.first_short(amounts, need)
             if short is not None:
                 return short
             try:
@@ -199,7 +200,8 @@ class Accounting:
     def affords(self, steps: int) -> bool:
         """Say whether so many more steps fit beside the call under way, as far as the books were read."""
         left = self.books.left(Meter.STEPS)
-        return left is None or steps + 1 <= left
+        # Of an account that others share nobody knows what it has left by now: that has to be reserved.
+        return left is None or (not self.is_shared and steps + 1 <= left)
 
     # After it
 
@@ -207,9 +209,10 @@ class Accounting:
         """Return what books the real use of a call that is recorded in the same Commit."""
         amounts = self.books.amounts(usage, steps - self._counted.get(key, 0))
         booked = [Settle(account=name, step_key=key, amounts=amounts) for name in self._names]
-        if self._unbooked_ms:
-            booked.append(Settle(account=self.books.own, step_key=key, amounts={Meter.WALL_TIME_MS: self._unbooked_ms}))
-            self._unbooked_ms = 0
+        if self._clock_ms > self._booked_ms:
+            passed = {str(Meter.WALL_TIME_MS): self._clock_ms - self._booked_ms}
+            booked.append(Settle(account=self.books.own, step_key=key, amounts=passed))
+            self._booked_ms = self._clock_ms
         return tuple(booked)
 
     async def give_back(self, key: str, usage: Usage) -> None:

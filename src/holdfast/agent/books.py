@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from holdfast.agent.prices import Price
 from holdfast.model.budget import PRESSURE, Budget, Meter, from_micros
@@ -13,9 +15,7 @@ from holdfast.model.patch import StatePatch
 from holdfast.model.records import Account
 
 LEAST_OUTPUT = 16
-"""Tokens. With less room than this for its answer a model is not asked at all."""
-
-_TOKENS_AND_COST = (Meter.LLM_TOKENS, Meter.COST_MICROS)
+"""Tokens. With less room than this for its answer a model is not asked at all, unless it may not say more anyway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +64,7 @@ class Books:
 
     def left(self, meter: Meter) -> int | None:
         """Return what is left on the tightest of the accounts; None if nothing limits it."""
-        left = [_left(line) for lines in self.lines.values() if (line := lines.get(meter)) and line.limit is not None]
-        return min(left, default=None)
+        return min(map(_left, self._limited(meter)), default=None)
 
     def seconds_left(self) -> float | None:
         """Return how long the agent may go on working; None without a limit."""
@@ -74,13 +73,16 @@ class Books:
 
     def room(self, need: Need) -> int | None:
         """Return how many tokens the answer may have for the call to fit; None if nothing limits them."""
-        rooms = []
-        if (tokens := self.left(Meter.LLM_TOKENS)) is not None:
-            rooms.append(tokens - need.input_tokens)
-        if (cost := self.left(Meter.COST_MICROS)) is not None and self.price.output:
-            paid = self.price.micros(Usage(input_tokens=need.input_tokens))
-            rooms.append(int((cost - paid) / self.price.output))
+        rooms = [room for _, room in self._rooms(need)]
         return min([need.output_tokens, *rooms]) if rooms else None
+
+    def _rooms(self, need: Need) -> list[tuple[Account, int]]:
+        """Return the accounts that limit an answer, each with the tokens it leaves for it."""
+        rooms = [(line, _left(line) - need.input_tokens) for line in self._limited(Meter.LLM_TOKENS)]
+        if self.price.output:
+            paid, each = self.price.micros(Usage(input_tokens=need.input_tokens)), Fraction(self.price.output)
+            rooms += [(line, math.floor((_left(line) - paid) / each)) for line in self._limited(Meter.COST_MICROS)]
+        return rooms
 
     def amounts(self, usage: Usage, steps: int) -> dict[str, int]:
         """Return what so many tokens and steps are on each meter; meters without any are left out."""
@@ -91,8 +93,8 @@ class Books:
         }
         return {str(meter): amount for meter, amount in amounts.items() if amount > 0}
 
-    def first_short(self, amounts: Mapping[str, int], room: int | None = None) -> Short | None:
-        """Return the first account that cannot give these amounts, or an answer with enough room."""
+    def first_short(self, amounts: Mapping[str, int], need: Need | None = None) -> Short | None:
+        """Return the first account that cannot give these amounts, or an answer to this call enough room."""
         clock = self.lines[self.own].get(Meter.WALL_TIME_MS)
         if clock is not None and clock.limit is not None and clock.spent >= clock.limit:
             return Short(clock, 1)
@@ -101,13 +103,18 @@ class Books:
                 line = lines.get(meter)
                 if line is not None and line.limit is not None and asked > _left(line):
                     return Short(line, asked)
-        if room is not None and room < LEAST_OUTPUT:
-            tight = min(self._limited(_TOKENS_AND_COST), key=_left)
-            return Short(tight, amounts.get(tight.meter, 0) + LEAST_OUTPUT)
-        return None
+        return None if need is None else self._too_tight(need)
 
-    def _limited(self, meters: tuple[Meter, ...]) -> list[Account]:
-        lines = [lines[meter] for lines in self.lines.values() for meter in meters if meter in lines]
+    def _too_tight(self, need: Need) -> Short | None:
+        """Return the account that leaves the answer the least room, if that is not enough."""
+        least = Usage(input_tokens=need.input_tokens, output_tokens=min(LEAST_OUTPUT, need.output_tokens))
+        tight = min(self._rooms(need), key=lambda one: one[1], default=None)
+        if tight is None or tight[1] >= least.output_tokens:
+            return None
+        return Short(tight[0], self.amounts(least, 0)[tight[0].meter])
+
+    def _limited(self, meter: Meter) -> list[Account]:
+        lines = [lines[meter] for lines in self.lines.values() if meter in lines]
         return [line for line in lines if line.limit is not None]
 
     def pressure(self, amounts: Mapping[str, int]) -> bool:

@@ -24,7 +24,7 @@ from holdfast.model.approval import Ask
 from holdfast.model.canonical import canonical, digest
 from holdfast.model.checkpoints import CheckpointStrategy
 from holdfast.model.effect import EffectClass
-from holdfast.model.errors import Rejected, StepFailed, TaskCancelled, TaskFailed
+from holdfast.model.errors import InvalidValue, Rejected, StepFailed, TaskCancelled, TaskFailed
 from holdfast.model.failure import storable
 from holdfast.model.message import Message, ToolCall
 from holdfast.model.operations import Operation
@@ -172,12 +172,15 @@ class Dispatcher:
         asking = f"{RESERVED}question:{key}"
         if self._is_over(key):
             return await perform(attempt, record(key, None))
+        try:
+            ask = Ask(question, deciders=run.agent.deciders, requested_by=run.agent.name)
+        except InvalidValue as error:
+            return await perform(attempt, refusal(key, BadArguments(str(error))))
         if attempt.journal.get(asking) is None:
             await attempt.check()
             await run.save_before_change()
             asked = StatePatch(add_questions=(question,))
             attempt.buffer(*run.keeper.change(asked, author=MODEL, step_key=key))
-        ask = Ask(question, deciders=run.agent.deciders, requested_by=run.agent.name)
         try:
             decided = await decision(attempt, asking, ask, canonical(None), kind=QUESTION, about=key)
         except Rejected as rejected:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from holdfast.engine.attempt import Attempt
@@ -40,6 +41,7 @@ class StateKeeper:
         self.version = 0 if checkpoint is None else checkpoint.version
         """Of the stored state, as far as it was read."""
         self._own: list[ApplyPatch] = []
+        self._is_crowded = False
         self._fold(patches)
         self.state = self._stored
 
@@ -79,9 +81,23 @@ class StateKeeper:
         It is not while a patch of its own is on its way, and not once somebody else's came in between.
         """
         attempt = self._attempt
-        if self._own and attempt.is_flushed and attempt.version == self.version + len(self._own):
+        is_sent = attempt.is_flushed and not self._is_crowded
+        if self._own and is_sent and attempt.version == self.version + len(self._own):
             self._stored, self.version, self._own = self.state, attempt.version, []
         return not self._own and attempt.version <= self.version
+
+    @contextmanager
+    def crowded(self) -> Iterator[None]:
+        """Calls are made at the same time until the block ends: one may look while the patch of another is on its way.
+
+        The version alone would not tell that patch from one of somebody else's that arrived before it.
+        """
+        self.catch_up()
+        self._is_crowded = True
+        try:
+            yield
+        finally:
+            self._is_crowded = False
 
     async def refresh(self) -> bool:
         """Read what was patched since; say whether any of it was somebody else's."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal
+from decimal import Decimal
+from fractions import Fraction
 
 from holdfast.model.errors import InvalidValue
 from holdfast.model.message import Usage
@@ -22,16 +24,17 @@ class Price:
         for name in ("input", "output"):
             given = getattr(self, name)
             # Through text, so that 0.15 is what was written and not the float nearest to it.
-            exact = Decimal(str(given)) if isinstance(given, int | float | Decimal) else Decimal("NaN")
-            if isinstance(given, bool) or not exact.is_finite() or exact < 0:
+            is_number = isinstance(given, int | float | Decimal) and not isinstance(given, bool)
+            exact = Decimal(str(given)) if is_number else Decimal("NaN")
+            if not exact.is_finite() or exact < 0:
                 raise InvalidValue(f"the {name} price is {given!r}; give the price of a million tokens, at least 0")
             object.__setattr__(self, name, exact)
 
     def micros(self, usage: Usage) -> int:
         """Return what this many tokens cost, in millionths, rounded up."""
-        # A millionth of the currency for each token and unit of price: the two millions cancel.
-        exact = Decimal(self.input) * usage.input_tokens + Decimal(self.output) * usage.output_tokens
-        return int(exact.to_integral_value(rounding=ROUND_CEILING))
+        # A millionth of the currency for each token and unit of price: the two millions cancel. In fractions, because
+        # the caller's decimal context may round coarsely.
+        return math.ceil(Fraction(self.input) * usage.input_tokens + Fraction(self.output) * usage.output_tokens)
 
 
 FREE = Price(0, 0)

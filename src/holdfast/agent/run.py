@@ -202,8 +202,12 @@ class AgentRun:
                 await self.accounting.admit_steps(model_key(turn), len(calls))
             await self.accounting.check_time()
         performing = [self._dispatcher.perform(turn, index, call) for index, call in enumerate(calls)]
-        # One alone needs no branch of its own.
-        results = [await performing[0]] if len(performing) == 1 else await asyncio.gather(*performing)
+        if len(performing) == 1:
+            results = [await performing[0]]  # one alone needs no branch of its own
+        else:
+            with self.keeper.crowded():
+                results = await asyncio.gather(*performing)
+            self.save(_S.EVERY_STEP)
         for call, result in zip(calls, results, strict=True):
             self.conversation.append(self._noting_repetition(call, result.message))
         self._progress.note_answer(is_senseless=all(result.is_senseless for result in results))

@@ -1,10 +1,10 @@
 """The engine: durable execution of tasks, step by step, on any store.
 
-holdfast.py    Holdfast, the object an application holds: define, submit, work, ask, manage
+holdfast.py    Holdfast, the object an application holds: define, submit, work; managing.py: look after what was submitted
 definition.py  what a task is made of: its function, verifier and policies
 handle.py      what submit returns: result, events, the record
 sync.py        hold.sync: the same for blocking code, on loop_thread.py
-submission.py running.py cancelling.py reviving.py      what Holdfast's own verbs do
+submission.py running.py cancelling.py reviving.py conversing.py budgets.py      what Holdfast's own verbs do
 machine.py     tasks that go through states of their author's; visiting.py goes through them
 
 worker.py      claims tasks and fills its slots
@@ -34,6 +34,12 @@ forking.py     a new task with another one's past; sharing.py: how much of it; a
 
 approving.py   asking a person from inside a task; deciding.py: deciding from outside
 transacting.py the user's own SQL and the journal in one transaction
+
+stating.py     an agent's state from outside: read, patch, compare; past.py: what it was at a step
+forking.py     a new task from a step of another; sharing.py: what they share; ancestry.py: where it came from
+checkpointing.py  CheckpointManager
+artifacts.py   hold.artifacts; sources.py: what they are written from
+remembering.py hold.memory
 
 committer.py   group commit: while one batch is made durable the next gathers
 batching.py    the same for any call that takes many

@@ -70,11 +70,12 @@ def _check_identity(attempt: Attempt, call: Call, step: Step, effect: Effect | N
     carried = "" if effect is None or effect.state in NOT_MADE else effect.arguments_hash
     if (step.digest or carried) in {fingerprint, digest_of(call.args), ""}:
         return
-    again = (
-        "Name the new call otherwise, or, if each round is to do it anew, pass repeat=True"
-        if step.round != attempt.task.round
-        else "Put the old arguments back and resume the task, or start it over with hold.retry"
-    )
+    if _effect_of_origin(call, step) is not None and step.effect_id not in attempt.intents.effects:
+        again = "The task that this one was forked from made it: pass the same arguments, or fork before that step"
+    elif step.round != attempt.task.round:
+        again = "Name the new call otherwise, or, if each round is to do it anew, pass repeat=True"
+    else:
+        again = "Put the old arguments back and resume the task, or start it over with hold.retry"
     attempt.fatal = JournalMismatch(
         f"step {call.key!r} of task {attempt.task.id} was written down with other arguments than the code now passes: "
         f"nobody could say any more which of the two calls was made. {again}"

@@ -52,9 +52,8 @@ class LineSearch:
         self._context = context
         self._parts = _Parts()
         self._line = 0
-        self._before: deque[tuple[int, str]] = deque(
-            maxlen=context + 1
-        )  # the beginning of the line itself may be there
+        # One more than is shown: the beginning of a long line is among them when a match is found further on in it.
+        self._before: deque[tuple[int, str]] = deque(maxlen=context + 1)
         self._wanted_after = 0
         self._shown: list[str] = []
         self._last_shown = 0

@@ -1,0 +1,51 @@
+"""A worker that is frozen amid an answer and wakes up when another one has its task: what it heard does not count."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import Meter
+from tests.agent_proof import mission
+from tests.agent_proof.casts import Mission
+from tests.agent_proof.endpoint import Endpoint
+from tests.agent_proof.mission import STEPS
+from tests.agent_proof.outcome import outcome_of, recorded, spent_tokens
+from tests.agent_proof.scene import Scene
+
+
+@pytest.mark.parametrize(
+    ("place", "lost"),
+    [("amid answer 3", 1), ("before llm:3 completed", 1), ("did clean_logs", 0)],
+)
+async def test_what_a_worker_hears_after_its_lease_is_not_recorded(
+    scene: Scene, endpoint: Endpoint, place: str, lost: int
+) -> None:
+    hold, gate, enough = scene.hold, scene.folder / "gate", scene.folder / "enough"
+    cast = Mission(endpoint.base_url, scene.ledger, scene.number, "every_step", limited=True)
+    with scene.start("sleeper", cast, trap=place, gate=gate, enough=enough) as sleeper:
+        await sleeper.until_it_says("held")
+        await sleeper.freeze()
+        gate.touch()  # so that it goes on from there when it wakes up
+        with scene.start("heir", cast) as heir:
+            await heir.finish()
+        before = await scene.everything()
+        outcome = await outcome_of(hold, await scene.task())
+
+        sleeper.thaw()
+        await sleeper.until_it_says("another worker has it")
+        await sleeper.leave()
+
+    assert sleeper.places.count(place) >= 1
+    assert sleeper.lost_its_lease
+    mission.check_end(outcome)
+    mission.check_world(scene.calls())
+    # Nothing that the sleeper did or had reserved changed anything any more.
+    assert await scene.everything() == before
+    task = await scene.task()
+    paid, kept = await scene.paid(endpoint), await recorded(hold, task)
+    assert len(paid) - len(kept) == lost
+    spent = (await hold.budget(task.id)).lines
+    assert (spent[Meter.STEPS].spent, spent[Meter.STEPS].reserved) == (STEPS, 0)
+    assert await spent_tokens(hold, task) >= sum(usage.total for usage in paid)
+    assert not [line for line in spent.values() if line.limit is not None and line.spent > line.limit]
+    assert not sleeper.said("Traceback")

@@ -1,0 +1,108 @@
+"""A worker that is killed while its agent waits: for another agent, or for a person."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from holdfast import Approval, Budget, TaskState
+from tests.agent_proof.casts import (
+    ASKING_SCRIPT,
+    FAMILY_SCRIPT,
+    RESEARCHER_SCRIPT,
+    Asking,
+    Family,
+)
+from tests.agent_proof.endpoint import Endpoint
+from tests.agent_proof.outcome import Outcome, outcome_of, recorded, spent_tokens
+from tests.agent_proof.scene import Scene
+from tests.conftest import SOAK
+
+WHILE_IT_WORKS = ("amid answer 1 of researcher", "did order_book", "before order_book:1.0 completed")
+"""Places at which the lead waits, and the agent it waits for is at work."""
+
+
+@pytest.fixture(scope="module")
+def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Endpoint, Endpoint]]:
+    """Of the lead, and of its researcher."""
+    with (
+        Endpoint.start(FAMILY_SCRIPT, tmp_path_factory.mktemp("lead")) as lead,
+        Endpoint.start(RESEARCHER_SCRIPT, tmp_path_factory.mktemp("researcher")) as researcher,
+    ):
+        yield lead, researcher
+
+
+async def test_a_kill_while_a_sub_agent_works(
+    scene: Scene, endpoints: tuple[Endpoint, Endpoint], seeds: Sequence[int]
+) -> None:
+    expected, road = await delegate(scene, endpoints, None)
+    assert set(WHILE_IT_WORKS) <= set(road)
+    assert expected[0].result == FAMILY_SCRIPT[-1].text
+    places = list(dict.fromkeys(road)) if SOAK else [*WHILE_IT_WORKS, random.Random(seeds[0]).choice(road)]
+    for place in places:
+        assert await delegate(scene.another(), endpoints, place) == (expected, [place]), place
+
+
+async def delegate(
+    scene: Scene, endpoints: tuple[Endpoint, Endpoint], place: str | None
+) -> tuple[tuple[Outcome, Outcome], list[str]]:
+    """Have a family do its work, with a kill if a place is named; return both outcomes, and the road or that place."""
+    hold, (lead, researcher) = scene.hold, endpoints
+    cast = Family(lead.base_url, researcher.base_url, scene.ledger, scene.number)
+    if place is not None:
+        with scene.start("victim", cast, trap=place) as victim:
+            await victim.meet_its_trap()
+    with scene.start("heir", cast) as heir:
+        await heir.finish()
+    task, child = await scene.task(), await scene.child()
+    assert len(scene.calls()) == 1
+    paid = [usage for endpoint, one in ((lead, task), (researcher, child)) for usage in endpoint.paid(one.id)]
+    kept = [*await recorded(hold, task), *await recorded(hold, child)]
+    if not heir.lost_its_lease:
+        assert len(paid) - len(kept) <= (place is not None)  # only one of the two thinks at a time
+    # What the child used is the lead's expense too.
+    assert await spent_tokens(hold, task) >= sum(usage.total for usage in paid)
+    own, delegated = await outcome_of(hold, task), await outcome_of(hold, child)
+    # Its share of what was left depends on the time, and on what a dead worker may have used.
+    delegated = replace(delegated, agent_state=replace(delegated.agent_state, budget=Budget()))
+    return (own, delegated), heir.places if place is None else [place]
+
+
+@pytest.mark.parametrize(
+    ("place", "leaves"), [("before waiting", TaskState.RUNNING), ("after waiting", TaskState.WAITING)]
+)
+async def test_a_kill_while_a_person_is_asked(scene: Scene, place: str, leaves: TaskState) -> None:
+    hold = scene.hold
+    with Endpoint.start(ASKING_SCRIPT, scene.folder) as endpoint:
+        cast = Asking(endpoint.base_url, scene.ledger, scene.number)
+
+        async def ask_and_die(label: str) -> Approval:
+            """Have a worker killed that has just asked a person; return what it asked for."""
+            with scene.start(label, cast, trap=place) as life:
+                await life.meet_its_trap()
+            task = await scene.task()
+            assert task.state is leaves
+            [approval] = await hold.approvals(task.id)
+            return approval
+
+        question = await ask_and_die("first")
+        await hold.answer(question.id, "staging", by="ann")
+        leave = await ask_and_die("second")
+        assert scene.calls() == []
+        await hold.approve(leave.id, by="ben")
+        with scene.start("third", cast) as third:
+            await third.finish()
+        task = await scene.task()
+        outcome = await outcome_of(hold, task)
+        assert (outcome.state, outcome.result) == (TaskState.COMPLETED, ASKING_SCRIPT[-1].text)
+        assert [call.name for call in scene.calls()] == ["deploy"]
+        [fact] = outcome.agent_state.known_facts
+        assert (fact.key, fact.value, fact.source) == ("Which namespace?", "staging", "human:ann")
+        assert outcome.agent_state.open_questions == ()
+        # Each was asked once, and nobody had to think again because a worker died that only waited.
+        decided = await hold.approvals(task.id, states=["answered", "approved", "open"])
+        assert {approval.id for approval in decided} == {question.id, leave.id}
+        assert len(await scene.paid(endpoint)) == len(await recorded(hold, task)) == len(ASKING_SCRIPT)
