@@ -179,7 +179,9 @@ async def test_the_same_key_says_nothing_new(hold: Holdfast) -> None:
 async def test_a_completed_task_says_how_to_go_on(hold: Holdfast) -> None:
     agent, _ = register(hold, ["done"])
     handle = await finished(hold, agent)
-    with pytest.raises(Conflict, match=r"is completed, nobody would read it; .* hold.submit\(agent, text, after=handle\)"):
+    with pytest.raises(
+        Conflict, match=r"is completed, nobody would read it; .* hold.submit\(agent, text, after=handle\)"
+    ):
         await hold.send(handle, "Hello?")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from holdfast import Holdfast, Request, StepState, TaskState, ToolContext, current_effect_id, tool
-from holdfast.agent.scripted import Answer, call
+from holdfast import Handle, Holdfast, Request, StepState, TaskState, ToolContext, current_effect_id, tool
+from holdfast.agent.scripted import Answer, Line, call
 from holdfast.testing import Sandbox, crash_everywhere
 from tests.agent.support import (
     PATIENCE,
@@ -23,7 +23,7 @@ from tests.agent.support import (
 
 
 async def test_every_model_call_and_tool_call_is_a_journaled_step(either: Holdfast) -> None:
-    script = [[call("look", place="left"), call("look", place="right")], call("look"), "It is nowhere."]
+    script: list[Line] = [[call("look", place="left"), call("look", place="right")], call("look"), "It is nowhere."]
     agent, model = register(either, script, tools=[look], instructions="You search.")
     handle = await finished(either, agent, "Find it.")
     assert await handle.result() == "It is nowhere."
@@ -157,6 +157,7 @@ async def test_a_tool_gets_its_effect_id_and_what_the_agent_knows(hold: Holdfast
     @tool(risk="write_local")
     async def act(place: str, context: ToolContext, effect_id: str) -> str:
         """Act."""
+        del place
         assert current_effect_id() == effect_id
         seen.append((effect_id, context))
         return "acted"
@@ -194,7 +195,7 @@ async def test_text_beside_calls_is_kept_and_is_no_final_answer(hold: Holdfast) 
 async def test_an_agent_is_submitted_with_a_key_like_any_task(hold: Holdfast) -> None:
     agent, model = register(hold, ["done"])
     first = await hold.submit(agent, "go", key="once")
-    again = await hold.submit("agent", "go", key="once")
+    again: Handle[str] = await hold.submit("agent", "go", key="once")
     assert first.id == again.id
     async with hold.worker():
         assert await first.result(timeout=PATIENCE) == "done"

@@ -14,7 +14,7 @@ from holdfast import (
     ToolContext,
     tool,
 )
-from holdfast.agent.scripted import ScriptedCall, call
+from holdfast.agent.scripted import Line, ScriptedCall, call
 from holdfast.model.agent_state import AgentState
 from holdfast.model.task import JsonValue
 from holdfast.testing import Sandbox, crash_everywhere
@@ -179,7 +179,7 @@ async def test_an_observer_cannot_undo_that_the_call_was_made(
 
 
 async def test_the_model_keeps_its_plan_and_facts(hold: Holdfast) -> None:
-    script = [
+    script: list[Line] = [
         call("update_plan", plan=["look", "mend"], current_step="look"),
         call("record_fact", key="cause", value="rust", confidence=0.8),
         call("update_plan", current_step="mend", completed=["look"]),
@@ -214,7 +214,7 @@ async def test_the_model_keeps_and_reads_artifacts(hold: Holdfast) -> None:
         found.append(told(model)[-1].removeprefix("Kept as artifact ").removesuffix("."))
         return read("head")
 
-    script = [
+    script: list[Line] = [
         call("save_artifact", name="a.md", content="first\nsecond\nlast", summary="three lines", type="draft"),
         remember_id,
         lambda _: read("grep", "second"),

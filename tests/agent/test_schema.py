@@ -1,4 +1,4 @@
-"""Tools as a model sees them: schemas from type hints, words from docstrings, and arguments as the function gets them."""
+"""Tools as a model sees them: schemas from hints, words from docstrings; and arguments as the function gets them."""
 
 import dataclasses
 from datetime import UTC, date, datetime, timedelta
@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from holdfast import Holdfast, Tool, ToolContext, tool
-from holdfast.agent.scripted import ScriptedCall, call
+from holdfast.agent.scripted import Line, ScriptedCall, call
 from holdfast.agent.tool import BadArguments
 from tests.agent.support import finished, register
 
@@ -238,7 +238,7 @@ def test_a_tool_is_still_the_function() -> None:
 
 
 @tool
-def everything(
+def everything(  # noqa: PLR0917 - one of each kind
     point: Point,
     window: Window,
     at: datetime,
@@ -345,7 +345,7 @@ async def test_methods_callables_and_typed_arguments_work_through_an_agent(hold:
         seen.extend([point, at, color])
         return Point(point.x + 1, point.y)
 
-    script = [
+    script: list[Line] = [
         [call("note", point={"x": 1, "y": 2}, at="2026-01-02T03:04:05Z"), call("fetch", path="a")],
         ScriptedCall("note", '{"point": {"x": 1}, "at": "2026-01-02"}'),
         "done",

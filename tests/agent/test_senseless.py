@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast import AgentStuck, Holdfast, Reply, Request, StatePatch, StepState, TaskFailed, ToolCall, tool
-from holdfast.agent.scripted import Answer, ScriptedCall, call
+from holdfast.agent.scripted import Answer, Line, ScriptedCall, call
 from holdfast.agent.transcript import EMPTY_ANSWER
 from holdfast.testing import Sandbox, crash_everywhere
 from tests.agent.support import PATIENCE, finished, heard, keys_of, look, register, shown, steps_of, told
@@ -38,6 +38,15 @@ async def test_a_tool_that_does_not_exist_is_an_error_the_model_is_told(hold: Ho
     first, refused, _ = await steps_of(hold, handle)
     assert (first.key, refused.key) == ("llm:1", "unknown:1.0")
     assert (refused.kind, refused.state) == ("tool", StepState.FAILED)
+
+
+@pytest.mark.parametrize("name", ["nul\0", "lone \ud800 surrogate", "a" * 5_000], ids=ascii)
+async def test_a_weird_name_again_and_again_is_a_loop_like_any_other(either: Holdfast, name: str) -> None:
+    agent, model = register(either, [*[ScriptedCall(name)] * 4, "done"], tools=[look])
+    handle = await finished(either, agent)
+    assert (await either.state(handle)).risk_flags == ("loop_suspected",)
+    assert "This is call number 4 of" in told(model)[-1]
+    assert len(told(model)[-1]) < 500
 
 
 async def test_weird_names_on_a_server(either: Holdfast) -> None:
@@ -91,7 +100,7 @@ async def test_senseless_answers_are_bounded(hold: Holdfast) -> None:
 
 
 async def test_a_sensible_answer_in_between_starts_the_count_anew(hold: Holdfast) -> None:
-    script = [call("nope"), call("nope", x=1), call("look"), call("nope", x=2), call("nope", x=3), "done"]
+    script: list[Line] = [call("nope"), call("nope", x=1), call("look"), call("nope", x=2), call("nope", x=3), "done"]
     agent, _ = register(hold, script, tools=[look], max_senseless_answers=2)
     handle = await finished(hold, agent)
     assert await handle.result() == "done"
@@ -167,7 +176,7 @@ async def test_polling_is_no_loop(hold: Holdfast) -> None:
         polled += 1
         return f"{polled} %"
 
-    def answer(request: Request) -> Answer:
+    def answer(_: Request) -> Answer:
         return "done" if polled == 30 else call("poll")
 
     agent, _ = register(hold, answer, tools=[poll], max_identical_calls=3)
@@ -184,7 +193,7 @@ async def test_a_message_lets_a_stuck_agent_go_on(hold: Holdfast) -> None:
     agent, model = register(hold, answer, tools=[look], max_identical_calls=3)
     handle = await hold.submit(agent, "go")
     async with hold.worker():
-        with pytest.raises(TaskFailed, match="hold.resume"):
+        with pytest.raises(TaskFailed, match=r"hold\.resume"):
             await handle.result(timeout=PATIENCE)
         asked = len(model.requests)
         await hold.resume(handle, message="It is in the attic.")
@@ -223,7 +232,7 @@ async def test_a_flag_that_a_person_cleared_stays_cleared_after_a_crash(app: Hol
 
 
 async def test_nonsense_survives_crashes(app: Holdfast) -> None:
-    script = [
+    script: list[Line] = [
         [ScriptedCall("nope"), ScriptedCall("look", "{")],
         "",
         Reply(tool_calls=(ToolCall(id="", name="look", arguments=""),) * 3),

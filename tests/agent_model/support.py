@@ -13,8 +13,8 @@ from holdfast.testing.chat_server import ChatServer, Exchange
 
 PATIENT = 60.0
 """Seconds that no test waits for, unless it fails."""
-IMPATIENT = 0.3
-"""Seconds that a test waits for on purpose."""
+IMPATIENT = (0.3, 3.0, 30.0)
+"""Seconds that a test waits for on purpose: more, where a busy machine did not get as far as the fault in less."""
 
 WEATHER = ToolSpec(
     name="weather",

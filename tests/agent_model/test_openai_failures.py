@@ -6,6 +6,7 @@ import asyncio
 import gc
 import http.client
 import json
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any, Literal
@@ -113,27 +114,34 @@ async def test_nobody_there() -> None:
 @pytest.mark.parametrize("where", ["before_headers", "mid_stream"])
 async def test_a_silent_endpoint_is_given_up(where: Literal["before_headers", "mid_stream"]) -> None:
     pieces: list[str] = []
-    with ChatServer([Answer(text="one two three four", hang=where)]) as server:
-        model = model_of(server, idle_timeout=IMPATIENT)
-        with pytest.raises(ModelError, match=r"sent nothing for 0\.3 s"):
-            await model.complete(user("Hi."), pieces.append)
+    with ChatServer(lambda _: Answer(text="one two three four", hang=where)) as server:
+        for seconds in IMPATIENT:
+            with pytest.raises(ModelError, match=f"sent nothing for {seconds:g} s"):
+                await model_of(server, idle_timeout=seconds).complete(user("Hi."), pieces.append)
+            if server.requests and (pieces or where == "before_headers"):
+                break
         assert bool(pieces) == (where == "mid_stream")
-        await until(server, lambda log: log[0].outcome == "hung_up")
+        await until(server, lambda log: log[-1].outcome == "hung_up")
 
 
 async def test_an_endpoint_that_speaks_too_long_is_given_up() -> None:
-    with ChatServer([Answer(text="word " * 100, pause=0.1)]) as server:
-        error = await fail(server, timeout=IMPATIENT)
-        assert "not done within 0.3 s" in str(error)
-        await until(server, lambda log: log[0].outcome == "hung_up")
+    with ChatServer(lambda _: Answer(text="word " * 1000, pause=0.1)) as server:
+        for seconds in IMPATIENT:
+            assert f"not done within {seconds:g} s" in str(await fail(server, timeout=seconds))
+            if server.requests:
+                break
+        await until(server, lambda log: log[-1].outcome == "hung_up")
 
 
 async def test_slow_is_not_silent() -> None:
     """It takes longer than the limit for silence, in all, and is never silent for nearly so long."""
-    with ChatServer([Answer(text="one two three four five", pause=0.5, comments=True)]) as server:
-        reply = await model_of(server, idle_timeout=4).complete(user("Count."), ignore)
-    assert reply.content == "one two three four five"
-    assert 0.5 * 9 > 4
+    for pause in (0.2, 2.0):  # the longer one where a busy machine was silent by itself
+        with ChatServer([Answer(text="one two three four five", pause=pause, comments=True)]) as server:
+            model = model_of(server, idle_timeout=8 * pause)  # of nine pauses
+            with suppress(ModelError):
+                assert (await model.complete(user("Count."), ignore)).content == "one two three four five"
+                return
+    pytest.fail("it was taken to be silent")
 
 
 # Broken streams

@@ -124,6 +124,10 @@ def test_calls_without_an_index_follow_each_other() -> None:
     assert calls_of(reply) == [("a", "{}"), ("b", "{}")]
 
 
+def test_a_piece_without_an_index_belongs_to_the_call_before_it() -> None:
+    assert calls_of(assembled(piece(0, "a", "{", id="x"), piece(None, None, "}"))) == [("a", "{}")]
+
+
 def test_whole_calls_that_all_have_the_same_index_are_several() -> None:
     assert calls_of(assembled(piece(0, "a", "{}", id="x"), piece(0, "a", "{}", id="y"))) == [("a", "{}"), ("a", "{}")]
 

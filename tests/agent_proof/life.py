@@ -26,7 +26,7 @@ import psutil
 
 from holdfast import Holdfast, StateStore, TaskDefinition
 from holdfast.agent.openai_model import OpenAIModel
-from holdfast.engine import parking, worker
+from holdfast.engine import host, parking, worker
 from tests.agent_proof.watching import Trail, WatchedModel, watch_commits
 from tests.effects_proof.trap import hold_until, kill_soon
 from tests.engine_proof.conditions import PATIENCE, eventually
@@ -35,7 +35,10 @@ from tests.engine_proof.nursery import impatient
 from tests.engine_proof.test_frozen_worker import may_write
 
 LEASE = 1.5
-"""Seconds: short, as every test waits for its end. A machine that stands still for longer is not mistaken for a bug."""
+"""Seconds, of a worker that is killed or frozen: short, as whoever takes over waits for its end."""
+
+LONG_LEASE = 30.0
+"""Seconds, of a worker that lives: it does not lose its task because the machine stands still."""
 
 LONGEST = 90
 """Seconds after which a life that should be over shows where it hangs, and ends."""
@@ -44,8 +47,9 @@ LOOK_EVERY = 0.2
 
 _context = multiprocessing.get_context("forkserver")
 # pytest itself as well: a child may import what its parent's main module is.
-_PRELOADED = ["holdfast.store.sqlite", "holdfast.store.postgres", "openai.resources.chat", "httpx2", "pytest"]
-_context.set_forkserver_preload([__name__, "tests.effects_proof.life", "tests.agent_proof.casts", *_PRELOADED])
+_CLIENT = ["openai.resources.chat.completions", "httpx2", "httpcore2", "truststore", "anyio._backends._asyncio"]
+_LIVES = [__name__, "tests.agent_proof.casts", "tests.effects_proof.life"]
+_context.set_forkserver_preload([*_LIVES, "holdfast.store.sqlite", "holdfast.store.postgres", *_CLIENT, "pytest"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +68,11 @@ class Orders:
     """It is not killed there, but held until this file exists."""
     enough: Path | None = None
     """It works until this file exists, and not only until its task is done."""
+
+    @property
+    def lease(self) -> float:
+        """Short for one that will not live long."""
+        return LONG_LEASE if self.trap is None else LEASE
 
 
 @dataclass(frozen=True)
@@ -202,7 +211,7 @@ async def _work(orders: Orders, trail: Trail) -> None:
     with _prepared(trail):
         async with hold:
             handle = await hold.submit(agent, orders.text, queue=orders.text, key=orders.text)
-            async with hold.worker(queues=orders.text, lease=LEASE, label=orders.log.stem):
+            async with hold.worker(queues=orders.text, lease=orders.lease, label=orders.log.stem):
                 if orders.enough is not None:
                     await eventually("it is enough", orders.enough.exists, within=LONGEST)
                 else:
@@ -211,13 +220,14 @@ async def _work(orders: Orders, trail: Trail) -> None:
 
 @contextlib.contextmanager
 def _prepared(trail: Trail) -> Iterator[None]:
-    """Have whatever is opened in this block pass the trap, and look around often."""
+    """Have whatever is opened in this block pass the trap, look around often, and go the same way every time."""
 
     def prepare(store: StateStore) -> None:
         watch_commits(store, trail)
 
     with (
         impatient(prepare),
+        mock.patch.object(host, "NOTE_STEPS_AFTER", LONGEST),  # a slow machine must not write more than a fast one
         mock.patch.object(parking, "HOLD_SLOT", LONGEST),
         mock.patch.object(parking, "LOOK_EVERY", LOOK_EVERY),
         mock.patch.object(worker, "LOOK_EVERY", LOOK_EVERY),

@@ -39,7 +39,7 @@ PLAN = ["Look around", "Clean up", "Apply changes", "Verify again"]
 PAUSE = 0.01
 """Seconds between two words of an answer, so that one can be interrupted."""
 
-TIMEOUT, SETTLE = 2.0, 0.5
+TIMEOUT, SETTLE = 3.0, 0.5
 """Seconds of the call that must not be made twice: short, as whoever takes over waits for them."""
 
 SCRIPT = (

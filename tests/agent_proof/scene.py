@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast import Holdfast, Task, TaskDefinition, Usage
 from holdfast.model.queries import TaskFilter
@@ -15,6 +15,11 @@ from holdfast.testing.ledger import Entry, Ledger
 from holdfast.testing.snapshot import snapshot
 from tests.agent_proof.endpoint import Endpoint
 from tests.agent_proof.life import Life, Orders, Stage
+
+AT_ONCE = 12
+"""Tasks whose workers die at the same time. Mostly they wait: for a lease to run out, for a call to settle."""
+
+T = TypeVar("T")
 
 _numbers = itertools.count(1)
 """Of tasks: all scenes share a ledger, which knows them by their numbers."""
@@ -72,3 +77,17 @@ class Scene:
     def calls(self) -> list[Entry]:
         """What the ledger says was really done for the task."""
         return [entry for entry in self.ledger.entries() if entry.body == self.number]
+
+
+async def side_by_side(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Do all of these, a few at a time; return what they return, or raise whatever any of them raised."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def do(work: Coroutine[Any, Any, T]) -> T:
+        async with room:
+            return await work
+
+    done = await asyncio.gather(*map(do, works), return_exceptions=True)
+    if failed := [one for one in done if isinstance(one, Exception)]:
+        raise ExceptionGroup(f"{len(failed)} of {len(done)} failed", failed)
+    return [one for one in done if not isinstance(one, BaseException)]

@@ -13,12 +13,9 @@ from tests.agent_proof.outcome import outcome_of, recorded, spent_tokens
 from tests.agent_proof.scene import Scene
 
 
-@pytest.mark.parametrize(
-    ("place", "lost"),
-    [("amid answer 3", 1), ("before llm:3 completed", 1), ("did clean_logs", 0)],
-)
+@pytest.mark.parametrize("place", ["amid answer 3", "before llm:3 completed"])
 async def test_what_a_worker_hears_after_its_lease_is_not_recorded(
-    scene: Scene, endpoint: Endpoint, place: str, lost: int
+    scene: Scene, endpoint: Endpoint, place: str
 ) -> None:
     hold, gate, enough = scene.hold, scene.folder / "gate", scene.folder / "enough"
     cast = Mission(endpoint.base_url, scene.ledger, scene.number, "every_step", limited=True)
@@ -35,7 +32,7 @@ async def test_what_a_worker_hears_after_its_lease_is_not_recorded(
         await sleeper.until_it_says("another worker has it")
         await sleeper.leave()
 
-    assert sleeper.places.count(place) >= 1
+    assert place in sleeper.places
     assert sleeper.lost_its_lease
     mission.check_end(outcome)
     mission.check_world(scene.calls())
@@ -43,7 +40,7 @@ async def test_what_a_worker_hears_after_its_lease_is_not_recorded(
     assert await scene.everything() == before
     task = await scene.task()
     paid, kept = await scene.paid(endpoint), await recorded(hold, task)
-    assert len(paid) - len(kept) == lost
+    assert len(paid) - len(kept) == 1
     spent = (await hold.budget(task.id)).lines
     assert (spent[Meter.STEPS].spent, spent[Meter.STEPS].reserved) == (STEPS, 0)
     assert await spent_tokens(hold, task) >= sum(usage.total for usage in paid)

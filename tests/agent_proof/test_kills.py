@@ -7,7 +7,6 @@ kills at every place there is, and prints the bill. An everyday run takes a samp
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import random
 from collections.abc import Sequence
@@ -19,13 +18,10 @@ from tests.agent_proof.casts import Mission
 from tests.agent_proof.endpoint import Endpoint
 from tests.agent_proof.mission import STRATEGIES
 from tests.agent_proof.outcome import Outcome, outcome_of, recorded, spent_tokens
-from tests.agent_proof.scene import Scene
+from tests.agent_proof.scene import Scene, side_by_side
 from tests.conftest import SOAK
 
-AT_ONCE = 8
-"""Missions whose workers die at the same time. Mostly they wait: for a lease to run out, for a call to settle."""
-
-SAMPLE = 4
+SAMPLE = 3
 """Places for each setting, beside the costliest, where not all of them are tried. The seed chooses them."""
 
 FEWEST_PLACES = 45
@@ -49,23 +45,26 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Kill:
-    """A worker that was killed."""
+    """A worker that was killed, and a mission that came to its end all the same."""
 
     setting: Setting
     place: str
     paid_twice: int
+    is_alone: bool
+    """Whether nothing else went wrong: a machine that stands still makes a worker lose its lease before its time."""
 
 
 async def test_a_kill_at_every_place(scene: Scene, endpoint: Endpoint, seeds: Sequence[int]) -> None:
     dice = random.Random(seeds[0])
-    baselines = await asyncio.gather(*(run_undisturbed(scene.another(), endpoint, each) for each in SETTINGS))
+    baselines = await side_by_side(run_undisturbed(scene.another(), endpoint, each) for each in SETTINGS)
     plans = [(baseline, place) for baseline in baselines for place in places(baseline, dice)]
-    kills = await carry_out(scene, endpoint, plans)
-    print(table((kill.setting, kill.paid_twice) for kill in kills))  # noqa: T201
-    for setting in SETTINGS:
-        mine = [kill.paid_twice for kill in kills if kill.setting == setting]
-        assert len(mine) > SAMPLE
-        assert max(mine) == setting.most_lost  # neither more than was promised, nor promised for nothing
+    kills = await side_by_side(kill_at(scene.another(), endpoint, *plan) for plan in plans)
+    print(table((kill.setting, kill.paid_twice) for kill in kills if kill.is_alone))  # noqa: T201
+    for kill in kills:
+        if kill.is_alone:
+            assert kill.paid_twice <= kill.setting.most_lost, kill
+            # And that much is not promised for nothing: a kill at the worst place costs it.
+            assert kill.place != COSTLIEST or kill.paid_twice == kill.setting.most_lost, kill
 
 
 def places(baseline: Baseline, dice: random.Random) -> list[str]:
@@ -88,16 +87,6 @@ async def run_undisturbed(scene: Scene, endpoint: Endpoint, setting: Setting) ->
     return Baseline(setting, life.places, outcome)
 
 
-async def carry_out(scene: Scene, endpoint: Endpoint, plans: Sequence[tuple[Baseline, str]]) -> list[Kill]:
-    room = asyncio.Semaphore(AT_ONCE)
-
-    async def follow(baseline: Baseline, place: str) -> Kill:
-        async with room:
-            return await kill_at(scene.another(), endpoint, baseline, place)
-
-    return await asyncio.gather(*itertools.starmap(follow, plans))
-
-
 async def kill_at(scene: Scene, endpoint: Endpoint, baseline: Baseline, place: str) -> Kill:
     """Kill a worker, see what that cost, have another one finish, and see that nobody can tell."""
     hold, setting = scene.hold, baseline.setting
@@ -111,12 +100,11 @@ async def kill_at(scene: Scene, endpoint: Endpoint, baseline: Baseline, place: s
     assert await outcome_of(hold, task) == baseline.outcome, where
     mission.check_world(scene.calls())
     paid, kept = await scene.paid(endpoint), await recorded(hold, task)
-    paid_twice = len(paid) - len(kept)
-    if not victim.lost_its_lease and not heir.lost_its_lease:
-        assert paid_twice == lost <= setting.most_lost, where
+    paid_twice, is_alone = len(paid) - len(kept), not victim.lost_its_lease
+    assert paid_twice == lost or not is_alone, where  # the heir asked for nothing that was there already
     # Where nothing limits them, tokens are not reserved, and what a dead worker used is nowhere written down.
     assert await spent_tokens(hold, task) >= sum(usage.total for usage in (paid if setting.limited else kept)), where
-    return Kill(setting, place, paid_twice)
+    return Kill(setting, place, paid_twice, is_alone)
 
 
 def cast(scene: Scene, endpoint: Endpoint, setting: Setting) -> Mission:

@@ -12,7 +12,9 @@ from holdfast import (
     Context,
     Holdfast,
     Machine,
+    NotHappened,
     Reached,
+    StepFailed,
     TaskDefinition,
     TaskFailed,
     TaskState,
@@ -102,6 +104,35 @@ async def test_what_an_earlier_round_of_the_origin_did_is_not_done_again(quick: 
     again = await quick.fork(fork, at="look")
     await finish(quick, fork, again)
     assert (ran[fork], ran[again]) == ([], [])
+
+
+async def test_what_failed_for_the_origin_is_tried_again_under_an_id_of_the_forks_own(quick: Holdfast) -> None:
+    """The origin handled the failure, the fork does not, and is resumed."""
+    ids: list[str] = []
+
+    def pay(effect_id: str) -> str:
+        ids.append(effect_id)
+        if len(ids) == 1:
+            raise NotHappened("refused")
+        return "paid"
+
+    @quick.task(retry=ONE_TRY)
+    async def work(ctx: Context, careful: bool) -> str:
+        try:
+            return await ctx.step("pay", pay, effect="once")
+        except StepFailed:
+            if not careful:
+                raise
+            return "not paid"
+
+    origin = await quick.submit(work, True)  # noqa: FBT003
+    assert await finish(quick, origin) == ["not paid"]
+    fork = await quick.fork(origin, user_input=(False,))
+    with pytest.raises(TaskFailed, match="refused"):
+        await finish(quick, fork)
+    await quick.resume(fork)
+    assert await finish(quick, fork) == ["paid"]
+    assert len(set(ids)) == 2
 
 
 async def test_a_fork_that_fails_undoes_only_its_own(hold: Holdfast) -> None:

@@ -22,8 +22,8 @@ from holdfast.engine.ancestry import Origin
 from holdfast.model.commit import Commit
 from holdfast.model.operations import LinkArtifact, Reserve, SetLimits, Settle
 from holdfast.model.records import ArtifactLink
-from holdfast.model.task import NewTask
-from tests.engine.support import moves_of, reaches, settle, steps_of
+from holdfast.model.task import NewTask, Task
+from tests.engine.support import moves_of, reaches, settle, steps_of, until
 from tests.forks.support import Ran, finish
 from tests.state.support import write
 
@@ -156,6 +156,40 @@ async def test_an_answer_that_was_lost(hold: Holdfast, monkeypatch: pytest.Monke
         before = await fork.task()
         assert (await hold.fork(origin, key="k")).id == fork.id
         assert await fork.task() == before
+        for handle in (origin, fork):
+            await handle.cancel()
+
+
+async def test_one_that_comes_late_does_not_touch_a_fork_that_has_begun(
+    hold: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It saw the task waiting for its past. When it brings that, the task has run, and waits for something else."""
+
+    @hold.task
+    async def work(ctx: Context) -> None:
+        await ctx.step("a", str)
+        await ctx.wait_event("go")
+
+    origin, commit = await hold.submit(work), hold.store.commit
+    seen: list[Task] = []
+
+    async def overtaken(commits: Sequence[Commit]) -> object:
+        monkeypatch.undo()
+        first = await hold.fork(origin, at="a", key="k")
+
+        async def has_run_and_waits() -> bool:
+            task = await first.task()
+            return task.fence > 0 and task.state is TaskState.WAITING
+
+        await until(has_run_and_waits)
+        seen.append(await first.task())
+        return await commit(commits)
+
+    async with hold.worker():
+        await reaches(origin, TaskState.WAITING)
+        monkeypatch.setattr(hold.store, "commit", overtaken)
+        fork = await hold.fork(origin, at="a", key="k")
+        assert seen == [await fork.task()]
         for handle in (origin, fork):
             await handle.cancel()
 

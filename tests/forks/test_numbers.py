@@ -167,6 +167,23 @@ async def test_within_a_machine(quick: Holdfast) -> None:
     assert (ours.data[0] == theirs.data[0], ours.data[1] == theirs.data[1]) == (True, False)
 
 
+async def test_lines_that_are_no_steps_are_passed_too(quick: Holdfast) -> None:
+    """The time and what was told stand in the journal; behind them, and the last step, the past is over."""
+
+    @quick.task
+    async def draw(ctx: Context) -> Numbers:
+        first = str(ctx.uuid())
+        ctx.now()
+        await ctx.progress(1, 2, first)
+        await ctx.step("use", str, first, effect="once")
+        return [first, str(ctx.uuid())]
+
+    origin = await quick.submit(draw)
+    [theirs] = await finish(quick, origin)
+    [ours] = await finish(quick, await quick.fork(origin))
+    assert (ours[0] == theirs[0], ours[1] == theirs[1]) == (True, False)
+
+
 async def test_in_blocking_code(quick: Holdfast) -> None:
     @quick.task
     def draw(ctx: SyncContext) -> Numbers:

@@ -11,6 +11,7 @@ from holdfast import Conflict, Handle, Holdfast, InvalidValue, ManualClock, Task
 from holdfast.model.agent_state import KnownFact
 from holdfast.model.operations import Move, Operation
 from holdfast.model.patch import StatePatch
+from holdfast.model.queries import Loaded
 from tests.state.support import begin, flagged, line, patched, write
 
 
@@ -100,6 +101,24 @@ async def test_a_patch_of_a_step_that_is_done_again_stays_behind(quick: Holdfast
     object.__setattr__(undone.step, "undone_at", await quick.store.now())
     await write(quick, task.id, undone, patched(flagged("b"), step="b"))
     assert (await quick.state(await quick.fork(task))).risk_flags == ("a",)
+
+
+async def test_it_is_of_one_moment(hold: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that is over, with its patch, right after the look at the journal is part of neither."""
+    task, load = await lived(hold), hold.store.load
+
+    async def and_then(task_id: str, *, after: int = 0) -> Loaded:
+        monkeypatch.undo()
+        loaded = await load(task_id, after=after)
+        await write(hold, task.id, line("c", 3), patched(flagged("c"), step="c"))
+        return loaded
+
+    before = await hold.state(task)
+    monkeypatch.setattr(hold.store, "load", and_then)
+    fork = await hold.fork(task)
+    assert await hold.state(fork) == before
+    assert [step.key for step in await hold.store.steps(fork.id)] == ["a", "b", "holdfast:fork"]
+    assert (await hold.state(task)).risk_flags[-1] == "c"
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 2)), min_size=1, max_size=8), st.randoms(use_true_random=False))

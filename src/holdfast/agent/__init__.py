@@ -1,6 +1,7 @@
 """The agent: a model and its tools in a loop that survives, on the engine's steps, effects, approvals and budgets.
 
 agent.py         Agent, what an application describes; its task runs an AgentRun for each attempt
+checking.py      mistakes in describing one
 run.py           the loop: think, act, hear what was said meanwhile
 beginning.py     how the conversation begins; transcript.py: reading it from the journal
 thinking.py      one model call as a step; text_stream.py: its text as it comes

@@ -228,7 +228,7 @@ class Accounting:
         line = short.line
         if self._budget.on_exhausted == "fail" or line.account != self.books.own:
             raise short.error
-        grant = max(self._budget.limits().get(Meter(line.meter)) or line.limit or 0, short.asked)
+        grant = max(self._budget.limits().get(Meter(line.meter)) or line.limit or 0, short.missing)
         question = (
             f"The budget is spent: {in_words(line.meter, line.spent)} of {in_words(line.meter, line.limit or 0)}. "
             f"Approve to grant {in_words(line.meter, grant)} more, or answer with a new limit."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -10,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agent.keeping import ENGINE
-from holdfast.agent.results import keep_output, link_to, split_result
+from holdfast.agent.results import keep_output, link_to, read_output, split_result
 from holdfast.agent.tool import Tool
 from holdfast.agent.transcript import TOOL
 from holdfast.engine.calls import Call, Compensation, Terms, describe
@@ -55,7 +56,7 @@ class Invocation:
             Any,
             kind=TOOL,
             also=self._consequences,
-            told=_as_output,
+            told=self._take_over,
         )
         if terms.effect is EffectClass.ONCE or terms.compensate is not None or ask is not None:
             call.terms = replace(
@@ -94,7 +95,14 @@ class Invocation:
         if inspect.isawaitable(returned):
             returned = await returned
         data, patches = split_result(returned)
-        self._patches = [(f"{TOOL}:{self._tool.name}", patch) for patch in patches]
+        return await self._keep(data, [(f"{TOOL}:{self._tool.name}", patch) for patch in patches])
+
+    async def _take_over(self, told: Any) -> dict[str, JsonValue]:  # noqa: ANN401
+        """Make a result that somebody told (a reconcile, a person, a late report) what the call would have returned."""
+        return await self._keep(await read_output(self._run.attempt, told), [])
+
+    async def _keep(self, data: JsonValue, patches: list[tuple[str, StatePatch]]) -> dict[str, JsonValue]:
+        self._patches = patches
         run = self._run
         output, self._kept = await keep_output(run.attempt, self._tool.name, data, inline_bytes=run.agent.inline_bytes)
         observed = await self._observe(data)
@@ -129,8 +137,10 @@ class Invocation:
             except InvalidValue as error:
                 _log.warning("task %s: the patch of %s was left out: %s", self._run.attempt.task.id, self._key, error)
                 continue
-            # So that a prune sees that it is in use.
-            operations += tuple(LinkArtifact(link_to(artifact)) for artifact in patch.add_artifacts)
+            # So that a prune sees that it is in use. As the state has it: with the step of the plan.
+            added = {artifact.artifact_id for artifact in patch.add_artifacts}
+            known = self._run.keeper.state.artifacts
+            operations += tuple(LinkArtifact(link_to(one)) for one in known if one.artifact_id in added)
         return operations
 
     # What clears up and undoes it
@@ -142,14 +152,21 @@ class Invocation:
     def _undo(self, terms: Terms) -> Compensation | None:
         if terms.compensate is None:
             return None
-        undo = terms.compensate
+        undo, attempt, known = terms.compensate, self._run.attempt, describe(terms.compensate.function)
+        loop = attempt.runner.get_loop()
 
-        def function(output: Any, *arguments: JsonValue, effect_id: str) -> Any:  # noqa: ANN401
-            named = {"effect_id": effect_id} if describe(undo.function).takes_effect_id else {}
-            result = _as_output(output).get("value")
+        def call(result: JsonValue, arguments: tuple[JsonValue, ...], effect_id: str) -> Any:  # noqa: ANN401
+            named = {"effect_id": effect_id} if known.takes_effect_id else {}
             return undo.function(result, *self._tool.restore(arguments).values(), **named)
 
-        return replace(undo, function=function)
+        async def on_the_loop(output: Any, *arguments: JsonValue, effect_id: str) -> Any:  # noqa: ANN401
+            return await call(await read_output(attempt, output), arguments, effect_id)
+
+        def in_a_thread(output: Any, *arguments: JsonValue, effect_id: str) -> Any:  # noqa: ANN401
+            reading = asyncio.run_coroutine_threadsafe(read_output(attempt, output), loop)
+            return call(reading.result(), arguments, effect_id)
+
+        return replace(undo, function=on_the_loop if known.is_async else in_a_thread)
 
 
 class _Later:
@@ -160,12 +177,6 @@ class _Later:
 
     def __await__(self) -> Generator[Any, None, dict[str, JsonValue]]:
         return self._begin().__await__()
-
-
-def _as_output(told: Any) -> dict[str, JsonValue]:  # noqa: ANN401
-    """Return a result that somebody told as what the step records. A late report has that form already."""
-    is_output = isinstance(told, dict) and told.keys() in ({"value"}, {"artifact", "excerpt"})
-    return told if is_output else {"value": told}
 
 
 def refusal(key: str, error: HoldfastError) -> Call:

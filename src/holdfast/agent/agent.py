@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeAlias
 
 from holdfast.agent.builtins import BUILT_IN
+from holdfast.agent.checking import checked_budget, checked_function, checked_list, checked_names, checked_text
 from holdfast.agent.model import Model, ModelError, ModelRefused
 from holdfast.agent.prices import Price
 from holdfast.agent.prompting import DEFAULT_CONTEXT_TOKENS, DEFAULT_STATE_BYTES, Room
@@ -39,7 +41,6 @@ MODEL_RETRY = Retry(
     initial=1.0,
     max_delay=60.0,
     retry_on=(ModelError, TimeoutError, OSError),
-    give_up_on=(ModelRefused,),
 )
 MODEL_TIMEOUT = timedelta(minutes=10).total_seconds()
 MAX_OUTPUT_TOKENS = 8_192
@@ -94,17 +95,19 @@ class Agent:
         StatePatch. ``builtins`` are the tools every agent has; name those you want, or False for none.
         """
         self.name = check_name("agent name", name)
-        self.instructions = instructions
-        self.description = description
+        self.instructions = checked_text("instructions", instructions)
+        self.description = checked_text("description", description)
         self.model = as_model(model)
-        self.budget = budget or Budget()
+        self.budget = checked_budget(budget)
         self.prices = dict(prices or {})
         self.constraints = _constraints(approve)
-        self.deciders = tuple(deciders)
-        self.approval_expires = approval_expires
+        self.deciders = checked_names("deciders", deciders)
+        self.approval_expires = (
+            None if approval_expires is None else as_seconds(approval_expires, what="approval_expires")
+        )
         self.checkpoints = checkpoint if isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint)
-        self.observe = observe
-        self.model_retry = check_retry(model_retry) or MODEL_RETRY
+        self.observe = checked_function("observe", observe)
+        self.model_retry = _but_no_refusals(check_retry(model_retry) or MODEL_RETRY)
         self.model_timeout = as_seconds(model_timeout, what="model_timeout")
         self.max_output_tokens = max_output_tokens
         self.max_identical_calls = max_identical_calls
@@ -112,7 +115,7 @@ class Agent:
         self.inline_bytes = inline_bytes
         self._context = (max_context_tokens, max_context_bytes)
         self._check_numbers()
-        self.tools = _by_name([*_built_in(builtins), *map(_as_tool, tools)])
+        self.tools = _by_name([*_built_in(builtins), *map(_as_tool, checked_list("tools", tools))])
         self.specs: tuple[ToolSpec, ...] = tuple(tool.spec for tool in self.tools.values())
         self._definition = self._define(queue=queue, priority=priority, retry=retry, deadline=deadline)
         if verify is not None:
@@ -152,7 +155,7 @@ class Agent:
             name=self.name,
             queue=queue,
             priority=priority,
-            retry=check_retry(retry) or Retry(give_up_on=(ModelRefused,)),
+            retry=_but_no_refusals(check_retry(retry) or Retry()),
             deadline=deadline,
             limits={str(meter): limit for meter, limit in self.budget.limits().items()},
             companions=[tool.agent.task_definition() for tool in self.tools.values() if isinstance(tool, SubAgent)],
@@ -166,6 +169,9 @@ class Agent:
             ("inline_bytes", 200),
         ):
             check_integer(name, getattr(self, name), lowest=least)
+        for name, limit in zip(("max_context_tokens", "max_context_bytes"), self._context, strict=True):
+            if limit is not None:
+                check_integer(name, limit, lowest=1)
         if self.budget.max_cost is not None and self.model.name not in self.prices:
             raise InvalidValue(
                 f"agent {self.name!r} has a max_cost, and nobody said what {self.model.name} costs; pass "
@@ -182,6 +188,10 @@ def as_model(model: Model | str) -> Model:
     if not isinstance(model, Model):
         raise InvalidValue(f"model is {model!r}; give a model's name, or an object with name and complete(...)")
     return model
+
+
+def _but_no_refusals(policy: Retry) -> Retry:
+    return replace(policy, give_up_on=(*policy.give_up_on, ModelRefused))
 
 
 def _constraints(approve: Sequence[RiskLevel | str]) -> Constraints:

@@ -26,6 +26,11 @@ class Need:
     output_tokens: int
     """At most."""
 
+    @property
+    def least(self) -> Usage:
+        """What there has to be room for, or it is not made."""
+        return Usage(input_tokens=self.input_tokens, output_tokens=min(LEAST_OUTPUT, self.output_tokens))
+
 
 @dataclass(frozen=True, slots=True)
 class Short:
@@ -33,6 +38,11 @@ class Short:
 
     line: Account
     asked: int
+
+    @property
+    def missing(self) -> int:
+        """By how much its limit would have to be higher; also what was overspent."""
+        return self.asked - _left(self.line)
 
     @property
     def error(self) -> BudgetExceeded:
@@ -98,20 +108,16 @@ class Books:
         clock = self.lines[self.own].get(Meter.WALL_TIME_MS)
         if clock is not None and clock.limit is not None and clock.spent >= clock.limit:
             return Short(clock, 1)
+        least = {} if need is None else self.amounts(need.least, 0)
         for lines in self.lines.values():
             for meter, asked in amounts.items():
                 line = lines.get(meter)
                 if line is not None and line.limit is not None and asked > _left(line):
-                    return Short(line, asked)
-        return None if need is None else self._too_tight(need)
-
-    def _too_tight(self, need: Need) -> Short | None:
-        """Return the account that leaves the answer the least room, if that is not enough."""
-        least = Usage(input_tokens=need.input_tokens, output_tokens=min(LEAST_OUTPUT, need.output_tokens))
-        tight = min(self._rooms(need), key=lambda one: one[1], default=None)
-        if tight is None or tight[1] >= least.output_tokens:
+                    return Short(line, max(asked, least.get(meter, 0)))
+        tight = None if need is None else min(self._rooms(need), key=lambda one: one[1], default=None)
+        if need is None or tight is None or tight[1] >= need.least.output_tokens:
             return None
-        return Short(tight[0], self.amounts(least, 0)[tight[0].meter])
+        return Short(tight[0], least[tight[0].meter])
 
     def _limited(self, meter: Meter) -> list[Account]:
         lines = [lines[meter] for lines in self.lines.values() if meter in lines]

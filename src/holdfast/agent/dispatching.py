@@ -205,6 +205,7 @@ class Dispatcher:
         now = attempt.services.time.now()
         definition = sub.agent.task_definition()
         new, _ = new_task(attempt.services.definitions, definition, (request,), now=now, actor=attempt.lease.worker_id)
+        await run.accounting.read()  # its share is of what the answer that asks for it has left
         new = replace(new, budget=sub.limits(run.accounting.books))
         await attempt.check()
         await run.save_before_change()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from holdfast.model.errors import AgentStuck
+from holdfast.model.failure import storable
 
 LOOP_FLAG = "loop_suspected"
 SUSPICIOUS = 3
@@ -41,7 +42,8 @@ class Progress:
         count = self._seen[tool, arguments, result]
         if count < SUSPICIOUS:
             return None
-        return f"[This is call number {count} of {tool} with these arguments and this result. Try something else.]"
+        named = _named(tool)
+        return f"[This is call number {count} of {named} with these arguments and this result. Try something else.]"
 
     def note_answer(self, *, is_senseless: bool) -> None:
         """Count an answer that led to nothing: empty, or nothing but calls that cannot be made."""
@@ -57,6 +59,11 @@ class Progress:
         for (tool, _, _), count in self._seen.most_common(1):
             if count > self._most_identical:
                 raise AgentStuck(
-                    f"{tool} was called {count} times with the same arguments and the same result, more than "
+                    f"{_named(tool)} was called {count} times with the same arguments and the same result, more than "
                     f"max_identical_calls ({self._most_identical}). {_REMEDY}"
                 )
+
+
+def _named(tool: str) -> str:
+    """Return what a model called a tool, which may be anything, fit to be told and stored."""
+    return storable(tool, 100)

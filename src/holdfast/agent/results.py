@@ -9,8 +9,7 @@ from pydantic_core import to_jsonable_python
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.patience import insist
 from holdfast.model.agent_state import ArtifactRef
-from holdfast.model.canonical import canonical
-from holdfast.model.errors import CodecError
+from holdfast.model.canonical import canonical, parse
 from holdfast.model.excerpt import excerpt
 from holdfast.model.failure import storable
 from holdfast.model.patch import StatePatch
@@ -21,6 +20,7 @@ INLINE_BYTES = 4_000
 """A result up to this size is shown to the model as it is; of a larger one, an excerpt."""
 
 _SUMMARY = 120
+_TEXT, _JSON = "text/plain; charset=utf-8", "application/json"
 
 
 def split_result(returned: Any) -> tuple[JsonValue, tuple[StatePatch, ...]]:  # noqa: ANN401 - whatever a tool returns
@@ -39,9 +39,16 @@ def as_data(value: Any) -> JsonValue:  # noqa: ANN401 - whatever a tool returns
     try:
         data = to_jsonable_python(value, fallback=str)
         canonical(data, name="result")
-    except (ValueError, CodecError):
-        return storable(str(value), 100_000)
+    except Exception:  # noqa: BLE001 - whatever its objects do when they are asked
+        return storable(_in_words(value), 100_000)
     return data
+
+
+def _in_words(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - somebody's __str__, or a number of too many digits
+        return f"<{type(value).__name__}>"
 
 
 async def keep_output(
@@ -52,7 +59,7 @@ async def keep_output(
     body = text.encode("utf-8", "surrogatepass")
     if len(body) <= inline_bytes:
         return {"value": data}, None
-    media_type = "text/plain; charset=utf-8" if isinstance(data, str) else "application/json"
+    media_type = _TEXT if isinstance(data, str) else _JSON
     store = attempt.services.store
     artifact = await insist(lambda: store.put_artifact(body, media_type=media_type))
     summary = " ".join(text[: 2 * _SUMMARY].split())[:_SUMMARY]
@@ -61,13 +68,33 @@ async def keep_output(
     return {"artifact": {"artifact_id": artifact.id, "bytes": len(body)}, "excerpt": shown}, kept
 
 
+async def read_output(attempt: Attempt, output: Any) -> JsonValue:  # noqa: ANN401
+    """Return the whole result that a step recorded, from its artifact if it is in one.
+
+    What has not the form of such a record is the result itself: a person, or a reconcile, named it.
+    """
+    if not isinstance(output, dict) or output.keys() not in ({"value"}, {"artifact", "excerpt"}):
+        return output
+    if "value" in output:
+        return output["value"]
+    store, artifact_id = attempt.services.store, output["artifact"]["artifact_id"]
+    described = await insist(lambda: store.artifact(artifact_id))
+    body = await insist(lambda: store.read_artifact(artifact_id))
+    is_data = described is not None and described.media_type == _JSON
+    return parse(body) if is_data else body.decode("utf-8", "surrogatepass")
+
+
 def link_to(artifact: ArtifactRef) -> ArtifactLink:
-    """Return the other way round: what the store notes of an artifact that the state mentions."""
+    """Return the other way round: what the store notes of an artifact that the state mentions.
+
+    These are columns of a database, and the words are those of a tool or a model: they may hold anything.
+    """
+    summary = storable(artifact.summary)
     return ArtifactLink(
         artifact_id=artifact.artifact_id,
-        name=artifact.summary[:_SUMMARY],
-        type=artifact.type,
-        summary=artifact.summary,
+        name=summary[:_SUMMARY],
+        type=storable(artifact.type),
+        summary=summary,
         bytes=artifact.bytes,
-        step=artifact.step,
+        step=None if artifact.step is None else storable(artifact.step),
     )

@@ -42,7 +42,8 @@ class SubAgent:
     def __post_init__(self) -> None:
         """Refuse a share that is none."""
         check_name("tool name", self.name)
-        if not 0 < self.share <= 1:
+        is_number = isinstance(self.share, int | float) and not isinstance(self.share, bool)
+        if not is_number or not 0 < self.share <= 1:
             raise InvalidValue(f"the share of sub-agent {self.name!r} is {self.share!r}; give more than 0, up to 1")
         if not self.description:
             raise InvalidValue(f"sub-agent {self.name!r} needs a description; its caller has to be told what it is for")

@@ -20,10 +20,11 @@ _LONGEST: Final = 64_000
 class TextStream:
     """The text of one model call. What is told here is told as it is said: the journal has what counts."""
 
-    def __init__(self, attempt: Attempt, step: str) -> None:
-        """Text of the step with this key."""
+    def __init__(self, attempt: Attempt, step: str, number: int) -> None:
+        """Text of the step with this key, in this try of it."""
         self._attempt = attempt
         self._step = step
+        self._number = number
         self._pieces: list[str] = []
         self._telling: asyncio.Task[None] | None = None
         self._closed = asyncio.Event()
@@ -63,6 +64,7 @@ class TextStream:
             "kind": "text",
             "step": self._step,
             "attempt": self._attempt.task.fence,
+            "try": self._number,
             "index": number,
             "text": storable(text, _LONGEST),
         }

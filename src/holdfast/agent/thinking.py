@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Any
 
 from holdfast.agent.accounting import PRESSURE_FLAG, Accounting
@@ -19,7 +20,7 @@ from holdfast.engine.attempt import Attempt
 from holdfast.engine.calls import Call
 from holdfast.engine.journal import reopened
 from holdfast.engine.stepping import perform
-from holdfast.model.errors import BudgetExceeded, StepFailed
+from holdfast.model.errors import BudgetExceeded, InvalidValue, StepFailed
 from holdfast.model.message import Message, Reply, ToolSpec, Usage
 from holdfast.model.operations import Operation, WriteStep
 from holdfast.model.patch import StatePatch
@@ -100,13 +101,15 @@ class Thinker:
     def _call(
         self, key: str, prompt: Callable[[], tuple[Message, ...]], tools: tuple[ToolSpec, ...], turn: int, held: _Held
     ) -> Call:
+        tries = count(1)
+
         async def complete(effect_id: str) -> dict[str, Any]:
             messages = prompt()
             await held.take(self._need(messages, tools))
             request = Request(
                 messages=messages, tools=tools, max_output_tokens=held.room, effect_id=effect_id, turn=turn
             )
-            stream = TextStream(self._attempt, key)
+            stream = TextStream(self._attempt, key, next(tries))
             try:
                 reply = await self._model.complete(request, stream)
             except asyncio.CancelledError:
@@ -119,6 +122,8 @@ class Thinker:
                 raise
             finally:
                 await stream.close()
+            if not isinstance(reply, Reply):
+                raise InvalidValue(f"model {self._model.name} returned {reply!r}; complete() has to return a Reply")
             return self._answer(request, reply).to_data()
 
         left = self._accounting.books.seconds_left()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Optional, TypeVar, overload
+from typing import Any, TypeVar, Union, overload
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
@@ -103,7 +102,9 @@ class Tool:
         self.takes_effect_id = "effect_id" in parameters
         hints = type_hints(function)
         self.context_parameter = next((name for name in parameters if hints.get(name) is ToolContext), None)
-        self._model = _arguments_model(self.name, parameters, hints, meanings)
+        self._model, schema = _arguments_model(self.name, parameters, hints, meanings)
+        self.spec = ToolSpec(name=self.name, description=self.description, parameters=_without_titles(schema))
+        """The tool as a model sees it."""
         self.__doc__, self.__name__ = function.__doc__, self.name
 
     def __repr__(self) -> str:
@@ -113,12 +114,6 @@ class Tool:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Call the plain function."""
         return self.function(*args, **kwargs)
-
-    @property
-    def spec(self) -> ToolSpec:
-        """The tool as a model sees it."""
-        schema = self._model.model_json_schema()
-        return ToolSpec(name=self.name, description=self.description, parameters=_without_titles(schema))
 
     # What the model chose
 
@@ -208,7 +203,8 @@ def _risk(name: str, risk: RiskLevel | str) -> RiskLevel:
 
 def _arguments_model(
     name: str, parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any], meanings: Mapping[str, str]
-) -> type[BaseModel]:
+) -> tuple[type[BaseModel], dict[str, Any]]:
+    """Return what reads the arguments, and their JSON Schema."""
     fields: dict[str, Any] = {}
     for number, parameter in enumerate(parameters.values()):
         if parameter.name in _OURS or hints.get(parameter.name) is ToolContext:
@@ -223,7 +219,8 @@ def _arguments_model(
         # Under an alias, because a field may not be called what a parameter may: "copy", "_path", "model_name".
         fields[f"parameter_{number}"] = (hint, Field(default, alias=parameter.name, description=said))
     try:
-        return create_model(name, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields)
+        form = create_model(name, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields)
+        return form, form.model_json_schema()
     except (PydanticUserError, TypeError, NameError) as error:
         raise InvalidValue(
             f"tool {name!r} has a parameter no JSON Schema can be made for: {error}. Annotate it with plain data "
@@ -233,11 +230,16 @@ def _arguments_model(
 
 def _with_default(name: str, parameter: inspect.Parameter, hint: Any) -> Any:  # noqa: ANN401 - an annotation
     """Return what a parameter may be, its default included: that is written down and read like any argument."""
-    for allowed in (hint, Optional[hint]):  # "path: str = None" means "str | None"
-        with suppress(PydanticUserError, PydanticSerializationError, ValidationError):
+    ways: tuple[Any, Any] = (hint, Union[hint, None])  # noqa: UP007 - "path: str = None" means it; a text takes no "|"
+    for allowed in ways:
+        try:
             form: TypeAdapter[Any] = TypeAdapter(allowed)
             form.validate_python(form.dump_python(parameter.default, mode="json", warnings="error"))
-            return allowed
+        except PydanticUserError:
+            return hint  # which is refused as a whole, default or not
+        except (PydanticSerializationError, ValidationError):
+            continue
+        return allowed
     raise InvalidValue(f"tool {name!r} takes {parameter}, and the default does not fit; annotate it with all it may be")
 
 

@@ -48,6 +48,8 @@ def verifier_of(agent: Agent, verify: Verifier | Judge | Human | str) -> Verifie
     if isinstance(verify, Human):
         return _by_person(verify)
     if isinstance(verify, Judge):
+        if not (verify.model is None or isinstance(verify.model, str | Model)):
+            raise InvalidValue(f"the judge's model is {verify.model!r}; give a model's name, a Model, or none")
         return _by_model(agent, verify)
     if not callable(verify):
         raise InvalidValue(

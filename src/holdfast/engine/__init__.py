@@ -1,6 +1,6 @@
 """The engine: durable execution of tasks, step by step, on any store.
 
-holdfast.py    Holdfast, the object an application holds: define, submit, work; managing.py: look after what was submitted
+holdfast.py    Holdfast, the object an application holds: define, submit, work; managing.py: look after tasks
 definition.py  what a task is made of: its function, verifier and policies
 handle.py      what submit returns: result, events, the record
 sync.py        hold.sync: the same for blocking code, on loop_thread.py

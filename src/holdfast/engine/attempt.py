@@ -350,6 +350,10 @@ class Attempt:
         """Whether nothing waits for the next Commit."""
         return not self._buffered
 
+    def forget_buffered(self) -> None:
+        """Let go of what waits for the next Commit: nothing followed it."""
+        self._buffered = []
+
     async def flush(self) -> None:
         """Make durable what waits for the next Commit."""
         if self._buffered:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -178,7 +178,7 @@ class Call:
     """What else is true once it is done, by its result."""
     stands_for: str | None = None
     """The key under which an earlier round may have made this very call."""
-    told: Callable[[Any], Any] | None = None
+    told: Callable[[Any], Awaitable[Any]] | None = None
     """Makes a result that somebody else named (a reconcile, a person) what the function would have returned."""
     is_lazy: bool = False
     """Its record may wait for the next Commit. Only for what may be done again: a crash in between forgets it."""

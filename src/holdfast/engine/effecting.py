@@ -343,7 +343,7 @@ class OnceStep:
         if step is not None and step.output is not None:
             output, value = step.output, decode(step.output, self.returns, name=f"step {self.call.key!r}")
         else:
-            value = self._told(effect)
+            value = await self._told(effect)
             output = encode(value, as_type=self.returns, name=f"step {self.call.key!r}")
         if attempt.is_replaying:
             return value
@@ -352,12 +352,12 @@ class OnceStep:
         await attempt.commit_surely(written, *self.call.consequences(value))
         return self.call.over_with(value)
 
-    def _told(self, effect: Effect) -> Any:  # noqa: ANN401
+    async def _told(self, effect: Effect) -> Any:  # noqa: ANN401
         """Return the result that somebody else named: plain data becomes what the function would have returned."""
         name = f"result of step {self.call.key!r}"
         value = from_json(parse(effect.result or b"null"), self.returns, name=name)
         if self.call.told is not None:
-            return self.call.told(value)
+            return await self.call.told(value)
         with suppress(CodecError):  # it does not fit: then it is what they say
             return restore(value, self.returns, name=name)
         return value

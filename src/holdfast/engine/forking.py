@@ -175,12 +175,9 @@ def _ancestry_of(services: Services, loaded: Loaded, shared: Shared, wish: Wish)
 
 
 def _seeds(task: Task, inherited: Sequence[Seed], end: int) -> tuple[Seed, ...]:
-    seeds: list[Seed] = []
-    for seed in (*inherited, Seed(task_id=task.id, round=task.round, position=end)):
-        seeds.append(replace(seed, position=min(seed.position, end)))
-        if seed.position >= end:
-            break
-    return tuple(seeds)
+    """Return whose numbers the shared past was made of; of several seeds that reach a position, the first counts."""
+    seeds = (*inherited, Seed(task_id=task.id, round=task.round, position=end))
+    return tuple(replace(seed, position=min(seed.position, end)) for seed in seeds)
 
 
 def _beginning(task: Task) -> int:

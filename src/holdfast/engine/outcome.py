@@ -65,6 +65,7 @@ async def record(attempt: Attempt, ended: Returned | Raised | None) -> None:
 
 
 async def _give_up(attempt: Attempt, reason: str, error: Exception) -> None:
+    attempt.forget_buffered()  # perhaps that is what cannot be stored
     failure = replace(Failure.of(error), steps=())
     await _end_badly(attempt, Move(to=TaskState.FAILED, reason=reason, error=failure.to_json(), counts_attempt=True))
 

@@ -7,6 +7,7 @@ up, and wrongly so, the report reopens it for a person.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -118,6 +119,8 @@ async def _reports(attempt: Attempt, effect: Effect) -> list[tuple[Evidence, Rep
 
 async def returned(attempt: Attempt, effect: Effect, value: object, returns: object) -> None:
     """Report that the call returned this, after the attempt it was made for was over."""
+    if inspect.isawaitable(value):
+        value = await value  # a blocking function that left the rest to the loop
     try:
         report = Report(RETURNED, effect.attempt, result=to_json(value, returns, name="a late result"))
     except CodecError as error:

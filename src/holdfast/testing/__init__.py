@@ -4,8 +4,8 @@
 ``crash_everywhere``  the same scenario with a crash at every Commit in turn
 
 ``holdfast.testing.ledger`` is a process of its own that writes down which calls were really made, for tests of effects.
-``holdfast.testing.chat_server`` is an endpoint that answers from a script and fails in every way endpoints do, for tests
-of agents. Neither is imported here, because both are also run with ``python -m``.
+``holdfast.testing.chat_server`` is an endpoint that answers and fails by a script, for tests of agents.
+Neither is imported here, because both are also run with ``python -m``.
 
 Whoever writes a store finds here what Holdfast tests its own stores with. ``holdfast.testing.contract`` is the suite
 every store passes; it needs pytest and pytest-asyncio. ``holdfast.testing.snapshot`` reads everything a store holds, to
