@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 
 import pytest
@@ -23,6 +22,7 @@ from holdfast.agent.scripted import call
 from holdfast.engine.context import Context, attempt_of
 from holdfast.model.operations import ApplyPatch
 from holdfast.testing import sandbox
+from tests.engine.support import until
 
 LARGE = "x" * 10_000
 
@@ -74,8 +74,11 @@ async def test_what_a_blocking_tool_returns_after_its_timeout_is_the_result(tmp_
     agent = hold.register(Agent("agent", model=model, tools=[pay]))
     async with hold, hold.worker():
         handle = await hold.submit(agent, "go")
-        while not [one for one in await hold.store.effects(task_id=handle.id) if one.state == "in_doubt"]:
-            await asyncio.sleep(0.02)
+
+        async def is_in_doubt() -> bool:
+            return any(effect.state == "in_doubt" for effect in await hold.store.effects(task_id=handle.id))
+
+        await until(is_in_doubt)
         gate.set()
         assert await handle.result(timeout=60) == "done"
     assert [message.content for message in model.requests[-1].messages if message.role == "tool"] == ["paid, late"]
