@@ -31,6 +31,7 @@ EXPORTED = {
     "ApprovalState",
     "Artifact",
     "ArtifactRef",
+    "Artifacts",
     "Ask",
     "Budget",
     "BudgetExceeded",

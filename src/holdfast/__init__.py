@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from holdfast._version import __version__
+from holdfast.engine.artifacts import Artifacts
 from holdfast.engine.calls import Compensation, current_effect_id
 from holdfast.engine.carrying import Intent
 from holdfast.engine.checkpointing import CheckpointManager, Resumed
@@ -131,6 +132,7 @@ __all__ = [
     "ApprovalState",
     "Artifact",
     "ArtifactRef",
+    "Artifacts",
     "Ask",
     "Budget",
     "BudgetExceeded",

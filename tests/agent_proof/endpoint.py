@@ -43,8 +43,8 @@ class Endpoint:
 
     def asked(self, task_id: str) -> list[Exchange]:
         """Return what the agent of a task asked, each try by itself."""
-        own = {effect_id(task_id, 1, model_key(turn)) for turn in range(1, len(self.script) + 1)}
-        return [exchange for exchange in read_log(self.base_url) if exchange.headers["idempotency-key"] in own]
+        own = [effect_id(task_id, 1, model_key(turn)) for turn in range(1, len(self.script) + 1)]
+        return read_log(self.base_url, keys=own)
 
     def paid(self, task_id: str) -> list[Usage]:
         """Return what each answer to it took that was given whole: a real endpoint wants it paid."""

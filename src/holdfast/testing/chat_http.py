@@ -16,7 +16,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from holdfast.testing.chat_log import ChatLog, Exchange
 from holdfast.testing.chat_script import Answer, cut, error, events, whole
@@ -75,8 +75,9 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        if self.path == "/log":
-            self._send(HTTPStatus.OK, self.server.log.to_json())
+        url = urlsplit(self.path)
+        if url.path == "/log":
+            self._send(HTTPStatus.OK, self.server.log.to_json(parse_qs(url.query).get("key", ())))
         else:
             self._send(HTTPStatus.NOT_FOUND, error(Answer(text=f"there is no {self.path} here")))
 

@@ -6,9 +6,10 @@ import json
 import threading
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
+from urllib.parse import urlencode
 
 Outcome: TypeAlias = Literal["open", "completed", "refused", "broken", "hung_up"]
 
@@ -62,12 +63,15 @@ class ChatLog:
             if not self._changed.wait_for(lambda: seen(self._exchanges), timeout):
                 raise TimeoutError(f"waited {timeout:g} s in vain; the chat server has seen {self._exchanges}")
 
-    def to_json(self) -> bytes:
-        """Return the log as GET /log has it."""
-        return json.dumps([asdict(exchange) for exchange in self.exchanges()]).encode()
+    def to_json(self, keys: Collection[str] = ()) -> bytes:
+        """Return the log as GET /log has it; where keys are named, only what was asked under these."""
+        every = self.exchanges()
+        wanted = [one for one in every if not keys or one.headers.get("idempotency-key") in keys]
+        return json.dumps([asdict(exchange) for exchange in wanted]).encode()
 
 
-def read_log(base_url: str) -> list[Exchange]:
-    """Ask a server for its log, in whatever process it runs."""
-    with urllib.request.urlopen(base_url.removesuffix("/v1") + "/log") as answered:  # noqa: S310 - loopback
+def read_log(base_url: str, *, keys: Collection[str] = ()) -> list[Exchange]:
+    """Ask a server for its log, in whatever process it runs; of requests under these idempotency keys, if any."""
+    url = f"{base_url.removesuffix('/v1')}/log?{urlencode({'key': list(keys)}, doseq=True)}"
+    with urllib.request.urlopen(url) as answered:  # noqa: S310 - loopback
         return [Exchange(**exchange) for exchange in json.load(answered)]

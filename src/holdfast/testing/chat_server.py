@@ -14,6 +14,7 @@ list of texts, and of objects with the fields of Answer.
 
     POST /v1/chat/completions   the next answer, streamed or not
     GET  /log                   what was asked so far, and what became of it; ``read_log`` reads it
+    GET  /log?key=...           the same, of requests with this Idempotency-Key; may be repeated
 """
 
 from __future__ import annotations

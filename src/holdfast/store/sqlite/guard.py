@@ -54,7 +54,10 @@ _SHADOWS = ("", "_config", "_data", "_docsize", "_idx")
 
 def _tables_of(sql: str) -> set[str]:
     indexes = re.findall(r"CREATE VIRTUAL TABLE (\w+)", sql)
-    return {*re.findall(r"CREATE (?:TABLE|VIEW) (\w+)", sql), *(index + shadow for index in indexes for shadow in _SHADOWS)}
+    return {
+        *re.findall(r"CREATE (?:TABLE|VIEW) (\w+)", sql),
+        *(index + shadow for index in indexes for shadow in _SHADOWS),
+    }
 
 
 OWN_TABLES = frozenset({"migrations"}.union(*(_tables_of(step.sql) for step in MIGRATIONS)))
