@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from holdfast._version import __version__
+from holdfast.engine.ancestry import Origin
 from holdfast.engine.artifacts import Artifacts
 from holdfast.engine.calls import Compensation, current_effect_id
 from holdfast.engine.carrying import Intent
@@ -18,6 +19,7 @@ from holdfast.engine.handle import Handle
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.machine import Machine
 from holdfast.engine.remembering import Memory
+from holdfast.engine.stating import AppliedPatch
 from holdfast.engine.sync import SyncHandle, SyncHoldfast, SyncWorker
 from holdfast.engine.sync_context import SyncContext
 from holdfast.engine.transacting import SyncTransaction
@@ -75,7 +77,7 @@ from holdfast.model.patch import StatePatch, apply
 from holdfast.model.queries import Page, Summary, TaskFilter
 from holdfast.model.records import Artifact, Checkpoint, Event, MemoryFact
 from holdfast.model.retry import GiveUp, Retry, RetryAt
-from holdfast.model.state_diff import diff
+from holdfast.model.state_diff import Change, ChangeKind, diff
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transitions import TaskState, Transition
@@ -128,6 +130,7 @@ __all__ = [
     "Agent",
     "AgentState",
     "AgentStuck",
+    "AppliedPatch",
     "Approval",
     "ApprovalState",
     "Artifact",
@@ -137,6 +140,8 @@ __all__ = [
     "Budget",
     "BudgetExceeded",
     "Capabilities",
+    "Change",
+    "ChangeKind",
     "Checkpoint",
     "CheckpointExpired",
     "CheckpointManager",
@@ -198,6 +203,7 @@ __all__ = [
     "NotFound",
     "NotHappened",
     "OpenAIModel",
+    "Origin",
     "Page",
     "Price",
     "Reached",

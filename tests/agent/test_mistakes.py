@@ -132,6 +132,7 @@ def test_what_cannot_be_a_tool() -> None:
     def first(path: str, /) -> None: ...
     def strange(path: Callable[[], None]) -> None: ...
     def opaque(thing: Opaque) -> None: ...
+    def optional(thing: Opaque | None = None) -> None: ...
     def unlike(limit: int = "all") -> None: ...  # type: ignore[assignment]
     def yields() -> Iterator[int]:
         yield 1
@@ -142,6 +143,7 @@ def test_what_cannot_be_a_tool() -> None:
         (first, "tool 'first' takes path: str; a model has to be told each parameter by name"),
         (strange, "tool 'strange' has a parameter no JSON Schema can be made for"),
         (opaque, "tool 'opaque' has a parameter no JSON Schema can be made for"),
+        (optional, "tool 'optional' has a parameter no JSON Schema can be made for"),
         (
             unlike,
             "tool 'unlike' takes limit: int = 'all', and the default does not fit; annotate it with all it may be",

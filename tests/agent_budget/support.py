@@ -112,4 +112,3 @@ async def spent_ms(hold: Holdfast, task: Handle[Any]) -> int:
 
 async def flags(hold: Holdfast, task: Handle[Any]) -> tuple[str, ...]:
     return (await hold.state(task)).risk_flags
-

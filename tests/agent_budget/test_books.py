@@ -140,8 +140,10 @@ def test_a_call_that_is_not_short_fits_on_every_account(
         assert output >= min(LEAST_OUTPUT, tokens_out)
         for held in made.lines.values():
             for meter, line in held.items():
-                assert line.limit is None or not amounts.get(meter) or (
-                    line.spent + line.reserved + amounts[meter] <= line.limit
+                assert (
+                    line.limit is None
+                    or not amounts.get(meter)
+                    or (line.spent + line.reserved + amounts[meter] <= line.limit)
                 )
     else:
         assert short.line.limit is not None

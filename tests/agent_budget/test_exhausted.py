@@ -313,9 +313,7 @@ async def test_the_clock_stands_still_while_the_task_lies_failed(app: Holdfast) 
         box.clock.advance(2)
         return "done"
 
-    agent, _ = register(
-        app, [call("look"), think], tools=[look], budget=Budget(max_steps=2, max_wall_time_ms=3_000)
-    )
+    agent, _ = register(app, [call("look"), think], tools=[look], budget=Budget(max_steps=2, max_wall_time_ms=3_000))
     async with sandbox(app) as box:
         with box.frozen():
             task = await app.submit(agent, "go")

@@ -59,7 +59,9 @@ async def test_the_answer_and_what_it_took_are_one_commit(
 ) -> None:
     watches = watch()
     async with Holdfast(tmp_path_url) as hold:
-        agent, _ = register(hold, [call("look"), "done"], tools=[look], budget=Budget(max_steps=9, max_llm_tokens=9_000))
+        agent, _ = register(
+            hold, [call("look"), "done"], tools=[look], budget=Budget(max_steps=9, max_llm_tokens=9_000)
+        )
         await completed(hold, agent)
         commits = [commit.operations for batch in watches[-1].batches for commit in batch]
     answers = [
@@ -129,7 +131,9 @@ async def test_a_cut_stream_costs_what_it_probably_took(either: Holdfast) -> Non
 
 
 async def test_a_call_that_gave_up_leaves_nothing_reserved(hold: Holdfast) -> None:
-    agent, _ = register(hold, [ModelRefused("no such model", status=404)], budget=Budget(max_steps=4, max_llm_tokens=900))
+    agent, _ = register(
+        hold, [ModelRefused("no such model", status=404)], budget=Budget(max_steps=4, max_llm_tokens=900)
+    )
     task = await failed(hold, agent)
     assert "no such model" in str(await why(task))
     assert await books(hold, task) == {"steps": (4, 0, 0), "llm_tokens": (900, 0, 0)}
@@ -240,4 +244,3 @@ async def test_what_was_settled_under_a_lost_lease_is_settled_once(app: Holdfast
         await task.result()
         assert (await books(app, task))["steps"] == (9, 3, 0)
     assert len(model.requests) == 2
-

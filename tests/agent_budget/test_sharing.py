@@ -8,7 +8,19 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, Budget, Handle, Holdfast, InvalidValue, Price, Request, ScriptedModel, TaskState, Usage, tool
+from holdfast import (
+    Agent,
+    Budget,
+    Handle,
+    Holdfast,
+    InvalidValue,
+    Price,
+    Request,
+    ScriptedModel,
+    TaskState,
+    Usage,
+    tool,
+)
 from holdfast.agent.books import Books
 from holdfast.agent.prices import FREE
 from holdfast.agent.scripted import Answer, call
@@ -25,7 +37,11 @@ __all__ = ["watch"]
 
 def helper(script: Any, *, name: str = "helper", **options: Any) -> Agent:  # noqa: ANN401
     """An agent to be called by others."""
-    model = script if isinstance(script, ScriptedModel) else ScriptedModel(script, usage=Usage(input_tokens=10, output_tokens=5))
+    model = (
+        script
+        if isinstance(script, ScriptedModel)
+        else ScriptedModel(script, usage=Usage(input_tokens=10, output_tokens=5))
+    )
     return Agent(name, model=model, builtins=False, description="helps", **options)
 
 
@@ -82,8 +98,12 @@ async def test_an_account_without_a_limit_is_left_alone(hold: Holdfast) -> None:
         (Budget(), {"steps": 11}, 0.5, {"steps": 5}),
         (Budget(max_steps=3), {"steps": 11}, 0.5, {"steps": 3}),
         (Budget(max_steps=9), {"steps": 11}, 0.5, {"steps": 5}),
-        (Budget(max_llm_tokens=70), {"steps": 10, "wall_time_ms": 999}, 1.0,
-         {"llm_tokens": 70, "steps": 10, "wall_time_ms": 999}),
+        (
+            Budget(max_llm_tokens=70),
+            {"steps": 10, "wall_time_ms": 999},
+            1.0,
+            {"llm_tokens": 70, "steps": 10, "wall_time_ms": 999},
+        ),
         (Budget(), {"steps": -3}, 0.5, {"steps": 0}),
         (Budget(), {"steps": 1}, 0.1, {"steps": 0}),
     ],

@@ -27,7 +27,14 @@ def moves(*steps: tuple[float, TaskState]) -> list[Transition]:
     for number, (at, state) in enumerate(steps, start=1):
         history.append(
             Transition(
-                task_id="t", number=number, from_state=before, to_state=state, reason="", actor="a", fence=1, at=after(at)
+                task_id="t",
+                number=number,
+                from_state=before,
+                to_state=state,
+                reason="",
+                actor="a",
+                fence=1,
+                at=after(at),
             )
         )
         before = state

@@ -128,9 +128,7 @@ async def test_or_started_over(app: Holdfast) -> None:
 
 
 async def test_time_in_which_it_waited_is_not_counted(app: Holdfast) -> None:
-    agent, _ = register(
-        app, [call("ask_question", question="Who?"), "done"], builtins=True, checkpoint=POLICY
-    )
+    agent, _ = register(app, [call("ask_question", question="Who?"), "done"], builtins=True, checkpoint=POLICY)
     async with sandbox(app) as box:
         with box.frozen():
             task = await app.submit(agent, "go")

@@ -23,7 +23,9 @@ Harm = Callable[[Path, str], None]
 
 
 def flip_a_byte(path: Path, which: str) -> None:
-    rewrite(path, f"UPDATE checkpoints SET body = CAST(substr(body, 1, 20) || X'00' || substr(body, 22) AS BLOB) {which}")
+    rewrite(
+        path, f"UPDATE checkpoints SET body = CAST(substr(body, 1, 20) || X'00' || substr(body, 22) AS BLOB) {which}"
+    )
 
 
 def change_the_schema(path: Path, which: str) -> None:

@@ -118,7 +118,7 @@ async def test_what_is_both_too_many_and_too_old_is_deleted(app: Holdfast) -> No
         box.clock.advance(hours * 3_600)
         return "later", StatePatch(set_flags=(f"flag {len(kept)}",))
 
-    hours = [0.1, 0.1, 0.1, 2, 0.1, 0.1]
+    hours = [0.1, 0.11, 0.12, 2, 0.13, 0.14]
     agent, _ = register(
         app,
         [*(call("later", hours=one) for one in hours), "done"],
@@ -130,7 +130,7 @@ async def test_what_is_both_too_many_and_too_old_is_deleted(app: Holdfast) -> No
             task = await app.submit(agent, "go")
             await task.result()
             at_last = [one.number for one in await app.store.checkpoints(task.id)]
-    # Young ones stay, however many. After two hours the old ones go but for the newest two, and soon all but the young.
+    # Young ones stay, however many; once they are old, only those stay that are among the newest two.
     assert kept == [[], [1, 2], [1, 2, 3], [1, 2, 3, 4], [4, 5], [5, 6]]
     assert at_last == [5, 6, 7]
 
@@ -161,9 +161,7 @@ def test_an_agent_takes_a_strategy_by_name() -> None:
 # What is durable when
 
 
-async def commits_of(
-    url: str, watch: Callable[[], list[Watched]], strategy: str, budget: Budget | None = None
-) -> int:
+async def commits_of(url: str, watch: Callable[[], list[Watched]], strategy: str, budget: Budget | None = None) -> int:
     watches = watch()
     async with Holdfast(url) as hold:
         script = [call("look", place=str(number)) for number in range(5)]
@@ -246,9 +244,7 @@ async def test_an_effect_finds_everything_before_it_durable(either: Holdfast, st
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_an_approval_and_a_question_find_everything_before_them_durable(
-    hold: Holdfast, strategy: str
-) -> None:
+async def test_an_approval_and_a_question_find_everything_before_them_durable(hold: Holdfast, strategy: str) -> None:
     @tool(risk="external_action", effect="idempotent")
     async def deploy() -> str:
         """Touch the world."""

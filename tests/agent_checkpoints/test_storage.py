@@ -6,7 +6,6 @@ from pathlib import Path
 
 import apsw
 import psycopg
-import pytest
 from psycopg import sql
 
 from holdfast import Agent, Holdfast, Request, ScriptedModel, Usage
@@ -22,28 +21,28 @@ WORTH = 900.0
 
 
 async def run(hold: Holdfast, steps: int) -> str:
-    """Run an agent for so many steps, every second of which records a fact; return its task."""
+    """Run an agent for so many steps, nine of ten of which record a fact; return its task."""
 
     async def on(request: Request) -> Answer:
         turn = request.turn or 0
-        return "done" if turn >= (steps - 1) // 2 else call("note", key=f"fact {turn}", size=40)
+        notes = [call("note", key=f"fact {turn}.{number}", size=40) for number in range(9)]
+        return "done" if turn == steps // 10 else notes
 
     model = ScriptedModel(on, usage=Usage(input_tokens=1, output_tokens=1))
-    agent = hold.register(
-        Agent(f"agent {steps}", model=model, tools=[note], builtins=False, checkpoint="every_step")
-    )
+    agent = hold.register(Agent(f"agent {steps}", model=model, tools=[note], builtins=False, checkpoint="every_step"))
     task = await hold.submit(agent, "Find out all there is.")
     async with hold.worker():
         await task.result(timeout=WORTH)
     made = [step for step in await hold.store.steps(task.id) if step.kind in {"llm", "tool"}]
-    assert steps - 1 <= len(made) <= steps, len(made)
-    assert len((await hold.state(task)).known_facts) == len(made) // 2
+    assert len(made) == steps + 1
+    assert len((await hold.state(task)).known_facts) == steps // 10 * 9
     return task.id
 
 
 async def test_a_long_run_needs_no_more_room_for_a_step_than_a_short_one(tmp_path: Path) -> None:
     sizes: dict[int, int] = {}
     checkpoints: dict[int, int] = {}
+    last: dict[int, int] = {}
     for steps in (SHORT, LONG):
         path = tmp_path / f"{steps}.db"
         async with Holdfast(f"sqlite:///{path}") as hold:
@@ -51,10 +50,13 @@ async def test_a_long_run_needs_no_more_room_for_a_step_than_a_short_one(tmp_pat
             task_id = await run(hold, steps)
             saved = await hold.store.checkpoints(task_id)
             checkpoints[steps] = sum(len(one.body) for one in saved)
+            last[steps] = len(saved[-1].body)
         sizes[steps] = _vacuumed(path) - empty
-    assert sizes[LONG] / LONG == pytest.approx(sizes[SHORT] / SHORT, rel=0.15)
-    # The checkpoints alone, which hold the whole state again, are in proportion too.
-    assert checkpoints[LONG] / LONG < 2 * checkpoints[SHORT] / SHORT
+    # Not more; less would be no harm. What a task takes once is shared by more steps.
+    assert sizes[LONG] / LONG <= 1.15 * sizes[SHORT] / SHORT
+    # Nor do the checkpoints alone, each of which holds the whole state: all of them together are never more than a few
+    # times the last.
+    assert checkpoints[LONG] <= 3 * last[LONG]
 
 
 def _vacuumed(path: Path) -> int:
@@ -76,11 +78,13 @@ async def test_so_it_is_on_a_server(emptied_database: EmptiedDatabase) -> None:
             await run(hold, steps)
         with psycopg.connect(emptied_database.url) as connection:
             rows[steps] = sum(_stored(connection, table) for table in TABLES)
-    assert rows[400] / 400 == pytest.approx(rows[100] / 100, rel=0.15)
+    assert rows[400] / 400 <= 1.15 * rows[100] / 100
 
 
 def _stored(connection: psycopg.Connection, table: str) -> int:
     """Return the bytes of all rows of a table."""
-    query = sql.SQL("SELECT coalesce(sum(pg_column_size(row.*)), 0) FROM {} AS row").format(sql.Identifier(SCHEMA, table))
+    query = sql.SQL("SELECT coalesce(sum(pg_column_size(row.*)), 0) FROM {} AS row").format(
+        sql.Identifier(SCHEMA, table)
+    )
     [size] = connection.execute(query).fetchone() or (0,)
     return int(size)

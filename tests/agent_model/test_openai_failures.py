@@ -12,9 +12,12 @@ from email.utils import format_datetime
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+import httpx2
+import openai
 import pytest
 
 from holdfast.agent.model import ModelError, ModelRefused
+from holdfast.agent.openai_errors import of_status
 from holdfast.agent.openai_model import OpenAIModel
 from holdfast.agent.scripted import call
 from holdfast.model.message import Reply
@@ -92,6 +95,24 @@ async def test_a_key_that_the_endpoint_repeats_is_not_recorded() -> None:
         error = await fail(server, api_key="sk-secret-key-1")
     assert "Incorrect key: [key]" in str(error)
     assert "sk-secret" not in str(error)
+
+
+async def test_what_stands_for_a_missing_key_is_no_secret() -> None:
+    with ChatServer([Answer(status=400, text="none of these tools is known")]) as server:
+        assert "none of these tools is known" in str(await fail(server))
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after-ms": "1500", "retry-after": "2"}, 1.5),
+        ({"retry-after-ms": "soon", "retry-after": "2"}, 2.0),
+        ({"retry-after": "soon"}, None),
+    ],
+)
+def test_the_finer_header_goes_first_and_nonsense_is_none(headers: dict[str, str], seconds: float | None) -> None:
+    answered = httpx2.Response(429, headers=headers, request=httpx2.Request("POST", "http://127.0.0.1"))
+    assert of_status(openai.RateLimitError("", response=answered, body=None), "").retry_after == seconds
 
 
 async def test_a_wrong_address_is_named() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tests.agent_proof.mission import Strategy, most_lost
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Setting:
     """How an agent saves, and whether its budget has limits."""
 
@@ -30,7 +30,7 @@ def table(kills: Iterable[tuple[Setting, int]]) -> str:
     lines = [
         f"{'strategy':16} {'budget':9} {'kills':>6} {'answers paid twice':>19} {'most per kill':>14} {'promised':>9}"
     ]
-    for setting, paid in sorted(costs.items()):
+    for setting, paid in costs.items():
         budget = "limits" if setting.limited else "no limits"
         counts = f"{len(paid):6} {sum(paid):19} {max(paid):14} {setting.most_lost:9}"
         lines.append(f"{setting.strategy:16} {budget:9} {counts}")

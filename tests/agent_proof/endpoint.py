@@ -46,11 +46,7 @@ class Endpoint:
         own = [effect_id(task_id, 1, model_key(turn)) for turn in range(1, len(self.script) + 1)]
         return read_log(self.base_url, keys=own)
 
-    def paid(self, task_id: str) -> list[Usage]:
-        """Return what each answer to it took that was given whole: a real endpoint wants it paid."""
-        return [self._usage(exchange) for exchange in self.asked(task_id) if exchange.outcome == "completed"]
-
-    def _usage(self, exchange: Exchange) -> Usage:
+    def usage(self, exchange: Exchange) -> Usage:
         """Return what the server said that it took."""
         answers = [answer for answer in self.script if not answer.is_failure]
         answer = answers[exchange.turn]

@@ -45,10 +45,10 @@ LONGEST = 90
 
 LOOK_EVERY = 0.2
 
-_context = multiprocessing.get_context("forkserver")
-# pytest itself as well: a child may import what its parent's main module is.
 _CLIENT = ["openai.resources.chat.completions", "httpx2", "httpcore2", "truststore", "anyio._backends._asyncio"]
 _LIVES = [__name__, "tests.agent_proof.casts", "tests.effects_proof.life"]
+_context = multiprocessing.get_context("forkserver")
+# pytest itself as well: a child may import what its parent's main module is.
 _context.set_forkserver_preload([*_LIVES, "holdfast.store.sqlite", "holdfast.store.postgres", *_CLIENT, "pytest"])
 
 

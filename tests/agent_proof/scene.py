@@ -11,10 +11,12 @@ from typing import Any, TypeVar
 
 from holdfast import Holdfast, Task, TaskDefinition, Usage
 from holdfast.model.queries import TaskFilter
+from holdfast.testing.chat_server import Exchange
 from holdfast.testing.ledger import Entry, Ledger
 from holdfast.testing.snapshot import snapshot
 from tests.agent_proof.endpoint import Endpoint
 from tests.agent_proof.life import Life, Orders, Stage
+from tests.engine_proof.conditions import eventually
 
 AT_ONCE = 12
 """Tasks whose workers die at the same time. Mostly they wait: for a lease to run out, for a call to settle."""
@@ -64,9 +66,21 @@ class Scene:
         [child] = (await self.hold.store.find(TaskFilter(parent_id=(await self.task()).id))).items
         return child
 
-    async def paid(self, endpoint: Endpoint) -> list[Usage]:
-        """Return what each answer took that the endpoint gave whole."""
-        return await asyncio.to_thread(endpoint.paid, (await self.task()).id)
+    async def asked(self, endpoint: Endpoint, task: Task) -> list[Exchange]:
+        """Return what an agent asked, once the endpoint has noticed who is gone."""
+        asked: list[Exchange] = []
+
+        async def all_is_over() -> bool:
+            asked[:] = await asyncio.to_thread(endpoint.asked, task.id)
+            return all(exchange.outcome != "open" for exchange in asked)
+
+        await eventually("no answer is under way", all_is_over)
+        return asked
+
+    async def paid(self, endpoint: Endpoint, task: Task) -> list[Usage]:
+        """Return what each answer took that was given whole: a real endpoint wants it paid."""
+        asked = await self.asked(endpoint, task)
+        return [endpoint.usage(exchange) for exchange in asked if exchange.outcome == "completed"]
 
     async def everything(self) -> dict[str, Any]:
         """All that the store holds about the task."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from pathlib import Path
 
@@ -45,7 +44,7 @@ async def run_disk_agent(
         await worker.finish()
     task = await scene.task()
     assert Counter(call.name for call in scene.calls()) == {"check_disk": 1, "check_logs": 1, "clean_logs": 1}
-    return await outcome_of(scene.hold, task), await asyncio.to_thread(endpoint.asked, task.id)
+    return await outcome_of(scene.hold, task), await scene.asked(endpoint, task)
 
 
 async def test_a_run_comes_to_its_end_whatever_its_endpoint_does(scene: Scene, tmp_path: Path) -> None:
@@ -60,7 +59,7 @@ async def test_a_run_comes_to_its_end_whatever_its_endpoint_does(scene: Scene, t
 
     with Endpoint.start(FAULTY_SCRIPT, tmp_path) as endpoint:
         outcome, asked = await run_disk_agent(scene, endpoint)
-        paid = await scene.paid(endpoint)
+        paid = await scene.paid(endpoint, await scene.task())
     assert [exchange.outcome for exchange in asked] == OUTCOMES
     assert outcome == expected
     assert asked[1].at - asked[0].at >= 1

@@ -39,7 +39,7 @@ async def test_what_a_worker_hears_after_its_lease_is_not_recorded(
     # Nothing that the sleeper did or had reserved changed anything any more.
     assert await scene.everything() == before
     task = await scene.task()
-    paid, kept = await scene.paid(endpoint), await recorded(hold, task)
+    paid, kept = await scene.paid(endpoint, task), await recorded(hold, task)
     assert len(paid) - len(kept) == 1
     spent = (await hold.budget(task.id)).lines
     assert (spent[Meter.STEPS].spent, spent[Meter.STEPS].reserved) == (STEPS, 0)

@@ -92,14 +92,15 @@ async def kill_at(scene: Scene, endpoint: Endpoint, baseline: Baseline, place: s
     hold, setting = scene.hold, baseline.setting
     with scene.start("victim", cast(scene, endpoint, setting), trap=place) as victim:
         await victim.meet_its_trap()
-    lost = len(await scene.paid(endpoint)) - len(await recorded(hold, await scene.task()))
+    task = await scene.task()
+    lost = len(await scene.paid(endpoint, task)) - len(await recorded(hold, task))
     with scene.start("heir", cast(scene, endpoint, setting)) as heir:
         await heir.finish()
 
     task, where = await scene.task(), f"{setting}, killed {place}\n{victim.log}\n{heir.log}"
     assert await outcome_of(hold, task) == baseline.outcome, where
     mission.check_world(scene.calls())
-    paid, kept = await scene.paid(endpoint), await recorded(hold, task)
+    paid, kept = await scene.paid(endpoint, task), await recorded(hold, task)
     paid_twice, is_alone = len(paid) - len(kept), not victim.lost_its_lease
     assert paid_twice == lost or not is_alone, where  # the heir asked for nothing that was there already
     # Where nothing limits them, tokens are not reserved, and what a dead worker used is nowhere written down.

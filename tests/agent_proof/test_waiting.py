@@ -53,16 +53,19 @@ async def delegate(
     """Have a family do its work, with a kill if a place is named; return both outcomes, and the road or that place."""
     hold, (lead, researcher) = scene.hold, endpoints
     cast = Family(lead.base_url, researcher.base_url, scene.ledger, scene.number)
+    most_lost = 0
     if place is not None:
         with scene.start("victim", cast, trap=place) as victim:
             await victim.meet_its_trap()
+        # Only one of the two thinks at a time. A machine that stands still costs another answer.
+        most_lost = 2 if victim.lost_its_lease else 1
     with scene.start("heir", cast) as heir:
         await heir.finish()
     task, child = await scene.task(), await scene.child()
     assert len(scene.calls()) == 1
-    paid = [usage for endpoint, one in ((lead, task), (researcher, child)) for usage in endpoint.paid(one.id)]
+    paid = [*await scene.paid(lead, task), *await scene.paid(researcher, child)]
     kept = [*await recorded(hold, task), *await recorded(hold, child)]
-    assert len(paid) - len(kept) <= (place is not None)  # only one of the two thinks at a time
+    assert len(paid) - len(kept) <= most_lost
     # What the child used is the lead's expense too.
     assert await spent_tokens(hold, task) >= sum(usage.total for usage in paid)
     own, delegated = await outcome_of(hold, task), await outcome_of(hold, child)
@@ -105,4 +108,4 @@ async def test_a_kill_while_a_person_is_asked(scene: Scene, place: str, leaves: 
         # Each was asked once, and nobody had to think again because a worker died that only waited.
         decided = await hold.approvals(task.id, states=["answered", "approved", "open"])
         assert {approval.id for approval in decided} == {question.id, leave.id}
-        assert len(await scene.paid(endpoint)) == len(await recorded(hold, task)) == len(ASKING_SCRIPT)
+        assert len(await scene.paid(endpoint, task)) == len(await recorded(hold, task)) == len(ASKING_SCRIPT)

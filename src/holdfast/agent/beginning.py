@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agent.results import link_to
-from holdfast.agent.transcript import BEGIN, MESSAGE, read_answers, read_transcript, user_message
+from holdfast.agent.transcript import BEGIN, read_answers, read_transcript, user_message
 from holdfast.engine.calls import ONE_TRY, Call
+from holdfast.engine.conversing import MESSAGE
 from holdfast.engine.past import EMPTY, fold
 from holdfast.engine.patience import insist
 from holdfast.engine.stepping import perform

@@ -22,20 +22,11 @@ from holdfast.agent.progress import LOOP_FLAG, Progress
 from holdfast.agent.resuming import check_freshness, stored_state
 from holdfast.agent.thinking import Thinker
 from holdfast.agent.tool_context import ToolContext
-from holdfast.agent.transcript import (
-    LLM,
-    MESSAGE,
-    Answer,
-    answer_message,
-    is_answer,
-    model_key,
-    turn_of,
-    user_message,
-)
+from holdfast.agent.transcript import LLM, Answer, answer_message, is_answer, model_key, turn_of, user_message
 from holdfast.engine.artifacts import Artifacts
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.calls import Call
-from holdfast.engine.conversing import inbox
+from holdfast.engine.conversing import MESSAGE, inbox
 from holdfast.engine.patience import insist
 from holdfast.engine.remembering import Memory
 from holdfast.model.checkpoints import CheckpointStrategy, Saver

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.engine.conversing import MESSAGE
 from holdfast.engine.trying import failure_of
 from holdfast.model.codec import decode
 from holdfast.model.failure import Failure
@@ -17,8 +18,8 @@ from holdfast.model.message import Message, Reply
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue
 
-LLM, TOOL, MESSAGE, BEGIN = "llm", "tool", "message", "begin"
-"""Kinds of steps: a model call, a tool call, a message somebody sent, and what a conversation goes on from."""
+LLM, TOOL, BEGIN = "llm", "tool", "begin"
+"""Kinds of steps: a model call, a tool call, and what a conversation goes on from; MESSAGE: what somebody said."""
 
 UNKNOWN = "unknown"
 """Stands in for the name in the key of a call of a tool that does not exist."""

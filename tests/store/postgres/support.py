@@ -59,6 +59,14 @@ async def is_blocked(task: "asyncio.Task[Any]") -> bool:
     return not done
 
 
+async def wait_for_waiters(url: str, count: int) -> None:
+    """Return when so many sessions wait for a lock, by what the server itself says: however busy the machine is."""
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    async with asyncio.timeout(60):
+        while execute(url, waiting) != [(count,)]:
+            await asyncio.sleep(0.02)
+
+
 async def claimed(store: PostgresStore, *task_ids: str, worker_id: str = "worker", lease: float = 60) -> list[Claimed]:
     """Submit these tasks and let a fresh worker claim them all; in the order of their ids."""
     await store.submit([NewTask(id=task_id, name="job", queue=worker_id) for task_id in task_ids])

@@ -26,6 +26,7 @@ from tests.store.postgres.support import (
     outside,
     paused,
     step,
+    wait_for_waiters,
 )
 
 PATCH = ApplyPatch(body=b"{}", author="test")
@@ -119,9 +120,9 @@ async def test_one_order_of_locks_for_everybody(url: str, store: PostgresStore, 
         with psycopg.connect(url) as holder:
             holder.execute("SELECT FROM holdfast.tasks WHERE id = 'm' FOR UPDATE")
             forwards = begin(store.commit([held(claim, 1, step()) for claim in claims]))
-            assert await is_blocked(forwards)
+            await wait_for_waiters(url, 1)
             backwards = begin(other.commit([outside(claim.task.id, RequestCancel(reason="r")) for claim in claims]))
-            assert await is_blocked(backwards)
+            await wait_for_waiters(url, 2)
             holder.rollback()
         verdicts = await forwards + await backwards
     assert all(verdict.applied for verdict in verdicts)  # the loser of a circle is sent again, a second later
