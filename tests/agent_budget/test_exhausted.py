@@ -1,4 +1,4 @@
-"""When a budget is spent: the task fails and can be given more, or a person is asked and the task goes on by what they say."""
+"""When a budget is spent: the task fails and can be given more, or a person is asked and decides how it goes on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast import Budget, Conflict, Holdfast, InvalidValue, NotFound, Request, TaskState, Usage, tool
-from holdfast.agent.scripted import Answer, call
+from holdfast.agent.scripted import Answer, Line, call
 from holdfast.testing import sandbox
 from tests.agent_budget.support import (
     PATIENCE,
@@ -24,7 +24,7 @@ from tests.agent_budget.support import (
 )
 from tests.engine.support import until
 
-THREE_TURNS = [call("look", place="a"), call("look", place="b"), "done"]
+THREE_TURNS: list[Line] = [call("look", place="a"), call("look", place="b"), "done"]
 
 
 # Fail, then more

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Budget, Holdfast, Meter, Price, Request, Retry, Tool, Usage, tool
 from holdfast.agent.prompting import estimate_prompt
-from holdfast.agent.scripted import Answer, call
+from holdfast.agent.scripted import Answer, Line, call
 from holdfast.testing import Sandbox, sandbox
 from tests.agent_budget.support import books, completed, failed, line, look, register, spent_ms, why
 
@@ -106,7 +106,7 @@ async def test_an_agent_of_few_words_can_have_a_budget(hold: Holdfast) -> None:
 
 
 async def test_cost_is_exact_and_stops_before_what_cannot_be_paid(either: Holdfast) -> None:
-    each = Price(Decimal("2.5"), Decimal("10"))
+    each = Price(Decimal("2.5"), Decimal(10))
     usage = Usage(input_tokens=41, output_tokens=7)  # 172.5 millionths, rounded up for each call
     agent, model = register(
         either,
@@ -256,7 +256,7 @@ async def test_exact_books_after_a_run(either: Holdfast) -> None:
     def usage(request: Request, _: object) -> Usage:
         return Usage(input_tokens=100 + (request.turn or 0), output_tokens=3)
 
-    script = [[call("look", place="a"), call("look", place="b")], call("look", place="c"), "done"]
+    script: list[Line] = [[call("look", place="a"), call("look", place="b")], call("look", place="c"), "done"]
     agent, _ = register(
         either,
         script,

@@ -54,7 +54,7 @@ def test_known_costs(price: Price, usage: Usage, micros: int) -> None:
 
 @pytest.mark.parametrize("wrong", [-1, -0.0001, float("nan"), float("inf"), True, None, "0.15", Decimal("sNaN")])
 def test_what_is_no_price_is_refused(wrong: float) -> None:
-    with pytest.raises(InvalidValue, match="the input price is .* give the price of a million tokens, at least 0"):
+    with pytest.raises(InvalidValue, match=r"the input price is .* give the price of a million tokens, at least 0"):
         Price(wrong, 1)
     with pytest.raises(InvalidValue, match="the output price is"):
         Price(1, wrong)

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Agent, Budget, Holdfast, ModelError, ModelRefused, Price, Reply, Request, Retry, StepState, Usage
 from holdfast.agent.prompting import estimate_prompt
-from holdfast.agent.scripted import Answer, call
+from holdfast.agent.scripted import Answer, Line, call
 from holdfast.model.operations import Reserve, Settle, WriteStep
 from holdfast.testing import Sandbox, crash_everywhere, sandbox
 from tests.agent_budget.support import books, completed, failed, line, look, register, why
@@ -163,7 +163,11 @@ async def test_cut_streams_can_spend_the_budget_between_two_tries(hold: Holdfast
 
 
 async def test_steps_are_counted_once_wherever_a_worker_dies(app: Holdfast) -> None:
-    script = [[call("look", place="a"), call("look", place="b")], call("record_fact", key="k", value="v"), "done"]
+    script: list[Line] = [
+        [call("look", place="a"), call("look", place="b")],
+        call("record_fact", key="k", value="v"),
+        "done",
+    ]
     agent, _ = register(app, script, tools=[look], builtins=True, budget=Budget(max_steps=20, max_llm_tokens=500_000))
     over: list[int] = []
 

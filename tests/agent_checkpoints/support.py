@@ -44,7 +44,7 @@ def rewrite(path: Path, statement: str, *values: object) -> None:
     """Change a stored row behind everybody's back."""
     connection = apsw.Connection(str(path))
     try:
-        connection.execute(statement, values)  # type: ignore[arg-type]
+        connection.execute(statement, values)
         assert connection.changes() > 0
     finally:
         connection.close()

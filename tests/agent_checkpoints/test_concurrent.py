@@ -23,7 +23,7 @@ from holdfast import (
     ToolContext,
     tool,
 )
-from holdfast.agent.scripted import Answer, call
+from holdfast.agent.scripted import Answer, Line, call
 from holdfast.engine.past import fold
 from holdfast.model.canonical import canonical
 from holdfast.model.commit import Commit
@@ -88,7 +88,12 @@ async def test_a_patch_that_arrives_between_a_tools_patch_and_its_commit_is_not_
                     await patch_now(hold, commit.task_id, fact("from outside"))
 
         watches[-1].before_commit = before
-        script = [[call("note", key="a"), call("note", key="b")], call("note", key="c"), call("look"), "done"]
+        script: list[Line] = [
+            [call("note", key="a"), call("note", key="b")],
+            call("note", key="c"),
+            call("look"),
+            "done",
+        ]
         agent, model = register(hold, script, tools=[note, look], checkpoint=strategy)
         task = await completed(hold, agent)
         assert arrived == [between]
@@ -128,7 +133,7 @@ async def test_a_takeover_goes_on_with_both_sides_patches(app: Holdfast) -> None
         await patch_now(app, context.task_id, StatePatch(set_flags=(f"flag-{key}",)))
         return "fine", fact(key)
 
-    script = [[call("be_told", key="a"), call("note", key="b")], call("be_told", key="c"), "done"]
+    script: list[Line] = [[call("be_told", key="a"), call("note", key="b")], call("be_told", key="c"), "done"]
     agent, _ = register(app, script, tools=[note, be_told])
 
     async def scenario(box: Sandbox) -> tuple[list[str], list[str]]:

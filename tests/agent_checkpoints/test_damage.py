@@ -1,4 +1,4 @@
-"""A checkpoint that is damaged is set aside with the reason, and the last good one plus the journal gives the same state."""
+"""A damaged checkpoint is set aside with the reason; the last good one plus the journal gives the same state."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def test_on_a_server_too(emptied_database: EmptiedDatabase) -> None:
         task, heard = await left_by_a_dead_worker(hold)
         with psycopg.connect(emptied_database.url) as connection:
             changed = connection.execute(
-                f"UPDATE {SCHEMA}.checkpoints SET body = set_byte(body, 20, 0) WHERE number = 3"  # type: ignore[arg-type]
+                f"UPDATE {SCHEMA}.checkpoints SET body = set_byte(body, 20, 0) WHERE number = 3"
             )
             assert changed.rowcount == 1
         async with hold.worker():

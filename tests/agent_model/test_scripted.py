@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from traceback import extract_tb
 
 import pytest
 from hypothesis import given
@@ -78,13 +79,16 @@ async def test_an_exception_is_raised_once_to_each_request() -> None:
     lost, busy = ModelError("lost"), ModelError("busy", retry_after=3)
     model = ScriptedModel(["hello", lost, busy, "done"])
     second = Request(messages=(*user("go").messages, Message(role="assistant", content="hello")), effect_id="a")
+    depths = set()
     for request in (second, replace(second, effect_id="b"), replace(second, effect_id=None)):
         for expected in (lost, busy):
             with pytest.raises(ModelError) as raised:
                 await model.complete(request, ignore)
             assert raised.value is expected
+            depths.add(len(extract_tb(raised.tb)))
         for _ in range(2):  # and the answer after it to whoever asks again
             assert (await model.complete(request, ignore)).content == "done"
+    assert len(depths) == 1  # no traceback grows by those before it
 
 
 async def test_a_script_that_is_over_says_so() -> None:

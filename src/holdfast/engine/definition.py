@@ -190,7 +190,9 @@ class Definitions:
         self._by_name: dict[str, TaskDefinition[..., Any]] = {}
 
     def add(self, definition: TaskDefinition[..., Any]) -> None:
-        """Enter a task; its name must be free, or a stored task could mean either."""
+        """Enter a task; its name must be free, or a stored task could mean either. The same one again is fine."""
+        if self._by_name.get(definition.name) is definition:
+            return
         if definition.name in self._by_name:
             raise DuplicateName(
                 f"a task named {definition.name!r} is defined already; give one of them another name= "
@@ -198,8 +200,7 @@ class Definitions:
             )
         self._by_name[definition.name] = definition
         for companion in definition.companions:
-            if self._by_name.get(companion.name) is not companion:
-                self.add(companion)
+            self.add(companion)
 
     def get(self, name: str) -> TaskDefinition[..., Any] | None:
         """Return the task of that name, or None."""

@@ -62,9 +62,11 @@ async def is_blocked(task: "asyncio.Task[Any]") -> bool:
 async def wait_for_waiters(url: str, count: int) -> None:
     """Return when so many sessions wait for a lock, by what the server itself says: however busy the machine is."""
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    async with asyncio.timeout(60):
-        while execute(url, waiting) != [(count,)]:
-            await asyncio.sleep(0.02)
+    for _ in range(3000):
+        if execute(url, waiting) == [(count,)]:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"{count} sessions were to wait for a lock within a minute")
 
 
 async def claimed(store: PostgresStore, *task_ids: str, worker_id: str = "worker", lease: float = 60) -> list[Claimed]:
