@@ -337,6 +337,15 @@ async def test_only_agents_go_on_from_other_tasks(hold: Holdfast) -> None:
         await hold.submit(agent, "on", after="nobody")
 
 
+async def test_a_plain_task_is_not_talked_to(hold: Holdfast) -> None:
+    @hold.task
+    async def plain(_ctx: Context) -> None: ...
+
+    handle = await hold.submit(plain)
+    with pytest.raises(InvalidValue, match="is no agent's and reads no messages; use hold.emit"):
+        await hold.send(handle, "hello")
+
+
 async def test_a_plain_task_can_be_gone_on_from(hold: Holdfast) -> None:
     @hold.task
     async def plain(_ctx: Context, text: str) -> str:

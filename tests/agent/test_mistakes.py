@@ -38,7 +38,7 @@ def agent(name: Any = "agent", **options: Any) -> Agent:  # noqa: ANN401
         ({"builtins": ["dance"]}, r"builtins is \['dance'\]; choose from update_plan, "),
         ({"builtins": "recall"}, "builtins is 'recall'"),
         ({"tools": [3]}, "3 is no function"),
-        ({"tools": [lambda: None]}, "has no docstring"),
+        ({"tools": [lambda: None]}, "a tool cannot be called '<lambda>'"),
         ({"tools": look}, r"tools is <tool 'look', read_only, pure>; name them in a list: tools=\["),
         ({"queue": ""}, "queue"),
         ({"priority": "high"}, "priority is 'high'"),
@@ -68,6 +68,22 @@ def test_two_tools_of_one_name() -> None:
     with pytest.raises(DuplicateName, match="two tools are called 'recall'"):
         agent(tools=[tool(name="recall", risk="read_only")(look.function)])
     assert "recall" in agent(tools=[tool(name="recall", risk="read_only")(look.function)], builtins=False).tools
+
+
+def test_annotations_that_cannot_be_found() -> None:
+    def act(_place: "NotThere") -> str:  # type: ignore[name-defined]  # noqa: F821 - that is what is tried
+        """Act."""
+        return ""
+
+    with pytest.raises(InvalidValue, match="the annotations of tool 'act' name something that cannot be found"):
+        made(act)
+
+
+def test_an_agent_may_be_registered_after_the_one_that_brought_it_along() -> None:
+    hold, helper = Holdfast("memory://"), agent("helper", description="Helps.")
+    hold.register(agent(tools=[helper]))
+    hold.register(helper)
+    assert "helper" in hold.definitions.names
 
 
 def test_two_agents_of_one_name() -> None:
@@ -114,8 +130,9 @@ def made(function: Callable[..., Any], **options: Any) -> ToolOf:  # noqa: ANN40
         ({"absent_on": (3,)}, "absent_on holds 3"),
         ({"settle": -1}, "the settle time of step 'act'"),
         ({"effect": "pure", "repeat": True}, "are for effect='once'"),
-        ({"name": "a\nb"}, "has characters that cannot be printed"),
-        ({"name": "x" * 300}, "at most 200 fit"),
+        ({"name": "a\nb"}, "use up to 64 letters, digits, _ and -"),
+        ({"name": "look it up"}, "a tool cannot be called 'look it up'"),
+        ({"name": "x" * 300}, "a tool cannot be called 'x{80}'; use up to 64"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

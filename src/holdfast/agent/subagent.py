@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.agent.books import Books
-from holdfast.agent.tool import Tool
+from holdfast.agent.tool import Tool, check_tool_name
 from holdfast.model.budget import Meter
-from holdfast.model.checks import check_name
 from holdfast.model.errors import InvalidValue
 from holdfast.model.message import ToolSpec
 from holdfast.model.risk import RiskLevel
@@ -41,7 +40,7 @@ class SubAgent:
 
     def __post_init__(self) -> None:
         """Refuse a share that is none."""
-        check_name("tool name", self.name)
+        check_tool_name(self.name)
         is_number = isinstance(self.share, int | float) and not isinstance(self.share, bool)
         if not is_number or not 0 < self.share <= 1:
             raise InvalidValue(f"the share of sub-agent {self.name!r} is {self.share!r}; give more than 0, up to 1")

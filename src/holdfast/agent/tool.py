@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -17,7 +18,6 @@ from holdfast.agent.docstrings import read_docstring
 from holdfast.agent.tool_context import ToolContext
 from holdfast.engine.calls import Compensation, Terms, terms_of
 from holdfast.engine.definition import check_retry, is_async, type_hints
-from holdfast.model.checks import check_name
 from holdfast.model.deadline import as_seconds
 from holdfast.model.effect import EffectClass
 from holdfast.model.errors import InvalidValue, NotHappened
@@ -34,6 +34,7 @@ DEFAULT_TIMEOUT = timedelta(minutes=5).total_seconds()
 THREE_TRIES = Retry(max_attempts=3)
 ONE_TRY = Retry(max_attempts=1)
 _OURS = frozenset({"effect_id"})
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAMELESS = {
     inspect.Parameter.VAR_POSITIONAL,
     inspect.Parameter.VAR_KEYWORD,
@@ -71,7 +72,7 @@ class Tool:
         """See ``tool``."""
         _check_function(function)
         self.function = function
-        self.name = check_name("tool name", name or str(getattr(function, "__name__", "")))
+        self.name = check_tool_name(name or str(getattr(function, "__name__", "")))
         self.risk = _risk(self.name, risk)
         said, meanings = read_docstring(function)
         self.description = description or said
@@ -101,6 +102,11 @@ class Tool:
         parameters = inspect.signature(function).parameters
         self.takes_effect_id = "effect_id" in parameters
         hints = type_hints(function)
+        if not hints and getattr(function, "__annotations__", None):
+            raise InvalidValue(
+                f"the annotations of tool {self.name!r} name something that cannot be found; define it at the top of "
+                "the module, so that the schema can be made of them"
+            )
         self.context_parameter = next((name for name in parameters if hints.get(name) is ToolContext), None)
         self._model, schema = _arguments_model(self.name, parameters, hints, meanings)
         self.spec = ToolSpec(name=self.name, description=self.description, parameters=_without_titles(schema))
@@ -185,6 +191,13 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     if function is None:
         return lambda decorated: Tool(decorated, **options)
     return Tool(function, **options)
+
+
+def check_tool_name(name: str) -> str:
+    """Refuse names that endpoints refuse: better now than in the first model call."""
+    if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
+        raise InvalidValue(f"a tool cannot be called {str(name)[:80]!r}; use up to 64 letters, digits, _ and -")
+    return name
 
 
 def _check_function(function: Callable[..., Any]) -> None:

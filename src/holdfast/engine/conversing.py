@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.engine.definition import Definitions
 from holdfast.model.checks import check_name, check_text
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.errors import Conflict, InvalidValue, NotFound
@@ -29,11 +30,21 @@ def spoken(task_id: str, text: str, *, by: str, key: str | None = None) -> Emit:
     return Emit(channel=inbox(task_id), payload={"text": text, "by": by}, key=key)
 
 
-async def send(store: StateStore, task_id: str, text: str, *, by: str, key: str | None) -> None:
+async def send(
+    store: StateStore, definitions: Definitions, task_id: str, text: str, *, by: str, key: str | None
+) -> None:
     """Leave a message for a task. Raises Conflict if the task would not read it any more.
 
     It is a Commit on the task, so that it comes either before the task ends, which then goes on, or is refused.
     """
+    task = await store.get(task_id)
+    if task is None:
+        raise NotFound("task", task_id)
+    definition = definitions.get(task.name)
+    if definition is not None and not definition.takes("after"):
+        raise InvalidValue(
+            f"task {task_id} ({task.name}) is no agent's and reads no messages; use hold.emit(channel, ...)"
+        )
     guard, operations = Expect(states=_LISTENING), (spoken(task_id, text, by=by, key=key),)
     [verdict] = await store.commit([Commit(task_id=task_id, guard=guard, operations=operations, actor=by)])
     if verdict.applied:

@@ -98,7 +98,7 @@ class Managing(ABC):
         Raises Conflict if it has ended: go on with ``hold.submit(agent, text, after=handle)``. The same ``key`` again
         says nothing new.
         """
-        await conversing.send(self.services.store, self._handle(task).id, text, by=by, key=key)
+        await conversing.send(self.services.store, self.definitions, self._handle(task).id, text, by=by, key=key)
 
     async def budget(self, task: Handle[Any] | str) -> Ledger:
         """Return what a task may use, has used, and has set aside."""
