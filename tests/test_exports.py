@@ -143,6 +143,7 @@ EXPORTED = {
     "ToolCall",
     "ToolContext",
     "ToolError",
+    "ToolSpec",
     "Transaction",
     "Transition",
     "Try",

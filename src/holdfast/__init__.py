@@ -72,7 +72,7 @@ from holdfast.model.errors import (
 from holdfast.model.failure import Failure, Try
 from holdfast.model.machine import Goto, Reached, Visit
 from holdfast.model.memory import FactConflict, effective_confidence
-from holdfast.model.message import Message, Reply, ToolCall, Usage
+from holdfast.model.message import Message, Reply, ToolCall, ToolSpec, Usage
 from holdfast.model.patch import StatePatch, apply
 from holdfast.model.queries import Page, Summary, TaskFilter
 from holdfast.model.records import Artifact, Checkpoint, Event, MemoryFact
@@ -246,6 +246,7 @@ __all__ = [
     "ToolCall",
     "ToolContext",
     "ToolError",
+    "ToolSpec",
     "Transaction",
     "Transition",
     "Try",

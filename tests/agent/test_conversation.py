@@ -342,7 +342,7 @@ async def test_a_plain_task_is_not_talked_to(hold: Holdfast) -> None:
     async def plain(_ctx: Context) -> None: ...
 
     handle = await hold.submit(plain)
-    with pytest.raises(InvalidValue, match="is no agent's and reads no messages; use hold.emit"):
+    with pytest.raises(InvalidValue, match="is no agent's and reads no messages"):
         await hold.send(handle, "hello")
 
 

@@ -98,6 +98,19 @@ async def test_what_the_endpoint_refused_costs_nothing(either: Holdfast) -> None
     assert await books(either, task) == {"steps": (1, 1, 0), "llm_tokens": (1_000, 25, 0)}
 
 
+async def test_nothing_is_held_while_the_next_try_is_a_long_time_off(app: Holdfast) -> None:
+    later = ModelError("slow down", status=429, retry_after=7_200)
+    agent, _ = register(app, [later, "done"], budget=Budget(max_steps=1, max_llm_tokens=1_000))
+    async with sandbox(app) as box:
+        with box.frozen():
+            task = await app.submit(agent, "go")
+            await box.idle()
+            assert await books(app, task) == {"steps": (1, 0, 0), "llm_tokens": (1_000, 0, 0)}
+            await box.advance(10_000)
+            assert await task.result() == "done"
+            assert (await books(app, task))["steps"] == (1, 1, 0)
+
+
 class Cut:
     """A model whose stream is cut after some text, a few times, and which then answers."""
 
@@ -187,9 +200,15 @@ async def test_steps_are_counted_once_wherever_a_worker_dies(app: Holdfast) -> N
 
 
 async def test_a_dead_workers_reservation_counts_as_spent_and_is_written_down(app: Holdfast) -> None:
+    seen: list[dict[str, tuple[int | None, int, int]]] = []
+
+    async def peek(_: Request) -> Answer:
+        seen.append(await books(app, task))
+        return "done"
+
     agent, model = register(
         app,
-        ["done"],
+        [peek],
         usage=Usage(input_tokens=20, output_tokens=5),
         budget=Budget(max_steps=9, max_llm_tokens=9_000),
         max_output_tokens=100,
@@ -200,7 +219,12 @@ async def test_a_dead_workers_reservation_counts_as_spent_and_is_written_down(ap
         await task.result()
         assert crash.happened == 1
         prompt = estimate_prompt(model.requests[0].messages, ())
-        assert await books(app, task) == {"steps": (9, 1, 0), "llm_tokens": (9_000, prompt + 100 + 25, 0)}
+        held = prompt + 100
+        assert seen == [
+            {"steps": (9, 0, 1), "llm_tokens": (9_000, 0, held)},
+            {"steps": (9, 1, 0), "llm_tokens": (9_000, held, held)},  # before the call is made once more
+        ]
+        assert await books(app, task) == {"steps": (9, 1, 0), "llm_tokens": (9_000, held + 25, 0)}
         kinds = [step.kind for step in await app.store.steps(task.id)]
         assert sorted(kinds) == ["llm", "taken_over"]
     assert len(model.requests) == 2

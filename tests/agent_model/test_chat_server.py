@@ -143,7 +143,7 @@ def test_it_closes_while_clients_hang_and_leaves_no_thread(hang: Literal["before
     assert set(threading.enumerate()) <= before
 
 
-def test_a_client_that_dies_while_it_asks_disturbs_nobody() -> None:
+def test_a_client_that_dies_while_it_asks_disturbs_nobody(capfd: pytest.CaptureFixture[str]) -> None:
     with ChatServer(["Hi."]) as server:
         with closing(http.client.HTTPConnection(urlsplit(server.base_url).netloc)) as connection:
             connection.putrequest("POST", "/v1/chat/completions")
@@ -151,6 +151,7 @@ def test_a_client_that_dies_while_it_asks_disturbs_nobody() -> None:
             connection.endheaders(b'{"mess')
         assert ask(server.base_url)[0] == 200
         assert len(server.requests) == 1
+    assert capfd.readouterr().err == ""  # no thread of the server failed over it
 
 
 def test_waiting_in_vain_says_what_was_seen() -> None:

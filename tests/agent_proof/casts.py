@@ -117,7 +117,7 @@ DISK_SCRIPT = (
     Answer(text="Old logs fill it, so I delete them.", calls=(call("clean_logs"),)),
     Answer(text="The disk was full of logs. I freed 20GB."),
 )
-IDLE = 0.5
+IDLE = 2.0
 """Seconds of silence after which an endpoint is taken to hang."""
 
 

@@ -25,7 +25,7 @@ from holdfast.model.budget import Budget
 from holdfast.model.checkpoints import Checkpoints
 from holdfast.model.checks import check_integer, check_name
 from holdfast.model.deadline import as_seconds
-from holdfast.model.errors import DuplicateName, InvalidValue
+from holdfast.model.errors import DuplicateName, InvalidValue, MissingExtra
 from holdfast.model.message import ToolSpec
 from holdfast.model.patch import StatePatch
 from holdfast.model.retry import Retry
@@ -42,7 +42,9 @@ MODEL_RETRY = Retry(
     max_delay=60.0,
     retry_on=(ModelError, TimeoutError, OSError),
 )
-MODEL_TIMEOUT = timedelta(minutes=10).total_seconds()
+MODEL_TIMEOUT = timedelta(minutes=11).total_seconds()
+"""A little more than a model gives itself: what it says of a silent endpoint is clearer than that a step took long."""
+
 MAX_OUTPUT_TOKENS = 8_192
 MAX_IDENTICAL_CALLS = 10
 MAX_SENSELESS_ANSWERS = 5
@@ -191,7 +193,7 @@ def as_model(model: Model | str) -> Model:
 
 
 def _but_no_refusals(policy: Retry) -> Retry:
-    return replace(policy, give_up_on=(*policy.give_up_on, ModelRefused))
+    return replace(policy, give_up_on=(*policy.give_up_on, ModelRefused, MissingExtra))
 
 
 def _constraints(approve: Sequence[RiskLevel | str]) -> Constraints:
