@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from holdfast import Budget, Conflict, Holdfast, InvalidValue, NotFound, Request, TaskState, Usage, tool
 from holdfast.agent.scripted import Answer, Line, call
+from holdfast.model.commit import Commit, Verdict
+from holdfast.model.operations import OpenApproval
 from holdfast.testing import sandbox
 from tests.agent_budget.support import (
     PATIENCE,
@@ -22,7 +25,10 @@ from tests.agent_budget.support import (
     spent_ms,
     why,
 )
-from tests.engine.support import until
+from tests.engine.conftest import watch
+from tests.engine.support import Watched, until
+
+__all__ = ["watch"]
 
 THREE_TURNS: list[Line] = [call("look", place="a"), call("look", place="b"), "done"]
 
@@ -142,6 +148,29 @@ async def test_extending_decides_the_open_question(either: Holdfast) -> None:
     assert decided is not None
     assert (decided.state, decided.decided_by, decided.note) == ("approved", "ann", "fine")
     assert (await books(either, task))["steps"] == (7, 5, 0)  # set, and not granted once more on top
+
+
+async def test_extending_as_soon_as_it_asks_is_not_overruled_by_the_grant(
+    either_url: str, watch: Callable[[], list[Watched]]
+) -> None:
+    """The agent has not even begun to wait: it sees the decision in the same attempt."""
+    watches = watch()
+    async with Holdfast(either_url) as hold:
+        extended: list[str] = []
+
+        async def after(commits: Sequence[Commit], _: list[Verdict]) -> None:
+            for commit in commits:
+                if not extended and any(isinstance(one, OpenApproval) for one in commit.operations):
+                    extended.append(commit.task_id)
+                    await hold.extend_budget(commit.task_id, Budget(max_steps=7), by="ann")
+
+        watches[-1].after_commit = after
+        agent, _ = register(hold, THREE_TURNS, tools=[look], budget=Budget(max_steps=2, on_exhausted="ask"))
+        task = await completed(hold, agent)
+        assert extended == [task.id]
+        assert TaskState.WAITING not in {move.to_state for move in await hold.store.history(task.id)}
+        assert len(await hold.store.approvals(task_id=task.id)) == 1
+        assert (await books(hold, task))["steps"] == (7, 5, 0)
 
 
 async def test_rejecting_ends_it(hold: Holdfast) -> None:

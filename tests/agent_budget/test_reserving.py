@@ -11,7 +11,7 @@ from holdfast.agent.prompting import estimate_prompt
 from holdfast.agent.scripted import Answer, Line, call
 from holdfast.model.operations import Reserve, Settle, WriteStep
 from holdfast.testing import Sandbox, crash_everywhere, sandbox
-from tests.agent_budget.support import books, completed, failed, line, look, register, why
+from tests.agent_budget.support import asked, books, completed, failed, line, look, register, why
 from tests.engine.conftest import watch
 from tests.engine.support import Watched
 
@@ -249,11 +249,8 @@ async def test_calls_that_had_to_be_granted_are_counted_once_wherever_a_worker_d
 
     async def scenario(box: Sandbox) -> dict[str, tuple[int | None, int, int]]:
         task = await box.hold.submit(agent, "go")
-        await box.idle()
-        while not (open_ := await box.hold.approvals(task)):
-            await box.advance(1)
-        await box.hold.answer(open_[0].id, 5, by="ann")
-        await task.result()
+        await box.hold.answer((await asked(box.hold, task)).id, 5, by="ann")
+        await task.result(timeout=10**6)
         found = await books(box.hold, task)
         return {"steps": found["steps"]}
 

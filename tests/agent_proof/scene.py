@@ -18,7 +18,7 @@ from tests.agent_proof.endpoint import Endpoint
 from tests.agent_proof.life import Life, Orders, Stage
 from tests.engine_proof.conditions import eventually
 
-AT_ONCE = 12
+AT_ONCE = 16
 """Tasks whose workers die at the same time. Mostly they wait: for a lease to run out, for a call to settle."""
 
 T = TypeVar("T")

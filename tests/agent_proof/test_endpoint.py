@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
+from collections.abc import Sequence
 
 import msgspec
 
 from holdfast import TaskState
-from holdfast.agent.transcript import read_answers
+from holdfast.agent.transcript import LLM, read_answers
 from holdfast.engine.waiting import event_channel
 from holdfast.testing.chat_server import Answer, Exchange
 from tests.agent_proof.casts import DISK_SCRIPT, Disk
 from tests.agent_proof.endpoint import Endpoint
 from tests.agent_proof.life import LEASE
 from tests.agent_proof.outcome import Outcome, outcome_of, recorded, spent_tokens
-from tests.agent_proof.scene import Scene
+from tests.agent_proof.scene import Scene, side_by_side
 
 LOOK, CLEAN, TELL = DISK_SCRIPT
 FAULTY_SCRIPT = (
@@ -32,46 +32,44 @@ FAULTY_SCRIPT = (
 OUTCOMES = ["refused", "completed", "refused", "hung_up", "broken", "broken", "completed", "hung_up", "completed"]
 
 
-async def run_disk_agent(
-    scene: Scene, endpoint: Endpoint, *, trap: str | None = None
+async def free_disk_space(
+    scene: Scene, script: Sequence[Answer], *, trap: str | None = None
 ) -> tuple[Outcome, list[Exchange]]:
-    """Have a worker free disk space, or two if the first is killed; return what came of it, and what was asked."""
-    cast = Disk(endpoint.base_url, scene.ledger, scene.number)
-    if trap is not None:
-        with scene.start("victim", cast, trap=trap) as victim:
-            await victim.meet_its_trap()
-    with scene.start("worker", cast) as worker:
-        await worker.finish()
-    task = await scene.task()
-    assert Counter(call.name for call in scene.calls()) == {"check_disk": 1, "check_logs": 1, "clean_logs": 1}
-    return await outcome_of(scene.hold, task), await scene.asked(endpoint, task)
+    """Have a worker do it, or two if the first is killed; return what came of it, and what the endpoint was asked."""
+    folder = scene.folder / f"endpoint-{scene.number}"
+    folder.mkdir()
+    with Endpoint.start(script, folder) as endpoint:
+        cast = Disk(endpoint.base_url, scene.ledger, scene.number)
+        if trap is not None:
+            with scene.start("victim", cast, trap=trap) as victim:
+                await victim.meet_its_trap()
+        with scene.start("worker", cast) as worker:
+            await worker.finish()
+        task = await scene.task()
+        assert Counter(call.name for call in scene.calls()) == {"check_disk": 1, "check_logs": 1, "clean_logs": 1}
+        return await outcome_of(scene.hold, task), await scene.asked(endpoint, task)
 
 
-async def test_a_run_comes_to_its_end_whatever_its_endpoint_does(scene: Scene, tmp_path: Path) -> None:
-    hold = scene.hold
-    with Endpoint.start(DISK_SCRIPT, tmp_path) as endpoint:
-        undisturbed = scene.another()
-        expected, asked = await run_disk_agent(undisturbed, endpoint)
-        assert [exchange.outcome for exchange in asked] == ["completed"] * 3
+async def test_a_run_comes_to_its_end_whatever_its_endpoint_does(scene: Scene) -> None:
+    hold, undisturbed = scene.hold, scene.another()
+    (expected, _), (outcome, asked) = await side_by_side(
+        [free_disk_space(undisturbed, DISK_SCRIPT), free_disk_space(scene, FAULTY_SCRIPT)]
+    )
     assert (expected.state, expected.result, expected.spent_steps) == (TaskState.COMPLETED, TELL.text, 6)
-    task = await undisturbed.task()
-    assert await spent_tokens(hold, task) == sum(usage.total for usage in await recorded(hold, task))
+    used = sum(usage.total for usage in await recorded(hold, await undisturbed.task()))
+    assert await spent_tokens(hold, await undisturbed.task()) == used
 
-    with Endpoint.start(FAULTY_SCRIPT, tmp_path) as endpoint:
-        outcome, asked = await run_disk_agent(scene, endpoint)
-        paid = await scene.paid(endpoint, await scene.task())
-    assert [exchange.outcome for exchange in asked] == OUTCOMES
     assert outcome == expected
+    assert [exchange.outcome for exchange in asked] == OUTCOMES
     assert asked[1].at - asked[0].at >= 1
     # Each answer is recorded once, whole, and after as many tries as it took.
     task = await scene.task()
     steps = await hold.store.steps(task.id)
     answers = [(reply.content, [call.name for call in reply.tool_calls]) for _, reply in read_answers(steps)]
     assert answers == [(answer.text, [call.name for call in answer.calls]) for answer in DISK_SCRIPT]
-    assert [step.attempts for step in steps if step.kind == "llm"] == [2, 5, 2]
-    assert len(paid) == len(answers)
+    assert [step.attempts for step in steps if step.kind == LLM] == [2, 5, 2]
     # What was cut off may have cost something: it is estimated, and not left out.
-    assert await spent_tokens(hold, task) > sum(usage.total for usage in paid)
+    assert await spent_tokens(hold, task) > used
     assert await told(scene) == [answer.text for answer in DISK_SCRIPT]
 
 
@@ -86,11 +84,10 @@ async def told(scene: Scene) -> list[str]:
     return [texts[step] for step in sorted(texts)]
 
 
-async def test_the_wait_that_an_endpoint_asked_for_outlives_the_worker(scene: Scene, tmp_path: Path) -> None:
+async def test_the_wait_that_an_endpoint_asked_for_outlives_the_worker(scene: Scene) -> None:
     seconds = 2 * LEASE  # so that whoever takes over has to wait for more than the end of a lease
     busy = Answer(status=429, text="slow down", retry_after=f"{seconds:g}")
-    with Endpoint.start((busy, *DISK_SCRIPT), tmp_path) as endpoint:
-        outcome, asked = await run_disk_agent(scene, endpoint, trap="after llm:1 pending")
+    outcome, asked = await free_disk_space(scene, (busy, *DISK_SCRIPT), trap="after llm:1 pending")
     assert outcome.result == TELL.text
     assert [exchange.outcome for exchange in asked] == ["refused", "completed", "completed", "completed"]
     assert asked[1].at - asked[0].at >= seconds

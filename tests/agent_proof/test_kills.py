@@ -21,7 +21,7 @@ from tests.agent_proof.outcome import Outcome, outcome_of, recorded, spent_token
 from tests.agent_proof.scene import Scene, side_by_side
 from tests.conftest import SOAK
 
-SAMPLE = 3
+SAMPLE = 2
 """Places for each setting, beside the costliest, where not all of them are tried. The seed chooses them."""
 
 FEWEST_PLACES = 45

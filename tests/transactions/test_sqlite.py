@@ -190,7 +190,9 @@ async def test_nobody_is_taken_for_dead_because_of_a_long_transaction(tmp_path: 
 def test_the_tables_that_are_guarded_are_those_of_a_new_store(tmp_path: Path) -> None:
     async def tables() -> set[str]:
         async with SqliteStore(tmp_path / "new.db") as store:
-            return {name for (name,) in await ask(store, "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')")}
+            return {
+                name for (name,) in await ask(store, "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')")
+            }
 
     assert asyncio.run(tables()) == OWN_TABLES
 
