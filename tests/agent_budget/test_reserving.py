@@ -242,6 +242,17 @@ async def test_a_budget_that_a_dead_worker_used_up_stays_used_up(app: Holdfast) 
     assert len(model.requests) == 2
 
 
+async def test_the_last_step_can_be_made_once_more_after_a_crash(app: Holdfast) -> None:
+    """It is counted already, so it needs no room for itself."""
+    agent, model = register(app, ["done"], budget=Budget(max_steps=1))
+    async with sandbox(app) as box:
+        box.crash("llm:1", when="after_effect", times=3)
+        task = await app.submit(agent, "go")
+        assert await task.result() == "done"
+        assert (await books(app, task))["steps"] == (1, 1, 0)
+    assert len(model.requests) == 4
+
+
 async def test_calls_that_had_to_be_granted_are_counted_once_wherever_a_worker_dies(app: Holdfast) -> None:
     """An answer that asks for more than was left: it is kept, and its calls are counted in a Commit of their own."""
     three = [call("look", place=str(number)) for number in range(3)]
@@ -250,7 +261,7 @@ async def test_calls_that_had_to_be_granted_are_counted_once_wherever_a_worker_d
     async def scenario(box: Sandbox) -> dict[str, tuple[int | None, int, int]]:
         task = await box.hold.submit(agent, "go")
         await box.hold.answer((await asked(box.hold, task)).id, 5, by="ann")
-        await task.result(timeout=10**6)
+        await task.result(timeout=3_600)
         found = await books(box.hold, task)
         return {"steps": found["steps"]}
 
