@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from holdfast.model.agent_state import AgentState, ArtifactRef
 from holdfast.model.context_slice import filter_relevant_state
-from holdfast.model.history import compact
+from holdfast.model.history import compact, measure
 from holdfast.model.message import Message, ToolSpec
 from holdfast.model.tokens import estimate_tokens
 
@@ -80,10 +80,5 @@ def _flags(state: AgentState) -> Iterator[str]:
 
 def estimate_prompt(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> int:
     """Estimate the tokens of a model call, rather too many than too few."""
-    talk = sum(
-        8
-        + estimate_tokens(message.content)
-        + sum(estimate_tokens(call.name + call.arguments) for call in message.tool_calls)
-        for message in messages
-    )
-    return talk + sum(estimate_tokens(f"{tool.name}{tool.description}{tool.parameters}") for tool in tools)
+    offered = sum(estimate_tokens(f"{tool.name}{tool.description}{tool.parameters}") for tool in tools)
+    return measure(messages).tokens + offered

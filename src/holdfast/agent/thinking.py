@@ -71,15 +71,17 @@ class Thinker:
     ) -> Answer:
         """Return the answer under ``key``: the recorded one, or a new one.
 
-        ``prompt`` is called for each try. ``then`` names what is written together with the answer.
+        ``prompt`` is only asked for a new one. ``then`` names what is written together with the answer.
         """
         while True:
             held = _Held(self._accounting, key)
+            messages: tuple[Message, ...] = ()
             if not self.is_recorded(key):
                 await self._attempt.check()
-                held.room = await self._accounting.admit(key, self._need(prompt(), tools))
+                messages = prompt()
+                held.room = await self._accounting.admit(key, self._need(messages, tools))
                 held.is_taken = True
-            call = self._call(key, prompt, tools, turn, held)
+            call = self._call(key, messages, tools, turn, held)
             call.is_lazy = is_lazy
             call.also = partial(self._consequences, call, then)
             try:
@@ -99,12 +101,11 @@ class Thinker:
         return Need(input_tokens=estimate_prompt(messages, tools), output_tokens=self._max_output_tokens)
 
     def _call(
-        self, key: str, prompt: Callable[[], tuple[Message, ...]], tools: tuple[ToolSpec, ...], turn: int, held: _Held
+        self, key: str, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...], turn: int, held: _Held
     ) -> Call:
         tries = count(1)
 
         async def complete(effect_id: str) -> dict[str, Any]:
-            messages = prompt()
             await held.take(self._need(messages, tools))
             request = Request(
                 messages=messages, tools=tools, max_output_tokens=held.room, effect_id=effect_id, turn=turn

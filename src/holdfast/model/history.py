@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import takewhile
 
 from holdfast.model.errors import InvalidValue
@@ -63,11 +64,14 @@ def open_calls(messages: Iterable[Message]) -> tuple[ToolCall, ...]:
 
 def measure(messages: Iterable[Message]) -> TextSize:
     """Return the room that messages take: their contents and calls, and a little for the frame of each."""
-    total = TextSize()
-    for message in messages:
-        calls = [text for call in message.tool_calls for text in (call.id, call.name, call.arguments)]
-        total += _FRAME + TextSize.of(message.content, message.tool_call_id or "", *calls)
-    return total
+    sizes = [_measure(message) for message in messages]
+    return TextSize(sum(size.bytes for size in sizes), sum(size.tokens for size in sizes))
+
+
+@lru_cache(maxsize=4096)  # a conversation is measured again with every message that it gains
+def _measure(message: Message) -> TextSize:
+    calls = [text for call in message.tool_calls for text in (call.id, call.name, call.arguments)]
+    return _FRAME + TextSize.of(message.content, message.tool_call_id or "", *calls)
 
 
 @dataclass(frozen=True, slots=True)
