@@ -84,7 +84,7 @@ def test_no_parameters_are_an_empty_object() -> None:
         """Act."""
 
     assert schema(act) == {"type": "object", "additionalProperties": False, "properties": {}}
-    assert act.read("") == act.read("{}") == act.read("  \n") == ()
+    assert act.read("") == act.read("{}") == act.read("  \n") == {}
 
 
 def test_what_holdfast_fills_in_is_no_part_of_the_schema() -> None:

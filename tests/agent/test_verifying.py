@@ -18,6 +18,7 @@ from holdfast import (
 )
 from holdfast.agent.beginning import REJECTED
 from holdfast.agent.scripted import Line, call
+from holdfast.agent.verifying import read_judgement
 from holdfast.testing import Sandbox, crash_everywhere
 from tests.agent.support import PATIENCE, asked, finished, heard, keys_of, look, register, shown, told
 from tests.engine.support import reaches
@@ -120,10 +121,26 @@ async def test_a_judge_without_a_model_is_that_of_the_agent(hold: Holdfast) -> N
 
 
 @pytest.mark.parametrize(
+    "said",
+    [
+        "ACCEPT",
+        "accept.",
+        "ACCEPT: fine",
+        "**ACCEPT** - fine",
+        '"ACCEPT"',
+        "<think>REJECT?</think>\nACCEPT",
+        "Accepted",
+    ],
+)
+def test_what_counts_as_yes(said: str) -> None:
+    assert read_judgement(said) is True
+
+
+@pytest.mark.parametrize(
     ("said", "reason"),
     [
         ("I like it very much.", "I like it very much."),
-        ("ACCEPTED", "ACCEPTED"),
+        ("Acceptable, perhaps.", "Acceptable, perhaps."),
         ("", "the judge said nothing"),
         ("**REJECT**: bad", "bad"),
         ("reject", "reject"),

@@ -102,7 +102,8 @@ async def test_approving_grants_the_same_again(either: Holdfast) -> None:
         question = await asked(either, task)
         assert question.kind == "budget"
         assert question.question == (
-            "The budget is spent: 4 steps of 4 steps. Approve to grant 4 steps more, or answer with a new limit."
+            "The budget is spent: 4 steps of 4 steps. Approve to grant 4 steps more, or answer with a new limit in the "
+            "same unit."
         )
         await until(lambda: _waits(task), patience=PATIENCE)
         await either.approve(question.id, by="ann")
@@ -126,13 +127,15 @@ async def test_an_answer_sets_the_limit(hold: Holdfast) -> None:
     assert (await books(hold, task))["steps"] == (5, 5, 0)
 
 
-async def test_an_answer_that_is_not_enough_is_asked_about_again(hold: Holdfast) -> None:
+async def test_an_answer_that_grants_nothing_is_refused(hold: Holdfast) -> None:
     agent, _ = register(hold, THREE_TURNS, tools=[look], budget=Budget(max_steps=2, on_exhausted="ask"))
     task = await hold.submit(agent, "go")
     async with hold.worker():
-        await hold.answer((await asked(hold, task)).id, 1, by="ann")
-        second = await asked(hold, task, times=2)
-        await hold.answer(second.id, 5, by="ann")
+        question = await asked(hold, task)
+        for nothing in (1, 2, -5, 10**30, 5.5, True, None, "no, stop it!", [7]):
+            with pytest.raises(InvalidValue, match="answer with"):
+                await hold.answer(question.id, nothing, by="ann")
+        await hold.answer(question.id, 5, by="ann")
         await task.result(timeout=PATIENCE)
     assert (await books(hold, task))["steps"] == (5, 5, 0)
 

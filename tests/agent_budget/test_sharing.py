@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from holdfast import (
     Price,
     Request,
     ScriptedModel,
+    TaskFailed,
     TaskState,
     Usage,
     tool,
@@ -302,13 +304,15 @@ async def test_many_children_never_reserve_more_tokens_than_there_are(
         )
         task = await hold.submit(agent, "go")
         async with hold.worker(concurrency=20):
-            await task.result(timeout=PATIENCE)  # what they leave is enough for the last answer
+            with suppress(TaskFailed):  # what they leave may not be enough for the last answer
+                await task.result(timeout=PATIENCE)
         found = await books(hold, task)
     assert refused, "nobody ever was too late: this proves nothing"
     taken = sum(one.total for one in answers)
     limit, spent, reserved = found["llm_tokens"]
     assert reserved == found["cost_micros"][2] == 0
-    assert spent == taken + 4 <= (limit or 0)
+    assert spent in {taken + 2, taken + 4}  # its own answers are 2 tokens each
+    assert spent <= (limit or 0)
     assert found["cost_micros"][1] == spent
 
 

@@ -7,24 +7,26 @@ made once more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from holdfast.agent.books import Books, Need, Short, in_words
 from holdfast.agent.prices import Price
+from holdfast.engine.approving import KIND as APPROVAL_STEP
 from holdfast.engine.approving import decision
 from holdfast.engine.attempt import Attempt
-from holdfast.engine.budgets import BUDGET
+from holdfast.engine.budgets import BUDGET, new_limit
 from holdfast.engine.journal import RESERVED
 from holdfast.engine.patience import insist
-from holdfast.model.approval import Ask
+from holdfast.model.approval import Approval, Ask
 from holdfast.model.budget import Budget, Meter
 from holdfast.model.canonical import canonical
 from holdfast.model.codec import decode, encode
 from holdfast.model.errors import BudgetExceeded, Rejected
 from holdfast.model.message import Usage
 from holdfast.model.operations import Operation, Reserve, SetLimits, Settle, SettleStale, WriteStep
+from holdfast.model.records import Account
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue
 from holdfast.model.walltime import wall_time_ms
@@ -33,6 +35,10 @@ PRESSURE_FLAG = "budget_pressure"
 TAKEN_OVER = "taken_over"
 """The kind of the line that says what a dead worker had reserved."""
 
+WAIT_FOR_OTHERS = 0.25
+"""Seconds between two looks at an account whose rest others have reserved."""
+
+_ASKED = f"{RESERVED}{BUDGET}:"
 _MOST_ANCESTORS = 32
 _MOST_APPROVALS = 10_000
 
@@ -40,10 +46,11 @@ _MOST_APPROVALS = 10_000
 class Accounting:
     """The accounts one attempt at an agent's task draws on."""
 
-    def __init__(self, attempt: Attempt, budget: Budget, price: Price) -> None:
-        """``budget`` is the agent's own: what a person who agrees to more grants once again."""
+    def __init__(self, attempt: Attempt, budget: Budget, price: Price, deciders: Sequence[str] = ()) -> None:
+        """``budget`` is the agent's own: what a person (one of ``deciders``) who agrees to more grants once again."""
         self._attempt = attempt
         self._budget = budget
+        self._deciders = tuple(deciders)
         self.books = Books(attempt.task.id, price)
         self._names: tuple[str, ...] = (attempt.task.id,)
         self._counted: dict[str, int] = {}
@@ -150,6 +157,11 @@ class Accounting:
             usage = Usage(input_tokens=need.input_tokens, output_tokens=output)
             amounts = self.books.amounts(usage, 1 - self._counted.get(key, 0))
             short = self.books.first_short(amounts, need)
+            if short is not None and short.is_only_reserved and self.is_shared:
+                # Others hold it for calls under way, and give back what those do not take.
+                await self._attempt.services.alarms.sleep(WAIT_FOR_OTHERS)
+                await self._attempt.check()
+                continue
             if short is not None:
                 return short
             try:
@@ -231,17 +243,24 @@ class Accounting:
         grant = max(self._budget.limits().get(Meter(line.meter)) or line.limit or 0, short.missing)
         question = (
             f"The budget is spent: {in_words(line.meter, line.spent)} of {in_words(line.meter, line.limit or 0)}. "
-            f"Approve to grant {in_words(line.meter, grant)} more, or answer with a new limit."
+            f"Approve to grant {in_words(line.meter, grant)} more, or answer with a new limit in the same unit."
         )
-        key = f"{RESERVED}{BUDGET}:{line.meter}:{line.limit}"
+        answered = sum(step.key.startswith(_ASKED) for step in self._attempt.journal.completed(APPROVAL_STEP))
         details = canonical({"meter": line.meter, "limit": line.limit, "grant": grant})
+        ask = Ask(question, deciders=self._deciders)
+        granted = partial(_granted, line, grant)
         try:
-            decided = await decision(self._attempt, key, Ask(question), details, kind=BUDGET)
+            # The new limit is written with the decision: a crash in between cannot ask, or grant, once more.
+            await decision(self._attempt, f"{_ASKED}{answered + 1}", ask, details, kind=BUDGET, also=granted)
         except Rejected as rejected:
             raise short.error from rejected
-        await self.read()
-        if self.books.limit(Meter(line.meter)) != line.limit:
-            return  # whoever decided has raised it already
-        answer = decided.answer
-        limit = answer if isinstance(answer, int) and not isinstance(answer, bool) else (line.limit or 0) + grant
-        await self._attempt.commit(SetLimits(account=line.account, limits={line.meter: limit}))
+
+
+def _granted(line: Account, grant: int, approval: Approval) -> tuple[Operation, ...]:
+    """Return what a decision does to the account."""
+    if isinstance(approval.answer, dict):
+        return ()  # whoever decided has set the limits with it
+    limit = (line.limit or 0) + grant
+    if approval.answer is not None:
+        limit = new_limit(line.meter, approval.answer)
+    return (SetLimits(account=line.account, limits={line.meter: limit}),)

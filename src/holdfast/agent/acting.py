@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.agent.keeping import ENGINE
 from holdfast.agent.results import keep_output, link_to, read_output, split_result
-from holdfast.agent.tool import Tool
+from holdfast.agent.tool import BadArguments, Tool, ToolError
 from holdfast.agent.transcript import TOOL
 from holdfast.engine.calls import Call, Compensation, Terms, describe
 from holdfast.model.agent_state import ArtifactRef
@@ -30,13 +30,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _NO_RETRY = Retry(max_attempts=1)
+_NOT_OURS = (SystemExit, GeneratorExit)
 
 
 class Invocation:
     """One call of one tool."""
 
-    def __init__(self, run: AgentRun, key: str, tool: Tool, arguments: tuple[JsonValue, ...]) -> None:
-        """``arguments`` are plain data, checked: exactly what the model chose."""
+    def __init__(self, run: AgentRun, key: str, tool: Tool, arguments: dict[str, JsonValue]) -> None:
+        """``arguments`` are plain data, by name and checked: exactly what the model chose."""
         self._run = run
         self._key = key
         self._tool = tool
@@ -50,7 +51,7 @@ class Invocation:
         call = Call(
             self._key,
             self._invoke_async if tool.is_async else self._invoke,
-            self._arguments,
+            (self._arguments,),
             tool.retry,
             self._timeout(),
             Any,
@@ -75,16 +76,28 @@ class Invocation:
 
     # What the step calls
 
-    def _invoke(self, *arguments: JsonValue, effect_id: str) -> Awaitable[dict[str, JsonValue]]:
+    def _invoke(self, arguments: dict[str, JsonValue], *, effect_id: str) -> Awaitable[dict[str, JsonValue]]:
         """Call a blocking tool, in its thread; what is left to do is done on the loop."""
-        returned = self._tool.function(**self._named(arguments, effect_id))
+        named = self._named(arguments, effect_id)
+        try:
+            returned = self._tool.function(**named)
+        except _NOT_OURS as error:
+            raise _ended_by(error) from error
         return _Later(partial(self._finish, returned))
 
-    async def _invoke_async(self, *arguments: JsonValue, effect_id: str) -> dict[str, JsonValue]:
-        return await self._finish(await self._tool.function(**self._named(arguments, effect_id)))
+    async def _invoke_async(self, arguments: dict[str, JsonValue], *, effect_id: str) -> dict[str, JsonValue]:
+        named = self._named(arguments, effect_id)
+        try:
+            returned = await self._tool.function(**named)
+        except _NOT_OURS as error:
+            raise _ended_by(error) from error
+        return await self._finish(returned)
 
-    def _named(self, arguments: tuple[JsonValue, ...], effect_id: str) -> dict[str, Any]:
-        named = self._tool.restore(arguments)
+    def _named(self, arguments: dict[str, JsonValue], effect_id: str) -> dict[str, Any]:
+        try:
+            named = self._tool.restore(arguments)
+        except BadArguments as error:
+            raise ToolError(str(error)) from error  # the tool is another one by now: it was not called
         if self._tool.takes_effect_id:
             named["effect_id"] = effect_id
         if self._tool.context_parameter is not None:
@@ -116,7 +129,7 @@ class Invocation:
         if observe is None:
             return None
         try:
-            said = observe(self._tool.name, self._tool.named(self._arguments), data, self._run.keeper.state)
+            said = observe(self._tool.name, dict(self._arguments), data, self._run.keeper.state)
             observed: object = await said if inspect.isawaitable(said) else said
         except Exception:  # noqa: BLE001 - whatever it is, the call was made
             _log.exception("task %s: observe= failed on the result of %s", self._run.attempt.task.id, self._key)
@@ -145,7 +158,7 @@ class Invocation:
 
     # What clears up and undoes it
 
-    def _reconcile(self, effect_id: str, *arguments: JsonValue) -> Any:  # noqa: ANN401
+    def _reconcile(self, effect_id: str, arguments: dict[str, JsonValue]) -> Any:  # noqa: ANN401
         assert self._tool.terms.reconcile is not None  # noqa: S101 - or it would not be called
         return self._tool.terms.reconcile(effect_id, *self._tool.restore(arguments).values())
 
@@ -155,18 +168,23 @@ class Invocation:
         undo, attempt, known = terms.compensate, self._run.attempt, describe(terms.compensate.function)
         loop = attempt.runner.get_loop()
 
-        def call(result: JsonValue, arguments: tuple[JsonValue, ...], effect_id: str) -> Any:  # noqa: ANN401
+        def call(result: JsonValue, arguments: dict[str, JsonValue], effect_id: str) -> Any:  # noqa: ANN401
             named = {"effect_id": effect_id} if known.takes_effect_id else {}
             return undo.function(result, *self._tool.restore(arguments).values(), **named)
 
-        async def on_the_loop(output: Any, *arguments: JsonValue, effect_id: str) -> Any:  # noqa: ANN401
+        async def on_the_loop(output: Any, arguments: dict[str, JsonValue], *, effect_id: str) -> Any:  # noqa: ANN401
             return await call(await read_output(attempt, output), arguments, effect_id)
 
-        def in_a_thread(output: Any, *arguments: JsonValue, effect_id: str) -> Any:  # noqa: ANN401
+        def in_a_thread(output: Any, arguments: dict[str, JsonValue], *, effect_id: str) -> Any:  # noqa: ANN401
             reading = asyncio.run_coroutine_threadsafe(read_output(attempt, output), loop)
             return call(reading.result(), arguments, effect_id)
 
         return replace(undo, function=on_the_loop if known.is_async else in_a_thread)
+
+
+def _ended_by(error: BaseException) -> RuntimeError:
+    """Return what a tool tried to end as an error of its own: it ends nobody's worker."""
+    return RuntimeError(f"the tool raised {error!r}, which is meant for a whole process; raise an error of its own")
 
 
 class _Later:
@@ -188,16 +206,39 @@ def refusal(key: str, error: HoldfastError) -> Call:
     return Call(key, refuse, (), _NO_RETRY, None, Any, kind=TOOL)
 
 
-def record(key: str, value: JsonValue, also: Callable[[Any], tuple[Operation, ...]] | None = None) -> Call:
+def record(
+    run: AgentRun, key: str, tool: str, value: JsonValue, also: Callable[[], tuple[Operation, ...]] = tuple
+) -> Call:
     """Return the step that records a result which is known already: an answer, what a sub-agent returned."""
+    kept: list[ArtifactRef] = []
 
     async def known() -> dict[str, JsonValue]:
+        output, artifact = await keep_output(run.attempt, tool, value, inline_bytes=run.agent.inline_bytes)
+        kept[:] = [] if artifact is None else [artifact]
+        return output
+
+    def consequences(_output: object) -> tuple[Operation, ...]:
+        patch = StatePatch(add_artifacts=tuple(kept))
+        changed = run.keeper.change(patch, author=ENGINE, step_key=key)
+        return (*also(), *changed, *(LinkArtifact(link_to(artifact)) for artifact in kept))
+
+    return Call(key, known, (), _NO_RETRY, None, Any, kind=TOOL, also=consequences)
+
+
+def clear_up(key: str, arguments: dict[str, JsonValue], name: str) -> Call:
+    """Return the step that finds out about a call of a tool that is not there any more: a person has to know."""
+
+    async def gone(_arguments: dict[str, JsonValue]) -> None:
+        raise ToolError(f"there is no tool {name!r} any more")
+
+    async def told(value: Any) -> dict[str, JsonValue]:  # noqa: ANN401
         return {"value": value}
 
-    return Call(key, known, (), _NO_RETRY, None, Any, kind=TOOL, also=also)
+    terms = Terms(effect=EffectClass.ONCE)
+    return Call(key, gone, (arguments,), _NO_RETRY, None, Any, kind=TOOL, terms=terms, told=told)
 
 
-def approval_question(tool: Tool, arguments: tuple[JsonValue, ...]) -> str:
+def approval_question(tool: Tool, arguments: dict[str, JsonValue]) -> str:
     """Return what a person is asked before a risky call."""
-    shown = ", ".join(f"{name}={canonical(value).decode()}" for name, value in tool.named(arguments).items())
+    shown = ", ".join(f"{name}={canonical(value).decode()}" for name, value in arguments.items())
     return f"May the agent call {tool.name}({shown if len(shown) <= 300 else shown[:300] + ' ...'})?"  # noqa: PLR2004

@@ -59,24 +59,29 @@ class Beginning:
 async def begin(run: AgentRun) -> Beginning:
     """Return how the conversation begins, and see that the state does."""
     attempt = run.attempt
-    messages = await _first_messages(run)
     store, task = attempt.services.store, attempt.task
     earlier: list[Step] = []
     if task.round > 1:
         every = await insist(partial(store.steps, task.id))
         earlier = [step for step in every if step.round < task.round]
-        if task.feedback is not None:
-            messages += read_transcript(step for step in earlier if step.kind != BEGIN)
-            messages.append(user_message(REJECTED.format(reason=task.feedback)))
-            _record_feedback(run, task)
+    messages = await _first_messages(run, [step for step in earlier if step.kind == BEGIN])
+    if task.round > 1 and task.feedback is not None:
+        messages += read_transcript(step for step in earlier if step.kind != BEGIN)
+        messages.append(user_message(REJECTED.format(reason=task.feedback)))
+        _record_feedback(run, task)
+    elif task.round > 1:
+        # It starts over with what people have asked for, and that is also what they said later.
+        messages += read_transcript(step for step in earlier if step.kind == MESSAGE and step.key != _FEEDBACK)
     unheard = sorted(attempt.journal.completed(MESSAGE), key=lambda step: step.position)
     numbers = [decode(step.output or b"")["number"] for step in [*earlier, *unheard] if step.kind == MESSAGE]
     unheard = [step for step in unheard if step.key != _FEEDBACK]
     return Beginning(messages, max(numbers, default=0), unheard, read_answers(earlier))
 
 
-async def _first_messages(run: AgentRun) -> list[Message]:
+async def _first_messages(run: AgentRun, earlier: Sequence[Step]) -> list[Message]:
     attempt = run.attempt
+    if earlier:  # an earlier round has seen to it: its state goes on, and the task before may be pruned by now
+        return read_transcript(earlier[:1])
     if run.after is not None:
         previous = _Previous(run)
         call = Call(BEGIN, previous.read, (run.after,), ONE_TRY, None, Any, kind=BEGIN, also=previous.adopt)

@@ -45,6 +45,11 @@ class Short:
         return self.asked - _left(self.line)
 
     @property
+    def is_only_reserved(self) -> bool:
+        """Whether it would fit beside what is spent, and only what others have set aside is in the way."""
+        return self.line.reserved > 0 and self.asked <= (self.line.limit or 0) - self.line.spent
+
+    @property
     def error(self) -> BudgetExceeded:
         """It as an exception."""
         line = self.line

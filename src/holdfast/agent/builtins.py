@@ -14,6 +14,8 @@ from holdfast.model.risk import RiskLevel
 from holdfast.model.task import JsonValue
 
 _READ_BYTES = 4_000
+_MOST_STEPS, _LONGEST_STEP = 50, 200
+"""Of a plan: the model is shown all of it before each of its answers."""
 
 
 def update_plan(
@@ -29,6 +31,8 @@ def update_plan(
         current_step: The step you work on now, as it stands in the plan.
         completed: Steps that are done, as they stand in the plan.
     """
+    if plan is not None and (len(plan) > _MOST_STEPS or any(len(step) > _LONGEST_STEP for step in plan)):
+        raise ToolError(f"keep the plan short: up to {_MOST_STEPS} steps of up to {_LONGEST_STEP} characters")
     steps = list(context.state.plan) if plan is None else plan
     unknown = [step for step in (*(completed or ()), *([current_step] if current_step else ())) if step not in steps]
     if unknown:

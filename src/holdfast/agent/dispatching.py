@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agent.acting import Invocation, approval_question, record, refusal
+from holdfast.agent.acting import Invocation, approval_question, clear_up, record, refusal
 from holdfast.agent.builtins import ASK_QUESTION
 from holdfast.agent.subagent import SubAgent
 from holdfast.agent.tool import BadArguments, Tool, ToolError
@@ -17,19 +17,23 @@ from holdfast.engine.approving import QUESTION, decision
 from holdfast.engine.calls import Call, arguments_of
 from holdfast.engine.carrying import arm
 from holdfast.engine.journal import RESERVED
+from holdfast.engine.standing import NOT_MADE
 from holdfast.engine.stepping import OVER, perform
 from holdfast.engine.submission import new_task
+from holdfast.engine.trying import failure_of
 from holdfast.model.agent_state import KnownFact
 from holdfast.model.approval import Ask
 from holdfast.model.canonical import canonical, digest
 from holdfast.model.checkpoints import CheckpointStrategy
-from holdfast.model.effect import EffectClass
+from holdfast.model.codec import decode
+from holdfast.model.effect import Effect, EffectClass
 from holdfast.model.errors import InvalidValue, Rejected, StepFailed, TaskCancelled, TaskFailed
 from holdfast.model.failure import storable
 from holdfast.model.message import Message, ToolCall
 from holdfast.model.operations import Operation
 from holdfast.model.patch import StatePatch
 from holdfast.model.retry import qualified_name
+from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue
 
 if TYPE_CHECKING:
@@ -58,7 +62,8 @@ class Dispatcher:
         self._run = run
         self._made: dict[str, Call] = {}
         """Calls that were armed with the answer that asked for them."""
-        self._stood_for: set[str] = set()
+        self._stands_for: dict[str, str | None] = {}
+        """The call of an earlier round whose place a call takes."""
 
     def touches_the_world(self, calls: Iterable[ToolCall]) -> bool:
         """Say whether any of the calls does more than look: then the answer must be durable before they are made."""
@@ -74,7 +79,7 @@ class Dispatcher:
         armed = []
         for index, asked in enumerate(calls):
             tool = self._run.agent.tools.get(asked.name)
-            if not isinstance(tool, Tool) or tool.effect is not EffectClass.ONCE or self._leave(tool, ()) is not None:
+            if not isinstance(tool, Tool) or tool.effect is not EffectClass.ONCE or self._leave(tool, {}) is not None:
                 continue
             key = self._key(turn, index, asked)
             try:
@@ -88,13 +93,16 @@ class Dispatcher:
     def announce(self, turn: int, calls: Iterable[ToolCall]) -> None:
         """Say how calls of an earlier round can be undone: this round's code does not come past them again."""
         for index, asked in enumerate(calls):
-            tool, key = self._run.agent.tools.get(asked.name), self._key(turn, index, asked)
-            if not isinstance(tool, Tool):
-                continue
-            with suppress(BadArguments):
-                call = Invocation(self._run, key, tool, tool.read(asked.arguments)).call(None)
-                if call.terms is not None:
-                    self._run.attempt.announce(call)
+            self._announce(self._key(turn, index, asked), asked)
+
+    def _announce(self, key: str, asked: ToolCall) -> None:
+        tool = self._run.agent.tools.get(asked.name)
+        if not isinstance(tool, Tool):
+            return
+        with suppress(BadArguments):
+            call = Invocation(self._run, key, tool, tool.read(asked.arguments)).call(None)
+            if call.terms is not None:
+                self._run.attempt.announce(call)
 
     def is_over(self, turn: int, calls: Iterable[ToolCall]) -> bool:
         """Say whether the journal knows what came of all these calls."""
@@ -110,46 +118,84 @@ class Dispatcher:
         return Result(tool_message(asked.id, output))
 
     async def _perform(self, key: str, asked: ToolCall) -> Any:  # noqa: ANN401
+        """Take what is recorded for what it is, whatever became of the tool; clear up what is in doubt; or call it."""
         run, tool = self._run, self._run.agent.tools.get(asked.name)
+        recorded = run.attempt.journal.get(key)
+        if recorded is not None and self._is_over(key):
+            return self._replay(key, asked, recorded)
+        effect = self._open_effect(recorded)
+        if effect is not None:
+            return await self._clear_up(key, tool, asked, effect)
         try:
-            if tool is None:
-                return await perform(run.attempt, refusal(key, self._no_such_tool(asked.name)))
-            if isinstance(tool, SubAgent):
-                return await self._delegate(key, tool, tool.read(asked.arguments))
-            arguments = tool.read(asked.arguments)
+            return await self._begin(key, tool, asked)
         except BadArguments as error:
             return await perform(run.attempt, refusal(key, error))
+
+    async def _begin(self, key: str, tool: Tool | SubAgent | None, asked: ToolCall) -> Any:  # noqa: ANN401
+        run = self._run
+        if tool is None:
+            raise self._no_such_tool(asked.name)
+        if isinstance(tool, SubAgent):
+            return await self._delegate(key, tool, tool.read(asked.arguments))
+        arguments = tool.read(asked.arguments)
         if tool is ASK_QUESTION:
-            return await self._ask(key, str(arguments[0]))
-        call = self._made.pop(key, None) or self._call(key, tool, arguments)
+            return await self._ask(key, str(arguments["question"]))
+        call = self._made.pop(key, None)
+        if call is None or self._leave(tool, arguments) is not None:  # somebody may have asked for it since
+            call = self._call(key, tool, arguments)
         call.is_lazy = run.is_lazy and tool.effect is EffectClass.PURE
-        try:
-            output = await perform(run.attempt, call)
-        except Rejected as rejected:
-            return await perform(run.attempt, refusal(key, rejected))
+        output = await self._make(call)
         run.save(CheckpointStrategy.EVERY_STEP)
         return output
+
+    async def _make(self, call: Call) -> Any:  # noqa: ANN401
+        try:
+            return await perform(self._run.attempt, call)
+        except Rejected as rejected:
+            return await perform(self._run.attempt, refusal(call.key, rejected))
+
+    def _replay(self, key: str, asked: ToolCall, recorded: Step) -> Any:  # noqa: ANN401
+        """Return what came of a call. That the tool takes other arguments by now changes nothing about it."""
+        self._announce(key, asked)
+        if recorded.state is StepState.FAILED:
+            raise StepFailed(failure_of(recorded), step=key)
+        return decode(recorded.output or b"", name=f"step {key!r}")
+
+    def _open_effect(self, recorded: Step | None) -> Effect | None:
+        """Return the effect of a call that may have been made, by an attempt that did not live to say so."""
+        intents = self._run.attempt.intents
+        if recorded is None or recorded.effect_id is None or recorded.effect_id in intents.carried:
+            return None
+        effect = intents.effects.get(recorded.effect_id)
+        return None if effect is None or effect.state in NOT_MADE or recorded.undone_at is not None else effect
+
+    async def _clear_up(self, key: str, tool: Tool | SubAgent | None, asked: ToolCall, effect: Effect) -> Any:  # noqa: ANN401
+        """Find out about such a call by what was written down, even if the tool is another one by now, or gone."""
+        [arguments] = decode(effect.arguments, name=f"the arguments of {key!r}")
+        if not isinstance(tool, Tool):
+            return await self._make(clear_up(key, arguments, asked.name))
+        call = self._call(key, tool, arguments)
+        call.terms = replace(call.terms or tool.terms, effect=EffectClass.ONCE)
+        return await self._make(call)
 
     def _no_such_tool(self, name: str) -> BadArguments:
         known = ", ".join(self._run.agent.tools) or "none"
         return BadArguments(f"there is no tool {storable(name, 100)!r}; there are: {known}")
 
-    def _call(self, key: str, tool: Tool, arguments: tuple[JsonValue, ...]) -> Call:
+    def _call(self, key: str, tool: Tool, arguments: dict[str, JsonValue]) -> Call:
         call = Invocation(self._run, key, tool, arguments).call(self._leave(tool, arguments))
         if tool.effect is EffectClass.ONCE and not tool.terms.repeat and self._run.attempt.task.round > 1:
-            call.stands_for = self._earlier(tool, call)
+            if key not in self._stands_for:
+                self._stands_for[key] = self._earlier(tool, call)
+            call.stands_for = self._stands_for[key]
         return call
 
     def _earlier(self, tool: Tool, call: Call) -> str | None:
         """Find the same call in an earlier round: what was done once is not done again because work was rejected."""
-        journal = self._run.attempt.journal
-        for key in journal.done_before(tool.name, digest(arguments_of(call))):
-            if key not in self._stood_for:
-                self._stood_for.add(key)
-                return key
-        return None
+        done = self._run.attempt.journal.done_before(tool.name, digest(arguments_of(call)), by=call.key)
+        return next((key for key in done if key not in self._stands_for.values()), None)
 
-    def _leave(self, tool: Tool, arguments: tuple[JsonValue, ...]) -> Ask | None:
+    def _leave(self, tool: Tool, arguments: dict[str, JsonValue]) -> Ask | None:
         """Return what a person has to be asked before the call; None if nothing."""
         run, agent = self._run, self._run.agent
         if not run.keeper.state.constraints.requires_approval(tool.risk):
@@ -170,8 +216,6 @@ class Dispatcher:
         """Ask a person, and let the answer become a fact."""
         run, attempt = self._run, self._run.attempt
         asking = f"{RESERVED}question:{key}"
-        if self._is_over(key):
-            return await perform(attempt, record(key, None))
         try:
             ask = Ask(question, deciders=run.agent.deciders, requested_by=run.agent.name)
         except InvalidValue as error:
@@ -187,7 +231,8 @@ class Dispatcher:
             attempt.buffer(*self._resolve(key, question, None))
             return await perform(attempt, refusal(key, rejected))
         fact = KnownFact(key=question, value=decided.answer, source=f"human:{decided.by}", at=decided.at)
-        return await perform(attempt, record(key, decided.answer, lambda _: self._resolve(key, question, fact)))
+        call = record(run, key, ASK_QUESTION.name, decided.answer, lambda: self._resolve(key, question, fact))
+        return await perform(attempt, call)
 
     def _resolve(self, key: str, question: str, fact: KnownFact | None) -> tuple[Operation, ...]:
         keeper = self._run.keeper
@@ -200,8 +245,6 @@ class Dispatcher:
     async def _delegate(self, key: str, sub: SubAgent, request: str) -> Any:  # noqa: ANN401
         """Have another agent do it: a child task, which this one waits for without holding a worker."""
         run, attempt = self._run, self._run.attempt
-        if self._is_over(key):
-            return await perform(attempt, record(key, None))
         now = attempt.services.time.now()
         definition = sub.agent.task_definition()
         new, _ = new_task(attempt.services.definitions, definition, (request,), now=now, actor=attempt.lease.worker_id)
@@ -214,7 +257,7 @@ class Dispatcher:
             value = await waiting.child_result(attempt, f"{RESERVED}result:{key}", child_id, Any)
         except (TaskFailed, TaskCancelled) as error:
             return await perform(attempt, refusal(key, ToolError(f"{sub.name} did not do it: {error}")))
-        return await perform(attempt, record(key, value))
+        return await perform(attempt, record(run, key, sub.name, value))
 
     # Names
 
@@ -226,5 +269,7 @@ class Dispatcher:
         return tool_key(UNKNOWN, turn, index)
 
     def _is_over(self, key: str) -> bool:
-        recorded = self._run.attempt.journal.get(key)
-        return recorded is not None and recorded.state in OVER
+        recorded, is_replaying = self._run.attempt.journal.get(key), self._run.attempt.is_replaying
+        if recorded is None or recorded.state not in OVER:
+            return False
+        return recorded.state is StepState.FAILED or recorded.undone_at is None or is_replaying

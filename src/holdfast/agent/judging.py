@@ -25,7 +25,7 @@ async def judged(agent: Agent, judge: Judge, ctx: Context, instructions: str, re
     model = agent.model if judge.model is None else as_model(judge.model)
     checkpoint, patches, _ = await stored_state(attempt)
     keeper = StateKeeper(attempt, checkpoint, patches, noted=lambda _: None)
-    accounting = Accounting(attempt, agent.budget, price_of(agent.prices, model.name))
+    accounting = Accounting(attempt, agent.budget, price_of(agent.prices, model.name), agent.deciders)
     await accounting.open()
     thinker = Thinker(
         attempt,

@@ -20,6 +20,9 @@ from holdfast.model.failure import storable
 from holdfast.model.message import Reply, ToolCall, Usage
 
 LAST_EVENT = "[DONE]"
+MOST_BYTES = 16 << 20
+"""Of one line. An answer is shorter; what is longer is no answer."""
+
 _EXCERPT = 200
 
 
@@ -33,6 +36,8 @@ class EventDecoder:
     def feed(self, received: bytes) -> Iterator[str]:
         """Take more bytes; yield the data of each event that is complete now."""
         # At line feeds alone: str.splitlines knows more ends of a line, among them some that JSON allows in a text.
+        if len(self._rest) > MOST_BYTES:
+            raise ModelError(f"the endpoint sent a line of more than {MOST_BYTES >> 20} MiB; the reply was thrown away")
         *lines, self._rest = (self._rest + received).split(b"\n")
         for line in lines:
             text = line.removesuffix(b"\r").decode("utf-8", "replace")

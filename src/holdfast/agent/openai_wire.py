@@ -51,13 +51,13 @@ def _message(message: Message) -> dict[str, Any]:
         # As endpoints write it themselves; some refuse an empty text.
         written["content"] = written["content"] or None
     if message.tool_call_id is not None:
-        written["tool_call_id"] = message.tool_call_id
+        written["tool_call_id"] = well_formed(message.tool_call_id)
     return written
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
-    arguments = well_formed(call.arguments)
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _an_object(arguments)}}
+    function = {"name": well_formed(call.name), "arguments": _an_object(well_formed(call.arguments))}
+    return {"id": well_formed(call.id), "type": "function", "function": function}
 
 
 def _an_object(arguments: str) -> str:
@@ -69,7 +69,7 @@ def _an_object(arguments: str) -> str:
     try:
         if isinstance(json.loads(arguments or "{}"), dict):
             return arguments or "{}"
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     return json.dumps({"not_an_object": arguments})
 

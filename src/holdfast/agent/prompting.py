@@ -75,7 +75,7 @@ def _plan(state: AgentState) -> Iterator[str]:
 
 def _flags(state: AgentState) -> Iterator[str]:
     if state.risk_flags:
-        yield f"Flags: {', '.join(state.risk_flags)}"
+        yield f"Flags: {', '.join(' '.join(flag.split()) for flag in state.risk_flags)}"
 
 
 def estimate_prompt(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> int:

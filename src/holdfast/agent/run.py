@@ -26,7 +26,7 @@ from holdfast.agent.transcript import LLM, Answer, answer_message, is_answer, mo
 from holdfast.engine.artifacts import Artifacts
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.calls import Call
-from holdfast.engine.conversing import MESSAGE, inbox
+from holdfast.engine.conversing import MESSAGE, inbox, is_message
 from holdfast.engine.patience import insist
 from holdfast.engine.remembering import Memory
 from holdfast.model.checkpoints import CheckpointStrategy, Saver
@@ -54,7 +54,7 @@ class AgentRun:
         self.text = text
         self.after = after
         self.conversation: list[Message] = []
-        self.accounting = Accounting(attempt, agent.budget, price_of(agent.prices, agent.model.name))
+        self.accounting = Accounting(attempt, agent.budget, price_of(agent.prices, agent.model.name), agent.deciders)
         self._progress = Progress(most_identical=agent.max_identical_calls, most_senseless=agent.max_senseless_answers)
         self.keeper: StateKeeper
         self._saver: Saver
@@ -192,6 +192,7 @@ class AgentRun:
             if answer.steps <= len(calls):
                 await self.accounting.admit_steps(model_key(turn), len(calls))
             await self.accounting.check_time()
+            await self.keeper.refresh()  # what needs leave by now needs it for these calls
         performing = [self._dispatcher.perform(turn, index, call) for index, call in enumerate(calls)]
         if len(performing) == 1:
             results = [await performing[0]]  # one alone needs no branch of its own
@@ -244,8 +245,9 @@ class AgentRun:
             while page := await insist(partial(attempt.services.store.events, channel, after=self._heard)):
                 for event in page:
                     self._heard = event.number
-                    attempt.buffer(WriteStep(self._heard_step(event)))
-                    self._listen(event.payload["text"])
+                    if is_message(event.payload):
+                        attempt.buffer(WriteStep(self._heard_step(event)))
+                        self._listen(event.payload["text"])
         return len(self.conversation) > before
 
     def _hear_again(self, before: int | None) -> None:

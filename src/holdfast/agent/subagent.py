@@ -54,7 +54,7 @@ class SubAgent:
 
     def read(self, arguments: str) -> str:
         """Return the request. Raises BadArguments."""
-        return str(_FORM.read(arguments)[0])
+        return str(_FORM.read(arguments)["request"])
 
     def limits(self, books: Books) -> dict[str, int]:
         """Return the limits of the child: its own, and no more than its share of what its caller has left."""

@@ -29,6 +29,7 @@ from holdfast.model.step import StepState
 from holdfast.model.tokens import estimate_tokens
 
 _TEXT_PER_TOKEN = 4
+_MOST_TOKENS = 1_000_000_000
 
 
 class Thinker:
@@ -125,6 +126,8 @@ class Thinker:
                 await stream.close()
             if not isinstance(reply, Reply):
                 raise InvalidValue(f"model {self._model.name} returned {reply!r}; complete() has to return a Reply")
+            if reply.tool_calls:
+                await self._keeper.refresh()  # what has come to need leave meanwhile needs it for these calls
             return self._answer(request, reply).to_data()
 
         left = self._accounting.books.seconds_left()
@@ -140,7 +143,9 @@ class Thinker:
         return booked + self._pressure(call.key, usage, answer.steps) + then(answer, call)
 
     def _answer(self, request: Request, reply: Reply) -> Answer:
-        if reply.usage is None:
+        usage = reply.usage
+        is_plausible = usage is not None and 0 < usage.input_tokens < _MOST_TOKENS > usage.output_tokens >= 0
+        if not is_plausible:  # an endpoint that says nothing, or nonsense, must not make the budget endless
             written = estimate_tokens(reply.content) + sum(
                 estimate_tokens(call.name + call.arguments) for call in reply.tool_calls
             )

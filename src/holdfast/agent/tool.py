@@ -18,9 +18,10 @@ from holdfast.agent.docstrings import read_docstring
 from holdfast.agent.tool_context import ToolContext
 from holdfast.engine.calls import Compensation, Terms, terms_of
 from holdfast.engine.definition import check_retry, is_async, type_hints
+from holdfast.model.canonical import canonical
 from holdfast.model.deadline import as_seconds
 from holdfast.model.effect import EffectClass
-from holdfast.model.errors import InvalidValue, NotHappened
+from holdfast.model.errors import CodecError, InvalidValue, NotHappened
 from holdfast.model.message import ToolSpec
 from holdfast.model.retry import ErrorKind, Retry
 from holdfast.model.risk import RiskLevel
@@ -109,6 +110,7 @@ class Tool:
             )
         self.context_parameter = next((name for name in parameters if hints.get(name) is ToolContext), None)
         self._model, schema = _arguments_model(self.name, parameters, hints, meanings)
+        self._fields = {name: field.alias or name for name, field in self._model.model_fields.items()}
         self.spec = ToolSpec(name=self.name, description=self.description, parameters=_without_titles(schema))
         """The tool as a model sees it."""
         self.__doc__, self.__name__ = function.__doc__, self.name
@@ -123,8 +125,8 @@ class Tool:
 
     # What the model chose
 
-    def read(self, arguments: str) -> tuple[JsonValue, ...]:
-        """Return what the model passed as plain data, checked and in order. Raises BadArguments.
+    def read(self, arguments: str) -> dict[str, JsonValue]:
+        """Return what the model passed, and the defaults of what it left out, as plain data. Raises BadArguments.
 
         Exactly this is written down before the tool is called, and is what a person agrees to.
         """
@@ -132,19 +134,27 @@ class Tool:
             chosen = self._model.model_validate_json(arguments.strip() or "{}")
         except ValidationError as error:
             raise BadArguments(_explain(self.name, error)) from None
-        dumped = chosen.model_dump(mode="json", by_alias=True)
-        return tuple(dumped[field.alias or name] for name, field in self._model.model_fields.items())
+        plain: dict[str, JsonValue] = chosen.model_dump(mode="json", by_alias=True)
+        for name, parameter in self._fields.items():
+            if isinstance(getattr(chosen, name), set | frozenset):
+                plain[parameter].sort(key=canonical)  # the order of a set is another one in every process
+        try:
+            canonical(plain, name="arguments")
+        except CodecError as error:
+            raise BadArguments(f"the arguments of {self.name} are wrong: {error}") from None
+        return plain
 
-    def restore(self, arguments: tuple[JsonValue, ...]) -> dict[str, Any]:
-        """Return plain arguments as what the function takes, by name."""
-        names = [field.alias or name for name, field in self._model.model_fields.items()]
-        chosen = self._model.model_validate(dict(zip(names, arguments, strict=True)))
-        return {field.alias or name: getattr(chosen, name) for name, field in self._model.model_fields.items()}
+    def restore(self, arguments: Mapping[str, JsonValue]) -> dict[str, Any]:
+        """Return plain arguments as what the function takes, in its order. Raises BadArguments.
 
-    def named(self, arguments: tuple[JsonValue, ...]) -> dict[str, JsonValue]:
-        """Return plain arguments by name, for people to read."""
-        names = [field.alias or name for name, field in self._model.model_fields.items()]
-        return dict(zip(names, arguments, strict=True))
+        They may have been written down before the tool was changed: what it does not take any more is left out.
+        """
+        known = {name: value for name, value in arguments.items() if name in self._fields.values()}
+        try:
+            chosen = self._model.model_validate(known)
+        except ValidationError as error:
+            raise BadArguments(_explain(self.name, error)) from None
+        return {parameter: getattr(chosen, name) for name, parameter in self._fields.items()}
 
 
 @overload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -81,9 +82,17 @@ def _by_model(agent: Agent, judge: Judge) -> Verifier:
 
 def read_judgement(said: str) -> bool | str:
     """Return what a judge decided. What is neither yes nor no is no, in its own words."""
-    line = said.strip()
-    head = line.partition("\n")[0].strip(" *`.")
-    if head.upper() == "ACCEPT":
-        return True
-    verdict, _, reason = line.partition(":")
-    return reason.strip() or line if verdict.strip(" *`").upper() == "REJECT" else line or "the judge said nothing"
+    answer = _THOUGHTS.sub("", said).strip()
+    for line in answer.splitlines():
+        found = _VERDICT.match(line)
+        if found is None:
+            continue
+        if found.group(1).upper() == "ACCEPT":
+            return True
+        return answer[answer.index(line) + found.end() :].strip(_AROUND) or answer
+    return answer or "the judge said nothing"
+
+
+_AROUND = " \t\n*`'\".:,-"
+_THOUGHTS = re.compile(r"<think>.*?</think>", re.DOTALL)
+_VERDICT = re.compile(r"^[\s*`'\"#]*(ACCEPT|REJECT)(?:ED)?\b", re.IGNORECASE)

@@ -7,6 +7,7 @@ old question is void and a new one is asked.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from holdfast.model.codec import decode, encode
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import Conflict, NotFound, Rejected
 from holdfast.model.failure import Failure
-from holdfast.model.operations import Decide, OpenApproval, UntilDecided, WriteStep
+from holdfast.model.operations import Decide, OpenApproval, Operation, UntilDecided, WriteStep
 from holdfast.model.step import Step, StepState
 
 if TYPE_CHECKING:
@@ -41,11 +42,19 @@ async def obtain(attempt: Attempt, step_key: str, effect_id: str, ask: Ask, argu
 
 
 async def decision(
-    attempt: Attempt, key: str, ask: Ask, arguments: bytes, *, kind: str = APPROVAL, about: str | None = None
+    attempt: Attempt,
+    key: str,
+    ask: Ask,
+    arguments: bytes,
+    *,
+    kind: str = APPROVAL,
+    about: str | None = None,
+    also: Callable[[Approval], tuple[Operation, ...]] = lambda _: (),
 ) -> Decided:
     """Return what a person decided, once they have. Raises Rejected, live and on replay.
 
-    ``arguments`` is what the decision is about, ``about`` the key of the step that it is for.
+    ``arguments`` is what the decision is about, ``about`` the key of the step that it is for. ``also`` is what a
+    decision in favour of it does, in the Commit that records it.
     """
     fingerprint = _fingerprint(ask, arguments)
     recorded = attempt.find(key, KIND)
@@ -69,7 +78,7 @@ async def decision(
 
     waits = (UntilDecided(key=key, approval_id=approval.id),)
     found = await attempt.lot().park(waits, line, (f"task:{attempt.task.id}",), look)
-    return await _record(attempt, line, found)
+    return await _record(attempt, line, found, also)
 
 
 async def _question(
@@ -115,7 +124,9 @@ async def _question(
     return approval
 
 
-async def _record(attempt: Attempt, line: Step, approval: Approval) -> Decided:
+async def _record(
+    attempt: Attempt, line: Step, approval: Approval, also: Callable[[Approval], tuple[Operation, ...]]
+) -> Decided:
     now = attempt.services.time.now()
     holds = approval.default if approval.state is _A.EXPIRED else approval.state
     if holds in {_A.APPROVED, _A.ANSWERED}:
@@ -128,7 +139,7 @@ async def _record(attempt: Attempt, line: Step, approval: Approval) -> Decided:
             answer=approval.answer,
         )
         done = _over(line, StepState.COMPLETED, now, output=encode(_to_data(decided)))
-        await attempt.commit(WriteStep(done))
+        await attempt.commit(WriteStep(done), *also(approval))
         return decided
     error = Rejected(_why(approval), approval_id=approval.id, step=line.key)
     body = canonical(Failure.of(error).to_json())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.model.approval import ApprovalState
-from holdfast.model.budget import Budget, Ledger, Line, Meter
+from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.budget import Budget, Ledger, Line, Meter, as_micros
+from holdfast.model.canonical import parse
 from holdfast.model.checks import check_name
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.errors import InvalidValue, NotFound
 from holdfast.model.operations import Decide, Operation, SetLimits
+from holdfast.model.task import JsonValue
 from holdfast.model.transitions import TaskState
 from holdfast.model.walltime import wall_time_ms
 from holdfast.store.base import StateStore
@@ -17,7 +19,32 @@ from holdfast.store.base import StateStore
 BUDGET = "budget"
 """The kind of the question to a person whether a budget may be raised."""
 
+_MOST = 1 << 53
 _EXTENSIBLE = frozenset(TaskState) - {TaskState.COMPLETED, TaskState.CANCELLED}
+
+
+def new_limit(meter: str, answer: JsonValue) -> int:
+    """Return the limit that an answer to the question about a budget names: in the unit the question is asked in."""
+    units = {Meter.COST_MICROS: "an amount of money", Meter.WALL_TIME_MS: "seconds"}
+    said = InvalidValue(
+        f"{answer!r} is no new limit; answer with a number ({units.get(Meter(meter), meter)}), approve, or reject"
+    )
+    if isinstance(answer, bool) or not isinstance(answer, int | float) or not 0 < answer < _MOST:
+        raise said
+    if meter == Meter.COST_MICROS:
+        return as_micros(answer, what="the new limit")
+    if meter == Meter.WALL_TIME_MS:
+        return round(answer * 1000)
+    if answer != int(answer):
+        raise said
+    return int(answer)
+
+
+def check_answer(approval: Approval, answer: JsonValue) -> None:
+    """Refuse an answer that would grant nothing."""
+    asked = parse(approval.arguments)
+    if new_limit(asked["meter"], answer) <= asked["limit"]:
+        raise InvalidValue(f"{answer!r} is no more than the budget that is spent; answer with more, or reject")
 
 
 async def read_budget(store: StateStore, task_id: str) -> Ledger:
@@ -47,7 +74,7 @@ async def extend(store: StateStore, task_id: str, budget: Budget, *, by: str, no
         raise InvalidValue("the budget names no limit; give the new ones, for example Budget(max_steps=40)")
     asked = await store.approvals(task_id=task_id, states={ApprovalState.OPEN}, limit=100)
     decided: list[Operation] = [
-        Decide(approval_id=one.id, state=ApprovalState.APPROVED, by=by, note=note)
+        Decide(approval_id=one.id, state=ApprovalState.APPROVED, by=by, note=note, answer=limits)
         for one in asked
         if one.kind == BUDGET
     ]

@@ -7,6 +7,7 @@ from holdfast.model.checks import check_name, check_text
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.errors import Conflict, InvalidValue, NotFound
 from holdfast.model.operations import Emit
+from holdfast.model.task import JsonValue
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
 
@@ -16,9 +17,18 @@ MESSAGE = "message"
 _LISTENING = frozenset({TaskState.PENDING, TaskState.RUNNING, TaskState.WAITING})
 
 
+INBOX = "inbox:"
+"""Channels with this beginning are for ``send`` alone."""
+
+
 def inbox(task_id: str) -> str:
     """Return the channel on which a task is talked to."""
-    return f"inbox:{task_id}"
+    return f"{INBOX}{task_id}"
+
+
+def is_message(payload: JsonValue) -> bool:
+    """Say whether an event of an inbox is what ``spoken`` makes: anybody who has the store can write there."""
+    return isinstance(payload, dict) and isinstance(payload.get("text"), str)
 
 
 def spoken(task_id: str, text: str, *, by: str, key: str | None = None) -> Emit:

@@ -12,6 +12,7 @@ from typing import Any
 
 from holdfast.engine import log
 from holdfast.engine.approving import APPROVAL, QUESTION
+from holdfast.engine.budgets import BUDGET, check_answer
 from holdfast.engine.doubting import DOUBT, MOST_OPEN, arguments_for_people, effect_asked_about
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.canonical import canonical, parse
@@ -68,6 +69,8 @@ async def decide(
         raise NotFound("approval", approval_id)
     _check_kind(approval, state)
     _check_undecided(approval)
+    if approval.kind == BUDGET and state is ApprovalState.ANSWERED:
+        check_answer(approval, answer)
     await _commit(
         store,
         approval.task_id,

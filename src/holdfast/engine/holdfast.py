@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, T
 from holdfast.engine.artifacts import Artifacts
 from holdfast.engine.batching import Batcher
 from holdfast.engine.context import Context
+from holdfast.engine.conversing import INBOX
 from holdfast.engine.definition import Bound, Definitions, TaskDefinition
 from holdfast.engine.handle import Handle
 from holdfast.engine.managing import Managing
@@ -313,6 +314,8 @@ class Holdfast(Managing):
 
         The same ``key`` again on the channel tells nobody anything new.
         """
+        if channel.startswith(INBOX):
+            raise InvalidValue(f"{channel!r} is where an agent is talked to; use hold.send(task, text)")
         return await self.services.store.emit(channel, payload, key=key, actor=actor)
 
     @overload

@@ -119,13 +119,19 @@ class Journal:
         """Return the step under this key in the last round before this one that had it, if it had an effect."""
         return self._earlier.get(key)
 
-    def done_before(self, name: str, digest: str) -> list[str]:
-        """Return the keys ``name:...`` under which an earlier round made a call with these arguments."""
-        return [
-            key
-            for key, step in self._earlier.items()
-            if key.rpartition(":")[0] == name and step.digest == digest and step.undone_at is None
-        ]
+    def done_before(self, name: str, digest: str, *, by: str) -> list[str]:
+        """Return the keys ``name:...`` under which earlier rounds made a call with these arguments, one for each call.
+
+        A later round in which a call took the place of an earlier one has the same effect under another key. Those
+        whose place somebody else than ``by`` has taken in this round are left out.
+        """
+        taken = {step.effect_id for key, step in self._steps.items() if key != by}
+        made: dict[str | None, str] = {}
+        for key, step in self._earlier.items():
+            is_same = key.rpartition(":")[0] == name and step.digest == digest
+            if is_same and step.undone_at is None and step.effect_id not in taken:
+                made.setdefault(step.effect_id, key)
+        return list(made.values())
 
     def by_effect(self, effect_id: str) -> Step | None:
         """Return the step, of whichever round, that this effect belongs to."""

@@ -30,6 +30,8 @@ async def resume(
     if loaded.task.state is TaskState.CANCELLED:
         raise Conflict(f"task {task_id} was cancelled, which is final; submit it anew")
     if loaded.task.state is not TaskState.FAILED:
+        if message is not None:
+            raise Conflict(f"task {task_id} is {loaded.task.state}, not failed; talk to it with hold.send(task, text)")
         return
     ended_by = set(Failure.from_json(loaded.task.error).steps)
     again: list[Operation] = [
@@ -43,6 +45,8 @@ async def resume(
         again.append(WriteStep(_accepted(loaded, await store.now())))
     move = Move(to=TaskState.PENDING, reason=f"resumed by {actor}")
     if (verdict := await _revive(store, task_id, actor, *again, move)).refusal is Refusal.CONFLICT:
+        if message is not None:
+            raise Conflict(f"somebody else has resumed task {task_id} already; talk to it with hold.send(task, text)")
         return  # somebody else was faster
     if not verdict.applied:
         raise verdict.error()
