@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import Agent, Budget, InvalidValue, Price, ScriptedModel, Usage
+from holdfast import Agent, Budget, InvalidValue, Judge, Price, ScriptedModel, Usage
 from holdfast.agent.prices import FREE, price_of
 
 prices = st.decimals(0, 10_000, allow_nan=False, allow_infinity=False, places=8)
@@ -71,6 +71,17 @@ def test_a_limit_of_cost_needs_a_price() -> None:
     with pytest.raises(InvalidValue, match=r"nobody said what large costs; pass prices=\{\"large\": Price\(input="):
         Agent("a", model=model, budget=Budget(max_cost=1), prices={"small": Price(1, 1)})
     assert Agent("a", model=model, budget=Budget(max_cost=1), prices={"large": Price(1, 1)}).budget.max_cost == 1
+
+
+def test_so_do_those_it_pays_for() -> None:
+    large, small = ScriptedModel(["hi"], name="large"), ScriptedModel(["hi"], name="small")
+    budget, prices = Budget(max_cost=1), {"large": Price(1, 1)}
+    helper = Agent("helper", model=small, description="Helps.")
+    with pytest.raises(InvalidValue, match=r"nobody said what small costs; .* to 'helper'"):
+        Agent("a", model=large, budget=budget, prices=prices, tools=[helper])
+    with pytest.raises(InvalidValue, match=r"nobody said what small costs; .* to 'a'"):
+        Agent("a", model=large, budget=budget, prices=prices, verify=Judge(model=small))
+    assert Agent("a", model=large, tools=[helper], verify=Judge(model=small)).budget.max_cost is None
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeAlias
@@ -45,7 +45,6 @@ MODEL_RETRY = Retry(
 MODEL_TIMEOUT = timedelta(minutes=11).total_seconds()
 """A little more than a model gives itself: what it says of a silent endpoint is clearer than that a step took long."""
 
-MAX_OUTPUT_TOKENS = 8_192
 MAX_IDENTICAL_CALLS = 10
 MAX_SENSELESS_ANSWERS = 5
 
@@ -80,7 +79,7 @@ class Agent:
         deadline: float | timedelta | None = None,
         model_retry: Retry | None = None,
         model_timeout: float | timedelta = MODEL_TIMEOUT,
-        max_output_tokens: int = MAX_OUTPUT_TOKENS,
+        max_output_tokens: int | None = None,
         max_context_tokens: int | None = DEFAULT_CONTEXT_TOKENS,
         max_context_bytes: int | None = None,
         max_identical_calls: int = MAX_IDENTICAL_CALLS,
@@ -122,6 +121,8 @@ class Agent:
         self._definition = self._define(queue=queue, priority=priority, retry=retry, deadline=deadline)
         if verify is not None:
             self._definition.verify(verifier_of(self, verify))
+        self._verify = verify
+        self._check_prices()
 
     def __repr__(self) -> str:
         """Name it, and its model."""
@@ -165,7 +166,6 @@ class Agent:
 
     def _check_numbers(self) -> None:
         for name, least in (
-            ("max_output_tokens", 1),
             ("max_identical_calls", 1),
             ("max_senseless_answers", 0),
             ("inline_bytes", 200),
@@ -174,11 +174,26 @@ class Agent:
         for name, limit in zip(("max_context_tokens", "max_context_bytes"), self._context, strict=True):
             if limit is not None:
                 check_integer(name, limit, lowest=1)
-        if self.budget.max_cost is not None and self.model.name not in self.prices:
-            raise InvalidValue(
-                f"agent {self.name!r} has a max_cost, and nobody said what {self.model.name} costs; pass "
-                f'prices={{"{self.model.name}": Price(input=..., output=...)}}, for a million tokens each'
-            )
+        if self.max_output_tokens is not None:
+            check_integer("max_output_tokens", self.max_output_tokens, lowest=1)
+
+    def models(self) -> Iterator[tuple[Agent, str]]:
+        """Name the models it may ask: its own, its judge's, and those of its sub-agents, each with whose they are."""
+        yield self, self.model.name
+        if isinstance(self._verify, Judge) and self._verify.model is not None:
+            yield self, as_model(self._verify.model).name
+        for tool in self.tools.values():
+            if isinstance(tool, SubAgent):
+                yield from tool.agent.models()
+
+    def _check_prices(self) -> None:
+        """Refuse a limit on the cost of what has no price: it would never be reached."""
+        for agent, model in self.models() if self.budget.max_cost is not None else ():
+            if model not in agent.prices:
+                raise InvalidValue(
+                    f"agent {self.name!r} has a max_cost, and nobody said what {model} costs; pass "
+                    f'prices={{"{model}": Price(input=..., output=...)}}, for a million tokens each, to {agent.name!r}'
+                )
 
 
 def as_model(model: Model | str) -> Model:

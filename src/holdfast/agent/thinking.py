@@ -28,6 +28,9 @@ from holdfast.model.retry import Retry, qualified_name
 from holdfast.model.step import StepState
 from holdfast.model.tokens import estimate_tokens
 
+LONG_ANSWER = 8_192
+"""Tokens."""
+
 _TEXT_PER_TOKEN = 4
 _MOST_TOKENS = 1_000_000_000
 
@@ -44,9 +47,12 @@ class Thinker:
         *,
         retry: Retry,
         timeout: float,
-        max_output_tokens: int,
+        max_output_tokens: int | None,
     ) -> None:
-        """``max_output_tokens`` is the most an answer may have where the budget allows more."""
+        """``max_output_tokens`` is the most an answer may have where the budget allows more.
+
+        None: what the model likes. Where the budget is limited, LONG_ANSWER is reserved then.
+        """
         self._attempt = attempt
         self._model = model
         self._accounting = accounting
@@ -99,7 +105,7 @@ class Thinker:
                 await self._attempt.commit(WriteStep(reopened(step)))
 
     def _need(self, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...]) -> Need:
-        return Need(input_tokens=estimate_prompt(messages, tools), output_tokens=self._max_output_tokens)
+        return Need(input_tokens=estimate_prompt(messages, tools), output_tokens=self._max_output_tokens or LONG_ANSWER)
 
     def _call(
         self, key: str, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...], turn: int, held: _Held
@@ -108,9 +114,8 @@ class Thinker:
 
         async def complete(effect_id: str) -> dict[str, Any]:
             await held.take(self._need(messages, tools))
-            request = Request(
-                messages=messages, tools=tools, max_output_tokens=held.room, effect_id=effect_id, turn=turn
-            )
+            most = self._max_output_tokens if held.room is None else held.room
+            request = Request(messages=messages, tools=tools, max_output_tokens=most, effect_id=effect_id, turn=turn)
             stream = TextStream(self._attempt, key, next(tries))
             try:
                 reply = await self._model.complete(request, stream)
