@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
@@ -121,3 +122,33 @@ async def test_what_no_store_takes_does_not_keep_a_task_from_ending() -> None:
         handle = await hold.submit(work)
         with pytest.raises(TaskFailed, match="cannot be stored"):
             await handle.result(timeout=60)
+
+
+async def test_a_very_long_text_is_kept_whole() -> None:
+    @tool(risk="read_only")
+    async def dump() -> str:
+        """Dump."""
+        return "é" * (5 << 20)
+
+    hold = Holdfast("memory://")
+    agent = hold.register(Agent("agent", model=ScriptedModel([call("dump"), "done"]), tools=[dump]))
+    async with hold, hold.worker():
+        handle = await hold.submit(agent, "go")
+        assert await handle.result(timeout=60) == "done"
+        assert [artifact.bytes for artifact in (await hold.state(handle)).artifacts] == [10 << 20]
+
+
+async def test_something_cancelled_inside_a_tool_is_an_error_of_the_tool() -> None:
+    @tool(risk="read_only", retry=Retry(max_attempts=1))
+    async def lean_on() -> str:
+        """Lean on something that is cancelled."""
+        raise asyncio.CancelledError
+
+    hold = Holdfast("memory://")
+    model = ScriptedModel([call("lean_on"), "done"])
+    agent = hold.register(Agent("agent", model=model, tools=[lean_on]))
+    async with hold, hold.worker():
+        handle = await hold.submit(agent, "go")
+        assert await handle.result(timeout=60) == "done"
+    [told] = [message.content for message in model.requests[-1].messages if message.role == "tool"]
+    assert told.startswith("Error: RuntimeError: the tool raised CancelledError()")

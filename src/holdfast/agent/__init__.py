@@ -10,8 +10,8 @@ dispatching.py   the tool calls of an answer; acting.py: one of them as a step; 
 tool.py          @tool: schema, risk, effect; docstrings.py; tool_context.py: what a tool may know
 builtins.py      the tools every agent has
 subagent.py      an agent as a tool of another
-keeping.py       AgentState while it runs; resuming.py: where it comes from after a restart
-accounting.py    the budget; prices.py: what tokens cost
+keeping.py       AgentState while it runs; resuming.py: where it comes from after a restart; noting.py
+accounting.py    the budget; books.py: its figures; prices.py: what tokens cost
 progress.py      noticing an agent that gets nowhere
 verifying.py     who says whether the work is good; judging.py: a model's look at it
 

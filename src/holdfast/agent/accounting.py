@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from holdfast.agent.books import Books, Need, Short, in_words
+from holdfast.agent.noting import noted
 from holdfast.agent.prices import Price
 from holdfast.engine.approving import KIND as APPROVAL_STEP
 from holdfast.engine.approving import decision
@@ -22,12 +23,11 @@ from holdfast.engine.patience import insist
 from holdfast.model.approval import Approval, Ask
 from holdfast.model.budget import Budget, Meter
 from holdfast.model.canonical import canonical
-from holdfast.model.codec import decode, encode
+from holdfast.model.codec import decode
 from holdfast.model.errors import BudgetExceeded, Rejected
 from holdfast.model.message import Usage
 from holdfast.model.operations import Operation, Reserve, SetLimits, Settle, SettleStale, WriteStep
 from holdfast.model.records import Account
-from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue
 from holdfast.model.walltime import wall_time_ms
 
@@ -78,7 +78,7 @@ class Accounting:
         left = [
             {"account": one.account, "meter": one.meter, "step": one.step_key, "amount": one.amount} for one in stale
         ]
-        line = self._line(f"{RESERVED}{TAKEN_OVER}:{self._attempt.task.fence}", TAKEN_OVER, left)
+        line = noted(self._attempt, f"{RESERVED}{TAKEN_OVER}:{self._attempt.task.fence}", TAKEN_OVER, left)
         if self._attempt.journal.get(line.key) is None:
             await self._attempt.commit(SettleStale(), WriteStep(line))
             self._count(left)
@@ -87,20 +87,6 @@ class Accounting:
         for one in left:
             if one["meter"] == Meter.STEPS and one["account"] == self._attempt.task.id:
                 self._counted[one["step"]] = self._counted.get(one["step"], 0) + one["amount"]
-
-    def _line(self, key: str, kind: str, output: JsonValue) -> Step:
-        attempt, now = self._attempt, self._attempt.services.time.now()
-        return Step(
-            key=key,
-            kind=kind,
-            position=attempt.journal.next_position(),
-            state=StepState.COMPLETED,
-            round=attempt.task.round,
-            fence=attempt.task.fence,
-            output=encode(output),
-            started_at=now,
-            finished_at=now,
-        )
 
     async def _ancestors(self) -> list[str]:
         """Return the tasks above this one that have limits, nearest first."""
@@ -196,7 +182,7 @@ class Accounting:
             reserve = [Reserve(account=name, step_key=marker, amounts=amounts) for name in self._names]
             settle = [Settle(account=name, step_key=marker, amounts=amounts) for name in self._names]
             try:
-                await self._attempt.commit(*reserve, *settle, WriteStep(self._line(marker, "steps", count)))
+                await self._attempt.commit(*reserve, *settle, WriteStep(noted(self._attempt, marker, "steps", count)))
             except BudgetExceeded:
                 continue  # somebody who shares the account was faster
 

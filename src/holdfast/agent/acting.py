@@ -89,6 +89,11 @@ class Invocation:
         named = self._named(arguments, effect_id)
         try:
             returned = await self._tool.function(**named)
+        except asyncio.CancelledError as error:
+            running = asyncio.current_task()
+            if running is None or running.cancelling():
+                raise
+            raise _ended_by(error) from error  # nobody cancels this: something that the tool awaited was cancelled
         except _NOT_OURS as error:
             raise _ended_by(error) from error
         return await self._finish(returned)

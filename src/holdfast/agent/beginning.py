@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.agent.noting import noted
 from holdfast.agent.results import link_to
 from holdfast.agent.transcript import BEGIN, read_answers, read_transcript, user_message
 from holdfast.engine.calls import ONE_TRY, Call
@@ -15,13 +16,13 @@ from holdfast.engine.past import EMPTY, fold
 from holdfast.engine.patience import insist
 from holdfast.engine.stepping import perform
 from holdfast.model.agent_state import AgentState
-from holdfast.model.codec import decode, encode
+from holdfast.model.codec import decode
 from holdfast.model.errors import NotFound
 from holdfast.model.history import compact
 from holdfast.model.message import Message, Reply
 from holdfast.model.operations import LinkArtifact, Operation, WriteStep
 from holdfast.model.patch import StatePatch
-from holdfast.model.step import Step, StepState
+from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, Task
 
 if TYPE_CHECKING:
@@ -150,17 +151,5 @@ def _record_feedback(run: AgentRun, task: Task) -> None:
     attempt = run.attempt
     if attempt.journal.get(_FEEDBACK) is not None:
         return
-    now = attempt.services.time.now()
     said = {"text": REJECTED.format(reason=task.feedback), "by": "verifier", "number": 0}
-    step = Step(
-        key=_FEEDBACK,
-        kind=MESSAGE,
-        position=attempt.journal.next_position(),
-        state=StepState.COMPLETED,
-        round=task.round,
-        fence=task.fence,
-        output=encode(said),
-        started_at=now,
-        finished_at=now,
-    )
-    attempt.buffer(WriteStep(step))
+    attempt.buffer(WriteStep(noted(attempt, _FEEDBACK, MESSAGE, said)))

@@ -20,6 +20,7 @@ INLINE_BYTES = 4_000
 """A result up to this size is shown to the model as it is; of a larger one, an excerpt."""
 
 _SUMMARY = 120
+_LONG = 1 << 20
 _TEXT, _JSON = "text/plain; charset=utf-8", "application/json"
 
 
@@ -36,6 +37,8 @@ def as_data(value: Any) -> JsonValue:  # noqa: ANN401 - whatever a tool returns
     """Return it as plain data. It has happened: what cannot be written down exactly is written down as text."""
     if isinstance(value, bytes):
         return storable(value.decode("utf-8", "replace"), len(value) + 1)
+    if isinstance(value, str) and len(value) > _LONG:
+        return value  # it becomes an artifact, whole, and no part of the journal
     try:
         data = to_jsonable_python(value, fallback=str)
         canonical(data, name="result")

@@ -17,6 +17,7 @@ from holdfast.agent.accounting import Accounting
 from holdfast.agent.books import limits_patch
 from holdfast.agent.dispatching import Dispatcher
 from holdfast.agent.keeping import ENGINE, StateKeeper
+from holdfast.agent.noting import noted
 from holdfast.agent.prices import price_of
 from holdfast.agent.progress import LOOP_FLAG, Progress
 from holdfast.agent.resuming import check_freshness, stored_state
@@ -30,12 +31,11 @@ from holdfast.engine.conversing import MESSAGE, inbox, is_message
 from holdfast.engine.patience import insist
 from holdfast.engine.remembering import Memory
 from holdfast.model.checkpoints import CheckpointStrategy, Saver
-from holdfast.model.codec import decode, encode
+from holdfast.model.codec import decode
 from holdfast.model.errors import NotFound
 from holdfast.model.message import Message, ToolCall
 from holdfast.model.operations import Operation, RequireQuiet, WriteStep
 from holdfast.model.patch import StatePatch
-from holdfast.model.records import Event
 from holdfast.model.step import Step, StepState
 
 if TYPE_CHECKING:
@@ -246,7 +246,8 @@ class AgentRun:
                 for event in page:
                     self._heard = event.number
                     if is_message(event.payload):
-                        attempt.buffer(WriteStep(self._heard_step(event)))
+                        said = {"text": event.payload["text"], "by": event.actor, "number": event.number}
+                        attempt.buffer(WriteStep(noted(attempt, f"{MESSAGE}:{event.number}", MESSAGE, said)))
                         self._listen(event.payload["text"])
         return len(self.conversation) > before
 
@@ -258,20 +259,6 @@ class AgentRun:
     def _listen(self, text: str) -> None:
         self.conversation.append(user_message(text))
         self._progress.begin_anew()
-
-    def _heard_step(self, event: Event) -> Step:
-        attempt, now = self.attempt, self.attempt.services.time.now()
-        return Step(
-            key=f"{MESSAGE}:{event.number}",
-            kind=MESSAGE,
-            position=attempt.journal.next_position(),
-            state=StepState.COMPLETED,
-            round=attempt.task.round,
-            fence=attempt.task.fence,
-            output=encode({"text": event.payload["text"], "by": event.actor, "number": event.number}),
-            started_at=now,
-            finished_at=now,
-        )
 
     # Checkpoints
 
