@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Holdfast, ManualClock
 
 
 @pytest.fixture
@@ -17,3 +17,9 @@ async def hold(request: pytest.FixtureRequest, url: str) -> AsyncIterator[Holdfa
     """An open Holdfast, on a file and in memory."""
     async with Holdfast(url if request.param == "sqlite" else "memory://") as hold:
         yield hold
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """A time that only passes by hand, and goes on from one Holdfast to the next."""
+    return ManualClock()

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import Decision, Doubt, Handle, Holdfast, ScriptedModel, TaskState, decode, tool
+from holdfast import Decision, Doubt, Handle, Holdfast, ManualClock, ScriptedModel, TaskState, decode, tool
 from holdfast.agent.scripted import Line, call
 from holdfast.agent.tool import Tool
 from tests.agent.support import PATIENCE, register, told
-from tests.engine.support import crashing_worker, reaches, until
+from tests.engine.support import crashing_worker, ended, reaches, until
 
 Made = list[tuple[Any, ...]]
+HOUR = 3600.0
 ToolSource = Callable[[Made], list[Tool]]
 
 
@@ -71,8 +72,8 @@ CHANGED: Sequence[ToolSource] = [another_signature, an_idempotent_one, a_pure_on
 # In doubt
 
 
-async def crash_while_paying(url: str, made: Made) -> str:
-    """Have a worker die in the middle of a payment; return the task."""
+async def crash_while_paying(url: str, clock: ManualClock, made: Made) -> str:
+    """Have a worker die in the middle of a payment, and let time pass until it has settled; return the task."""
     under_way = asyncio.Event()
 
     @tool(settle=0)
@@ -83,12 +84,13 @@ async def crash_while_paying(url: str, made: Made) -> str:
         await asyncio.Event().wait()
         return "paid"
 
-    async with Holdfast(url) as hold:
+    async with Holdfast(url, clock=clock) as hold:
         agent, _ = register(hold, [call("pay", amount=5)], tools=[pay])
         handle = await hold.submit(agent, "go")
         async with crashing_worker(hold):
             async with asyncio.timeout(PATIENCE):
                 await under_way.wait()
+    clock.advance(HOUR)
     return handle.id
 
 
@@ -105,10 +107,12 @@ async def doubt_about(hold: Holdfast, handle: Handle[Any]) -> Doubt:
 
 
 @pytest.mark.parametrize("deployed", CHANGED)
-async def test_a_call_in_doubt_waits_for_a_person_whatever_became_of_the_tool(url: str, deployed: ToolSource) -> None:
+async def test_a_call_in_doubt_waits_for_a_person_whatever_became_of_the_tool(
+    url: str, clock: ManualClock, deployed: ToolSource
+) -> None:
     made: Made = []
-    task_id = await crash_while_paying(url, made)
-    async with Holdfast(url) as hold:
+    task_id = await crash_while_paying(url, clock, made)
+    async with Holdfast(url, clock=clock) as hold:
         _, model = register(hold, [call("pay", amount=5), "done"], tools=deployed(made))
         handle = hold.handle(task_id)
         async with hold.worker():
@@ -116,49 +120,48 @@ async def test_a_call_in_doubt_waits_for_a_person_whatever_became_of_the_tool(ur
             assert model.requests == []  # it was not told that nothing was done
             assert doubt.effect.step_key == "pay:1.0"
             await hold.resolve(doubt, Decision.HAPPENED, result="receipt 17", by="ann")
-            assert await handle.result(timeout=PATIENCE) == "done"
+            assert await ended(handle) == "done"
     assert told(model) == ["receipt 17"]
     assert made == [(5,)]
 
 
-async def test_if_it_did_not_happen_and_the_tool_is_gone_the_model_is_told_that(url: str) -> None:
+async def test_if_it_did_not_happen_and_the_tool_is_gone_the_model_is_told_that(url: str, clock: ManualClock) -> None:
     made: Made = []
-    task_id = await crash_while_paying(url, made)
-    async with Holdfast(url) as hold:
+    task_id = await crash_while_paying(url, clock, made)
+    async with Holdfast(url, clock=clock) as hold:
         _, model = register(hold, [call("pay", amount=5), "done"])
         handle = hold.handle(task_id)
         async with hold.worker():
             await hold.resolve(await doubt_about(hold, handle), Decision.ABSENT, by="ann")
-            assert await handle.result(timeout=PATIENCE) == "done"
+            assert await ended(handle) == "done"
     [said] = told(model)
-    assert "pay" in said
-    assert "gone" in said or "no tool" in said
+    assert "there is no tool 'pay'" in said
     assert made == [(5,)]
 
 
-async def test_if_it_did_not_happen_and_no_longer_fits_the_tool_is_not_called(url: str) -> None:
+async def test_if_it_did_not_happen_and_no_longer_fits_the_tool_is_not_called(url: str, clock: ManualClock) -> None:
     made: Made = []
-    task_id = await crash_while_paying(url, made)
-    async with Holdfast(url) as hold:
+    task_id = await crash_while_paying(url, clock, made)
+    async with Holdfast(url, clock=clock) as hold:
         _, model = register(hold, [call("pay", amount=5), "done"], tools=another_signature(made))
         handle = hold.handle(task_id)
         async with hold.worker():
             await hold.resolve(await doubt_about(hold, handle), Decision.ABSENT, by="ann")
-            assert await handle.result(timeout=PATIENCE) == "done"
+            assert await ended(handle) == "done"
     [said] = told(model)
     assert "currency" in said
     assert made == [(5,)]
 
 
-async def test_if_it_did_not_happen_and_still_fits_it_is_made(url: str) -> None:
+async def test_if_it_did_not_happen_and_still_fits_it_is_made(url: str, clock: ManualClock) -> None:
     made: Made = []
-    task_id = await crash_while_paying(url, made)
-    async with Holdfast(url) as hold:
+    task_id = await crash_while_paying(url, clock, made)
+    async with Holdfast(url, clock=clock) as hold:
         _, model = register(hold, [call("pay", amount=5), "done"], tools=the_same(made))
         handle = hold.handle(task_id)
         async with hold.worker():
             await hold.resolve(await doubt_about(hold, handle), Decision.ABSENT, by="ann")
-            await handle.result(timeout=PATIENCE)
+            await ended(handle)
     assert told(model) == ["paid"]
     assert made == [(5,), (5,)]
 
@@ -237,7 +240,7 @@ async def crash_after(url: str, first: Line, *tools: Tool) -> str:
 async def go_on(url: str, task_id: str, *tools: Tool) -> ScriptedModel:
     """Have another worker end the task with these tools; return its model."""
     async with Holdfast(url) as hold:
-        _, model = register(hold, [AssertionError("it has answered that"), "done"], tools=tools)
+        _, model = register(hold, ["it has answered that", "done"], tools=tools)
         handle = hold.handle(task_id)
         async with hold.worker():
             assert await handle.result(timeout=PATIENCE) == "done"
@@ -245,9 +248,7 @@ async def go_on(url: str, task_id: str, *tools: Tool) -> ScriptedModel:
 
 
 @pytest.mark.parametrize("deployed", [optional_added, default_changed, reordered, removed, required_added])
-async def test_a_completed_call_replays_whatever_the_tool_takes_now(
-    url: str, deployed: Callable[[Made], Tool]
-) -> None:
+async def test_a_completed_call_replays_whatever_the_tool_takes_now(url: str, deployed: Callable[[Made], Tool]) -> None:
     made: Made = []
 
     @tool
@@ -282,7 +283,9 @@ async def test_a_set_is_written_down_in_one_order(url: str, kind: type[set[str]]
 
     label.__annotations__ = {"tags": kind, "return": str}
     async with Holdfast(url) as hold:
-        agent, _ = register(hold, [[call("label", tags=names), call("label", tags=names[::-1])], "done"], tools=[tool(label)])
+        agent, _ = register(
+            hold, [[call("label", tags=names), call("label", tags=names[::-1])], "done"], tools=[tool(label)]
+        )
         handle = await hold.submit(agent, "go")
         async with hold.worker():
             await handle.result(timeout=PATIENCE)
