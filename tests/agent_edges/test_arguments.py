@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import Agent, Holdfast, ScriptedModel, tool
 from holdfast.agent.scripted import ScriptedCall, call
+from holdfast.agent.tool import BadArguments
 from tests.agent.support import finished, register, told
 
 NAN = '{"x": NaN}'
@@ -68,3 +69,14 @@ async def test_a_plan_has_at_most_fifty_steps(hold: Holdfast) -> None:
     handle = await finished(hold, agent)
     assert "up to 50 steps" in told(model)[0]
     assert (await hold.state(handle)).plan == tuple(fifty)
+
+
+@pytest.mark.parametrize("written", ['{"x": NaN}', '{"x": {"y": [Infinity]}}'])
+def test_what_is_no_json_number_does_not_become_nothing(written: str) -> None:
+    @tool(risk="read_only")
+    def look(x: Any) -> str:  # noqa: ANN401 - whatever the model likes
+        """Look."""
+        return str(x)
+
+    with pytest.raises(BadArguments, match="is no JSON number"):
+        look.read(written)

@@ -58,6 +58,7 @@ class Family:
             tools=[self._tool(stage)],
             queue=stage.queue,
             builtins=False,
+            prices=PRICES,
         )
         return hold.register(
             Agent(

@@ -242,7 +242,7 @@ def _arguments_model(
         # Under an alias, because a field may not be called what a parameter may: "copy", "_path", "model_name".
         fields[f"parameter_{number}"] = (hint, Field(default, alias=parameter.name, description=said))
     try:
-        form = create_model(name, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields)
+        form = create_model(name, __config__=ConfigDict(extra="forbid", ser_json_inf_nan="constants"), **fields)
         return form, form.model_json_schema()
     except (PydanticUserError, TypeError, NameError) as error:
         raise InvalidValue(
