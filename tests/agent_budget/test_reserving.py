@@ -203,7 +203,8 @@ async def test_a_dead_workers_reservation_counts_as_spent_and_is_written_down(ap
     seen: list[dict[str, tuple[int | None, int, int]]] = []
 
     async def peek(_: Request) -> Answer:
-        seen.append(await books(app, task))
+        [begun] = (await app.store.find()).items  # its handle may not be there yet
+        seen.append(await books(app, begun.id))
         return "done"
 
     agent, model = register(
