@@ -6,14 +6,27 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from holdfast import Agent, Budget, Holdfast, ModelError, ModelRefused, Price, Reply, Request, Retry, StepState, Usage
+from holdfast import (
+    Agent,
+    Budget,
+    Holdfast,
+    ModelError,
+    ModelRefused,
+    Price,
+    Reply,
+    Request,
+    Retry,
+    StepState,
+    TaskState,
+    Usage,
+)
 from holdfast.agent.prompting import estimate_prompt
 from holdfast.agent.scripted import Answer, Line, call
 from holdfast.model.operations import Reserve, Settle, WriteStep
 from holdfast.testing import Sandbox, crash_everywhere, sandbox
-from tests.agent_budget.support import asked, books, completed, failed, line, look, register, why
+from tests.agent_budget.support import PATIENCE, asked, books, completed, failed, line, look, register, why
 from tests.engine.conftest import watch
-from tests.engine.support import Watched
+from tests.engine.support import Watched, until
 
 __all__ = ["watch"]
 
@@ -261,7 +274,13 @@ async def test_calls_that_had_to_be_granted_are_counted_once_wherever_a_worker_d
 
     async def scenario(box: Sandbox) -> dict[str, tuple[int | None, int, int]]:
         task = await box.hold.submit(agent, "go")
-        await box.hold.answer((await asked(box.hold, task)).id, 5, by="ann")
+        question = await asked(box.hold, task)
+
+        async def is_waiting() -> bool:
+            return (await task.task()).state is TaskState.WAITING
+
+        await until(is_waiting, patience=PATIENCE)  # so that every run has the same Commits
+        await box.hold.answer(question.id, 5, by="ann")
         await task.result(timeout=3_600)
         found = await books(box.hold, task)
         return {"steps": found["steps"]}
