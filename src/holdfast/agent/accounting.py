@@ -73,15 +73,14 @@ class Accounting:
             self._count(decode(step.output or b""))
         loaded = self._attempt.loaded
         stale = [] if loaded is None else [one for one in loaded.reservations if one.fence < self._attempt.task.fence]
-        if not stale or self._attempt.is_replaying:
+        key = f"{RESERVED}{TAKEN_OVER}:{self._attempt.task.fence}"
+        if not stale or self._attempt.is_replaying or self._attempt.journal.get(key) is not None:
             return
         left = [
             {"account": one.account, "meter": one.meter, "step": one.step_key, "amount": one.amount} for one in stale
         ]
-        line = noted(self._attempt, f"{RESERVED}{TAKEN_OVER}:{self._attempt.task.fence}", TAKEN_OVER, left)
-        if self._attempt.journal.get(line.key) is None:
-            await self._attempt.commit(SettleStale(), WriteStep(line))
-            self._count(left)
+        await self._attempt.commit(SettleStale(), WriteStep(noted(self._attempt, key, TAKEN_OVER, left)))
+        self._count(left)
 
     def _count(self, left: list[dict[str, JsonValue]]) -> None:
         for one in left:

@@ -109,7 +109,7 @@ class StateKeeper:
             self._own.clear()  # what is not stored by now was refused with the Commit that held it
         self.state = self._stored
         for own in self._own:
-            self.state = absorb(self.state, _read(own.body))
+            self.state = absorb(self.state, read_patch(own))
         return foreign
 
     async def _is_unchanged(self) -> bool:
@@ -132,7 +132,3 @@ class StateKeeper:
 
 def _is_same(own: ApplyPatch, record: PatchRecord) -> bool:
     return (own.step_key, own.author, own.body) == (record.step_key, record.author, record.body)
-
-
-def _read(body: bytes) -> StatePatch:
-    return StatePatch.from_json(parse(body))

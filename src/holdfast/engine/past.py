@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.model.agent_state import AgentState
 from holdfast.model.canonical import parse
+from holdfast.model.operations import ApplyPatch
 from holdfast.model.patch import StatePatch, absorb
 from holdfast.model.records import PatchRecord
 from holdfast.model.step import Step
@@ -15,8 +16,8 @@ EMPTY = AgentState(goal="")
 """What the first patch of a task is applied to: that one says everything there is to say at the beginning."""
 
 
-def read_patch(record: PatchRecord) -> StatePatch:
-    """Return the patch that a record holds."""
+def read_patch(record: PatchRecord | ApplyPatch) -> StatePatch:
+    """Return the patch that a record, or the operation that makes one, holds."""
     return StatePatch.from_json(parse(record.body))
 
 
