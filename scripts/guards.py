@@ -121,7 +121,7 @@ GUARDS = (
     ),
     Guard(
         "what-was-sent-is-known",
-        _ENGINE + "attempt.py",
+        _ENGINE + "outbox.py",
         "            return await asyncio.shield(sending)\n",
         "            return await sending\n",
         _RACES,

@@ -11,7 +11,7 @@ worker.py      claims tasks and fills its slots
 host.py        runs attempts under one incarnation of a worker: lease, heartbeat, take-overs, hand-backs
 lease.py       the local end of a lease, counted on the boot clock
 
-attempt.py     one try at one task, from the claim to the Commit that ends it
+attempt.py     one try at one task, from the claim to the Commit that ends it; outbox.py: all that it writes
 context.py     ctx: what a task function sees of it
 journal.py     keys, positions and replay
 calls.py       what a step calls, and the terms on which it may touch the world

@@ -1,14 +1,14 @@
 """One try at one task: load, replay, perform, classify, record, release.
 
-Everything an attempt writes goes through ``commit``, under the fence of its lease and numbered one by one. Once it is
-over (suspended, stopped, fenced) it writes nothing more, whatever the task's code still tries.
+Everything it writes goes through its Outbox. Once it is over (suspended, stopped, fenced) it writes nothing more,
+whatever the task's code still tries.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime
@@ -22,6 +22,7 @@ from holdfast.engine.definition import TaskDefinition
 from holdfast.engine.intents import Intents, Search
 from holdfast.engine.journal import Journal
 from holdfast.engine.lease import Lease
+from holdfast.engine.outbox import Outbox
 from holdfast.engine.outcome import Raised, Returned
 from holdfast.engine.parking import ParkingLot
 from holdfast.engine.patience import insist
@@ -30,16 +31,13 @@ from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Lost,
 from holdfast.engine.sync_context import SyncContext
 from holdfast.engine.waiting import cursors_of
 from holdfast.engine.where import current_task
-from holdfast.model.commit import Commit, Held, Refusal, Verdict
 from holdfast.model.effect import Effect, Evidence
 from holdfast.model.errors import HoldfastError, JournalMismatch
-from holdfast.model.operations import Move, Operation, RequireUndo, WriteEffect, WriteStep
+from holdfast.model.operations import Move, Operation
 from holdfast.model.queries import Loaded
 from holdfast.model.step import Step, StepState
-from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claimed
-from holdfast.store.transaction import Transaction
 
 T = TypeVar("T")
 
@@ -51,41 +49,28 @@ _LOOKED_AT: ContextVar[Attempt] = ContextVar("holdfast_looked_at")
 """Set for code that is only looked at, and whatever it starts."""
 
 
-class Attempt:
+class Attempt(Outbox):
     """A claimed task on its way to the next durable state."""
 
     __slots__ = (
-        "_acknowledged",
         "_alarm",
-        "_alone",
-        "_buffered",
         "_busy",
         "_cursors",
-        "_generation",
         "_intents",
         "_on_leaving",
         "_runner",
         "_search",
-        "_sequence",
         "_sync_calls",
         "_under_way",
         "definition",
         "ending",
         "fatal",
         "fresh",
-        "journal",
-        "lease",
         "leaving",
         "loaded",
-        "must_undo",
-        "over",
-        "parking",
         "provided",
-        "services",
         "stopping",
-        "task",
         "undoing",
-        "version",
     )
 
     def __init__(
@@ -100,41 +85,26 @@ class Attempt:
 
         ``on_leaving`` is called when only the Commit that ends it is left to do: its slot can be used again.
         """
-        self.task: Task = claimed.task
+        super().__init__(claimed.task, lease, services)
         self.fresh = claimed.fresh
         self.definition = definition
-        self.lease = lease
-        self.services = services
-        self.journal = Journal(claimed.task.id, claimed.task.round)
-        self.parking: ParkingLot | None = None
         self._on_leaving = on_leaving
         self.leaving = False
         self.stopping: Stop | None = None
-        self.over = False
-        """Nothing is written any more: suspended, ended or fenced."""
         self.ending = False
         """Its outcome is being recorded: too late to stop it."""
         self.fatal: HoldfastError | None = None
         """An error the task's code cannot handle away, such as a journal that does not fit."""
         self.loaded: Loaded | None = None
         """What the store knew of the task when this attempt began; nothing for a task that was never begun before."""
-        self.version = claimed.task.version
-        """Of its AgentState, when the store last said so."""
         self.provided: tuple[Operation, ...] = ()
         """What must hold for its result to count. Should the store refuse it, the task goes on instead of ending."""
-        self.must_undo = claimed.task.must_undo
-        """Completed steps have to be undone should the task fail."""
         self.undoing: Step | None = None
         """It does that, and nothing else: the line of the journal that says why."""
         self._search: Search | None = None
         """Its code only runs to be looked at."""
         self._busy = 0
         self._intents: Intents | None = None
-        self._sequence = self._acknowledged = claimed.task.sequence
-        self._alone: asyncio.Event | None = None
-        """Set when nobody stands alone in line any more."""
-        self._generation = 0
-        self._buffered: list[Operation] = []
         self._sync_calls: set[asyncio.Task[Any]] | None = None
         self._cursors: dict[str, int] | None = None
         self._under_way: dict[str, Line] = {}
@@ -257,168 +227,7 @@ class Attempt:
         """The calls of ``ctx`` its blocking function waits for; None while it runs on the loop."""
         return self._sync_calls
 
-    # Writing
-
-    async def commit(self, *operations: Operation) -> Verdict:
-        """Make these durable, with what was buffered before them. Unwind if the lease is over.
-
-        A refusal that is about the operations themselves is raised and changes nothing; later ones are not harmed.
-        """
-        if self.over:
-            raise Unwind
-        if self.undoing is not None and _LOOKED_AT.get(None) is self:
-            raise Unwind
-        buffered = self._buffered
-        if buffered:
-            operations, self._buffered = (*buffered, *operations), []
-        try:
-            return await self._send(operations)
-        except HoldfastError:
-            self._buffered[:0] = buffered
-            raise
-
-    async def commit_surely(self, *operations: Operation) -> Verdict:
-        """Commit, and know what came of it even if the caller is cancelled meanwhile."""
-        sending = asyncio.ensure_future(self.commit(*operations))
-        try:
-            return await asyncio.shield(sending)
-        except asyncio.CancelledError:
-            if not sending.done():
-                await asyncio.wait([sending])
-            if not sending.cancelled():
-                sending.exception()
-            raise
-
-    async def _send(self, operations: tuple[Operation, ...]) -> Verdict:
-        while self._alone is not None:
-            await self._alone.wait()
-        return await self._pass(operations)
-
-    async def _pass(self, operations: tuple[Operation, ...]) -> Verdict:
-        while True:
-            generation = self._generation
-            self._sequence += 1
-            guard = Held(self.lease.worker_id, self.task.fence, self._sequence)
-            sent = Commit(task_id=self.task.id, guard=guard, operations=operations, actor=self.lease.worker_id)
-            verdict = await self.services.committer.put(sent)
-            if verdict.refusal is None:
-                self._applied(operations, verdict)
-                return verdict
-            if generation == self._generation:
-                # The first to learn of it: the numbers of whatever was sent behind it are void.
-                self._generation += 1
-                self._sequence = self._acknowledged = verdict.sequence
-            if verdict.refusal is not Refusal.OUT_OF_ORDER:
-                raise self._refused(verdict)
-
-    def _applied(self, operations: tuple[Operation, ...], verdict: Verdict) -> None:
-        self._acknowledged = verdict.sequence
-        self.version = max(self.version, verdict.version)
-        self._note(operations)
-        if self.parking is not None:
-            self.parking.look_soon()  # this may have been the last branch that was not waiting
-        if verdict.cancel_requested is not None and not self.over:
-            self.stop(Cancelled(verdict.cancel_requested))
-
-    def _refused(self, verdict: Verdict) -> BaseException:
-        if verdict.refusal in {Refusal.SUPERSEDED, Refusal.NOT_FOUND}:
-            self.lose(str(verdict.error()))
-            return Unwind()
-        return verdict.error()
-
-    def _note(self, operations: tuple[Operation, ...]) -> None:
-        for operation in operations:
-            kind = type(operation)
-            if kind is WriteStep:
-                self.journal.note(operation.step)  # type: ignore[union-attr]
-            elif kind is WriteEffect:
-                self.intents.note(operation.effect)  # type: ignore[union-attr]
-            elif kind is RequireUndo:
-                self.must_undo = operation.required  # type: ignore[union-attr]
-
-    def buffer(self, *operations: Operation) -> None:
-        """Have operations ride in the next Commit: for what is only needed if something follows it."""
-        if self._search is not None:
-            return
-        for operation in operations:
-            self._buffered.append(operation)
-            if type(operation) is WriteStep:
-                self.journal.note(operation.step)
-
-    @property
-    def is_flushed(self) -> bool:
-        """Whether nothing waits for the next Commit."""
-        return not self._buffered
-
-    def forget_buffered(self) -> None:
-        """Let go of what waits for the next Commit: nothing followed it."""
-        self._buffered = []
-
-    async def flush(self) -> None:
-        """Make durable what waits for the next Commit."""
-        if self._buffered:
-            await self.commit()
-
-    # Sharing a transaction of the database
-
-    async def transact(self, work: Callable[[Transaction], Awaitable[tuple[T, Operation]]], *, timeout: float) -> T:
-        """Do ``work`` in a transaction that also writes the operation it returns, with what was buffered before.
-
-        It may be done more than once, and is written once. Nothing was written if this raises, but for Unwind or a
-        cancel, after which nobody knows; so its number is not given again, and whoever comes next finds out.
-        """
-        while True:
-            await self.check()
-            async with self._alone_in_line():
-                value, verdict = await self._transact_once(work, timeout)
-            if verdict.refusal is None:
-                return value
-            if verdict.refusal is not Refusal.OUT_OF_ORDER:
-                raise self._refused(verdict)
-
-    @asynccontextmanager
-    async def _alone_in_line(self) -> AsyncIterator[None]:
-        """Let nobody else send a Commit until the block ends; what was sent before has arrived when it begins.
-
-        Commits wait in the committer, in the order of their numbers, and a transaction does not.
-        """
-        while self._alone is not None:
-            await self._alone.wait()
-        alone = self._alone = asyncio.Event()
-        try:
-            while self._sequence != self._acknowledged:
-                await self._pass(())  # behind all of them, also those of branches that were cancelled meanwhile
-            yield
-        finally:
-            self._alone = None
-            alone.set()
-
-    async def _transact_once(
-        self, work: Callable[[Transaction], Awaitable[tuple[T, Operation]]], timeout: float
-    ) -> tuple[T, Verdict]:
-        number = self._sequence = self._sequence + 1
-        sent: tuple[Operation, ...] = ()
-
-        async def whole(transaction: Transaction) -> tuple[T, Commit]:
-            nonlocal sent
-            value, operation = await work(transaction)
-            if self.over:
-                raise Unwind
-            sent, self._buffered = (*self._buffered, operation), []
-            guard = Held(self.lease.worker_id, self.task.fence, number)
-            return value, Commit(task_id=self.task.id, guard=guard, operations=sent, actor=self.lease.worker_id)
-
-        try:
-            value, verdict = await self.services.store.transact(whole, timeout=timeout)
-        except BaseException:
-            self._buffered[:0] = sent[:-1]
-            raise
-        assert verdict is not None  # noqa: S101 - there was a Commit
-        if verdict.refusal is None:
-            self._applied(sent, verdict)
-        else:
-            self._buffered[:0] = sent[:-1]
-        return value, verdict
+    # Letting go
 
     def leave(self) -> None:
         """The outcome is known and about to be recorded: from here on it cannot be stopped, and needs no slot."""
@@ -553,7 +362,7 @@ class Attempt:
 
     async def _refuse_what_is_looked_at(self) -> None:
         """Let code that is only looked at do nothing new, neither now nor when it wakes up after the search."""
-        if self.undoing is not None and _LOOKED_AT.get(None) is self:
+        if self.is_only_looked_at:
             if self._search is not None:
                 await self._search.dead_end()
             raise Unwind
@@ -567,6 +376,11 @@ class Attempt:
         except BaseException as error:  # noqa: BLE001 - it may well end the way it did before
             log.logger.debug("task %s: replayed to undo its steps: %r", self.task.id, error)
         search.wait_for_others()
+
+    @property
+    def is_only_looked_at(self) -> bool:
+        """See Outbox: the code that asks was started by ``look_for``."""
+        return self.undoing is not None and _LOOKED_AT.get(None) is self
 
     @property
     def is_replaying(self) -> bool:

@@ -1,0 +1,254 @@
+"""Everything an attempt writes: Commits under the fence of its lease, numbered one by one.
+
+What may wait is buffered and rides in the next Commit. A Commit that is refused for its content harms none behind it;
+one that is refused because the lease is over ends the attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from holdfast.engine.intents import Intents
+from holdfast.engine.journal import Journal
+from holdfast.engine.lease import Lease
+from holdfast.engine.parking import ParkingLot
+from holdfast.engine.services import Services
+from holdfast.engine.signals import Cancelled, Stop, Unwind
+from holdfast.model.commit import Commit, Held, Refusal, Verdict
+from holdfast.model.errors import HoldfastError
+from holdfast.model.operations import Operation, RequireUndo, WriteEffect, WriteStep
+from holdfast.model.task import Task
+from holdfast.store.transaction import Transaction
+
+T = TypeVar("T")
+
+
+class Outbox(ABC):
+    """The writing side of an attempt."""
+
+    __slots__ = (
+        "_acknowledged",
+        "_alone",
+        "_buffered",
+        "_generation",
+        "_sequence",
+        "journal",
+        "lease",
+        "must_undo",
+        "over",
+        "parking",
+        "services",
+        "task",
+        "version",
+    )
+
+    def __init__(self, task: Task, lease: Lease, services: Services) -> None:
+        """Begin with the task as the claim told it."""
+        self.task = task
+        self.lease = lease
+        self.services = services
+        self.journal = Journal(task.id, task.round)
+        self.parking: ParkingLot | None = None
+        self.over = False
+        """Nothing is written any more: suspended, ended or fenced."""
+        self.must_undo = task.must_undo
+        """Completed steps have to be undone should the task fail."""
+        self.version = task.version
+        """Of its AgentState, when the store last said so."""
+        self._sequence = self._acknowledged = task.sequence
+        self._alone: asyncio.Event | None = None
+        """Set when nobody stands alone in line any more."""
+        self._generation = 0
+        self._buffered: list[Operation] = []
+
+    @property
+    @abstractmethod
+    def intents(self) -> Intents:
+        """Its effects."""
+
+    @property
+    @abstractmethod
+    def is_only_looked_at(self) -> bool:
+        """Whether the code that asks only runs to be looked at: it writes nothing."""
+
+    @property
+    @abstractmethod
+    def is_replaying(self) -> bool:
+        """Whether its code only runs to be looked at."""
+
+    @abstractmethod
+    def stop(self, why: Stop) -> None:
+        """Get out of the task's code."""
+
+    @abstractmethod
+    def lose(self, why: str) -> None:
+        """The lease is over: stop, and write nothing."""
+
+    @abstractmethod
+    async def check(self) -> None:
+        """Pass only while this attempt may act."""
+
+    # Commits
+
+    async def commit(self, *operations: Operation) -> Verdict:
+        """Make these durable, with what was buffered before them. Unwind if the lease is over.
+
+        A refusal that is about the operations themselves is raised and changes nothing; later ones are not harmed.
+        """
+        if self.over or self.is_only_looked_at:
+            raise Unwind
+        buffered = self._buffered
+        if buffered:
+            operations, self._buffered = (*buffered, *operations), []
+        try:
+            return await self._send(operations)
+        except HoldfastError:
+            self._buffered[:0] = buffered
+            raise
+
+    async def commit_surely(self, *operations: Operation) -> Verdict:
+        """Commit, and know what came of it even if the caller is cancelled meanwhile."""
+        sending = asyncio.ensure_future(self.commit(*operations))
+        try:
+            return await asyncio.shield(sending)
+        except asyncio.CancelledError:
+            if not sending.done():
+                await asyncio.wait([sending])
+            if not sending.cancelled():
+                sending.exception()
+            raise
+
+    async def _send(self, operations: tuple[Operation, ...]) -> Verdict:
+        while self._alone is not None:
+            await self._alone.wait()
+        return await self._pass(operations)
+
+    async def _pass(self, operations: tuple[Operation, ...]) -> Verdict:
+        while True:
+            generation = self._generation
+            self._sequence += 1
+            guard = Held(self.lease.worker_id, self.task.fence, self._sequence)
+            sent = Commit(task_id=self.task.id, guard=guard, operations=operations, actor=self.lease.worker_id)
+            verdict = await self.services.committer.put(sent)
+            if verdict.refusal is None:
+                self._applied(operations, verdict)
+                return verdict
+            if generation == self._generation:
+                # The first to learn of it: the numbers of whatever was sent behind it are void.
+                self._generation += 1
+                self._sequence = self._acknowledged = verdict.sequence
+            if verdict.refusal is not Refusal.OUT_OF_ORDER:
+                raise self._refused(verdict)
+
+    def _applied(self, operations: tuple[Operation, ...], verdict: Verdict) -> None:
+        self._acknowledged = verdict.sequence
+        self.version = max(self.version, verdict.version)
+        self._note(operations)
+        if self.parking is not None:
+            self.parking.look_soon()  # this may have been the last branch that was not waiting
+        if verdict.cancel_requested is not None and not self.over:
+            self.stop(Cancelled(verdict.cancel_requested))
+
+    def _refused(self, verdict: Verdict) -> BaseException:
+        if verdict.refusal in {Refusal.SUPERSEDED, Refusal.NOT_FOUND}:
+            self.lose(str(verdict.error()))
+            return Unwind()
+        return verdict.error()
+
+    def _note(self, operations: tuple[Operation, ...]) -> None:
+        for operation in operations:
+            kind = type(operation)
+            if kind is WriteStep:
+                self.journal.note(operation.step)  # type: ignore[union-attr]
+            elif kind is WriteEffect:
+                self.intents.note(operation.effect)  # type: ignore[union-attr]
+            elif kind is RequireUndo:
+                self.must_undo = operation.required  # type: ignore[union-attr]
+
+    def buffer(self, *operations: Operation) -> None:
+        """Have operations ride in the next Commit: for what is only needed if something follows it."""
+        if self.is_replaying:
+            return
+        for operation in operations:
+            self._buffered.append(operation)
+            if type(operation) is WriteStep:
+                self.journal.note(operation.step)
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether nothing waits for the next Commit."""
+        return not self._buffered
+
+    def forget_buffered(self) -> None:
+        """Let go of what waits for the next Commit: nothing followed it."""
+        self._buffered = []
+
+    async def flush(self) -> None:
+        """Make durable what waits for the next Commit."""
+        if self._buffered:
+            await self.commit()
+
+    # Sharing a transaction of the database
+
+    async def transact(self, work: Callable[[Transaction], Awaitable[tuple[T, Operation]]], *, timeout: float) -> T:
+        """Do ``work`` in a transaction that also writes the operation it returns, with what was buffered before.
+
+        It may be done more than once, and is written once. Nothing was written if this raises, but for Unwind or a
+        cancel, after which nobody knows; so its number is not given again, and whoever comes next finds out.
+        """
+        while True:
+            await self.check()
+            async with self._alone_in_line():
+                value, verdict = await self._transact_once(work, timeout)
+            if verdict.refusal is None:
+                return value
+            if verdict.refusal is not Refusal.OUT_OF_ORDER:
+                raise self._refused(verdict)
+
+    @asynccontextmanager
+    async def _alone_in_line(self) -> AsyncIterator[None]:
+        """Let nobody else send a Commit until the block ends; what was sent before has arrived when it begins.
+
+        Commits wait in the committer, in the order of their numbers, and a transaction does not.
+        """
+        while self._alone is not None:
+            await self._alone.wait()
+        alone = self._alone = asyncio.Event()
+        try:
+            while self._sequence != self._acknowledged:
+                await self._pass(())  # behind all of them, also those of branches that were cancelled meanwhile
+            yield
+        finally:
+            self._alone = None
+            alone.set()
+
+    async def _transact_once(
+        self, work: Callable[[Transaction], Awaitable[tuple[T, Operation]]], timeout: float
+    ) -> tuple[T, Verdict]:
+        number = self._sequence = self._sequence + 1
+        sent: tuple[Operation, ...] = ()
+
+        async def whole(transaction: Transaction) -> tuple[T, Commit]:
+            nonlocal sent
+            value, operation = await work(transaction)
+            if self.over:
+                raise Unwind
+            sent, self._buffered = (*self._buffered, operation), []
+            guard = Held(self.lease.worker_id, self.task.fence, number)
+            return value, Commit(task_id=self.task.id, guard=guard, operations=sent, actor=self.lease.worker_id)
+
+        try:
+            value, verdict = await self.services.store.transact(whole, timeout=timeout)
+        except BaseException:
+            self._buffered[:0] = sent[:-1]
+            raise
+        assert verdict is not None  # noqa: S101 - there was a Commit
+        if verdict.refusal is None:
+            self._applied(sent, verdict)
+        else:
+            self._buffered[:0] = sent[:-1]
+        return value, verdict
