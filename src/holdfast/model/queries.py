@@ -1,10 +1,11 @@
-"""What can be asked of a store: filters, pages, counts, and a task with its whole journal."""
+"""What can be asked of a store: filters, pages, counts, a task with its whole journal, and how the store itself is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Generic, TypeVar
 
 from holdfast.model.approval import Approval
@@ -16,6 +17,16 @@ from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 
 Item = TypeVar("Item")
+
+
+class Noun(StrEnum):
+    """What has an id that people type."""
+
+    TASK = "task"
+    APPROVAL = "approval"
+    EFFECT = "effect"
+    WORKER = "worker"
+    FACT = "fact"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +42,8 @@ class TaskFilter:
     key: str | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
+    ended_before: datetime | None = None
+    """A task that has not ended never fits."""
     text: str | None = None
     """Found, ignoring case, in the name, agent, key or input."""
 
@@ -38,6 +51,7 @@ class TaskFilter:
         """Refuse a time without a zone."""
         check_moment("created_after", self.created_after)
         check_moment("created_before", self.created_before)
+        check_moment("ended_before", self.ended_before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +87,46 @@ class Summary:
     workers: int = 0
     open_approvals: int = 0
     doubts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueCounts:
+    """The tasks of one queue that have not ended; each is counted once."""
+
+    name: str
+    ready: int
+    """Pending, and due."""
+    delayed: int
+    """Pending, and not due yet."""
+    running: int
+    waiting: int
+    review: int
+    oldest_ready_at: datetime | None
+    """Since when the one that is due the longest has been due."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vitals:
+    """How a store is doing: what a person looks at who wonders whether it is well."""
+
+    backend: str
+    """In words for people: SQLite, PostgreSQL, memory, JSON files."""
+    version: str
+    """That of the library or of the server."""
+    schema: int
+    """The number of the schema in the store."""
+    bytes: int
+    """What it takes on disk; 0 for memory."""
+    rows: Mapping[str, int]
+    """How many tasks, steps, events, artifacts, facts and workers are kept."""
+    exact_rows: bool
+    """They were counted, and not estimated."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings that durability and speed depend on, as the database spells them."""
+    oldest_snapshot_seconds: float | None = None
+    """How long ago the oldest transaction began for which the database has to keep deleted rows."""
+    problems: tuple[str, ...] = ()
+    """Damage that was found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

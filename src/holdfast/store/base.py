@@ -1,7 +1,7 @@
 """The contract every store keeps: a few domain verbs, in four groups.
 
 Work     submit, register, heartbeat, drain, retire, claim, acquire, owned, sweep, commit, load, emit, transact
-Reads    get, find, count, summary, history, steps, effects, ... : nothing here changes anything
+Reads    get, find, count, summary, queues, ids, history, steps, effects, vitals, ... : nothing here changes anything
 Keeping  artifacts, memory facts, evidence, prune
 Notice   listen: hints that something changed; polling stays the truth
 
@@ -32,7 +32,7 @@ from holdfast.model.commit import Commit, Verdict
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.errors import InvalidValue
 from holdfast.model.memory import Subject
-from holdfast.model.queries import Loaded, Page, Pruned, Summary, TaskFilter
+from holdfast.model.queries import Loaded, Noun, Page, Pruned, QueueCounts, Summary, TaskFilter, Vitals
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
 from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, NewTask, Submitted, Task
@@ -186,12 +186,35 @@ class Reads(ABC):
         """Count everything a person wants to see first."""
 
     @abstractmethod
+    async def queues(self) -> list[QueueCounts]:
+        """Count the tasks that have not ended, queue by queue, by name; a queue without any is absent."""
+
+    @abstractmethod
+    async def ids(self, noun: Noun, part: str, *, limit: int = 10) -> list[str]:
+        """Return, sorted, ids that begin with ``part``; if there are none, those that end with it.
+
+        For people who type a few characters of an id: its beginning tells when it was made, its end is random. Nothing
+        in ``part`` is a pattern.
+        """
+
+    @abstractmethod
+    async def vitals(self, *, thorough: bool = False) -> Vitals:
+        """Say how the store is doing. What this user may not see is left out.
+
+        ``thorough`` looks through the whole file for damage, where the store is one (SQLite); it takes its time.
+        """
+
+    @abstractmethod
     async def history(self, task_id: str) -> list[Transition]:
         """Return every move of the task, first to last."""
 
     @abstractmethod
     async def steps(self, task_id: str) -> list[Step]:
         """Return the whole journal of all rounds, by position."""
+
+    @abstractmethod
+    async def last_steps(self, task_ids: Collection[str]) -> dict[str, Step]:
+        """Return the newest line of each task's journal, without its payloads; a task that has none is absent."""
 
     @abstractmethod
     async def effects(

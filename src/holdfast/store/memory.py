@@ -12,6 +12,7 @@ import apsw
 
 from holdfast.model.clock import Clock
 from holdfast.model.errors import StoreError
+from holdfast.model.queries import Vitals
 from holdfast.model.records import Artifact
 from holdfast.store.base import Capabilities
 from holdfast.store.sqlite import SqliteStore
@@ -54,6 +55,10 @@ class MemoryStore(SqliteStore):
 
     def _commit(self, connection: apsw.Connection) -> None:
         plain_commit(connection)
+
+    async def vitals(self, *, thorough: bool = False) -> Vitals:
+        """See Reads."""
+        return await self._read(lambda reader: reader.vitals("memory", thorough=thorough))
 
     async def _put_stream(self, pieces: AsyncIterator[bytes], media_type: str) -> Artifact:
         # It will be in memory in any case; and whoever writes files writes each of them once.

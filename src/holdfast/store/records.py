@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.effect import Effect, EffectClass, EffectState, Evidence
+from holdfast.model.queries import QueueCounts
 from holdfast.model.records import (
     Account,
     Artifact,
@@ -47,6 +48,19 @@ class Records:
     def __init__(self, moment: Callable[[Any], Any]) -> None:
         """``moment`` turns a stored time into a datetime in UTC, and None into None."""
         self._moment = moment
+
+    def queue(self, row: Row) -> QueueCounts:
+        """Make QueueCounts of a row of the query ``queues``."""
+        name, ready, delayed, running, waiting, review, oldest_ready_at = row
+        return QueueCounts(
+            name=name,
+            ready=ready,
+            delayed=delayed,
+            running=running,
+            waiting=waiting,
+            review=review,
+            oldest_ready_at=self._moment(oldest_ready_at),
+        )
 
     def task(self, row: Row) -> Task:
         """Make a Task of the first columns of the view ``task_records``."""

@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from holdfast.model.queries import TaskFilter
+from holdfast.model.queries import Noun, TaskFilter
 from holdfast.model.transitions import TaskState
+from holdfast.store.idparts import about
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.base import _QUERIES
 from holdfast.store.postgres.listing import page_query
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.support import claimed, execute, held, step
@@ -147,3 +149,35 @@ async def test_a_page_of_tasks_reads_little_of_a_large_table(crowded: str, where
         assert "inputs_created" in plan, plan
         assert not re.search("Seq Scan on (tasks|inputs)", plan), plan
         assert max(map(int, re.findall(r"actual [^)]*rows=(\d+)", plan))) <= 1000, plan
+
+
+def plan_of(url: str, query: str, types: str, values: str, *settings: str) -> str:
+    """Return how a prepared statement is executed."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for setting in settings:
+            connection.execute(f"SET {setting}".encode())
+        connection.execute(f"PREPARE question ({types}) AS {query.replace('{schema}', 'holdfast')}".encode())
+        explained = connection.execute(f"EXPLAIN EXECUTE question ({values})".encode())
+        return "\n".join(row[0] for row in explained)
+
+
+@pytest.mark.xdist_group("crowded")
+@pytest.mark.parametrize("noun", Noun)
+@pytest.mark.parametrize("plans", ["force_custom_plan", "force_generic_plan"])
+def test_the_beginning_of_an_id_is_looked_up_in_an_index(crowded: str, noun: Noun, plans: str) -> None:
+    """As a range from both sides, whatever the text is."""
+    execute(crowded, "ANALYZE")
+    # Only some of the tables are large enough to show by themselves that a scan would be wrong.
+    settings = f"plan_cache_mode = {plans}", "enable_bitmapscan = off", "enable_seqscan = off"
+    query = about(noun, _QUERIES["ids_that_begin"])
+    plan = plan_of(crowded, query, "text, bigint", "'1234', 10", *settings[: 2 if noun is Noun.TASK else 3])
+    assert re.search(r"Index Only Scan using (\w+_pkey|effects_by_id)", plan), plan
+    assert re.search(r"Index Cond: \(\((effect_)?id >= .* AND \((effect_)?id < ", plan), plan
+
+
+@pytest.mark.xdist_group("crowded")
+@pytest.mark.parametrize("plans", ["force_custom_plan", "force_generic_plan"])
+def test_queues_can_be_counted_without_reading_what_has_ended(crowded: str, plans: str) -> None:
+    """Once that is most of the table; in this one most tasks are open, and a scan is right."""
+    settings = f"plan_cache_mode = {plans}", "enable_seqscan = off"
+    assert "tasks_open" in plan_of(crowded, _QUERIES["queues"], "timestamptz", "NULL", *settings)

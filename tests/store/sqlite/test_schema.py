@@ -13,8 +13,10 @@ import pytest
 
 from holdfast.model.approval import ApprovalState
 from holdfast.model.effect import EffectClass, EffectState
+from holdfast.model.queries import Noun
 from holdfast.model.step import StepState
 from holdfast.model.transitions import MOVES, TaskState
+from holdfast.store.idparts import about
 from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.listing import approvals_query, effects_query
 from holdfast.store.sqlite.migrating import migrate
@@ -126,6 +128,16 @@ def test_doubts_are_counted_without_reading_everything(connection: apsw.Connecti
 def test_an_effect_is_found_by_its_id(connection: apsw.Connection, states: set[EffectState] | None) -> None:
     plan = plan_of(connection, effects_query(task_id=None, effect_id="e", states=states, limit=100))
     assert plan == "SEARCH effects USING INDEX effects_by_id (effect_id=?)"
+
+
+@pytest.mark.parametrize("noun", Noun)
+def test_the_beginning_of_an_id_is_looked_up_in_an_index(connection: apsw.Connection, noun: Noun) -> None:
+    plan = plan_of(connection, (about(noun, QUERIES["ids_that_begin"]), ["a", 10]))
+    assert re.fullmatch(r"SEARCH \w+ USING (COVERING INDEX \w+|PRIMARY KEY) \(\w+>\? AND \w+<\?\)", plan)
+
+
+def test_queues_are_counted_without_reading_what_has_ended(connection: apsw.Connection) -> None:
+    assert "SCAN tasks USING INDEX tasks_open" in plan_of(connection, (QUERIES["queues"], [0]))
 
 
 def test_no_query_is_prepared_anew_for_each_value(tmp_path: Path) -> None:

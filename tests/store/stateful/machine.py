@@ -20,7 +20,7 @@ from holdfast.model.effect import EffectState, Evidence
 from holdfast.model.errors import HoldfastError
 from holdfast.model.memory import Subject
 from holdfast.model.operations import Operation
-from holdfast.model.queries import Loaded
+from holdfast.model.queries import Loaded, Noun
 from holdfast.model.task import NewTask, Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, NewWorker, WorkerState
@@ -299,6 +299,10 @@ class StoreMachine(RuleBasedStateMachine):
         task_id = self.draw_task(data)
         self.both(lambda store: store.find(where, limit=2, newest_first=newest_first))
         self.both(lambda store: store.count(where))
+        noun = data.draw(st.sampled_from(list(Noun)))
+        part = data.draw(st.sampled_from(["t", "w", "e", "f", "1", "2", "t1"]))
+        self.both(lambda store: store.ids(noun, part, limit=2))
+        self.both(lambda store: store.queues())
         self.both(lambda store: store.load(task_id, after=10))
         states = data.draw(st.sets(st.sampled_from(list(EffectState)), max_size=3))
         self.both(lambda store: store.effects(effect_id="e1"))

@@ -14,6 +14,7 @@ from holdfast.store.base import Capabilities, Keeping, Listener, Reads, WorkVerb
 from holdfast.store.checks import check_age, check_commits, check_limit, check_payload, check_range, check_task
 from holdfast.store.facts import check_facts
 from holdfast.store.hints import Hints
+from holdfast.store.idparts import check_part
 from holdfast.store.simple import SimpleInterface
 from holdfast.store.uploading import in_pieces
 from tests.store.stateful.oracle import Oracle
@@ -66,7 +67,7 @@ class _OpenOrClosed(SimpleInterface):
         return answer
 
 
-def _check_at_the_door(verb: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+def _check_at_the_door(verb: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:  # noqa: C901 - one case a verb
     match verb:
         case "commit":
             check_commits(*arguments)
@@ -78,6 +79,8 @@ def _check_at_the_door(verb: str, arguments: tuple[Any, ...], options: dict[str,
             check_payload("payload", arguments[1])
         case "prune":
             check_age(arguments[0])
+        case "ids":
+            check_part(*arguments)
         case "position":
             check_moment("before", options.get("before"))
         case "remember":

@@ -397,6 +397,7 @@ def filters(now: datetime) -> SearchStrategy[TaskFilter]:
             TaskFilter(owner="w1"),
             TaskFilter(key="k1"),
             TaskFilter(created_after=now - timedelta(seconds=20), created_before=now),
+            TaskFilter(ended_before=now - timedelta(seconds=5)),
             TaskFilter(text="DEPLOY", states=frozenset(TERMINAL)),
             TaskFilter(text="k1"),
         ]

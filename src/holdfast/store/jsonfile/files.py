@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 JOURNAL = "commit.json"
@@ -54,6 +55,15 @@ def finish(root: Path) -> None:
         else:
             write_whole(root / name, content.encode())
     remove(journal)
+
+
+def size_below(root: Path) -> int:
+    """Return how many bytes all files have together; one that goes meanwhile has none."""
+    total = 0
+    for file in root.rglob("*"):
+        with suppress(OSError):
+            total += file.stat().st_size if file.is_file() else 0
+    return total
 
 
 def _sync_directory(path: Path) -> None:

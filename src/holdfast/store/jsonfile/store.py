@@ -12,8 +12,10 @@ inside and for small loads: each commit costs several fsyncs and rewrites whole 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -22,9 +24,10 @@ import apsw
 from holdfast.model.clock import Clock
 from holdfast.model.commit import Verdict
 from holdfast.model.errors import NotAStore, ReadOnlyStore, SchemaMismatch, StoreDamaged, StoreError, StoreUnavailable
+from holdfast.model.queries import Vitals
 from holdfast.store.base import Capabilities, StateStore
 from holdfast.store.jsonfile.documents import FOLDER_OF, FOLDERS, file_name, insert, render
-from holdfast.store.jsonfile.files import JOURNAL, TEMPORARY, finish, write_together, write_whole
+from holdfast.store.jsonfile.files import JOURNAL, TEMPORARY, finish, size_below, write_together, write_whole
 from holdfast.store.jsonfile.lock import DirectoryLock
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite.migrating import MIGRATIONS
@@ -122,6 +125,11 @@ class JsonStore(MemoryStore):
         if self._broken is not None:
             raise StoreUnavailable(f"{self.path} failed to write ({self._broken}); close it and open it again")
         return await super()._read(question)
+
+    async def vitals(self, *, thorough: bool = False) -> Vitals:
+        """See Reads. Every file was read when the store was opened: there is nothing to be more thorough about."""
+        found = await super().vitals(thorough=thorough)
+        return replace(found, backend="JSON files", bytes=await asyncio.to_thread(size_below, self._root))
 
     async def transact(self, work: Work[T], *, timeout: float) -> tuple[T, Verdict | None]:
         """See StateStore: there is no file for anybody else's table."""

@@ -58,6 +58,8 @@ def tasks_where(where: TaskFilter) -> Where:
         clause.add("created_at > ?", where.created_after)
     if where.created_before is not None:
         clause.add("created_at < ?", where.created_before)
+    if where.ended_before is not None:
+        clause.add("finished_at < ?", where.ended_before)
     if where.text:
         clause.add(
             "EXISTS (SELECT FROM {schema}.inputs s WHERE s.task_id = t.id AND strpos(s.search, ?) > 0)",

@@ -137,6 +137,12 @@ WHERE t.id = $1
 -- name: steps
 SELECT * FROM {schema}.steps WHERE task_id = $1 ORDER BY position, round, key
 
+-- name: last_steps
+-- For a board: one line of each task, without its payloads.
+SELECT DISTINCT ON (task_id) task_id, round, key, kind, position, state, attempts, fence, digest, NULL, NULL, effect_id,
+       started_at, finished_at, retry_at, undone_at
+FROM {schema}.steps WHERE task_id = ANY ($1::text[]) ORDER BY task_id, position DESC
+
 -- name: accounts
 SELECT account, meter, ceiling, spent, reserved FROM {schema}.accounts WHERE account = $1 ORDER BY meter
 
@@ -185,6 +191,63 @@ SELECT coalesce(
 SELECT (SELECT count(*) FROM {schema}.workers WHERE state <> 'dead'),
        (SELECT count(*) FROM {schema}.approvals WHERE state = 'open'),
        (SELECT count(*) FROM {schema}.effects WHERE state IN ('in_doubt', 'needs_human'))
+
+-- name: queues
+-- Goes through the open tasks, by the index that holds no others (or through all, where most are open), and looks at the
+-- row of each: an index that had all that is asked here would have to be kept up by every claim.
+WITH now AS MATERIALIZED (SELECT coalesce($1::timestamptz, clock_timestamp()) AS moment)
+SELECT t.queue,
+       count(*) FILTER (WHERE t.state = 'pending' AND t.available_at <= now.moment),
+       count(*) FILTER (WHERE t.state = 'pending' AND t.available_at > now.moment),
+       count(*) FILTER (WHERE t.state = 'running'),
+       count(*) FILTER (WHERE t.state = 'waiting'),
+       count(*) FILTER (WHERE t.state = 'review'),
+       min(t.available_at) FILTER (WHERE t.state = 'pending' AND t.available_at <= now.moment)
+FROM {schema}.tasks t, now WHERE t.finished_at IS NULL GROUP BY t.queue ORDER BY t.queue
+
+-- name: ids_that_begin
+-- Of the table and the column that are filled in: a range of the index that begins with the id, so that nothing in the
+-- text is a pattern. No name has the last of all characters in it, which cannot be printed. DISTINCT for effects: two
+-- tasks may have one of the same id.
+SELECT DISTINCT {id} FROM {schema}.{table} WHERE {id} >= $1::text AND {id} < $1::text || chr(1114111)
+ORDER BY {id} LIMIT $2
+
+-- name: ids_that_end
+-- Looks at every id, for no index knows how they end; asked only where none begins like this, by a person.
+SELECT DISTINCT {id} FROM {schema}.{table} WHERE right({id}, length($1::text)) = $1::text ORDER BY {id} LIMIT $2
+
+-- name: vitals
+SELECT current_setting('server_version'),
+       (SELECT max(version) FROM {schema}.migrations),
+       (SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
+        WHERE relnamespace = '{schema}'::regnamespace AND relkind = 'r')
+
+-- name: estimate_rows
+-- What the last VACUUM or ANALYZE saw; before the first one (-1), what the statistics collected of all changes so far.
+-- Nothing is counted, however large the tables are.
+SELECT relname, CASE WHEN reltuples >= 0 THEN reltuples::bigint ELSE greatest(pg_stat_get_live_tuples(oid), 0) END
+FROM pg_class
+WHERE relnamespace = '{schema}'::regnamespace
+  AND relname IN ('tasks', 'steps', 'events', 'artifacts', 'facts', 'workers')
+
+-- name: settings
+SELECT name, setting FROM pg_settings
+WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'max_connections')
+UNION ALL
+SELECT 'in_recovery', CASE WHEN pg_is_in_recovery() THEN 'on' ELSE 'off' END
+
+-- name: oldest_snapshot
+-- The age in seconds of the oldest transaction of this database for which VACUUM has to keep deleted rows, prepared ones
+-- included. Not this statement's own, and no VACUUM, whose snapshot holds nobody up, nor what the server does by itself
+-- beside it. The transactions of other users are seen only by members of pg_read_all_stats.
+SELECT extract(epoch FROM clock_timestamp() - min(began))::double precision FROM (
+    SELECT xact_start AS began FROM pg_stat_activity a
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+      AND (backend_xid IS NOT NULL OR backend_xmin IS NOT NULL) AND backend_type <> 'autovacuum worker'
+      AND NOT EXISTS (SELECT FROM pg_stat_progress_vacuum v WHERE v.pid = a.pid)
+    UNION ALL
+    SELECT prepared FROM pg_prepared_xacts WHERE database = current_database()
+) AS transactions
 
 -- name: put_artifact
 WITH stored AS (

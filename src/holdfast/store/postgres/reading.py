@@ -10,7 +10,7 @@ import psycopg
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.checks import check_moment
 from holdfast.model.effect import Effect, EffectState, Evidence
-from holdfast.model.queries import Page, Summary, TaskFilter
+from holdfast.model.queries import Noun, Page, QueueCounts, Summary, TaskFilter
 from holdfast.model.records import Account, Checkpoint, Event, PatchRecord
 from holdfast.model.step import Step
 from holdfast.model.task import Task
@@ -18,6 +18,7 @@ from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Worker
 from holdfast.store.checks import check_limit
 from holdfast.store.cursor import to_cursor
+from holdfast.store.idparts import about, check_part
 from holdfast.store.postgres.base import PostgresBase
 from holdfast.store.postgres.errors import translate
 from holdfast.store.postgres.listing import approvals_query, count_query, effects_query, page_query
@@ -64,6 +65,19 @@ class Reading(PostgresBase):
         [(workers, open_approvals, doubts)] = await self._fetch("summary")
         return Summary(tasks=await self.count(), workers=workers, open_approvals=open_approvals, doubts=doubts)
 
+    async def queues(self) -> list[QueueCounts]:
+        """See Reads."""
+        return [RECORDS.queue(row) for row in await self._fetch("queues", self._at())]
+
+    async def ids(self, noun: Noun, part: str, *, limit: int = 10) -> list[str]:
+        """See Reads."""
+        check_part(noun, part)
+        check_limit(limit)
+        for query in ("ids_that_begin", "ids_that_end"):
+            if found := await self._list((about(noun, self._queries[query]), [part, limit])):
+                return [row[0] for row in found]
+        return []
+
     async def history(self, task_id: str) -> list[Transition]:
         """See Reads."""
         return [RECORDS.transition(row) for row in await self._fetch("history", task_id)]
@@ -71,6 +85,10 @@ class Reading(PostgresBase):
     async def steps(self, task_id: str) -> list[Step]:
         """See Reads."""
         return [RECORDS.step(row) for row in await self._fetch("steps", task_id)]
+
+    async def last_steps(self, task_ids: Collection[str]) -> dict[str, Step]:
+        """See Reads."""
+        return {row[0]: RECORDS.step(row) for row in await self._fetch("last_steps", list(task_ids))}
 
     async def effects(
         self,

@@ -21,12 +21,13 @@ from holdfast.store.postgres.notices import Notices
 from holdfast.store.postgres.reading import Reading
 from holdfast.store.postgres.remembering import Remembering
 from holdfast.store.postgres.transacting import Transacting
+from holdfast.store.postgres.vitals import Looking
 from holdfast.store.postgres.working import Working
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}")
 
 
-class PostgresStore(Working, Transacting, Remembering, Reading, Keeping):
+class PostgresStore(Working, Transacting, Remembering, Reading, Looking, Keeping):
     """Tasks in a PostgreSQL database that any number of machines share.
 
     ``schema`` holds all tables and functions; several stores can live in one database. ``migrate``: see

@@ -66,6 +66,8 @@ def tasks_where(where: TaskFilter) -> Where:
         clause.add("created_at > ?", micros(where.created_after))
     if where.created_before is not None:
         clause.add("created_at < ?", micros(where.created_before))
+    if where.ended_before is not None:
+        clause.add("finished_at < ?", micros(where.ended_before))
     if where.text:
         clause.add("instr(search, ?) > 0", where.text.casefold())
     return clause

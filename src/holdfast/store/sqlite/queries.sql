@@ -305,6 +305,12 @@ SELECT task_id, number, from_state, to_state, reason, actor, fence, at FROM tran
 -- name: steps
 SELECT * FROM steps WHERE task_id = ? ORDER BY position, round, key
 
+-- name: last_steps
+-- For a board: one line of each task, without its payloads. SQLite takes the other columns from the row of the maximum.
+SELECT task_id, round, key, kind, max(position), state, attempts, fence, digest, NULL, NULL, effect_id, started_at,
+       finished_at, retry_at, undone_at
+FROM steps WHERE task_id IN (SELECT value FROM json_each(?1)) GROUP BY task_id
+
 -- name: journal
 -- What a replay needs: this round behind a position, and whatever left an effect in an earlier round.
 SELECT * FROM steps
@@ -442,6 +448,44 @@ SELECT r.* FROM (
 ) AS found
 JOIN fact_records r ON r.number = found.number
 ORDER BY found.hits DESC, coalesce(r.verified_at, r.created_at) DESC, r.id DESC LIMIT ?2
+
+-- name: queues
+-- Goes through the open tasks, by the index that holds no others, and looks at the row of each: an index that had all
+-- that is asked here would have to be kept up by every claim.
+SELECT queue,
+       count(*) FILTER (WHERE state = 'pending' AND available_at <= ?1),
+       count(*) FILTER (WHERE state = 'pending' AND available_at > ?1),
+       count(*) FILTER (WHERE state = 'running'),
+       count(*) FILTER (WHERE state = 'waiting'),
+       count(*) FILTER (WHERE state = 'review'),
+       min(available_at) FILTER (WHERE state = 'pending' AND available_at <= ?1)
+FROM tasks INDEXED BY tasks_open WHERE finished_at IS NULL GROUP BY queue ORDER BY queue
+
+-- name: ids_that_begin
+-- Of the table and the column that are filled in: a range of the index that begins with the id, so that nothing in the
+-- text is a pattern. No name has the last of all characters in it, which cannot be printed. DISTINCT for effects: two
+-- tasks may have one of the same id.
+SELECT DISTINCT {id} FROM {table} WHERE {id} >= ?1 AND {id} < ?1 || char(1114111) ORDER BY {id} LIMIT ?2
+
+-- name: ids_that_end
+-- Looks at every id, for no index knows how they end; asked only where none begins like this, by a person.
+SELECT DISTINCT {id} FROM {table} WHERE substr({id}, -length(?1)) = ?1 ORDER BY {id} LIMIT ?2
+
+-- name: schema_version
+SELECT max(version) FROM migrations
+
+-- name: count_rows
+-- Counts for people: SQLite keeps none, so each is a scan, of the smallest index where the table has one.
+SELECT 'tasks', count(*) FROM tasks
+UNION ALL SELECT 'steps', count(*) FROM steps
+UNION ALL SELECT 'events', count(*) FROM events
+UNION ALL SELECT 'artifacts', count(*) FROM artifacts
+UNION ALL SELECT 'facts', count(*) FROM facts
+UNION ALL SELECT 'workers', count(*) FROM workers
+
+-- name: quick_check
+-- Reads every page, and stops at the first thing that is wrong. The single row 'ok' means that nothing is.
+PRAGMA quick_check(1)
 
 -- name: count_workers
 SELECT count(*) FROM workers WHERE state <> 'dead'

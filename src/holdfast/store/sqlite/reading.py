@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection
 from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
@@ -13,7 +14,7 @@ from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.errors import NotFound
 from holdfast.model.memory import Subject
-from holdfast.model.queries import Loaded, Page, Summary, TaskFilter
+from holdfast.model.queries import Loaded, Noun, Page, QueueCounts, Summary, TaskFilter, Vitals
 from holdfast.model.records import (
     Account,
     Artifact,
@@ -29,11 +30,13 @@ from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.words import query_words
 from holdfast.model.worker import Lease, Worker
 from holdfast.store.cursor import page_of
+from holdfast.store.idparts import about
 from holdfast.store.records import Row
 from holdfast.store.sqlite.listing import approvals_query, count_query, effects_query, facts_query, page_query
 from holdfast.store.sqlite.records import RECORDS
 from holdfast.store.sqlite.rows import micros
 from holdfast.store.sqlite.transaction import QUERIES
+from holdfast.store.sqlite.vitals import look
 from holdfast.store.uploading import chunks_of, cut_range
 
 T = TypeVar("T")
@@ -102,6 +105,21 @@ class Reader:
             doubts=self._number("count_doubts"),
         )
 
+    def queues(self, now: datetime) -> list[QueueCounts]:
+        """See Reads."""
+        return self._all(RECORDS.queue, "queues", micros(now))
+
+    def ids(self, noun: Noun, part: str, limit: int) -> list[str]:
+        """See Reads."""
+        for query in ("ids_that_begin", "ids_that_end"):
+            if found := [str(row[0]) for row in self._connection.execute(about(noun, QUERIES[query]), (part, limit))]:
+                return found
+        return []
+
+    def vitals(self, backend: str, *, file: Path | None = None, thorough: bool) -> Vitals:
+        """See Reads."""
+        return look(self._connection, backend, file=file, thorough=thorough)
+
     def history(self, task_id: str) -> list[Transition]:
         """See Reads."""
         return self._all(RECORDS.transition, "transitions", task_id)
@@ -109,6 +127,11 @@ class Reader:
     def steps(self, task_id: str) -> list[Step]:
         """See Reads."""
         return self._all(RECORDS.step, "steps", task_id)
+
+    def last_steps(self, task_ids: Collection[str]) -> dict[str, Step]:
+        """See Reads."""
+        rows = self._connection.execute(QUERIES["last_steps"], (json.dumps(list(task_ids)),))
+        return {str(row[0]): RECORDS.step(row) for row in rows}
 
     def effects(
         self, *, task_id: str | None, effect_id: str | None, states: Collection[EffectState] | None, limit: int

@@ -9,6 +9,7 @@
     transacting.py guard.py      a user's own SQL in the same transaction, and what it may not do
     lifecycle.py   moving, waking and ending a task
     reading.py     questions, on a connection of their own
+    vitals.py      how the file is doing
     probe.py       noticing what other processes wrote
 
 Never open the file with Python's own ``sqlite3`` in the same process: closing it drops every POSIX lock apsw holds,
@@ -35,7 +36,7 @@ from holdfast.model.commit import Commit, Verdict
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.errors import InvalidValue, StoreClosed, StoreError
 from holdfast.model.memory import Subject
-from holdfast.model.queries import Loaded, Page, Pruned, Summary, TaskFilter
+from holdfast.model.queries import Loaded, Noun, Page, Pruned, QueueCounts, Summary, TaskFilter, Vitals
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
 from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, NewTask, Submitted, Task
@@ -54,6 +55,7 @@ from holdfast.store.checks import (
 from holdfast.store.clock import SystemClock
 from holdfast.store.facts import check_facts
 from holdfast.store.hints import Hints
+from holdfast.store.idparts import check_part
 from holdfast.store.simple import SimpleInterface
 from holdfast.store.sqlite import (
     committing,
@@ -276,6 +278,21 @@ class SqliteStore(Uploading, SimpleInterface):
         """See Reads."""
         return await self._read_slowly(lambda reader: reader.summary())
 
+    async def queues(self) -> list[QueueCounts]:
+        """See Reads."""
+        return await self._read_slowly(lambda reader: reader.queues(self._clock.now()))
+
+    async def ids(self, noun: Noun, part: str, *, limit: int = 10) -> list[str]:
+        """See Reads."""
+        check_part(noun, part)
+        check_limit(limit)
+        return await self._read_slowly(lambda reader: reader.ids(noun, part, limit))
+
+    async def vitals(self, *, thorough: bool = False) -> Vitals:
+        """See Reads."""
+        file = Path(self._file)
+        return await self._read_slowly(lambda reader: reader.vitals("SQLite", file=file, thorough=thorough))
+
     async def history(self, task_id: str) -> list[Transition]:
         """See Reads."""
         return await self._read(lambda reader: reader.history(task_id))
@@ -283,6 +300,10 @@ class SqliteStore(Uploading, SimpleInterface):
     async def steps(self, task_id: str) -> list[Step]:
         """See Reads."""
         return await self._read(lambda reader: reader.steps(task_id))
+
+    async def last_steps(self, task_ids: Collection[str]) -> dict[str, Step]:
+        """See Reads."""
+        return await self._read(lambda reader: reader.last_steps(task_ids))
 
     async def effects(
         self,

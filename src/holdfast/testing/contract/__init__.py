@@ -48,6 +48,7 @@ from holdfast.testing.contract.lease import LeaseContract
 from holdfast.testing.contract.memory import MemoryContract
 from holdfast.testing.contract.moves import MovesContract
 from holdfast.testing.contract.names import NamesContract
+from holdfast.testing.contract.overview import IdsContract, QueuesContract, VitalsContract
 from holdfast.testing.contract.prune import PruneContract
 from holdfast.testing.contract.queries import QueriesContract
 from holdfast.testing.contract.sharing import ReopenContract, SharedContract
@@ -80,6 +81,9 @@ class StoreContract(
     CheckpointsContract,
     LoadContract,
     QueriesContract,
+    QueuesContract,
+    IdsContract,
+    VitalsContract,
     HistoryContract,
     EventsContract,
     QuietContract,

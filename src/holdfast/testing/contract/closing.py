@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.model.effect import Evidence
 from holdfast.model.errors import StoreClosed, StoreError
+from holdfast.model.queries import Noun
 from holdfast.model.records import MemoryFact
 from holdfast.model.worker import Claim, NewWorker
 from holdfast.store.base import Capabilities, StateStore
@@ -32,6 +33,9 @@ VERBS: dict[str, Callable[[StateStore], Awaitable[object]]] = {
     "find": lambda store: store.find(),
     "count": lambda store: store.count(),
     "summary": lambda store: store.summary(),
+    "queues": lambda store: store.queues(),
+    "ids": lambda store: store.ids(Noun.TASK, "t"),
+    "vitals": lambda store: store.vitals(),
     "history": lambda store: store.history("task"),
     "steps": lambda store: store.steps("task"),
     "effects": lambda store: store.effects(),

@@ -57,6 +57,19 @@ def patch(body: bytes = b"{}") -> ApplyPatch:
 class StepsContract(ContractBase):
     """Steps, written under (round, key)."""
 
+    async def test_the_last_line_of_each_journal_comes_without_its_payloads(self, store: StateStore) -> None:
+        """By position, whatever the order they were written in; a task that has written nothing is left out."""
+        one = await running_task(store, "one")
+        await one.apply(WriteStep(step("b", 2, output=b'"large"', round=1)), WriteStep(step("a", 1)))
+        two = await running_task(store, "two", "another worker")
+        await two.apply(WriteStep(step("a", 7, kind="tool", effect_id="effect", round=2)))
+        await submit_one(store, "three")
+        assert await store.last_steps(["one", "two", "three", "nobody"]) == {
+            "one": replace((await store.steps("one"))[-1], output=None),
+            "two": (await store.steps("two"))[0],
+        }
+        assert await store.last_steps([]) == {}
+
     async def test_a_step_is_stored_as_it_was_written(self, store: StateStore, clock: ManualClock) -> None:
         """Every field."""
         now = clock.now()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -96,6 +96,32 @@ class QueriesContract(ContractBase):
         assert await found(store, TaskFilter(created_before=start + timedelta(seconds=2))) == ["a", "b"]
         between = TaskFilter(created_after=start, created_before=start + timedelta(seconds=3))
         assert await found(store, between) == ["b", "c"]
+
+    async def test_the_filter_by_end(self, store: StateStore, clock: ManualClock) -> None:
+        """Of those that ended before; what is open never fits, however old it is."""
+        await submit_zoo(store, clock)  # c is stored as completed, in second 2
+        clock.advance(10)
+        end = clock.now()
+        await apply_outside(store, "d", CANCEL)
+        clock.advance(10)
+        await apply_outside(store, "a", CANCEL)
+        assert await found(store, TaskFilter(ended_before=end)) == ["c"]
+        where = TaskFilter(ended_before=end + timedelta(microseconds=1))
+        assert await found(store, where) == ["c", "d"]
+        assert await store.count(where) == {TaskState.COMPLETED: 1, TaskState.CANCELLED: 1}
+        assert await found(store, TaskFilter(ended_before=clock.now() + timedelta(days=1))) == ["a", "c", "d"]
+        cancelled = TaskFilter(
+            ended_before=end + timedelta(seconds=1), created_before=end, states=frozenset({TaskState.CANCELLED})
+        )
+        assert await found(store, cancelled) == ["d"]
+        assert await store.count(cancelled) == {TaskState.CANCELLED: 1}
+        assert await found(store, TaskFilter(ended_before=end, states=frozenset({TaskState.PENDING}))) == []
+
+    async def test_a_time_without_a_zone_is_refused(self, store: StateStore) -> None:
+        """Nobody could tell which moment is meant."""
+        for what in ("created_after", "created_before", "ended_before"):
+            with pytest.raises(InvalidValue, match=what):
+                await store.find(TaskFilter(**{what: datetime(2026, 1, 1)}))  # type: ignore[arg-type] # noqa: DTZ001
 
     async def test_the_filter_by_owner(self, store: StateStore) -> None:
         """Who holds it now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from holdfast.model.approval import Approval, ApprovalState
@@ -11,7 +12,7 @@ from holdfast.model.commit import Commit, Verdict
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.errors import NotFound
 from holdfast.model.memory import Subject
-from holdfast.model.queries import Loaded, Page, Pruned, Summary, TaskFilter
+from holdfast.model.queries import Loaded, Noun, Page, Pruned, QueueCounts, Summary, TaskFilter, Vitals
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
 from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, NewTask, Submitted, Task
@@ -103,11 +104,27 @@ class Oracle:
     def summary(self) -> Summary:
         return reading.summary(self.tables)
 
+    def queues(self) -> list[QueueCounts]:
+        return reading.queues(self.tables, self.now())
+
+    def ids(self, noun: Noun, part: str, *, limit: int = 10) -> list[str]:
+        return reading.ids(self.tables, noun, part)[:limit]
+
+    def vitals(self, *, thorough: bool = False) -> Vitals:  # noqa: ARG002 - it cannot be damaged
+        return reading.vitals(self.tables)
+
     def history(self, task_id: str) -> list[Transition]:
         return list(self.tables.transitions.get(task_id, ()))
 
     def steps(self, task_id: str) -> list[Step]:
         return reading.steps(self.tables, task_id)
+
+    def last_steps(self, task_ids: Collection[str]) -> dict[str, Step]:
+        return {
+            task_id: replace(steps[-1], output=None, error=None)
+            for task_id in task_ids
+            if (steps := reading.steps(self.tables, task_id))
+        }
 
     def effects(
         self,

@@ -9,7 +9,7 @@ from datetime import datetime
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.effect import Effect, EffectState
 from holdfast.model.errors import NotFound
-from holdfast.model.queries import Loaded, Page, Summary, TaskFilter
+from holdfast.model.queries import Loaded, Noun, Page, QueueCounts, Summary, TaskFilter, Vitals
 from holdfast.model.records import Account, Checkpoint, PatchRecord, Reservation
 from holdfast.model.step import Step
 from holdfast.model.task import Task
@@ -73,6 +73,7 @@ def _fits(row: TaskRow, where: TaskFilter) -> bool:
         and all(getattr(where, column) in {None, getattr(task, column)} for column in columns)
         and (where.created_after is None or task.created_at > where.created_after)
         and (where.created_before is None or task.created_at < where.created_before)
+        and (where.ended_before is None or (task.finished_at is not None and task.finished_at < where.ended_before))
         and (where.text is None or where.text.casefold() in row.search)
     )
 
@@ -88,6 +89,53 @@ def summary(tables: Tables) -> Summary:
         open_approvals=sum(approval.state is ApprovalState.OPEN for approval in tables.approvals.values()),
         doubts=sum(effect.state in DOUBTS for effect in tables.effects.values()),
     )
+
+
+def queues(tables: Tables, now: datetime) -> list[QueueCounts]:
+    of_queue: dict[str, list[Task]] = {}
+    for row in tables.tasks.values():
+        if not row.task.state.is_terminal:
+            of_queue.setdefault(row.task.queue, []).append(row.task)
+    return [_queue(name, tasks, now) for name, tasks in sorted(of_queue.items())]
+
+
+def _queue(name: str, tasks: list[Task], now: datetime) -> QueueCounts:
+    states = Counter(task.state for task in tasks)
+    pending = [task.available_at for task in tasks if task.state is TaskState.PENDING and task.available_at is not None]
+    due = [moment for moment in pending if moment <= now]
+    return QueueCounts(
+        name=name,
+        ready=len(due),
+        delayed=len(pending) - len(due),
+        running=states[TaskState.RUNNING],
+        waiting=states[TaskState.WAITING],
+        review=states[TaskState.REVIEW],
+        oldest_ready_at=min(due, default=None),
+    )
+
+
+def ids(tables: Tables, noun: Noun, part: str) -> list[str]:
+    known: dict[Noun, Collection[str]] = {
+        Noun.TASK: tables.tasks,
+        Noun.APPROVAL: tables.approvals,
+        Noun.EFFECT: {effect_id for _, effect_id in tables.effects},
+        Noun.WORKER: tables.workers,
+        Noun.FACT: tables.facts,
+    }
+    begin = sorted(name for name in known[noun] if name.startswith(part))
+    return begin or sorted(name for name in known[noun] if name.endswith(part))
+
+
+def vitals(tables: Tables) -> Vitals:
+    rows = {
+        "tasks": len(tables.tasks),
+        "steps": len(tables.steps),
+        "events": sum(map(len, tables.events.values())),
+        "artifacts": len(tables.artifacts),
+        "facts": len(tables.facts),
+        "workers": len(tables.workers),
+    }
+    return Vitals(backend="oracle", version="1", schema=1, bytes=0, rows=rows, exact_rows=True)
 
 
 def steps(tables: Tables, task_id: str) -> list[Step]:

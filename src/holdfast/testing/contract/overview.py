@@ -1,0 +1,228 @@
+"""What a person asks of a whole store: its queues, an id of which they know a few characters, how it is doing."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+import pytest
+
+from holdfast.model.approval import Approval
+from holdfast.model.clock import ManualClock
+from holdfast.model.effect import Effect, EffectClass, EffectState
+from holdfast.model.errors import InvalidValue
+from holdfast.model.operations import OpenApproval, UntilTime, WriteEffect, WriteStep
+from holdfast.model.queries import Noun, QueueCounts
+from holdfast.model.records import MemoryFact
+from holdfast.model.transitions import TaskState
+from holdfast.store.base import StateStore
+from holdfast.testing.contract._support import (
+    CANCEL,
+    Attempt,
+    acquired_by,
+    apply_outside,
+    claimed_by,
+    enter,
+    move,
+    running_task,
+    step,
+    submit_one,
+)
+from holdfast.testing.contract.base import START, ContractBase
+
+
+def effect(effect_id: str) -> Effect:
+    """Describe a call that is under way."""
+    return Effect(effect_id=effect_id, step_key="s", effect_class=EffectClass.ONCE, state=EffectState.ARMED)
+
+
+class QueuesContract(ContractBase):
+    """queues."""
+
+    async def test_a_store_without_tasks_has_no_queues(self, store: StateStore) -> None:
+        """A queue is where tasks are."""
+        assert await store.queues() == []
+
+    async def test_each_open_task_is_counted_once(self, store: StateStore, clock: ManualClock) -> None:
+        """By queue, and by what it is about to do; those that ended are gone."""
+        await enter(store)
+        for number, state in enumerate((TaskState.WAITING, TaskState.REVIEW, TaskState.COMPLETED, None), start=1):
+            await submit_one(store, f"slow {number}", queue="slow")
+            attempt = await claimed_by(store, "worker", number, queues=("slow",))
+            if state is TaskState.WAITING:
+                waits = (UntilTime(key="timer", at=clock.now() + timedelta(days=1)),)
+                await attempt.apply(move(state, waits=waits))
+            elif state is not None:
+                await attempt.apply(move(state))
+        for _ in range(2):
+            clock.advance(1)
+            await submit_one(store, f"at {clock.now()}", queue="slow")
+        await submit_one(store, "later", queue="slow", available_at=clock.now() + timedelta(hours=1))
+        await submit_one(store, "elsewhere", queue="Fast", available_at=clock.now() + timedelta(microseconds=1))
+        await submit_one(store, "over", queue="empty")
+        await apply_outside(store, "over", CANCEL)
+        assert await store.queues() == [
+            QueueCounts(name="Fast", ready=0, delayed=1, running=0, waiting=0, review=0, oldest_ready_at=None),
+            QueueCounts(
+                name="slow",
+                ready=2,
+                delayed=1,
+                running=1,
+                waiting=1,
+                review=1,
+                oldest_ready_at=START + timedelta(seconds=1),
+            ),
+        ]
+
+    async def test_a_delayed_task_is_ready_when_its_time_comes(self, store: StateStore, clock: ManualClock) -> None:
+        """Whether or not a sweep has seen it; it is due since then, and not since it was submitted."""
+        due = clock.now() + timedelta(seconds=5)
+        await submit_one(store, available_at=due)
+        clock.advance(4.999_999)
+        [before] = await store.queues()
+        assert (before.ready, before.delayed, before.oldest_ready_at) == (0, 1, None)
+        clock.advance(0.000_001)
+        [after] = await store.queues()
+        assert (after.ready, after.delayed, after.oldest_ready_at) == (1, 0, due)
+
+    async def test_a_held_task_counts_by_its_state(self, store: StateStore) -> None:
+        """Somebody who leases a pending task without moving it takes it out of no count."""
+        await submit_one(store)
+        await enter(store)
+        await acquired_by(store, "task", "worker")
+        [queue] = await store.queues()
+        assert (queue.ready, queue.running) == (1, 0)
+
+
+class IdsContract(ContractBase):
+    """ids."""
+
+    async def test_ids_that_begin_with_it(self, store: StateStore) -> None:
+        """Sorted; the very id as well."""
+        for task_id in ("abc", "ab", "abd", "b-ab", "a", "aB"):
+            await submit_one(store, task_id)
+        assert await store.ids(Noun.TASK, "ab") == ["ab", "abc", "abd"]
+        assert await store.ids(Noun.TASK, "abd") == ["abd"]
+        assert await store.ids(Noun.TASK, "abde") == []
+
+    async def test_ids_that_end_with_it_if_none_begins_so(self, store: StateStore) -> None:
+        """A beginning wins, for it is what people read first."""
+        for task_id in ("019a-7f3c", "019b-7f3c", "019c-0001"):
+            await submit_one(store, task_id)
+        assert await store.ids(Noun.TASK, "7f3c") == ["019a-7f3c", "019b-7f3c"]
+        assert await store.ids(Noun.TASK, "019c-0001") == ["019c-0001"]
+        assert await store.ids(Noun.TASK, "and much more than 019c-0001") == []
+        assert await store.ids(Noun.TASK, "9a") == []
+        await submit_one(store, "7f3c-0000")
+        assert await store.ids(Noun.TASK, "7f3c") == ["7f3c-0000"]
+
+    async def test_at_most_so_many(self, store: StateStore) -> None:
+        """The first ones, whether they begin or end so."""
+        for number in range(12):
+            await submit_one(store, f"begin-{number:02}-end")
+        assert await store.ids(Noun.TASK, "begin") == [f"begin-{number:02}-end" for number in range(10)]
+        assert await store.ids(Noun.TASK, "begin", limit=2) == ["begin-00-end", "begin-01-end"]
+        assert await store.ids(Noun.TASK, "end", limit=2) == ["begin-00-end", "begin-01-end"]
+
+    @pytest.mark.parametrize(
+        "part", ["%", "_", "*", "?", "[a-z]", "^", "\\", "a%", "%c", "a_c", ".", "'", "$1", "{id}"]
+    )
+    async def test_nothing_in_it_is_a_pattern(self, store: StateStore, part: str) -> None:
+        """It is found where it stands, and nowhere else."""
+        await submit_one(store, "abc")
+        assert await store.ids(Noun.TASK, part) == []
+        await submit_one(store, f"{part} first")
+        await submit_one(store, f"last {part}")
+        assert await store.ids(Noun.TASK, part) == [f"{part} first"]
+        assert await store.ids(Noun.TASK, f" {part}") == [f"last {part}"]
+
+    @pytest.mark.parametrize("letter", ["z", "é", "\ud7ff", "\ue000", "\uffff", "名", "\U0001f980", "\U0010ffff"])
+    async def test_letters_of_all_kinds(self, store: StateStore, letter: str) -> None:
+        """In the order of their code points, up to the last one."""
+        names = ["aé", "a名", "a名前", "a\U0001f980", "az", "b"]
+        for name in names:
+            await submit_one(store, name)
+        assert await store.ids(Noun.TASK, "a") == sorted(names)[:-1]
+        assert await store.ids(Noun.TASK, f"a{letter}") == sorted(n for n in names if n.startswith(f"a{letter}"))
+        assert await store.ids(Noun.TASK, letter) == sorted(n for n in names if n.endswith(letter))
+
+    async def test_everything_that_people_name_by_an_id(self, store: StateStore) -> None:
+        """Each among its own kind; an effect id that two tasks share is one id."""
+        first = await running_task(store, "x-task", "x-worker")
+        second = await running_task(store, "y-task", "y-worker")
+        for attempt in (first, second):
+            await attempt.apply(WriteEffect(effect("x-effect")))
+        await first.apply(OpenApproval(Approval(task_id="x-task", question="?", step_key="s", id="x-approval")))
+        await store.remember(MemoryFact(entity="e", attribute="a", value=1, id="x-fact"))
+        for noun in Noun:
+            assert await store.ids(noun, "x-") == [f"x-{noun}"]
+        assert await store.ids(Noun.EFFECT, "effect") == ["x-effect"]
+        assert await store.ids(Noun.WORKER, "worker") == ["x-worker", "y-worker"]
+
+    @pytest.mark.parametrize("part", ["", "a\0", "\ud800", None])
+    async def test_what_is_no_part_of_an_id(self, store: StateStore, part: str) -> None:
+        """Is refused: every id begins with nothing."""
+        await submit_one(store)
+        with pytest.raises(InvalidValue, match="part of an id"):
+            await store.ids(Noun.TASK, part)
+
+    @pytest.mark.parametrize("limit", [0, -1])
+    async def test_no_ids_at_all_are_asked_for(self, store: StateStore, limit: int) -> None:
+        """Nobody can mean it."""
+        with pytest.raises(InvalidValue, match="limit"):
+            await store.ids(Noun.TASK, "t", limit=limit)
+
+    async def test_a_noun_is_one_of_them(self, store: StateStore) -> None:
+        """A word that only looks like one is refused."""
+        with pytest.raises(InvalidValue, match="noun"):
+            await store.ids("task", "t")  # type: ignore[arg-type]
+
+
+class VitalsContract(ContractBase):
+    """vitals."""
+
+    ROWS = frozenset({"tasks", "steps", "events", "artifacts", "facts", "workers"})
+
+    @pytest.mark.parametrize("thorough", [False, True])
+    async def test_a_sound_store_is_well(self, store: StateStore, *, thorough: bool) -> None:
+        """It names itself and knows what is in it."""
+        await self._fill(await running_task(store))
+        vitals = await store.vitals(thorough=thorough)
+        assert vitals.backend
+        assert vitals.version[0].isdigit()
+        assert vitals.schema >= 1
+        assert vitals.bytes >= 0
+        assert vitals.problems == ()
+        assert set(vitals.rows) == self.ROWS
+        assert min(vitals.rows.values()) >= 0
+        assert all(isinstance(value, str) for value in vitals.settings.values())
+
+    async def test_rows_are_counted_or_said_to_be_estimated(self, store: StateStore) -> None:
+        """A count is exact; an estimate is at least no nonsense, also of a table nobody ever looked at."""
+        empty = await store.vitals()
+        await self._fill(await running_task(store))
+        full = await store.vitals()
+        if full.exact_rows:
+            assert dict(empty.rows) == dict.fromkeys(self.ROWS, 0)
+            assert dict(full.rows) == {"tasks": 1, "steps": 2, "events": 3, "artifacts": 1, "facts": 1, "workers": 1}
+        else:
+            assert min(*empty.rows.values(), *full.rows.values()) >= 0
+
+    async def test_what_is_kept_takes_room(self, store: StateStore) -> None:
+        """On the disk, if it is there."""
+        content = os.urandom(1 << 20)  # which nothing makes smaller
+        await store.put_artifact(content)
+        vitals = await store.vitals()
+        if store.capabilities.durable:
+            assert vitals.bytes > len(content)
+        else:
+            assert vitals.bytes == 0
+
+    @staticmethod
+    async def _fill(attempt: Attempt) -> None:
+        for position in (1, 2):
+            await attempt.apply(WriteStep(step(f"step {position}", position)))
+        for number in range(3):
+            await attempt.store.emit("news", number)
+        await attempt.store.put_artifact(b"bytes")
+        await attempt.store.remember(MemoryFact(entity="e", attribute="a", value=1))
