@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from datetime import datetime, timedelta
@@ -20,6 +19,13 @@ from holdfast.engine.managing import Managing
 from holdfast.engine.remembering import Memory
 from holdfast.engine.running import run_task
 from holdfast.engine.services import Services
+from holdfast.engine.settings import (
+    DEFAULT_CONCURRENCY,
+    DEFAULT_GRACE,
+    DEFAULT_LEASE,
+    current_settings,
+    store_options,
+)
 from holdfast.engine.submission import continuing, new_task
 from holdfast.engine.sync_context import SyncContext
 from holdfast.engine.transacting import TIMEOUT, transact
@@ -42,11 +48,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-DATABASE_URL = "HOLDFAST_DATABASE_URL"
-DEFAULT_URL = "sqlite:///holdfast.db"
-DEFAULT_LEASE = 30.0
-DEFAULT_GRACE = 20.0
-
 _MOST_SUBMITTED = 1000
 
 
@@ -57,11 +58,12 @@ class Holdfast(Managing):
     """
 
     def __init__(self, url: str | None = None, *, clock: Clock | None = None, **options: Any) -> None:  # noqa: ANN401
-        """Name the store: a URL, or by default ``HOLDFAST_DATABASE_URL``, or ``sqlite:///holdfast.db``.
+        """Name the store by its URL.
 
+        Without one, by ``HOLDFAST_DATABASE_URL``, or the nearest holdfast.toml, or ``sqlite:///holdfast.db``.
         ``options`` go to the store, for example ``schema=`` for PostgreSQL.
         """
-        self.url = url or os.environ.get(DATABASE_URL) or DEFAULT_URL
+        self.url: str = url or current_settings()["database_url"]
         self.definitions = Definitions()
         self._clock = clock or SystemClock()
         self._options = options
@@ -172,7 +174,7 @@ class Holdfast(Managing):
         return self._turn[1]
 
     async def _open(self) -> None:
-        store = make_store(self.url, clock=self._clock, **self._options)
+        store = make_store(self.url, clock=self._clock, **(store_options(self.url) | self._options))
         async with AsyncExitStack() as opened:
             await opened.enter_async_context(store)
             services = Services(store, self._clock, self.definitions)
@@ -349,7 +351,7 @@ class Holdfast(Managing):
         self,
         *,
         queues: Sequence[str] | str | None = None,
-        concurrency: int = 100,
+        concurrency: int = DEFAULT_CONCURRENCY,
         lease: float = DEFAULT_LEASE,
         grace: float = DEFAULT_GRACE,
         label: str = "worker",

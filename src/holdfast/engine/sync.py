@@ -19,8 +19,9 @@ from typing import Any, Generic, Self, TypeVar, cast, overload
 from holdfast.engine.ancestry import Origin
 from holdfast.engine.definition import Bound, TaskDefinition
 from holdfast.engine.handle import Handle
-from holdfast.engine.holdfast import DEFAULT_GRACE, DEFAULT_LEASE, Holdfast
+from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.loop_thread import LoopThread, refuse_event_loop
+from holdfast.engine.settings import DEFAULT_GRACE, DEFAULT_LEASE
 from holdfast.engine.stating import AppliedPatch
 from holdfast.engine.sync_artifacts import SyncArtifacts
 from holdfast.engine.sync_memory import SyncMemory

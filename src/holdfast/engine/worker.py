@@ -59,7 +59,9 @@ class Worker:
         self._queues = None if queues is None else list(queues)
         self._concurrency = concurrency
         self._grace = grace
-        details = {"queues": self._queues, "concurrency": concurrency}
+        # For people: what is defined later is claimed as well.
+        known = {"queues": self._queues or services.definitions.queues, "tasks": services.definitions.names}
+        details = {**known, "concurrency": concurrency}
         self._host = Host(services, lease=lease, label=label, details=details, on_free=self._freed)
         self._numbers = itertools.count(1)
         self._incarnation = ""

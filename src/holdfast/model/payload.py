@@ -33,5 +33,10 @@ def from_json(data: JsonValue, as_type: object = Any, *, name: str = "value") ->
     return decode(write(data), as_type, name=name)
 
 
+def plain(data: JsonValue) -> JsonValue:
+    """Return stored data as people and other programs read it: without the codec's envelope around it."""
+    return data["data"] if _is_envelope(data) else data
+
+
 def _is_envelope(data: object) -> bool:
     return type(data) is dict and data.keys() >= _LEAST and data.keys() <= _MOST

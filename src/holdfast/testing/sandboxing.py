@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.engine.handle import Handle
-from holdfast.engine.holdfast import DEFAULT_LEASE, Holdfast
+from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.settings import DEFAULT_LEASE
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import HoldfastError, InvalidValue, NotFound
 from holdfast.store.base import ANYTHING, StateStore

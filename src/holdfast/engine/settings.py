@@ -1,0 +1,245 @@
+"""Settings: what is not said in code, and where it was said: flags, HOLDFAST_* variables, holdfast.toml, defaults.
+
+The library and the command read the same ones, so that a worker, a script and ``holdfast list`` beside them never look
+at different stores.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlsplit
+
+from holdfast.model.errors import InvalidValue
+
+N = TypeVar("N", int, float)
+
+FILE: Final = "holdfast.toml"
+PREFIX: Final = "HOLDFAST_"
+DEFAULT_URL: Final = "sqlite:///holdfast.db"
+DEFAULT_SCHEMA: Final = "holdfast"
+DEFAULT_LEASE: Final = 30.0
+DEFAULT_GRACE: Final = 20.0
+DEFAULT_CONCURRENCY: Final = 100
+
+NOT_SETTINGS: Final = frozenset({"HOLDFAST_API_TOKEN", "HOLDFAST_MODEL"})
+"""Variables with our beginning that are read elsewhere, and belong into no file: a secret, an example's choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Something that can be set, under one name everywhere: ``worker.lease`` is also HOLDFAST_WORKER_LEASE."""
+
+    name: str
+    read: Callable[[Any], Any]
+    """Turns what a file holds, or the text of a variable, into the value; raises ValueError in words."""
+    default: Any
+    help: str
+
+    @property
+    def variable(self) -> str:
+        """The name of its environment variable."""
+        return PREFIX + self.name.upper().replace(".", "_")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a setting is, and who said so."""
+
+    setting: Setting
+    value: Any
+    origin: str
+    """In words: ``default``, ``HOLDFAST_DATABASE_URL``, or the path of the file."""
+
+
+def _text(given: object) -> str:
+    if not isinstance(given, str) or not given.strip():
+        raise ValueError("give a text that is not empty")
+    return given.strip()
+
+
+def _number(given: object) -> float:
+    number = _converted(float, given)
+    if number is None or not 0 <= number < float("inf"):
+        raise ValueError("give a number of seconds")
+    return number
+
+
+def _count(given: object) -> int:
+    count = _converted(int, given)
+    if count is None or count < 1:
+        raise ValueError("give a whole number of at least 1")
+    return count
+
+
+def _converted(kind: type[N], given: object) -> N | None:
+    """Return a number of a file, or the text of a variable, as a number; None for anything else."""
+    if isinstance(given, bool) or not isinstance(given, str | int | float):
+        return None
+    try:
+        number = kind(given)
+    except (ValueError, OverflowError):
+        return None
+    return number if isinstance(given, str) or number == given else None
+
+
+def _names(given: object) -> tuple[str, ...]:
+    listed = given.split(",") if isinstance(given, str) else given
+    if not isinstance(listed, list) or not listed or not all(isinstance(name, str) and name.strip() for name in listed):
+        raise ValueError('give a list of names: ["default", "deploys"], or default,deploys in a variable')
+    return tuple(dict.fromkeys(name.strip() for name in listed))
+
+
+SETTINGS: Final = (
+    Setting("database_url", _text, DEFAULT_URL, "The store: sqlite:///file.db, postgresql://..., json:///folder"),
+    Setting("schema", _text, DEFAULT_SCHEMA, "PostgreSQL only: the schema that holds the store"),
+    Setting("application", _text, None, "Where the application's Holdfast object is: module:attribute"),
+    Setting("user", _text, None, "Who decides, approves and cancels; by default your login name"),
+    Setting("worker.queues", _names, None, "Which queues a worker takes tasks from; by default those of its tasks"),
+    Setting("worker.concurrency", _count, DEFAULT_CONCURRENCY, "How many tasks a worker runs at the same time"),
+    Setting("worker.lease", _number, DEFAULT_LEASE, "Seconds of silence after which a worker's tasks go to others"),
+    Setting("worker.grace", _number, DEFAULT_GRACE, "Seconds in which tasks may finish once a worker is to stop"),
+    Setting("worker.label", _text, "worker", "A worker's name, for people"),
+)
+
+_BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
+_SECTIONS: Final = {section for name in _BY_NAME if (section := name.rpartition(".")[0])}
+
+
+class Settings:
+    """Every setting with its value and origin, as the environment and the nearest holdfast.toml have it."""
+
+    def __init__(self, environment: Mapping[str, str], file: Path | None) -> None:
+        """Read them all; InvalidValue says what cannot be meant."""
+        self.file = file
+        written = {} if file is None else _read_file(file)
+        self.values = {name: _value(setting, environment, file, written) for name, setting in _BY_NAME.items()}
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - each has a type of its own
+        """Return the value of a setting."""
+        return self.values[name].value
+
+    def is_set(self, name: str) -> bool:
+        """Say whether anybody set it."""
+        return self.values[name].origin != "default"
+
+
+def current_settings() -> Settings:
+    """Read the environment, and the holdfast.toml of the working directory or the nearest folder above it."""
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # somebody deleted it
+        return Settings(os.environ, None)
+    return Settings(os.environ, find_file(here))
+
+
+def store_options(url: str) -> dict[str, Any]:
+    """Return what the settings say about how to open the store of this URL."""
+    if not is_postgres(url):
+        return {}
+    settings = current_settings()
+    return {"schema": settings["schema"]} if settings.is_set("schema") else {}
+
+
+def is_postgres(url: str) -> bool:
+    """Say whether a URL names a PostgreSQL database."""
+    return urlsplit(url).scheme in {"postgresql", "postgres"}
+
+
+def find_file(folder: Path) -> Path | None:
+    """Return the nearest holdfast.toml, from a folder upwards."""
+    return next((found for place in (folder, *folder.parents) if _is_file(found := place / FILE)), None)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except PermissionError:  # a folder above that is closed to us has nothing to say to us
+        return False
+
+
+def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the HOLDFAST_* variables that nobody reads, each with the one that was probably meant."""
+    known = {setting.variable for setting in SETTINGS} | NOT_SETTINGS
+    unknown = sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
+    # Compared without the beginning, in which all of them are alike.
+    own = {name.removeprefix(PREFIX): name for name in sorted(known)}
+    return {name: own.get(next(iter(_close(name.removeprefix(PREFIX), own, "_")), "")) for name in unknown}
+
+
+def _value(setting: Setting, environment: Mapping[str, str], file: Path | None, written: Mapping[str, Any]) -> Value:
+    if environment.get(setting.variable):
+        return Value(setting, _checked(setting, environment[setting.variable], setting.variable), setting.variable)
+    if file is not None and setting.name in written:
+        value = _checked(setting, written[setting.name], f"{setting.name} in {file}")
+        return Value(setting, _beside(file, value) if setting.name == "database_url" else value, str(file))
+    return Value(setting, setting.default, "default")
+
+
+def _checked(setting: Setting, given: object, where: str) -> Any:  # noqa: ANN401 - each has a type of its own
+    try:
+        return setting.read(given)
+    except ValueError as error:
+        raise InvalidValue(f"{where} is {given!r}; {error}") from None
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    """Return the file's settings by their dotted names."""
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidValue(f"{file} is no TOML: {error}") from None
+    except OSError as error:
+        raise InvalidValue(f"{file} cannot be read: {error.strerror}; mend its rights, or remove it") from None
+    written: dict[str, Any] = {}
+    for name, value in document.items():
+        if isinstance(value, dict):
+            _check_section(file, name)
+            written |= {f"{name}.{part}": inner for part, inner in value.items()}
+        elif name in _SECTIONS:
+            raise InvalidValue(
+                f"{file} sets {name} to {value!r}; it is a section, write [{name}] and its settings below"
+            )
+        else:
+            written[name] = value
+    for name in written:
+        if name not in _BY_NAME:
+            raise InvalidValue(f"{file} sets {name}, which is no setting; {_meant(name, _BY_NAME)}")
+    return written
+
+
+def _check_section(file: Path, name: str) -> None:
+    if name in _BY_NAME:
+        raise InvalidValue(f"{file} has a section [{name}], which is a setting; write {name} = ... at the top")
+    if name not in _SECTIONS:
+        raise InvalidValue(f"{file} has a section [{name}], which is none of ours; {_meant(name, _SECTIONS)}")
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """Say what was probably meant, or what there is."""
+    names = list(known)
+    close = _close(name, names, ".")
+    return f"did you mean {close[0]}?" if close else f"there are: {', '.join(names)}"
+
+
+def _close(name: str, known: Iterable[str], separator: str) -> list[str]:
+    """Return what was probably meant: what stands in another section or in none, or is spelled much like it."""
+    names = list(known)
+    moved = [one for one in names if f"{separator}{one}".endswith(f"{separator}{name.rpartition(separator)[2]}")]
+    return moved[:1] or difflib.get_close_matches(name, names, n=1)
+
+
+def _beside(file: Path, url: str) -> str:
+    """Return the URL with a relative path of a file taken from where holdfast.toml is, not from wherever one stands."""
+    parts = urlsplit(url)
+    path = parts.path.removeprefix("/")
+    if parts.scheme not in {"sqlite", "json"} or parts.netloc or not path or path.startswith("/"):
+        return url
+    folder = quote(file.parent.absolute().as_posix(), safe="/:").rstrip("/")
+    query = f"?{parts.query}" if parts.query else ""  # stays, to be refused by the store as anywhere else
+    return f"{parts.scheme}:///{folder}/{path}{query}"
