@@ -16,7 +16,7 @@ STAMP := $(VENV)/.installed-$(shell pwd | cksum | cut -d ' ' -f 1)
 unexport PYTHONHOME PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-local-model check bench soak guards serve clean
+.PHONY: help setup demo test test-local-model test-fresh-clone check docs bench soak guards serve clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -41,8 +41,14 @@ test-local-model: $(STAMP) ## Test with a small real model on this machine (fetc
 	fi
 	@HOLDFAST_LOCAL_MODEL=1 $(RUN) -m pytest tests/agent_model/test_local_model.py
 
+test-fresh-clone: $(STAMP) ## Clone into a temporary folder, and run the demo and all tests there
+	@HOLDFAST_FRESH_CLONE=whole $(RUN) -m pytest tests/test_fresh_clone.py
+
 check: $(STAMP) ## Check style, types and the direction of imports
 	@PATH="$(abspath $(VENV))/bin:$$PATH" scripts/check
+
+docs: $(STAMP) ## Write the pages that are made from the code: the reference of commands and API
+	@$(RUN) scripts/reference.py
 
 bench: $(STAMP) ## Measure stores and engine on this machine (BENCH=--quick for a short run; docs/benchmarks.md)
 	@$(RUN) -m benchmarks.store

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import apsw
 
-from benchmarks.raw import postgres_commits, sqlite_commits
+from holdfast.store.rawspeed import postgres_commits, sqlite_commits
 from tests.postgres_server import PostgresServer
 
 

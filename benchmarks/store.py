@@ -18,12 +18,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.raw import postgres_commits, sqlite_commits
 from benchmarks.subject import Rate, Watch
 from holdfast import NewTask, StateStore, Step, StepState, TaskState, open_store
 from holdfast.model.commit import Commit, Held
 from holdfast.model.operations import Move, WriteStep
 from holdfast.model.worker import Claim, Claimed, NewWorker
+from holdfast.store.rawspeed import postgres_commits, sqlite_commits
 from tests.postgres_server import start_postgres
 
 NAME = "bench"

@@ -29,7 +29,8 @@ def submit(url: str, task: str, *options: str) -> subprocess.CompletedProcess[st
 
 async def test_it_prints_the_id(url: str) -> None:
     answer = submit(url, "greet", "--args", '["you"]', "--priority", "3", "--deadline", "60", "--delay", "0.01")
-    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.returncode == 0
+    assert answer.stderr == f"holdfast: submitted; look at it with: holdfast show {answer.stdout.strip()[-8:]}\n"
     async with Holdfast(url) as hold:
         task = await hold.handle(answer.stdout.strip()).task()
     assert (task.name, task.user_input, task.priority) == ("greet", ["you"], 3)
@@ -38,8 +39,10 @@ async def test_it_prints_the_id(url: str) -> None:
 
 def test_json_is_one_object(url: str) -> None:
     answer = submit(url, "greet", "--args", '["you"]', "--queue", "elsewhere", "--json")
+    assert answer.stderr == ""
     told = json.loads(answer.stdout)
-    assert told == {"id": told["id"], "name": "greet", "queue": "elsewhere", "state": "pending"}
+    assert (told["name"], told["queue"], told["state"]) == ("greet", "elsewhere", "pending")
+    assert (told["user_input"], told["result"], told["fence"]) == (["you"], None, 0)
 
 
 def test_wait_prints_the_result(url: str) -> None:

@@ -1,63 +1,24 @@
-"""The ``holdfast`` command. Data on stdout, words on stderr.
+"""The ``holdfast`` command. Data on stdout, words on stderr; what it shows and does is the service's.
 
-working.py submitting.py migrating.py demo/      one command each
-
-finding.py    the application's Holdfast object
-arguments.py  a task's arguments, typed by people as JSON
-signals.py    signals that ask to stop
-logs.py urls.py options.py exits.py      what is logged, what is shown, what is shared, exit codes
+commands/       the commands, each in the module of its name; demo/ is `demo`
+application.py  the Typer application: every command, in the order people meet them
+finding.py      the user's application: its Holdfast object, by module and name
+opening.py      the store a command looks at            options.py, filters.py   what several commands take
+terminal.py     where output goes                       live.py     views that renew themselves
+render/         how things look                         times.py    times as people read and write them
+errors.py       errors in one line, with a remedy       exits.py    exit codes, for scripts
+choosing.py     many tasks at once                      asking.py   asking before something is lost
+tasks.py, arguments.py   a task to begin with           project/    the files that `init` writes
 """
 
 from __future__ import annotations
 
-import sys
-from typing import Annotated
+from holdfast.cli.application import app
+from holdfast.cli.errors import run
 
-import typer
-
-from holdfast._version import __version__
-from holdfast.cli.demo.command import demo
-from holdfast.cli.exits import exit_code
-from holdfast.cli.migrating import migrate
-from holdfast.cli.submitting import submit
-from holdfast.cli.working import work
-from holdfast.model.errors import HoldfastError
-
-app = typer.Typer(
-    name="holdfast",
-    help="Keep long-running AI agents alive.",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-)
-
-
-def _show_version(wanted: bool) -> None:  # noqa: FBT001 - how typer calls it
-    if wanted:
-        typer.echo(__version__)
-        raise typer.Exit
-
-
-@app.callback()
-def _holdfast(
-    *,
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_show_version)
-    ] = False,
-) -> None:
-    pass
-
-
-app.command("demo")(demo)
-app.command("worker")(work)
-app.command("submit")(submit)
-app.command("migrate")(migrate)
+__all__ = ["app", "main"]
 
 
 def main() -> None:
-    """Run the command; an error people can act on is one line, not a traceback."""
-    try:
-        app()
-    except HoldfastError as error:
-        typer.echo(f"holdfast: {error}", err=True)
-        sys.exit(exit_code(error))
+    """Run the command."""
+    run(app)

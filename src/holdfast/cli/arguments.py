@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import json
 from typing import Any
 
+from holdfast.cli.reading import as_bytes
 from holdfast.engine.definition import Bound, TaskDefinition, type_hints
-from holdfast.model.errors import InvalidValue
+from holdfast.model.canonical import parse
+from holdfast.model.errors import CodecError, InvalidValue
 from holdfast.model.restore import restore
 
 _EXAMPLE = """write an array such as --args '["billing", 3]', or an object of named arguments"""
@@ -36,9 +37,9 @@ def bind_json(definition: TaskDefinition[..., Any], text: str) -> Bound[Any]:
 
 def _read(text: str) -> tuple[list[Any], dict[str, Any]]:
     try:
-        data = json.loads(text)
-    except ValueError as error:
-        raise InvalidValue(f"--args is no JSON ({error}); {_EXAMPLE}") from None
+        data = parse(as_bytes(text), name="--args")
+    except CodecError as error:
+        raise InvalidValue(f"{error}; {_EXAMPLE}") from None
     match data:
         case list():
             return data, {}

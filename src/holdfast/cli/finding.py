@@ -4,63 +4,68 @@ from __future__ import annotations
 
 import importlib
 import sys
-import traceback
+from contextlib import redirect_stdout
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 
-import typer
-
-from holdfast.cli.exits import ExitCode
 from holdfast.engine.holdfast import Holdfast
-from holdfast.model.errors import InvalidURL, InvalidValue, MissingExtra
+from holdfast.engine.settings import current_settings
+from holdfast.model.errors import HoldfastError, InvalidURL, InvalidValue, MissingExtra
+from holdfast.model.failure import Failure
 
 
-def find_holdfast(target: str, database_url: str | None = None) -> Holdfast:
+def find_holdfast(target: str | None, database_url: str | None = None) -> Holdfast:
     """Import the module, from the working directory too, and return its Holdfast object.
 
-    ``database_url`` names another store than the module does.
+    Without a target, the one that the settings name. ``database_url`` names another store than the module does.
     """
+    settings = current_settings()
+    target = target or settings["application"]
+    if target is None:
+        raise InvalidValue(
+            "no application is named; give MODULE:HOLDFAST, such as my_module:hold, or set application in holdfast.toml"
+        )
+    folder = Path.cwd() if settings.file is None else settings.file.parent
     module_name, _, attribute = target.partition(":")
-    module = _import(module_name)
+    module = _import(module_name, folder)
     hold = _attribute(module, attribute) if attribute else _the_only_one(module)
     if database_url is not None:
         hold.url = database_url
     return hold
 
 
-def _import(name: str) -> ModuleType:
+def _import(name: str, folder: Path) -> ModuleType:
     if name.endswith(".py") or "/" in name or "\\" in name:
         dotted = ".".join(Path(name.replace("\\", "/")).with_suffix("").parts)
         raise InvalidValue(f"{name!r} is a file; name the module: {dotted}:hold")
     if not all(part.isidentifier() for part in name.split(".")):
         raise InvalidValue(f"{name!r} is no module name; write module:attribute, such as my_module:hold")
     here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    for place in (str(folder), here):
+        if place not in sys.path:
+            sys.path.insert(0, place)
     try:
-        return importlib.import_module(name)
+        with redirect_stdout(sys.stderr):  # stdout is for data, whatever a module prints
+            return importlib.import_module(name)
     except (InvalidURL, MissingExtra):
         raise  # about the settings, not the code: its one line says it all
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise InvalidValue(f"there is no module {error.name!r} in {here} or on the Python path") from None
-        _show_own_traceback(error)
-    except Exception as error:  # noqa: BLE001 - whatever the user's code raises
-        _show_own_traceback(error)
-    raise typer.Exit(ExitCode.FAILURE)
+        raise ImportFailed(name, error) from error
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
+        raise ImportFailed(name, error) from error
 
 
-def _show_own_traceback(error: Exception) -> None:
-    """Print the traceback of an error in the user's module, from their first line on."""
-    frame: TracebackType | None = error.__traceback__
-    while frame is not None and _is_ours(frame):
-        frame = frame.tb_next
-    traceback.print_exception(error.with_traceback(frame))
+class ImportFailed(HoldfastError):
+    """The user's module raises an error when it is imported."""
 
-
-def _is_ours(frame: TracebackType) -> bool:
-    module = str(frame.tb_frame.f_globals.get("__name__", ""))
-    return module == __name__ or module.partition(".")[0] in {"importlib", "_frozen_importlib"}
+    def __init__(self, module: str, error: BaseException) -> None:
+        """Say where: the last line of the traceback that is theirs."""
+        failure = Failure.of(error)
+        where = f" at {failure.where}" if failure.where else ""
+        said = f"it exits with {error}" if isinstance(error, SystemExit) else f"{failure.type_name}: {failure.message}"
+        super().__init__(f"importing {module} fails{where}: {said}; mend it there, or see more of it with --debug")
 
 
 def _attribute(module: ModuleType, path: str) -> Holdfast:

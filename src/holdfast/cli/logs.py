@@ -1,17 +1,56 @@
-"""What a worker says on stderr while it works."""
+"""What a worker says on stderr while it works: lines for people, or one JSON object for each line."""
 
 from __future__ import annotations
 
+import json
 import logging
+from datetime import UTC, datetime
+
+from holdfast.cli.render.words import safe
+
+FIELDS = ("task_id", "from_state", "to_state", "reason", "step")
+"""What the engine puts on its records beside the message."""
 
 
-def log_to_stderr(*, quiet: bool, verbose: bool) -> None:
+class SafeFormatter(logging.Formatter):
+    """Lines for a terminal: the messages of errors are not ours, and may hold what would move its cursor."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record without such characters."""
+        return safe(super().format(record))
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object for each record: time, level, logger, message, and the engine's own fields where there are."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as one line."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {name: getattr(record, name) for name in FIELDS if getattr(record, name, None) is not None}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def log_to_stderr(*, quiet: bool, verbose: bool, as_json: bool = False) -> None:
     """Show the life of tasks, with the time; unless the application has set up logging, which then decides.
 
-    ``quiet`` leaves warnings; ``verbose`` adds what the application itself tells.
+    ``quiet`` leaves warnings; ``verbose`` adds what the application itself tells. With ``as_json`` whatever would be
+    written is written as JSON, the application's own handlers included: whoever reads asked for nothing else.
     """
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    root = logging.getLogger()
+    if not root.handlers:
+        lines = logging.StreamHandler()
+        lines.setFormatter(SafeFormatter("%(asctime)s %(levelname)s %(message)s"))
+        root.addHandler(lines)
+        root.setLevel(logging.INFO if verbose else logging.WARNING)
+    if as_json:
+        for handler in root.handlers:
+            handler.setFormatter(JsonFormatter())
     level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
     logging.getLogger("holdfast").setLevel(level)

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share, under the same names everywhere."""
 
 from __future__ import annotations
 
@@ -7,15 +7,63 @@ from typing import Annotated, TypeAlias
 import typer
 
 Application: TypeAlias = Annotated[
-    str,
+    str | None,
     typer.Argument(
         metavar="MODULE:HOLDFAST",
-        help="Where the application's Holdfast object is: my_module:hold, or my_module if it has only one.",
+        help="Where the application's Holdfast object is: my_module:hold, or my_module if it has only one. "
+        "May be left out where holdfast.toml or HOLDFAST_APPLICATION names it.",
         show_default=False,
     ),
 ]
 
 DatabaseUrl: TypeAlias = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="Another store than the application names.", show_default=False),
+    typer.Option(
+        metavar="URL", help="The store; by default HOLDFAST_DATABASE_URL, then holdfast.toml.", show_default=False
+    ),
+]
+
+OtherUrl: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--database-url", metavar="URL", help="Another store than the application names.", show_default=False),
+]
+
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of words.")]
+
+AsJsonLines: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document for each change.")]
+
+Watch: TypeAlias = Annotated[bool, typer.Option("--watch", "-w", help="Stay, and show what changes.")]
+
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+By: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Who does it; by default the setting `user`, then you.", show_default=False),
+]
+
+Note: TypeAlias = Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the record.", show_default=False)]
+
+TaskId: TypeAlias = Annotated[
+    str,
+    typer.Argument(metavar="TASK", help="Its id, or as many characters of its beginning or end as make it unique."),
+]
+
+OneTask: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="TASK",
+        help="Only of this task: its id, or a few characters of its beginning or end.",
+        show_default=False,
+    ),
+]
+
+TaskIds: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="TASK", help="Ids, or a few characters of each.", show_default=False),
+]
+
+Limit: TypeAlias = Annotated[int, typer.Option(min=1, max=10_000, help="How many to list at most.")]
+
+AsText: TypeAlias = Annotated[
+    bool, typer.Option("--text", help="Take it as text, also where it looks like JSON: 3 is then '3'.")
 ]

@@ -153,12 +153,13 @@ def is_postgres(url: str) -> bool:
 
 def find_file(folder: Path) -> Path | None:
     """Return the nearest holdfast.toml, from a folder upwards."""
-    return next((found for place in (folder, *folder.parents) if _is_file(found := place / FILE)), None)
+    return next((found for place in (folder, *folder.parents) if _is_there(found := place / FILE)), None)
 
 
-def _is_file(path: Path) -> bool:
+def _is_there(path: Path) -> bool:
+    """Say whether there is something of that name, be it a link that leads nowhere: that is told when it is read."""
     try:
-        return path.is_file()
+        return path.is_symlink() or path.exists()
     except PermissionError:  # a folder above that is closed to us has nothing to say to us
         return False
 
@@ -175,10 +176,12 @@ def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
 def _value(setting: Setting, environment: Mapping[str, str], file: Path | None, written: Mapping[str, Any]) -> Value:
     if environment.get(setting.variable):
         return Value(setting, _checked(setting, environment[setting.variable], setting.variable), setting.variable)
+    value, origin = setting.default, "default"
     if file is not None and setting.name in written:
-        value = _checked(setting, written[setting.name], f"{setting.name} in {file}")
-        return Value(setting, _beside(file, value) if setting.name == "database_url" else value, str(file))
-    return Value(setting, setting.default, "default")
+        value, origin = _checked(setting, written[setting.name], f"{setting.name} in {file}"), str(file)
+    if file is not None and setting.name == "database_url":
+        value = _beside(file, value)  # the default too: one project has one store, wherever in it one stands
+    return Value(setting, value, origin)
 
 
 def _checked(setting: Setting, given: object, where: str) -> Any:  # noqa: ANN401 - each has a type of its own

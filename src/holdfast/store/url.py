@@ -70,6 +70,10 @@ def without_password(url: str) -> str:
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
         return f"{url.split(':', 1)[0]}:{_HIDDEN}"  # unreadable, so nobody knows where its password stands
+    if not parts.scheme:
+        return _HIDDEN if "password" in url.lower() else url
+    if parts.netloc and "@" in parts.path:  # part of a password that was not escaped
+        return f"{parts.scheme}://{_HIDDEN}"
     if parts.password is not None:
         account, _, host = parts.netloc.rpartition("@")
         parts = parts._replace(netloc=f"{account.partition(':')[0]}:{_HIDDEN}@{host}")

@@ -1,38 +1,190 @@
-"""The application of the demo: a deployment in ten steps. Its workers are ``holdfast worker`` processes."""
+"""The application of the demo: an agent that deploys a service in ten steps. Its workers are ``holdfast worker``.
+
+The model is a script, so that nothing but this machine is needed. All else is what any agent has: tools with their risk
+and their effect, a plan, a budget, an approval, a deadline. What the tools do to the world is a line in the ledger.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 
-from holdfast.cli.demo.ledger import What, note
-from holdfast.engine.context import Context
+from holdfast.agent.agent import Agent
+from holdfast.agent.scripted import ScriptedModel, call
+from holdfast.agent.tool import tool
+from holdfast.cli.demo.ledger import What, note, read
 from holdfast.engine.holdfast import Holdfast
+from holdfast.model.agent_state import AgentState, KnownFact
+from holdfast.model.budget import Budget
+from holdfast.model.doubt import Absent, Happened
+from holdfast.model.patch import StatePatch
+from holdfast.model.task import JsonValue
 
-STEPS = (
-    *("check-status", "collect-config", "build-image", "run-tests", "push-image"),
-    *("backup-database", "migrate-schema", "apply-manifests", "wait-for-health", "switch-traffic"),
-)
+LEDGER, PACE = "DEMO_LEDGER", "DEMO_PACE"
+"""Where the world is, and how many times slower than usual it turns: the demo tells its workers in the environment."""
+
+PLAN = {
+    "check_status": "Check current status",
+    "collect_config": "Collect config",
+    "build_image": "Build the image",
+    "run_tests": "Run the tests",
+    "push_image": "Push the image",
+    "backup_database": "Back up the database",
+    "migrate_schema": "Migrate the schema",
+    "apply_changes": "Apply changes",
+    "verify_health": "Verify again",
+    "switch_traffic": "Switch traffic",
+}
+"""The tool of each step of the plan."""
+STEPS = tuple(PLAN)
 FATAL_STEP = STEPS[7]
 
-_SECONDS = 0.15
-_FATAL_SECONDS = 1.5
-"""Long enough that the kill surely comes in the middle, also on a busy machine."""
+_FILE = Path(os.environ.get(LEDGER, "ledger.txt"))
+_PACE = float(os.environ.get(PACE, "1"))
+_SECONDS = 0.35 * _PACE
+_ANSWER_SECONDS = 3.0 * _PACE
+"""Between the changes and the answer that they are made. Long enough for the kill to come in between, also on a busy
+machine; a take-over has to wait for it, so not longer."""
+
+
+async def touch_the_world(step: str, effect_id: str) -> None:
+    """Do what a step does: take some time, and leave a line in the ledger."""
+    await asyncio.sleep(_SECONDS)
+    note(_FILE, What.DID, step, effect_id)
+
+
+@tool(risk="read_only")
+async def check_status(service: str, effect_id: str) -> str:
+    """Say which version of a service runs."""
+    await touch_the_world("check_status", effect_id)
+    return f"{service} runs 1.1"
+
+
+@tool(risk="read_only")
+async def collect_config(service: str, effect_id: str) -> dict[str, str]:
+    """Read the settings of a service."""
+    await touch_the_world("collect_config", effect_id)
+    return {"service": service, "namespace": "production", "replicas": "3"}
+
+
+@tool(risk="write_local", effect="idempotent")
+async def build_image(service: str, version: str, effect_id: str) -> str:
+    """Build the image of a version."""
+    await touch_the_world("build_image", effect_id)
+    return f"{service}:{version}"
+
+
+@tool(risk="read_only")
+async def run_tests(image: str, effect_id: str) -> str:
+    """Run the tests of an image."""
+    await touch_the_world("run_tests", effect_id)
+    return f"all tests of {image} passed"
+
+
+@tool(risk="write_local", effect="idempotent")
+async def push_image(image: str, effect_id: str) -> str:
+    """Push an image to the registry."""
+    await touch_the_world("push_image", effect_id)
+    return f"{image} is in the registry"
+
+
+@tool(risk="write_local", effect="once")
+async def backup_database(service: str, effect_id: str) -> str:
+    """Back up the database of a service."""
+    await touch_the_world("backup_database", effect_id)
+    return f"backup {service}-before-1.2"
+
+
+@tool(risk="write_local", effect="once")
+async def migrate_schema(service: str, version: str, effect_id: str) -> str:
+    """Migrate the database of a service to the schema of a version."""
+    await touch_the_world("migrate_schema", effect_id)
+    return f"the schema of {service} is at {version}"
+
+
+async def was_applied(effect_id: str, image: str, replicas: int) -> Happened | Absent:
+    """Ask the world, not the memory of a dead process, whether the changes were made."""
+    note(_FILE, What.ASKED, "apply_changes", effect_id)
+    did = read(_FILE).pids(What.DID, "apply_changes", effect_id)
+    return Happened(f"{replicas} replicas of {image} are up") if did else Absent()
+
+
+@tool(
+    risk="write_local", effect="once", reconcile=was_applied, timeout=_ANSWER_SECONDS + 0.5 * _PACE, settle=0.2 * _PACE
+)
+async def apply_changes(image: str, replicas: int, effect_id: str) -> str:
+    """Start replicas of an image beside the ones that serve traffic."""
+    await touch_the_world("apply_changes", effect_id)
+    await asyncio.sleep(_ANSWER_SECONDS)  # it has happened, and nobody here knows it yet
+    return f"{replicas} replicas of {image} are up"
+
+
+@tool(risk="read_only")
+async def verify_health(service: str, effect_id: str) -> str:
+    """Ask the new replicas how they are."""
+    await touch_the_world("verify_health", effect_id)
+    return f"3 of 3 replicas of {service} are healthy"
+
+
+@tool(risk="external_action", effect="once")
+async def switch_traffic(service: str, version: str, effect_id: str) -> str:
+    """Send the users of a service to a version."""
+    await touch_the_world("switch_traffic", effect_id)
+    return f"{service} {version} serves all traffic"
+
+
+def observe(name: str, arguments: Mapping[str, JsonValue], result: JsonValue, state: AgentState) -> StatePatch | None:
+    """Turn what a tool brought into the agent's state: its step of the plan is done, and what it said is a fact."""
+    del arguments, state
+    if name not in PLAN:
+        return None
+    following = STEPS[STEPS.index(name) + 1 :][:1]
+    return StatePatch(
+        complete_steps=(PLAN[name],),
+        current_step=PLAN[following[0]] if following else None,
+        append_facts=(KnownFact(key=PLAN[name], value=result, source=name),),
+    )
+
+
+GOAL = "Deploy billing 1.2 to production."
+
+TOOLS = (
+    *(check_status, collect_config, build_image, run_tests, push_image),
+    *(backup_database, migrate_schema, apply_changes, verify_health, switch_traffic),
+)
+
+_SCRIPT = ScriptedModel(
+    [
+        call("update_plan", plan=list(PLAN.values()), current_step=PLAN[STEPS[0]]),
+        call("check_status", service="billing"),
+        call("collect_config", service="billing"),
+        call("build_image", service="billing", version="1.2"),
+        call("run_tests", image="billing:1.2"),
+        call("push_image", image="billing:1.2"),
+        call("backup_database", service="billing"),
+        call("migrate_schema", service="billing", version="1.2"),
+        call("apply_changes", image="billing:1.2", replicas=3),
+        call("verify_health", service="billing"),
+        call("switch_traffic", service="billing", version="1.2"),
+        "billing 1.2 is live.",
+    ]
+)
 
 hold = Holdfast()
 
-
-@hold.task(name="holdfast-demo")
-async def deploy(ctx: Context, service: str, ledger: str) -> str:
-    """Deploy a service: each step is durable before the next one begins, and a completed one is not done again."""
-    for name in STEPS:
-        await ctx.step(name, perform, name, ledger)
-        note(Path(ledger), What.PASSED, name)  # the code between steps runs again on every replay
-    return f"{service} is live"
-
-
-async def perform(name: str, ledger: str) -> None:
-    """Do the step's work: take some time, and leave a trace outside the store."""
-    note(Path(ledger), What.BEGAN, name)
-    await asyncio.sleep(_FATAL_SECONDS if name == FATAL_STEP else _SECONDS)
-    note(Path(ledger), What.DID, name)
+deploy = hold.register(
+    Agent(
+        "deploy",
+        instructions="You deploy services. Write down your plan first, then follow it.",
+        tools=TOOLS,
+        model=_SCRIPT,
+        budget=Budget(max_steps=30, max_wall_time_ms=300_000, max_llm_tokens=30_000),
+        approve=["external_action"],
+        observe=observe,
+        builtins=["update_plan"],
+        deadline=timedelta(minutes=10),
+    )
+)

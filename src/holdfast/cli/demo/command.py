@@ -3,36 +3,133 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import signal
+import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli.exits import ExitCode
+from holdfast.cli.terminal import print_json
+from holdfast.model.errors import InvalidValue
+from holdfast.model.ids import new_id
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from holdfast.cli.demo.outcome import Outcome
+    from holdfast.cli.demo.stage import Stage
+
+_LEASE = 2.0
+"""Seconds: short, so that nobody waits long for the take-over. A real worker takes 30."""
+
+_SIGNALLED = 128
 
 
 def demo(
+    *,
     database_url: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="A store to run on; by default a SQLite file in a temporary folder."),
+        typer.Option(
+            metavar="URL",
+            help="A store to run on, and to keep the task in; by default a SQLite file in a temporary folder.",
+            show_default=False,
+        ),
     ] = None,
-    *,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Keep database, ledger and the workers' words in a new folder.", show_default=False
+        ),
+    ] = None,
+    pace: Annotated[
+        float, typer.Option(metavar="FACTOR", min=1, max=10, help="How many times slower: 3 to follow every step.")
+    ] = 1,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw what this run has shown.", show_default=False)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the facts as one JSON object.")] = False,
 ) -> None:
-    """Kill a worker in the middle of a deployment and watch another one finish it."""
+    """Kill an agent's worker in the middle of a deployment and watch another one finish it.
+
+    The kill comes between an effect and its record. A ledger outside the store shows that nothing ran twice.
+    """
     # Imported here: only this command needs rich, and a Holdfast of its own.
     from rich.console import Console  # noqa: PLC0415
 
-    from holdfast.cli.demo.scenario import Scenario  # noqa: PLC0415
     from holdfast.cli.demo.stage import Stage  # noqa: PLC0415
 
-    stage = Stage(Console(quiet=as_json))
-    with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
-        url = database_url or f"sqlite:///{folder}/demo.db"
-        outcome = asyncio.run(Scenario(url, Path(folder), stage).play())
-    stage.conclude(outcome)
+    if svg is not None and not svg.absolute().parent.is_dir():
+        raise InvalidValue(f"there is no folder {svg.absolute().parent} to draw {svg.name} in; make it first")
+    console = Console(quiet=as_json, highlight=False)
+    stage = Stage(console)
+    with _stopped_by_signals(), _folder(keep) as folder:
+        url = database_url or f"sqlite:///{folder.absolute()}/demo.db"
+        outcome = _play(url, folder, stage, pace=pace)
+    _conclude(console, outcome, url if database_url or keep else None)
+    if svg is not None:
+        _draw(svg, stage, outcome)
     if as_json:
-        typer.echo(json.dumps(outcome.facts(), indent=1))
+        print_json(outcome.facts())
     raise typer.Exit(ExitCode.OK if outcome.is_good else ExitCode.FAILURE)
+
+
+def _play(url: str, folder: Path, stage: Stage, *, pace: float) -> Outcome:
+    from holdfast.cli.demo.crew import Crew  # noqa: PLC0415 - as above
+    from holdfast.cli.demo.scenario import Scenario  # noqa: PLC0415
+
+    queue = f"demo-{new_id()}"  # one that nobody else works on
+    with Crew(url, folder, queue=queue, lease=_LEASE * pace, pace=pace) as crew:
+        return asyncio.run(Scenario(crew, stage, pace=pace).play(url, queue))
+
+
+def _conclude(console: Console, outcome: Outcome, url: str | None) -> None:
+    from holdfast.cli.demo.closing import commands, proof, verdict  # noqa: PLC0415 - as above
+
+    console.print("", proof(outcome), "", *verdict(outcome), sep="\n")
+    if url is not None:
+        console.print("", *commands(outcome, url), sep="\n", soft_wrap=True)
+
+
+def _draw(file: Path, stage: Stage, outcome: Outcome) -> None:
+    from holdfast.cli.demo.closing import proof, verdict  # noqa: PLC0415 - as above
+    from holdfast.cli.demo.picture import draw  # noqa: PLC0415
+
+    draw(file, (*stage.log, "", proof(outcome), "", *verdict(outcome)))
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    """Return where the files go: a temporary folder, or one that stays."""
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
+            yield Path(folder)
+        return
+    if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise InvalidValue(f"{keep} is there already, and not empty; name a new folder")
+    keep.mkdir(parents=True, exist_ok=True)
+    yield keep
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """Leave in good order when asked to: workers and folder go first. Ctrl-C is 130, without a traceback."""
+    numbers = [signal.Signals[name] for name in ("SIGTERM", "SIGHUP") if name in signal.Signals.__members__]
+    before = {number: signal.signal(number, _leave) for number in numbers}
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    del frame
+    sys.exit(_SIGNALLED + number)

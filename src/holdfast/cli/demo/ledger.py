@@ -1,29 +1,31 @@
-"""The demo's ledger: one line for everything a worker process did, in a plain file that no store knows of."""
+"""The demo's ledger: one line for everything that reached the world outside, in a plain file that no store knows of."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 
 class What(StrEnum):
-    """What happened to a step."""
+    """What a line says."""
 
-    BEGAN = "began"
     DID = "did"
-    PASSED = "passed"
-    """The task's code has its result, from doing it or from the journal."""
+    """The world was touched: this is what must not be there twice."""
+    ASKED = "asked"
+    """Somebody looked here to find out whether it was."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line: which process did what."""
+    """One line: which process did what, under which effect id."""
 
     pid: int
     what: What
     step: str
+    effect_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +34,22 @@ class Ledger:
 
     entries: tuple[Entry, ...] = ()
 
-    def pids(self, what: What, step: str) -> list[int]:
+    def pids(self, what: What, step: str, effect_id: str | None = None) -> list[int]:
         """Return the processes of which this is true, in order."""
-        return [entry.pid for entry in self.entries if entry.what is what and entry.step == step]
+        return [entry.pid for entry in self._about(what, step) if effect_id in {None, entry.effect_id}]
 
-    def replayed(self, step: str) -> list[int]:
-        """Return the processes that got the step's result without doing it."""
-        did = self.pids(What.DID, step)
-        return [pid for pid in self.pids(What.PASSED, step) if pid not in did]
+    def effect_ids(self, step: str) -> list[str]:
+        """Return the ids under which a step touched the world, each once."""
+        return list(dict.fromkeys(entry.effect_id for entry in self._about(What.DID, step)))
+
+    def _about(self, what: What, step: str) -> Iterator[Entry]:
+        return (entry for entry in self.entries if entry.what is what and entry.step == step)
 
 
-def note(file: Path, what: What, step: str) -> None:
-    """Add a line. Appending is atomic, so two processes may do it."""
-    with file.open("a", encoding="utf-8") as lines:
-        lines.write(f"{os.getpid()} {what} {step}\n")
+def note(file: Path, what: What, step: str, effect_id: str) -> None:
+    """Add a line. It is one small write at the end of the file, so several processes may do it."""
+    with file.open("ab", buffering=0) as lines:
+        lines.write(f"{os.getpid()} {what} {step} {effect_id}\n".encode())
 
 
 def read(file: Path) -> Ledger:
@@ -53,4 +57,5 @@ def read(file: Path) -> Ledger:
     if not file.exists():
         return Ledger()
     lines = file.read_text(encoding="utf-8").splitlines()
-    return Ledger(tuple(Entry(int(pid), What(what), step) for pid, what, step in map(str.split, lines)))
+    split = (line.split() for line in lines)
+    return Ledger(tuple(Entry(int(pid), What(what), step, effect_id) for pid, what, step, effect_id in split))

@@ -1,115 +1,102 @@
-"""What happens in the demo: two real workers, and a real SIGKILL for the first of them."""
+"""What happens in the demo: two real workers, a real SIGKILL for the first of them, and one decision."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 
-from holdfast.cli.demo.application import FATAL_STEP, deploy, hold
-from holdfast.cli.demo.ledger import Ledger, What, read
+from holdfast.cli.demo.application import FATAL_STEP, GOAL, deploy, hold
+from holdfast.cli.demo.crew import Crew
+from holdfast.cli.demo.ledger import What
 from holdfast.cli.demo.outcome import Outcome
+from holdfast.cli.demo.snapshot import Snapshot, look
 from holdfast.cli.demo.stage import Stage
 from holdfast.engine.handle import Handle
+from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.effect import EffectState
 from holdfast.model.errors import HoldfastError, InvalidValue
-from holdfast.model.ids import new_id
 
-LEASE = 2.0
-"""Seconds: short, so that nobody waits long for the take-over. A real worker takes 30."""
+DECIDER, NOTE = "the demo's script", "3 of 3 replicas are healthy"
 
-_PATIENCE = 30.0
-_LOOK_EVERY = 0.05
-_INTO_THE_STEP = 0.3
-"""Seconds into the fatal step the kill comes."""
+_PATIENCE = 45.0
+_LOOK_EVERY = 0.08
+_TO_READ, _TO_DECIDE = 0.5, 1.2
+"""Seconds that people get to see what is armed, before the kill; and what is asked, before it is answered."""
 
 
 class Scenario:
     """One run of the demo."""
 
-    def __init__(self, url: str, folder: Path, stage: Stage) -> None:
-        """``folder`` takes what the workers leave outside the store."""
-        self._url = url
-        self._ledger_file = folder / "ledger.txt"
-        self._words_file = folder / "workers.txt"
-        self._queue = f"holdfast-demo-{new_id()}"  # one that nobody else works on
-        self._stage = stage
+    def __init__(self, crew: Crew, stage: Stage, *, pace: float) -> None:
+        """``pace`` is how many times slower than usual everything goes."""
+        self._crew, self._stage, self._pace = crew, stage, pace
+        self._handle: Handle[str]
 
-    async def play(self) -> Outcome:
-        """Submit a deployment, kill its worker, and let another one finish."""
-        hold.url = self._url
+    async def play(self, url: str, queue: str) -> Outcome:
+        """Submit a deployment, kill its worker, let another one finish, and return what came of it."""
+        hold.url = url
         async with hold:
             if not hold.store.capabilities.multi_process:
                 raise InvalidValue("the demo runs two worker processes; give it a sqlite: or postgresql: URL")
+            began = time.monotonic()
             with self._stage:
-                handle = await hold.submit(deploy, "billing", str(self._ledger_file), queue=self._queue)
-                self._stage.tell(f"submitted: task {handle.id}")
-                with self._worker() as first:
-                    await self._kill_in_the_fatal_step(first)
-                with self._worker() as second:
-                    await self._finish(handle, second)
-            return Outcome(
-                task=await handle.task(),
-                steps=await hold.store.steps(handle.id),
-                history=await hold.store.history(handle.id),
-                ledger=self._ledger,
-                killed=first.pid,
-                finisher=second.pid,
-            )
+                self._handle = await hold.submit(deploy, GOAL, queue=queue)
+                await self._kill_between_effect_and_record()
+                await self._take_over_and_finish()
+                last = await self._look()
+            return Outcome(last=last, seconds=time.monotonic() - began)
 
-    async def _kill_in_the_fatal_step(self, worker: subprocess.Popen[bytes]) -> None:
-        self._stage.tell(f"worker {worker.pid} starts, and claims the task")
-        await self._until(worker, lambda: bool(self._ledger.pids(What.BEGAN, FATAL_STEP)))
-        began = time.monotonic()
-        await self._until(worker, lambda: time.monotonic() > began + _INTO_THE_STEP)
-        worker.kill()
-        worker.wait()
-        self._stage.lose(worker.pid)
-        self._stage.show(self._ledger)
-        self._stage.tell(f"SIGKILL for worker {worker.pid}, in the middle of step 8, {FATAL_STEP}")
+    async def _kill_between_effect_and_record(self) -> None:
+        worker = self._crew.start()
+        await self._until(worker, _has_reached_the_world)
+        await self._until(worker, _passed(_TO_READ * self._pace))
+        self._crew.kill(worker)
+        await self._look()
 
-    async def _finish(self, handle: Handle[str], worker: subprocess.Popen[bytes]) -> None:
-        self._stage.tell(f"worker {worker.pid} starts; it has to wait for the end of the dead one's lease")
-        await self._until(worker, lambda: any(entry.pid == worker.pid for entry in self._ledger.entries))
-        self._stage.tell(f"worker {worker.pid} takes over: completed steps replay, step 8 runs again")
-        result = asyncio.create_task(handle.result(timeout=_PATIENCE))
-        await self._until(worker, result.done)
-        self._stage.show(self._ledger)
-        self._stage.tell(f"completed: {await result}")
-        worker.terminate()  # SIGTERM: it drains, and leaves
-        await asyncio.to_thread(worker.wait)
+    async def _take_over_and_finish(self) -> None:
+        worker = self._crew.start()
+        asked = await self._until(worker, lambda now: bool(_open(now)) or _is_over(now))
+        for approval in _open(asked):
+            await self._until(worker, _passed(_TO_DECIDE * self._pace))
+            await hold.approve(approval.id, by=DECIDER, note=NOTE)
+        await self._until(worker, _is_over)
+        await asyncio.to_thread(self._crew.dismiss, worker)
 
-    @contextmanager
-    def _worker(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Start ``holdfast worker``; whatever happens, it is gone after the block."""
-        command = [sys.executable, "-m", "holdfast", "worker", "holdfast.cli.demo.application:hold"]
-        command += ["--queues", self._queue, "--lease", str(LEASE), "--quiet"]
-        # The URL may hold a password: it travels in the environment, not where `ps` shows it.
-        environment = os.environ | {"HOLDFAST_DATABASE_URL": self._url}
-        with (
-            self._words_file.open("ab") as words,
-            subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stderr=words) as worker,  # noqa: S603
-        ):
-            self._stage.enter(worker.pid)
-            try:
-                yield worker
-            finally:
-                worker.kill()
-
-    async def _until(self, worker: subprocess.Popen[bytes], happened: Callable[[], bool]) -> None:
+    async def _until(self, worker: str, happened: Callable[[Snapshot], bool]) -> Snapshot:
         """Show what goes on until something has happened."""
-        give_up = time.monotonic() + _PATIENCE
-        while not happened():
-            if worker.poll() is not None or time.monotonic() > give_up:
-                words = self._words_file.read_text(encoding="utf-8", errors="replace").strip()
-                raise HoldfastError(f"worker {worker.pid} did not get on (exit code {worker.poll()}): {words}")
-            self._stage.show(self._ledger)
+        give_up = time.monotonic() + _PATIENCE * self._pace
+        while not happened(now := await self._look()):
+            gone = next(member.exit_code for member in now.crew if member.label == worker)
+            if gone is not None or time.monotonic() > give_up:
+                why = f"ended with exit code {gone}" if gone is not None else "did not get on"
+                raise HoldfastError(f"{worker} of the demo {why}: {self._crew.last_words(worker) or 'it said nothing'}")
             await asyncio.sleep(_LOOK_EVERY)
+        return now
 
-    @property
-    def _ledger(self) -> Ledger:
-        return read(self._ledger_file)
+    async def _look(self) -> Snapshot:
+        now = await look(self._handle, self._crew)
+        self._stage.show(now)
+        return now
+
+
+def _passed(seconds: float) -> Callable[[Snapshot], bool]:
+    """Return what says that some time has passed."""
+    until = time.monotonic() + seconds
+    return lambda _now: time.monotonic() >= until
+
+
+def _has_reached_the_world(now: Snapshot) -> bool:
+    """Say whether the ledger has the call that the journal has only as an intent."""
+    effect = now.effect(FATAL_STEP)
+    armed = effect is not None and effect.state is EffectState.ARMED
+    return armed and bool(now.world.pids(What.DID, FATAL_STEP))
+
+
+def _open(now: Snapshot) -> list[Approval]:
+    return [approval for approval in now.approvals if approval.state is ApprovalState.OPEN]
+
+
+def _is_over(now: Snapshot) -> bool:
+    """Say whether nothing more will happen: it ended, or it waits for a person to clear up a doubt."""
+    return now.task.state.is_terminal or any(doubt.decisions for doubt in now.doubts)

@@ -36,7 +36,8 @@ def migrate(connection: apsw.Connection, path: str, steps: Sequence[Migration] =
                     "INSERT INTO migrations (version, name, checksum) VALUES (?, ?, ?)",
                     (step.version, step.name, step.checksum),
                 )
-        connection.pragma("application_id", APPLICATION_ID)
+        if connection.pragma("application_id") != APPLICATION_ID:  # or a file that is up to date would be changed
+            connection.pragma("application_id", APPLICATION_ID)
     except BaseException:
         connection.execute("ROLLBACK")
         raise

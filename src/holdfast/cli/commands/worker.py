@@ -7,6 +7,7 @@ back. The second one hands everything back at once. A third one ends the process
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -20,9 +21,11 @@ import typer
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.finding import find_holdfast
 from holdfast.cli.logs import log_to_stderr
-from holdfast.cli.options import Application, DatabaseUrl
+from holdfast.cli.options import Application, OtherUrl
 from holdfast.cli.signals import StopSignals
-from holdfast.engine.holdfast import DEFAULT_GRACE, DEFAULT_LEASE, Holdfast
+from holdfast.cli.terminal import say
+from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.settings import SETTINGS, current_settings
 from holdfast.model.checks import check_name
 from holdfast.model.errors import InvalidValue
 from holdfast.store.url import without_password
@@ -35,7 +38,7 @@ _TO_LEAVE, _TO_LEAVE_FORCED = 5.0, 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Wanted:
     """The worker that was asked for, as ``hold.worker`` takes it."""
 
     queues: Sequence[str]
@@ -45,26 +48,46 @@ class Settings:
     label: str
 
 
+def _default(name: str) -> str:
+    """Say what holds where neither a flag nor a setting says otherwise."""
+    return str(next(setting.default for setting in SETTINGS if setting.name == f"worker.{name}"))
+
+
 def work(
-    application: Application,
+    application: Application = None,
     *,
     queues: Annotated[
         list[str] | None,
         typer.Option(metavar="A,B", help="Where to take tasks from; by default the queues of the defined tasks."),
     ] = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="How many tasks to run at the same time.")] = 100,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many tasks to run at the same time.", show_default=_default("concurrency")),
+    ] = None,
     lease: Annotated[
-        float, typer.Option(metavar="SECONDS", help="After this long a silence its tasks go to other workers.")
-    ] = DEFAULT_LEASE,
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="After this long a silence its tasks go to other workers.",
+            show_default=_default("lease"),
+        ),
+    ] = None,
     grace: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="How long tasks may finish once it is asked to stop.")
-    ] = DEFAULT_GRACE,
-    label: Annotated[str, typer.Option(help="Its name, for people.")] = "worker",
-    database_url: DatabaseUrl = None,
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="How long tasks may finish once it is to stop.",
+            show_default=_default("grace"),
+        ),
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Its name, for people.", show_default=_default("label"))] = None,
+    database_url: OtherUrl = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only what somebody should look at.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show what the application itself logs, too.")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Write each line of the log as a JSON object.")] = False,
 ) -> None:
     """Work on the tasks an application defines, until SIGTERM or Ctrl-C.
 
@@ -73,17 +96,18 @@ def work(
     if quiet and verbose:
         raise InvalidValue("--quiet and --verbose exclude each other; give one of them")
     hold = find_holdfast(application, database_url)
+    settings = current_settings()
     if not hold.definitions.names:
-        raise InvalidValue(f"{application} defines no tasks; let its module import those that do")
-    log_to_stderr(quiet=quiet, verbose=verbose)
-    settings = Settings(
-        queues=_listed(queues) or hold.definitions.queues,
-        concurrency=concurrency,
-        lease=lease,
-        grace=grace,
-        label=label,
+        raise InvalidValue(f"{application or settings['application']} defines no tasks; let it import those that do")
+    log_to_stderr(quiet=quiet, verbose=verbose, as_json=as_json)
+    wanted = Wanted(
+        queues=_listed(queues) or settings["worker.queues"] or hold.definitions.queues,
+        concurrency=settings["worker.concurrency"] if concurrency is None else concurrency,
+        lease=settings["worker.lease"] if lease is None else lease,
+        grace=settings["worker.grace"] if grace is None else grace,
+        label=label or settings["worker.label"],
     )
-    raise typer.Exit(asyncio.run(_work(hold, settings, say=_say_nothing if quiet else _say)))
+    raise typer.Exit(asyncio.run(_work(hold, wanted, say=_say_nothing if quiet else _log if as_json else say)))
 
 
 def _listed(queues: Sequence[str] | None) -> list[str]:
@@ -92,12 +116,12 @@ def _listed(queues: Sequence[str] | None) -> list[str]:
     return [check_name("queue", name) for name in dict.fromkeys(names) if name]
 
 
-async def _work(hold: Holdfast, settings: Settings, *, say: Callable[[str], None]) -> int:
+async def _work(hold: Holdfast, wanted: Wanted, *, say: Callable[[str], None]) -> int:
     """Work until told to stop; return the exit code."""
     forced_by: signal.Signals | None = None
 
     def drain(number: signal.Signals) -> None:
-        say(f"{number.name}: stopping; {_tasks(worker.running)} may take {settings.grace:g} s to finish")
+        say(f"{number.name}: stopping; {_tasks(worker.running)} may take {wanted.grace:g} s to finish")
         worker.drain()
 
     def force(number: signal.Signals) -> None:
@@ -109,19 +133,19 @@ async def _work(hold: Holdfast, settings: Settings, *, say: Callable[[str], None
     async with hold:
         if not hold.store.capabilities.durable:
             raise InvalidValue(f"{hold.url} lives inside one process; nobody could submit a task to this worker")
-        async with hold.worker(**asdict(settings)) as worker:
+        async with hold.worker(**asdict(wanted)) as worker:
             with StopSignals(drain, force):
-                say(_introduction(hold, settings))
+                say(_introduction(hold, wanted))
                 await worker.join()
     if forced_by is not None:
         return _leave_within(_TO_LEAVE_FORCED, _SIGNALLED + forced_by)
     return _leave_within(_TO_LEAVE, ExitCode.OK)
 
 
-def _introduction(hold: Holdfast, settings: Settings) -> str:
+def _introduction(hold: Holdfast, wanted: Wanted) -> str:
     return (
-        f"worker {settings.label!r} (pid {os.getpid()}) works on {without_password(hold.url)}; "
-        f"queues: {', '.join(settings.queues)}; tasks: {', '.join(hold.definitions.names)}"
+        f"worker {wanted.label!r} (pid {os.getpid()}) works on {without_password(hold.url)}; "
+        f"queues: {', '.join(wanted.queues)}; tasks: {', '.join(hold.definitions.names)}"
     )
 
 
@@ -146,9 +170,9 @@ def _leave_at_once(code: int) -> None:
     os._exit(code)
 
 
-def _say(words: str) -> None:
-    typer.echo(f"holdfast: {words}", err=True)
-
-
 def _say_nothing(words: str) -> None:
     del words
+
+
+def _log(words: str) -> None:
+    logging.getLogger("holdfast.worker").info(words)

@@ -1,0 +1,46 @@
+"""Write the reference pages from the code: docs/reference-api.md and docs/reference-cli.md.
+
+    python scripts/reference.py            writes them
+    python scripts/reference.py --check    fails if they are not what it would write
+
+What they say stands in docstrings, signatures and the help texts of the command; that is where to change it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))  # a script finds what stands beside it, and its own folder is not the one to start from
+
+from scripts.reference_pages.api import api_page  # noqa: E402
+from scripts.reference_pages.cli import cli_page  # noqa: E402
+
+COMMAND = "python scripts/reference.py"
+
+
+def pages() -> dict[Path, str]:
+    """Return what each reference page should say."""
+    return {ROOT / "docs/reference-api.md": api_page(), ROOT / "docs/reference-cli.md": cli_page()}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the pages, or check them; return the exit code."""
+    parser = argparse.ArgumentParser(prog=COMMAND, description="Write the reference pages from the code.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is not up to date")
+    check = parser.parse_args(arguments).check
+    stale = [path for path, text in pages().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    for path in stale:
+        if check:
+            print(f"{path.relative_to(ROOT)} is not up to date; run: {COMMAND}", file=sys.stderr)
+        else:
+            path.write_text(pages()[path], encoding="utf-8")
+            print(f"wrote {path.relative_to(ROOT)}")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,260 @@
+"""The reference of what ``from holdfast import ...`` offers, from docstrings and signatures."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import enum
+import inspect
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import holdfast
+from holdfast.model import errors
+from scripts.reference_pages.markdown import GENERATED, anchor, as_markdown, fenced
+
+WIDTH = 100
+"""Longer signatures get a line for each argument."""
+
+GROUPS = {
+    "Applications": "Holdfast TaskDefinition Handle Worker SyncHoldfast SyncHandle SyncWorker",
+    "Tasks and their context": (
+        "Context SyncContext Child Retry RetryAt GiveUp Deadline Machine Goto Reached Visit Task NewTask Submitted "
+        "TaskState Transition Step StepState Failure Try Event Origin"
+    ),
+    "Effects": (
+        "Intent Compensation Happened Absent Unknown Doubt Decision Effect EffectClass EffectState Evidence "
+        "Transaction SyncTransaction current_effect_id"
+    ),
+    "Agents": "Agent SubAgent Tool ToolContext tool Human Judge Message ToolCall ToolSpec",
+    "Models": "Model OpenAIModel ScriptedModel Request Reply Usage Price",
+    "State": (
+        "AgentState StatePatch AppliedPatch KnownFact ArtifactRef Constraints HumanInTheLoop RiskLevel apply diff "
+        "Change ChangeKind ContextSlice filter_relevant_state"
+    ),
+    "Checkpoints": "Checkpoints CheckpointStrategy CheckpointManager Checkpoint Resumed",
+    "Budgets": "Budget Ledger Meter",
+    "People": "Ask Approval ApprovalState Decided",
+    "Memory and artifacts": "Memory MemoryFact FactConflict effective_confidence Artifacts Artifact",
+    "Stores": "open_store make_store StateStore Capabilities TaskFilter Page Summary encode decode Clock ManualClock",
+}
+"""Where each public name stands. Errors stand in a part of their own, by what they are."""
+
+HANDED_OUT = {
+    "Artifacts": "`hold.artifacts`, `ctx.artifacts`",
+    "Child": "`await ctx.submit(...)`",
+    "Context": "the first argument of a task function",
+    "Handle": "`await hold.submit(...)`, `hold.handle(task_id)`",
+    "Memory": "`hold.memory`",
+    "SyncContext": "the first argument of a blocking task function",
+    "SyncHandle": "`h.submit(...)`",
+    "SyncHoldfast": "`with hold.sync as h`",
+    "SyncTransaction": "the first argument of a blocking function in a transaction",
+    "SyncWorker": "`with h.worker()`",
+    "TaskDefinition": "`@hold.task`, `hold.register(...)`",
+    "Transaction": "the first argument of a function in a transaction",
+    "Worker": "`async with hold.worker()`",
+}
+"""What nobody constructs, and where it comes from instead."""
+
+
+def api_page() -> str:
+    """Return docs/reference-api.md."""
+    lines = [
+        "# The API",
+        "",
+        GENERATED,
+        "",
+        "Everything that `from holdfast import ...` offers. [Concepts](concepts.md) explains how it fits together, and",
+        "the [glossary](glossary.md) what the words mean; the commands are in [another reference](reference-cli.md).",
+        "",
+    ]
+    groups = grouped(holdfast.__all__)
+    lines += _contents(groups)
+    for title, names in groups.items():
+        lines += ["", f"## {title}"]
+        if title == "Errors":
+            lines += ["", *fenced(inspect.cleandoc(_tree(errors.__doc__ or "")).splitlines())]
+        for name in names:
+            lines += ["", *_described(name, getattr(holdfast, name))]
+    return "\n".join(lines) + "\n"
+
+
+def grouped(public: Sequence[str]) -> dict[str, list[str]]:
+    """Return the names under their titles. A name that has no place is an error: it would be in no reference."""
+    names = [name for name in public if not name.startswith("_")]
+    raised = [name for name in names if _is_error(getattr(holdfast, name))]
+    groups = {title: text.split() for title, text in GROUPS.items()}
+    placed = [name for group in groups.values() for name in group]
+    if missing := sorted(set(names) - set(raised) - set(placed)):
+        raise SystemExit(f"{', '.join(missing)}: give each a place in GROUPS of scripts/reference.py")
+    if left := sorted(name for name in placed if name not in names or placed.count(name) > 1):
+        raise SystemExit(f"{', '.join(left)}: no public names, or named twice, in GROUPS of scripts/reference.py")
+    return groups | {"Errors": raised}
+
+
+def _is_error(thing: object) -> bool:
+    return isinstance(thing, type) and issubclass(thing, BaseException)
+
+
+def _described(name: str, thing: Any) -> Iterator[str]:  # noqa: ANN401 - whatever is public
+    yield f"### {name}"
+    yield ""
+    if not isinstance(thing, type):
+        yield from fenced(_signature(name, thing))
+        yield from ("", as_markdown(inspect.getdoc(thing)))
+        return
+    if name in HANDED_OUT:
+        yield from (f"Comes from: {HANDED_OUT[name]}.", "")
+    elif (constructor := _constructor(thing)) is not None:
+        yield from (*fenced(_signature(name, constructor, bound=True)), "")
+    yield as_markdown(thing.__doc__)
+    if fields := list(_fields(thing)):
+        yield from ("", *fields)
+    for method, function in _methods(thing):
+        yield from ("", f"#### {name}.{method}", "")
+        yield from fenced(_signature(f"{name}.{method}", function, bound=True))
+        yield from ("", as_markdown(inspect.getdoc(function)))
+
+
+def _constructor(thing: type) -> Any:  # noqa: ANN401
+    """Return the ``__init__`` that we wrote or that a dataclass made; None if nobody would call it."""
+    if issubclass(thing, enum.Enum):
+        return None
+    for parent in _ours(thing):
+        if "__init__" in vars(parent):
+            return None if getattr(parent, "_is_protocol", False) else vars(parent)["__init__"]
+    return None
+
+
+def _ours(thing: type) -> list[type]:
+    return [parent for parent in thing.__mro__ if parent.__module__.partition(".")[0] == "holdfast"]
+
+
+def _fields(thing: type) -> Iterator[str]:
+    """Return a line for each member, property, and field of which the signature does not say all."""
+    said = {name: text for parent in reversed(_ours(thing)) for name, text in _said_in_source(parent).items()}
+    if issubclass(thing, enum.Enum):
+        for member in thing:
+            yield _item(f"{member.name} = {member.value!r}", said.get(member.name))
+    elif dataclasses.is_dataclass(thing):
+        for field in dataclasses.fields(thing):
+            if not field.name.startswith("_") and (field.name in said or not field.init):
+                yield _item(f"{field.name}: {_annotation(field.type)}", said.get(field.name))
+    for name, value in _members(thing):
+        if isinstance(value, property):
+            returned = getattr(value.fget, "__annotations__", {}).get("return", "Any")
+            yield _item(f"{name}: {_annotation(returned)}", inspect.getdoc(value))
+
+
+def _item(code: str, said: str | None) -> str:
+    return f"- `{code}`" + (f": {as_markdown(said)}".replace("\n", " ") if said else "")
+
+
+def _said_in_source(thing: type) -> dict[str, str]:
+    """Return the strings that stand under the fields of a class; Python itself forgets them."""
+    try:
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(thing))).body
+    except (OSError, TypeError):  # made while running
+        return {}
+    said = {}
+    for field, below in zip(tree.body, tree.body[1:], strict=False) if isinstance(tree, ast.ClassDef) else ():
+        target = field.targets[0] if isinstance(field, ast.Assign) else getattr(field, "target", None)
+        if isinstance(target, ast.Name) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            said[target.id] = inspect.cleandoc(str(below.value.value))
+    return said
+
+
+def _methods(thing: type) -> Iterator[tuple[str, Any]]:
+    for name, value in _members(thing):
+        function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
+        if inspect.isfunction(function) and function.__doc__ is not None:
+            yield name, function
+
+
+def _members(thing: type) -> Iterator[tuple[str, Any]]:
+    """Return what people may use of a class, its own first, each once."""
+    seen: set[str] = set()
+    for parent in _ours(thing):
+        for name, value in vars(parent).items():
+            if not name.startswith("_") and name not in seen:
+                seen.add(name)
+                yield name, value
+
+
+def _signature(name: str, function: Any, *, bound: bool = False) -> list[str]:  # noqa: ANN401
+    """Return ``name(arguments) -> result``, with an argument a line where it would be long."""
+    signature = inspect.signature(function)
+    given = list(signature.parameters.values())
+    if bound and given and given[0].name in {"self", "cls"}:
+        given = given[1:]
+    arguments = list(_arguments(given))
+    asynchronous = "async " if inspect.iscoroutinefunction(function) else ""
+    returned = (
+        "" if signature.return_annotation in {inspect.Signature.empty, "None", None} else signature.return_annotation
+    )
+    arrow = f" -> {_annotation(returned)}" if returned else ""
+    short = f"{asynchronous}{name}({', '.join(arguments)}){arrow}"
+    if len(short) <= WIDTH:
+        return [short]
+    return [f"{asynchronous}{name}(", *(f"    {argument}," for argument in arguments), f"){arrow}"]
+
+
+def _arguments(given: Sequence[inspect.Parameter]) -> Iterator[str]:
+    kinds = inspect.Parameter
+    starred = False
+    for position, parameter in enumerate(given):
+        if parameter.kind is kinds.KEYWORD_ONLY and not starred:
+            starred = True
+            yield "*"
+        starred = starred or parameter.kind is kinds.VAR_POSITIONAL
+        text = str(parameter.replace(annotation=kinds.empty, default=kinds.empty))  # with its stars
+        if parameter.annotation is not kinds.empty:
+            text += f": {_annotation(parameter.annotation)}"
+        if parameter.default is not kinds.empty:
+            text += f" = {_default(parameter.default)}"
+        yield text
+        following = given[position + 1].kind if position + 1 < len(given) else None
+        if parameter.kind is kinds.POSITIONAL_ONLY and following is not kinds.POSITIONAL_ONLY:
+            yield "/"
+
+
+def _annotation(found: object) -> str:
+    text = found if isinstance(found, str) else inspect.formatannotation(found)
+    return re.sub(r"\b(?:typing|collections\.abc|datetime)\.", "", text)
+
+
+def _default(value: object) -> str:
+    """Return a default as people would write it; ``...`` for what only marks that nothing was given."""
+    if isinstance(value, enum.Enum):
+        return repr(value.value) if isinstance(value, str) else f"{type(value).__name__}.{value.name}"
+    if isinstance(value, timedelta):
+        return f"timedelta(seconds={value.total_seconds():g})"
+    if isinstance(value, type) or inspect.isfunction(value):
+        return value.__name__
+    if isinstance(value, tuple) and value:
+        return f"({', '.join(map(_default, value))}{',' if len(value) == 1 else ''})"
+    text = re.sub(r"\b(?:typing|datetime)\.", "", repr(value))
+    return "..." if " at 0x" in text or text.startswith("<") else text
+
+
+def _contents(groups: dict[str, list[str]]) -> Iterator[str]:
+    """Return links to all headings. Of those with one name in small letters, the later ones have a number."""
+    seen: Counter[str] = Counter()
+
+    def link(heading: str) -> str:
+        name = anchor(heading)
+        seen[name] += 1
+        return f"[{heading}](#{name}{f'-{seen[name] - 1}' if seen[name] > 1 else ''})"
+
+    for title, names in groups.items():
+        yield f"- {link(title)}: {', '.join(link(name) for name in names)}"
+
+
+def _tree(docstring: str) -> str:
+    """Return the picture in a module's docstring: its indented lines."""
+    return "\n".join(line for line in docstring.splitlines() if line.startswith("    "))

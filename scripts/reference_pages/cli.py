@@ -1,0 +1,153 @@
+"""The reference of the ``holdfast`` command, from its help texts."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from holdfast.cli import app
+from scripts.reference_pages.markdown import GENERATED, anchor, as_markdown, cell, fenced
+
+
+def cli_page(application: typer.Typer = app) -> str:
+    """Return docs/reference-cli.md."""
+    root = typer.main.get_command(application)
+    name = root.name or "holdfast"
+    lines = [
+        "# The command line",
+        "",
+        GENERATED,
+        "",
+        _help(root),
+        "",
+        f"`{name} COMMAND --help` says the same in a terminal.",
+    ]
+    commands = list(command_tree(root, name))
+    lines += _overview(commands)
+    lines += ["", *_parameters(root)]
+    for path, command in commands:
+        depth = "#" * (path.count(" ") + 1)
+        usage = " ".join(["Usage:", path, *_usage(command)])
+        lines += ["", f"{depth} {path}", "", *fenced([usage]), "", _help(command), "", *_parameters(command)]
+        while lines[-1] == "":
+            lines.pop()
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _overview(commands: list[tuple[str, Any]]) -> Iterator[str]:
+    """Return a table of the commands for each part of the help."""
+    part: str | None = None
+    for number, (path, command) in enumerate(commands):
+        if number == 0 or (_panel(command) or part) != part:  # what is in a group is where the group is
+            part = _panel(command)
+            yield from ("", f"**{part}**") if part else ()
+            yield from ("", "| command | |", "|---|---|")
+        yield f"| [`{path}`](#{anchor(path)}) | {cell(_help(command).partition(chr(10) * 2)[0])} |"
+
+
+def command_tree(group: Any, path: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - the classes of typer's own parser
+    """Return all commands with their full names, groups before what they hold, in the order that --help has."""
+    context = typer.Context(group)  # a group may load its commands when it is asked for them
+    named = [(name, group.get_command(context, name)) for name in group.list_commands(context)]
+    shown = [(name, command) for name, command in named if not command.hidden]
+    panels = list(dict.fromkeys([None, *(_panel(command) for _, command in shown)]))
+    for name, command in sorted(shown, key=lambda one: panels.index(_panel(one[1]))):
+        yield f"{path} {name}", command
+        if _is_group(command):
+            yield from command_tree(command, f"{path} {name}")
+
+
+def _panel(command: Any) -> str | None:  # noqa: ANN401
+    panel = getattr(command, "rich_help_panel", None)
+    return panel if isinstance(panel, str) else None
+
+
+def _usage(command: Any) -> Iterator[str]:  # noqa: ANN401
+    yield "[OPTIONS]"
+    for parameter in command.params:
+        if _is_argument(parameter):
+            name = _metavar(parameter, {}) or parameter.name.upper()
+            name = f"{name}..." if parameter.nargs == -1 else name
+            yield name if parameter.required else f"[{name}]"
+    if _is_group(command):
+        yield "COMMAND"
+
+
+def _parameters(command: Any) -> Iterator[str]:  # noqa: ANN401
+    """Return the table of arguments and options, if there are any."""
+    shown = [parameter for parameter in command.params if not parameter.hidden]
+    if not shown:
+        return
+    types = _types(command)
+    yield "| argument or option | meaning | default | environment |"
+    yield "|---|---|---|---|"
+    for parameter in sorted(shown, key=lambda one: not _is_argument(one)):
+        names = ", ".join(f"`{name}`" for name in _names(parameter, types))
+        variables = [parameter.envvar] if isinstance(parameter.envvar, str) else parameter.envvar or ()
+        environment = ", ".join(f"`{name}`" for name in variables)
+        yield f"| {names} | {cell(as_markdown(parameter.help or ''))} | {_default_of(parameter)} | {environment} |"
+
+
+def _is_group(command: Any) -> bool:  # noqa: ANN401
+    return isinstance(command, typer.core.TyperGroup)
+
+
+def _is_argument(parameter: Any) -> bool:  # noqa: ANN401
+    return isinstance(parameter, typer.core.TyperArgument)
+
+
+def _names(parameter: Any, types: dict[str, Any]) -> list[str]:  # noqa: ANN401
+    metavar = _metavar(parameter, types)
+    if _is_argument(parameter):
+        return [cell(metavar or parameter.name.upper())]
+    names = [*parameter.opts, *parameter.secondary_opts]
+    return [*names[:-1], f"{names[-1]} {cell(metavar)}"] if metavar else names
+
+
+def _metavar(parameter: Any, types: dict[str, Any]) -> str:  # noqa: ANN401
+    """Return the word for the value. From the annotation, not from typer, whose words change with its versions."""
+    if parameter.metavar is not None or getattr(parameter, "is_flag", False) or getattr(parameter, "count", False):
+        return parameter.metavar or ""
+    if _is_argument(parameter):
+        return ""
+    found = [kind for kind in typing.get_args(types.get(parameter.name)) if kind is not type(None)]
+    kind = (found or [types.get(parameter.name, str)])[0]
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return "|".join(str(member.value) for member in kind)
+    return {int: "NUMBER", float: "NUMBER", Path: "PATH"}.get(kind, "TEXT")
+
+
+def _types(command: Any) -> dict[str, Any]:  # noqa: ANN401
+    if command.callback is None:
+        return {}
+    return typing.get_type_hints(inspect.unwrap(command.callback))
+
+
+def _default_of(parameter: Any) -> str:  # noqa: ANN401
+    if parameter.required:
+        return "required"
+    if isinstance(parameter.show_default, str):
+        return cell(parameter.show_default)
+    value = parameter.default
+    if not parameter.show_default or value is None or value is False or value in ((), [], "") or callable(value):
+        return ""
+    if value is True and parameter.secondary_opts:
+        return f"`{parameter.opts[0]}`"
+    return f"`{cell(_plain(value))}`"
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(_plain(one) for one in value)
+    return str(value.value if isinstance(value, enum.Enum) else f"{value:g}" if isinstance(value, float) else value)
+
+
+def _help(command: Any) -> str:  # noqa: ANN401
+    said = (command.help or "").partition("\f")[0], command.epilog
+    return "\n\n".join(as_markdown(text) for text in said if text)

@@ -1,0 +1,59 @@
+"""Asking before something happens. Two rules, one for what is lost and one for what is decided.
+
+What could be lost by mistake (cancel, prune, forget, many tasks at once) is asked about everywhere: without a terminal
+only ``--yes`` goes on. A decision names one id, which no script types by mistake: in a script it is simply made, and
+only a person, who may have pasted the wrong id, is shown what it is about and asked.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+
+import typer
+from rich.console import RenderableType
+
+from holdfast.cli.exits import ExitCode
+from holdfast.cli.terminal import say, words
+from holdfast.model.errors import InvalidValue
+
+
+def ask(question: str, *about: RenderableType, yes: bool) -> None:
+    """Show what it is about, and ask; without a terminal and ``--yes`` refuse."""
+    for part in about:
+        words().print(part)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidValue(f"{question} Nobody can be asked here: add --yes; nothing was changed")
+    with _conversation():
+        agreed = typer.confirm(f"{question} Go on?", err=True)
+    if not agreed:
+        say("nothing was changed")
+        raise typer.Exit(ExitCode.FAILURE)
+
+
+def ask_person(question: str, *about: RenderableType, yes: bool) -> None:
+    """Show a person at a terminal what it is about, and ask; a script goes on."""
+    if sys.stdin.isatty() and not yes:
+        ask(question, *about, yes=yes)
+
+
+@contextmanager
+def _conversation() -> Iterator[None]:
+    """Keep stdout for data, and let Ctrl-C end the question at once.
+
+    ``input`` writes to stdout, and the event loop, which waits for the answer too, would only note the Ctrl-C.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    except typer.Abort:
+        typer.echo(err=True)
+        say("nothing was changed")
+        raise KeyboardInterrupt from None
+    finally:
+        signal.signal(signal.SIGINT, before)

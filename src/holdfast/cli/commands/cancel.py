@@ -1,0 +1,54 @@
+"""``holdfast cancel``: stop tasks and their children, for good."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.asking import ask
+from holdfast.cli.choosing import check_choice, chosen, count, nothing_chosen, preview, report
+from holdfast.cli.filters import Filters, filtered
+from holdfast.cli.opening import command, opened, user
+from holdfast.cli.options import AsJson, By, DatabaseUrl, TaskIds, Yes
+from holdfast.cli.terminal import say
+from holdfast.model.transitions import OPEN, TaskState
+
+
+@command
+@filtered
+async def cancel(
+    tasks: TaskIds = None,
+    *,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the record.")] = "cancelled",
+    filters: Filters,
+    by: By = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Stop tasks and their children, for good: a cancelled task cannot be resumed.
+
+    Name tasks, or say which by filters: those that have not ended, and fit. A task that has ended stays as it is. One
+    that a worker holds is stopped by that worker, at its next step; steps that can be undone are undone first.
+    """
+    check_choice(tasks, filters)
+    who = user(by)
+    async with opened(database_url) as service:
+        found = await chosen(service, tasks, filters, among=OPEN)
+        if not found:
+            raise nothing_chosen(among=OPEN, as_json=as_json)
+        if any(task.state in OPEN for task in found):
+            them = "it has" if len(found) == 1 else "they have"
+            ask(
+                f"{count(found)}, with whatever children {them}, will be cancelled for good.",
+                await preview(service, found),
+                yes=yes,
+            )
+        done = await service.cancel([task.id for task in found], reason, by=who)
+    for before, after in zip(found, done, strict=True):
+        if before.state not in OPEN:
+            say(f"task {before.id} had ended before ({before.state}), and is left as it is")
+        elif after.error is None and after.state != TaskState.CANCELLED:
+            say(f"task {before.id} is asked to stop; its worker stops it, after it has undone what is to be undone")
+    report(done, as_json=as_json)

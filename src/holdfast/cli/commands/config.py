@@ -1,0 +1,76 @@
+"""``holdfast config``: every setting, its value, and who said so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from rich.text import Text
+
+from holdfast.cli.options import AsJson
+from holdfast.cli.terminal import console, print_json, print_page, print_table, say, table
+from holdfast.engine.settings import FILE, Settings, Value, current_settings, unknown_variables
+from holdfast.model.task import JsonValue
+from holdfast.store.url import without_password
+
+COLUMNS = ("setting", "from", "value")
+
+
+def config(*, as_json: AsJson = False) -> None:
+    """Show every setting, its value, and where it comes from: a HOLDFAST_* variable, holdfast.toml, or the default."""
+    settings = current_settings()
+    unknown = unknown_variables(os.environ)
+    if as_json:
+        print_json(_form(settings, unknown))
+    else:
+        _print([_row(value) for value in settings.values.values()])
+        found = f"read {settings.file}" if settings.file else f"there is no {FILE} here or in a folder above"
+        say(f"{found}; a variable such as HOLDFAST_WORKER_LEASE goes before it, and a flag before both")
+    for name, meant in unknown.items():
+        say(unread(name, meant))
+
+
+def unread(name: str, meant: str | None) -> str:
+    """Say that nobody reads a variable, and which one was probably meant."""
+    return f"{name} is set, and nobody reads it{f'; did you mean {meant}?' if meant else ''}"
+
+
+def _print(rows: list[list[str | Text]]) -> None:
+    if not console().is_terminal:
+        print_table(COLUMNS, rows, empty="there are no settings")
+        return
+    shown = table(COLUMNS, rows)
+    shown.columns[-1].no_wrap, shown.columns[-1].overflow = False, "fold"  # a value that is cut is no value
+    print_page(shown)
+
+
+def _row(value: Value) -> list[str | Text]:
+    shown = _shown(value)
+    text = ", ".join(map(str, shown)) if isinstance(shown, list) else "" if shown is None else str(shown)
+    if value.origin == "default":
+        return [value.setting.name, Text("default", "dim"), Text(text, "dim")]
+    return [value.setting.name, Text(value.origin if value.origin == value.setting.variable else FILE, "cyan"), text]
+
+
+def _shown(value: Value) -> JsonValue:
+    """Return a value as everybody may see it."""
+    if value.setting.name == "database_url":
+        return without_password(value.value)
+    return list(value.value) if isinstance(value.value, tuple) else value.value
+
+
+def _form(settings: Settings, unknown: Mapping[str, str | None]) -> dict[str, JsonValue]:
+    return {
+        "file": None if settings.file is None else str(settings.file),
+        "settings": [
+            {
+                "name": value.setting.name,
+                "value": _shown(value),
+                "origin": value.origin,
+                "variable": value.setting.variable,
+                "help": value.setting.help,
+            }
+            for value in settings.values.values()
+        ],
+        "unknown_variables": dict(unknown),
+    }

@@ -1,0 +1,114 @@
+"""``holdfast doctor``: what is wrong with a store, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.errors import in_one_line
+from holdfast.cli.exits import ExitCode
+from holdfast.cli.finding import find_holdfast
+from holdfast.cli.opening import command
+from holdfast.cli.options import AsJson, DatabaseUrl
+from holdfast.cli.render.words import safe
+from holdfast.cli.terminal import console, print_json, print_page
+from holdfast.engine.settings import DEFAULT_URL, current_settings, unknown_variables
+from holdfast.model.errors import HoldfastError
+from holdfast.service.diagnosis.diagnosing import diagnose
+from holdfast.service.diagnosis.evidence import Application
+from holdfast.service.diagnosis.finding import Finding, Level, worst
+from holdfast.service.diagnosis.gathering import gather
+
+_SIGNS = {
+    Level.OK: ("✓", "green"),
+    Level.NOTE: ("·", "cyan"),
+    Level.WARNING: ("!", "yellow"),
+    Level.ERROR: ("✗", "red"),
+}
+
+
+@command
+async def doctor(
+    *,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Look through the whole file for damage (SQLite); takes its time.")
+    ] = False,
+    app: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:HOLDFAST", help="The application; by default the setting `application`.", show_default=False
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Look for what is wrong with the store, its workers and its tasks, and say what to do about it.
+
+    Changes nothing: a store that is missing is not made, and an older one is not migrated. The exit code is 1 if there
+    is an error.
+    """
+    settings_error: str | None = None
+    url, target = database_url or DEFAULT_URL, app
+    try:
+        settings = current_settings()
+        url, target = database_url or settings["database_url"], app or settings["application"]
+    except HoldfastError as error:
+        settings_error = in_one_line(error)
+    seen = await gather(
+        url,
+        application=None if target is None else _application(target),
+        settings_error=settings_error,
+        unknown_variables=unknown_variables(os.environ),
+        thorough=thorough,
+    )
+    findings = diagnose(seen)
+    if as_json:
+        print_json({"findings": [one.to_json() for one in findings], "worst": str(worst(findings))})
+    else:
+        _print(findings)
+    if worst(findings) is Level.ERROR:
+        raise typer.Exit(ExitCode.FAILURE)
+
+
+def _application(target: str) -> Application:
+    try:
+        hold = find_holdfast(target)
+    except HoldfastError as error:
+        return Application(target=target, error=in_one_line(error))
+    return Application(target=target, url=hold.url, queues=hold.definitions.queues)
+
+
+def _print(findings: Sequence[Finding]) -> None:
+    if not console().is_terminal:
+        for finding in findings:
+            typer.echo(f"{_SIGNS[finding.level][0]} {finding.check}: {safe(finding.words)}")
+            if finding.remedy:
+                typer.echo(f"    {safe(finding.remedy)}")
+        typer.echo(_sum_up(findings))
+        return
+    grid = Table.grid(padding=(0, 1))
+    for finding in findings:
+        sign, style = _SIGNS[finding.level]
+        lines = Text(safe(finding.words))
+        if finding.remedy:
+            lines.append(f"\n→ {safe(finding.remedy)}", "cyan")
+        grid.add_row(Text(sign, f"bold {style}"), Text(finding.check, "dim"), lines)
+    print_page(grid, Padding(Text(_sum_up(findings), f"bold {_SIGNS[worst(findings)][1]}"), (1, 0, 0, 0)))
+
+
+def _sum_up(findings: Sequence[Finding]) -> str:
+    counts = Counter(finding.level for finding in findings)
+    parts = [
+        f"{counts[level]} {noun}{'' if counts[level] == 1 else 's'}"
+        for level, noun in ((Level.ERROR, "error"), (Level.WARNING, "warning"), (Level.NOTE, "note"))
+        if counts[level]
+    ]
+    is_well = not counts[Level.ERROR] and not counts[Level.WARNING]
+    return ", ".join([*(["all is well"] if is_well else []), *parts])

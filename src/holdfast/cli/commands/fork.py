@@ -1,0 +1,92 @@
+"""``holdfast fork``: begin a new task that shares another one's past."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.cli.arguments import bind_json
+from holdfast.cli.finding import find_holdfast
+from holdfast.cli.opening import command, opened, user
+from holdfast.cli.options import AsJson, By, DatabaseUrl, TaskId
+from holdfast.cli.reading import read_json
+from holdfast.cli.render.words import safe
+from holdfast.cli.terminal import print_json, say
+from holdfast.engine.definition import Definitions
+from holdfast.model.errors import InvalidValue
+from holdfast.service.service import Service
+
+
+@command
+async def fork(
+    task: TaskId,
+    *,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STEP",
+            help="The last step they share: its key, or its position in the journal. By default all that is over.",
+            show_default=False,
+        ),
+    ] = None,
+    args: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="Other arguments: an array; with --app also an object.", show_default=False),
+    ] = None,
+    app: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:HOLDFAST",
+            help="The application that defines the task: its annotations check and type the --args. "
+            "Without it they are stored as they are.",
+            show_default=False,
+        ),
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="The same key again is the same fork.", show_default=False)] = None,
+    by: By = None,
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Begin a new task that shares the past of another up to a step, and print its id.
+
+    What is shared replays and is not done again. The other task goes on as if nothing had happened.
+    """
+    if app is not None and args is None:
+        raise InvalidValue("--app says how to read --args; give both, or neither")
+    application = None if app is None else find_holdfast(app, database_url)
+    who = user(by)
+    async with opened(database_url if application is None else application.url) as service:
+        definitions = None if application is None else application.definitions
+        given = None if args is None else await _arguments(service, task, args, definitions)
+        forked, origin = await service.fork(task, at=_place(at), user_input=given, key=key, by=who)
+    if as_json:
+        place = {"task_id": origin.task_id, "step": origin.step, "position": origin.position}
+        print_json({"id": forked.id, "name": forked.name, "state": str(forked.state), "forked_from": place})
+    else:
+        typer.echo(forked.id)
+    after = f", up to and including {safe(origin.step)!r}" if origin.step else ", which had not begun"
+    say(f"it shares the past of task {origin.task_id}{after}, and is {forked.state} in queue {forked.queue!r}")
+
+
+def _place(at: str | None) -> str | int | None:
+    """Read ``--at``: digits are a position in the journal, anything else is the key of a step."""
+    return int(at) if at is not None and at.isascii() and at.isdigit() else at
+
+
+async def _arguments(service: Service, part: str, text: str, definitions: Definitions | None) -> list[Any]:
+    if definitions is None:
+        read = read_json(text, what="--args")
+        if not isinstance(read, list):
+            raise InvalidValue("--args is no array; write '[\"billing\", 3]', or add --app to give named arguments")
+        return read
+    name = (await service.task(part)).name
+    definition = definitions.get(name)
+    if definition is None:
+        known = ", ".join(definitions.names) or "none"
+        raise InvalidValue(f"the application of --app does not define {name!r}; it has: {known}")
+    positional, named = definition.read_input(bind_json(definition, text).user_input)
+    if named:
+        raise InvalidValue(f"a fork takes positional arguments only, and {', '.join(named)} cannot be one")
+    service.hold.definitions.add(definition)  # so that the fork stores them with the types they have now
+    return positional

@@ -1,0 +1,43 @@
+"""Arguments and options that several commands of the group share."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, TypeAlias
+
+import typer
+
+from holdfast.cli.times import read_span
+from holdfast.engine.remembering import HalfLife
+
+Entity: TypeAlias = Annotated[
+    str, typer.Argument(metavar="ENTITY", help="Whom or what it is about.", show_default=False)
+]
+Attribute: TypeAlias = Annotated[str, typer.Argument(metavar="ATTRIBUTE", help="What about it.", show_default=False)]
+FactId: TypeAlias = Annotated[
+    str, typer.Argument(metavar="FACT", help="Its id; a few characters of its beginning or end will do.")
+]
+Confidence: TypeAlias = Annotated[float, typer.Option(min=0.0, max=1.0, help="How sure it is, from 0 to 1.")]
+Source: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Who says so; by default the setting `user`, then you.", show_default=False),
+]
+HalfLifeSpan: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--half-life",
+        metavar="SPAN",
+        help="In which its confidence halves, by default 30d; or never.",
+        show_default=False,
+    ),
+]
+
+
+def read_half_life(given: str | None) -> HalfLife:
+    """Read a half-life; without one the memory's own counts."""
+    if given is None:
+        return "default"
+    if given.strip().lower() == "never":
+        return None
+    span: timedelta = read_span(given, what="--half-life")
+    return span

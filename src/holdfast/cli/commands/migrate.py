@@ -1,0 +1,36 @@
+"""``holdfast migrate``: set up a store, or bring an older one to the schema of this version."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.cli.opening import command
+from holdfast.cli.options import AsJson, DatabaseUrl
+from holdfast.cli.terminal import print_json, say
+from holdfast.engine.settings import current_settings, is_postgres
+from holdfast.store import open_store
+from holdfast.store.url import without_password
+
+
+@command
+async def migrate(
+    database_url: DatabaseUrl = None,
+    *,
+    schema: Annotated[
+        str | None, typer.Option(help="PostgreSQL only: the schema that holds the store.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set up a store, or bring an older one to the schema of this version."""
+    settings = current_settings()
+    url = database_url or settings["database_url"]
+    # Only PostgreSQL waits to be asked; the other stores migrate whenever they are opened.
+    options: dict[str, Any] = {"migrate": True, "schema": schema or settings["schema"]} if is_postgres(url) else {}
+    async with open_store(url, **options) as store:
+        vitals = await store.vitals()
+    if as_json:
+        print_json({"database_url": without_password(url), "schema": vitals.schema})
+    else:
+        say(f"{without_password(url)} has schema {vitals.schema}, which is the one of this version")

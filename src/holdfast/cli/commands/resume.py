@@ -1,0 +1,99 @@
+"""``holdfast resume`` and ``holdfast retry``: bring failed tasks back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.asking import ask
+from holdfast.cli.choosing import check_choice, chosen, count, nothing_chosen, preview, report
+from holdfast.cli.filters import Filters, filtered
+from holdfast.cli.opening import command, opened, user
+from holdfast.cli.options import AsJson, By, DatabaseUrl, TaskIds, Yes
+from holdfast.cli.terminal import say
+from holdfast.model.task import Task
+from holdfast.model.transitions import TaskState
+from holdfast.service.service import Service
+
+_FAILED = frozenset({TaskState.FAILED})
+
+
+@command
+@filtered
+async def resume(
+    tasks: TaskIds = None,
+    *,
+    message: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Tell an agent this first.", show_default=False)
+    ] = None,
+    accept_stale: Annotated[
+        bool, typer.Option("--accept-stale", help="Also if what the agent knows is older than its checkpoints may be.")
+    ] = False,
+    filters: Filters,
+    by: By = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Go on with failed tasks where they stopped.
+
+    Completed steps replay, and the one that ended it runs again. Name tasks, or say which by filters: those that
+    failed, and fit. A named task that has not failed stays as it is.
+    """
+    check_choice(tasks, filters)
+    who = user(by)
+    async with opened(database_url) as service:
+        found = await _agreed(service, tasks, filters, "resumed", yes=yes, as_json=as_json)
+        ids = [task.id for task in found]
+        done = await service.resume(ids, by=who, message=message, accept_stale=accept_stale)
+    for before, after in zip(found, done, strict=True):
+        if before.state is not TaskState.FAILED and after.error is None:
+            say(f"task {before.id} was not failed but {before.state}, and is left as it is")
+    report(done, as_json=as_json)
+
+
+@command
+@filtered
+async def retry(
+    tasks: TaskIds = None,
+    *,
+    feedback: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What its steps are to see in ctx.feedback.", show_default=False)
+    ] = None,
+    filters: Filters,
+    by: By = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Start failed tasks over, in a new round.
+
+    Their steps run again, except those whose effect happens once and has happened. Name tasks, or say which by
+    filters: those that failed, and fit.
+    """
+    check_choice(tasks, filters)
+    who = user(by)
+    async with opened(database_url) as service:
+        found = await _agreed(service, tasks, filters, "started over", yes=yes, as_json=as_json)
+        done = await service.retry([task.id for task in found], by=who, feedback=feedback)
+    report(done, as_json=as_json)
+
+
+async def _agreed(
+    service: Service,
+    parts: Sequence[str] | None,
+    filters: Filters,
+    what: str,
+    *,
+    yes: bool,
+    as_json: bool,
+) -> list[Task]:
+    """Return the tasks; a filter that finds several may find more than was meant, and is asked about."""
+    found = await chosen(service, parts, filters, among=_FAILED)
+    if not found:
+        raise nothing_chosen(among=_FAILED, as_json=as_json)
+    if not parts and len(found) > 1:
+        ask(f"{count(found)} will be {what}.", await preview(service, found), yes=yes)
+    return found

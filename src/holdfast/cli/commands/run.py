@@ -1,0 +1,109 @@
+"""``holdfast run``: submit a task and work on it in this process, with everything that happens on the screen."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from contextlib import redirect_stdout
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.cli.exits import ExitCode
+from holdfast.cli.finding import find_holdfast
+from holdfast.cli.opening import command
+from holdfast.cli.options import AsJson, OtherUrl
+from holdfast.cli.progress import show_progress
+from holdfast.cli.signals import StopSignals
+from holdfast.cli.tasks import Args, Deadline, Input, Key, choose, print_result
+from holdfast.cli.terminal import print_json, say
+from holdfast.engine.definition import Bound
+from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.settings import current_settings
+from holdfast.model.errors import InvalidValue, TaskCancelled, TaskFailed
+from holdfast.service.forms import task_form
+from holdfast.service.identify import short
+from holdfast.service.service import Service
+from holdfast.service.working import run_family
+
+
+@command
+async def run(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODULE:HOLDFAST TASK",
+            help="The application and the name of one of its tasks or agents; the task alone where holdfast.toml or "
+            "HOLDFAST_APPLICATION names the application.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    args: Args = None,
+    text: Input = None,
+    key: Key = None,
+    deadline: Deadline = None,
+    existing: Annotated[
+        str | None,
+        typer.Option("--id", metavar="TASK", help="Go on with a task that exists instead.", show_default=False),
+    ] = None,
+    lease: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Should this process die, others may take over then.", show_default=False),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress, only the result.")] = False,
+    as_json: AsJson = False,
+    database_url: OtherUrl = None,
+) -> None:
+    """Submit a task, work on it here until it has ended, and print its result as JSON.
+
+    Whatever happens to this process, nothing is lost: run it again with the same --key, or with --id, and it goes on.
+    The exit code is 5 if the task failed or was cancelled, 130 after Ctrl-C; the task is handed back then.
+    """
+    logging.getLogger("holdfast").addHandler(logging.NullHandler())  # the screen tells it already
+    hold, bound = _chosen(words or [], args, text, existing, database_url)
+    lease = current_settings()["worker.lease"] if lease is None else lease
+    async with hold:
+        service = Service(hold)
+        if existing is not None:
+            handle = hold.handle((await service.task(existing)).id)
+        else:
+            assert bound is not None  # noqa: S101 - chosen above
+            handle = await hold.submit(bound, key=key, deadline=deadline)
+        working = asyncio.create_task(run_family(hold, handle, lease=lease))
+        interrupted: list[signal.Signals] = []
+
+        def stop(number: signal.Signals) -> None:
+            interrupted.append(number)
+            working.cancel()
+
+        try:
+            with StopSignals(stop), redirect_stdout(sys.stderr):  # stdout is for the result, whatever the task prints
+                if not quiet:
+                    await show_progress(service, handle.id, working)
+                await working
+        except asyncio.CancelledError:
+            if not interrupted:
+                raise
+            say(f"stopped; task {short(handle.id)} was handed back. Go on with: holdfast run --id {short(handle.id)}")
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
+        except (TaskFailed, TaskCancelled):
+            if as_json:
+                print_json(task_form(await handle.task()))
+            raise
+        print_result(await handle.task(), as_json=as_json)
+
+
+def _chosen(
+    words: list[str], args: str | None, text: str | None, existing: str | None, database_url: str | None
+) -> tuple[Holdfast, Bound[Any] | None]:
+    if existing is None:
+        if not words:
+            raise InvalidValue("nothing is named; give the name of a task, or --id for one that exists")
+        chosen = choose(words, args, text, database_url)
+        return chosen.hold, chosen.bound
+    if len(words) > 1 or args is not None or text is not None:
+        raise InvalidValue("--id goes on with a task that has its name and arguments; leave those out")
+    return find_holdfast(words[0] if words else None, database_url), None

@@ -1,0 +1,32 @@
+"""``holdfast send``: say something to an agent."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.opening import command, opened, user
+from holdfast.cli.options import AsJson, By, DatabaseUrl, TaskId
+from holdfast.cli.terminal import print_json, say
+
+
+@command
+async def send(
+    task: TaskId,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to tell it.", show_default=False)],
+    *,
+    by: By = None,
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Say something to an agent that runs or waits; it reads it before its next model call."""
+    who = user(by)
+    async with opened(database_url) as service:
+        told = await service.send(task, text, by=who)
+    if as_json:
+        print_json({"task_id": told.id, "text": text, "by": who})
+    if told.started_at is not None and not told.version:
+        say(f"task {told.id} has it; but it keeps no agent state, and only agents read what they are told")
+    else:
+        say(f"task {told.id} reads it before its next model call")

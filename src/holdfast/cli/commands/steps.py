@@ -1,0 +1,79 @@
+"""``holdfast steps``: the journal of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.live import show_live
+from holdfast.cli.opening import command, opened
+from holdfast.cli.options import AsJson, DatabaseUrl, TaskId
+from holdfast.cli.render.journal import FLEXIBLE, columns, current, rows
+from holdfast.cli.terminal import print_json, print_table, table
+from holdfast.model.step import Step
+from holdfast.model.task import JsonValue, Task
+from holdfast.service.forms import listed, step_form
+
+
+@dataclass(frozen=True, slots=True)
+class _Journal:
+    task: Task
+    steps: Sequence[Step]
+    at: datetime
+
+
+@command
+async def steps(
+    task: TaskId,
+    *,
+    every: Annotated[
+        bool, typer.Option("--all", "-a", help="Also those of earlier rounds, and the engine's own lines.")
+    ] = False,
+    output: Annotated[
+        bool, typer.Option("--output", "-o", help="Show what they returned, or how they failed.")
+    ] = False,
+    follow_it: Annotated[bool, typer.Option("--follow", "-f", help="Stay until the task has ended.")] = False,
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """List the steps of a task, in the order in which they began."""
+    async with opened(database_url) as service:
+        task_id = (await service.task(task)).id
+
+        async def look() -> _Journal:
+            found = await service.task(task_id)
+            journal = await service.steps(task_id)
+            return _Journal(found, journal if every else current(journal), await service.now())
+
+        if follow_it:
+            await show_live(
+                service.follow(look, task_id=task_id),
+                lambda seen: table(
+                    columns(output=output),
+                    rows(seen.steps, seen.at, output=output, whole_keys=every),
+                    flexible=FLEXIBLE,
+                ),
+                _form,
+                as_json=as_json,
+                is_last=lambda seen: seen.task.state.is_terminal,
+            )
+            return
+        seen = await look()
+        if as_json:
+            print_json(_form(seen))
+            return
+        empty = "it has no steps yet" if every else "it has no steps yet; --all shows the engine's own lines"
+        print_table(
+            columns(output=output),
+            rows(seen.steps, seen.at, output=output, whole_keys=every),
+            empty=empty,
+            flexible=FLEXIBLE,
+        )
+
+
+def _form(seen: _Journal) -> JsonValue:
+    return listed("steps", [step_form(step) for step in seen.steps])

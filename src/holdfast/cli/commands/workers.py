@@ -1,0 +1,51 @@
+"""``holdfast workers``: who works, and how much of their leases they have left."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.live import show_live
+from holdfast.cli.opening import command, opened
+from holdfast.cli.options import AsJson, DatabaseUrl, Watch
+from holdfast.cli.render.crew import FLEXIBLE, WORKER_COLUMNS, worker_rows
+from holdfast.cli.terminal import print_json, print_table, table
+from holdfast.model.task import JsonValue
+from holdfast.service.crew import Crew
+from holdfast.service.forms import listed
+
+
+@command
+async def workers(
+    *,
+    dead: Annotated[bool, typer.Option("--dead", help="Also those that are gone, as long as they are kept.")] = False,
+    stay: Watch = False,
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """List the workers that are alive. A silent one has not renewed its lease: others may take its tasks."""
+    async with opened(database_url) as service:
+
+        async def look() -> Crew:
+            return await service.crew(dead=dead)
+
+        if stay:
+            views = service.follow(look)
+            await show_live(
+                views,
+                lambda crew: table(WORKER_COLUMNS, worker_rows(crew), flexible=FLEXIBLE),
+                _form,
+                as_json=as_json,
+            )
+            return
+        crew = await look()
+        if as_json:
+            print_json(_form(crew))
+        else:
+            empty = "no worker is alive; start one: holdfast worker MODULE:HOLDFAST"
+            print_table(WORKER_COLUMNS, worker_rows(crew), empty=empty, flexible=FLEXIBLE)
+
+
+def _form(crew: Crew) -> JsonValue:
+    return listed("workers", [member.to_json() for member in crew.members])

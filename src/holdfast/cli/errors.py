@@ -1,0 +1,61 @@
+"""Errors as a terminal shows them: one line that says what is wrong and what to do; a traceback only with --debug."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+
+from holdfast.cli.exits import ExitCode, exit_code
+from holdfast.cli.terminal import say
+from holdfast.model.errors import HoldfastError, StateConflict, StoreUnavailable
+
+_CALL = re.compile(
+    r"hold\.(approvals|approve|reject|answer|doubts|resolve|resume|retry|cancel|fork|submit|send)\(('[^']*')?[^)]*\)"
+)
+"""How the library's messages name a verb. In a shell it is a command."""
+
+debug = False
+"""Set by --debug."""
+
+
+def run(app: Callable[[], None]) -> None:
+    """Run the application, and leave with the code that says how it ended. --debug may stand anywhere."""
+    if "--debug" in sys.argv:
+        sys.argv.remove("--debug")
+        show_tracebacks(wanted=True)
+    try:
+        app()
+    except HoldfastError as error:
+        if debug:
+            raise
+        say(in_one_line(error))
+        sys.exit(exit_code(error))
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.INTERRUPTED)
+    except Exception as error:
+        if debug:
+            raise
+        say(f"{type(error).__name__}: {error}; that is a defect of Holdfast: report it with what --debug shows")
+        sys.exit(ExitCode.FAILURE)
+
+
+def in_one_line(error: HoldfastError) -> str:
+    """Return the message as somebody in a shell needs it."""
+    words = _CALL.sub(_as_command, str(error))
+    if isinstance(error, StateConflict):
+        words = words.partition(" Look at ")[0]
+    if isinstance(error, StoreUnavailable):
+        words += "; see that the database runs and that the URL is right: `holdfast doctor` looks closer"
+    return " ".join(words.split())
+
+
+def _as_command(call: re.Match[str]) -> str:
+    verb, identifier = call[1], (call[2] or "").strip("'")
+    return f"`holdfast {verb} {identifier}`" if identifier else f"`holdfast {verb}`"
+
+
+def show_tracebacks(wanted: bool) -> None:  # noqa: FBT001 - how typer calls it
+    """Remember --debug."""
+    global debug  # noqa: PLW0603 - one process, one command
+    debug = debug or wanted

@@ -1,0 +1,72 @@
+"""Opening the store that a command looks at, and running the command on it."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec
+from urllib.parse import unquote, urlsplit
+
+import typer
+
+from holdfast.cli.terminal import close_stdout
+from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.settings import current_settings
+from holdfast.model.errors import InvalidValue, NotAStore
+from holdfast.service.service import Service
+from holdfast.store.url import without_password
+
+P = ParamSpec("P")
+
+
+def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Make a coroutine function a command."""
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            asyncio.run(function(*args, **kwargs))
+        except BrokenPipeError:  # whoever read has read enough, as in `holdfast list | head`
+            close_stdout()
+            raise typer.Exit from None
+
+    return run
+
+
+@asynccontextmanager
+async def opened(database_url: str | None) -> AsyncIterator[Service]:
+    """Open the store for a command that looks at tasks or after them. It has to be there: nothing is created."""
+    hold = Holdfast(database_url or current_settings()["database_url"])
+    _refuse_new(hold.url)
+    async with hold:
+        yield Service(hold)
+
+
+def user(given: str | None) -> str:
+    """Return who decides: as given, or as set, or whoever is logged in."""
+    configured: str | None = given or current_settings()["user"]
+    if configured:
+        return configured
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container's user without a name
+        raise InvalidValue("nobody knows who you are here; say it with --by NAME, or set HOLDFAST_USER") from None
+
+
+def _refuse_new(url: str) -> None:
+    """Refuse a store that is not there: a mistyped path would show an empty one, and leave it behind."""
+    parts = urlsplit(url)
+    if parts.scheme == "memory":
+        raise InvalidValue("memory:// lives inside one process, and there is nothing in this one; name another store")
+    if parts.scheme not in {"sqlite", "json"} or parts.netloc:
+        return
+    path = Path(unquote(parts.path.removeprefix("/")))
+    if not path.exists():
+        raise NotAStore(
+            f"there is no store at {without_password(url)} (from {Path.cwd()}); submit a task first, or name the store "
+            "with --database-url, HOLDFAST_DATABASE_URL or holdfast.toml"
+        )

@@ -1,0 +1,77 @@
+"""What a person sees while a task runs: its page, live; or a line for each thing that happened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, suppress
+from typing import Any
+
+import typer
+from rich.live import Live
+
+from holdfast.cli.render.overview import command_for, page
+from holdfast.cli.render.steps import mark_of, step_name, visible
+from holdfast.cli.render.words import safe
+from holdfast.cli.terminal import words
+from holdfast.model.transitions import TaskState
+from holdfast.service.overview import Overview
+from holdfast.service.service import Service
+
+_BEGUN = frozenset({TaskState.PENDING, TaskState.RUNNING})
+_BEFORE, _STEP, _AFTER = range(3)
+"""What comes first of several things of one moment: a step and the move that it led to share a Commit."""
+
+
+async def show_progress(service: Service, task_id: str, working: asyncio.Task[Any]) -> None:
+    """Show, on stderr, how a task gets on, until it has ended or ``working`` has."""
+
+    async def look() -> Overview:
+        return await service.overview(task_id)
+
+    async with aclosing(service.follow(look, task_id=task_id)) as views:
+        if words().is_terminal:
+            await _show_page(views, working)
+        else:
+            with suppress(BrokenPipeError):  # nobody listens any more, and the work goes on
+                await _tell_news(views, working)
+
+
+async def _show_page(views: AsyncIterator[Overview], working: asyncio.Task[Any]) -> None:
+    with Live(console=words(), auto_refresh=False, vertical_overflow="crop") as live:
+        async for seen in views:
+            live.update(page(seen), refresh=True)
+            if working.done() or seen.task.state.is_terminal:
+                return
+
+
+async def _tell_news(views: AsyncIterator[Overview], working: asyncio.Task[Any]) -> None:
+    told: set[str] = set()
+    async for seen in views:
+        for line in _news(seen, told):
+            typer.echo(line, err=True)
+        if working.done() or seen.task.state.is_terminal:
+            return
+
+
+def _news(seen: Overview, told: set[str]) -> Iterator[str]:
+    """Return a line for everything that was not told yet, in the order in which it happened."""
+    moments = [
+        (move.at, _BEFORE if move.to_state in _BEGUN else _AFTER, move.number, f"{move.to_state}: {move.reason}")
+        for move in seen.history
+    ]
+    moments += [
+        (step.finished_at, _STEP, step.position, f"  {mark_of(step)} {step_name(step)}")
+        for step in visible(seen.steps)
+        if step.finished_at is not None
+    ]
+    lines = [(f"{rank} {number} {line}", line) for _, rank, number, line in sorted(moments)]
+    if seen.task.state is TaskState.WAITING:
+        lines += [
+            (f"{advice.verb} {advice.target}", f"  {command_for(advice)}    {advice.why}")
+            for advice in seen.situation.next
+        ]
+    for key, line in lines:
+        if key not in told:
+            told.add(key)
+            yield safe(line)

@@ -1,0 +1,171 @@
+"""Everything at a glance, cut to the height of the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.render.crew import QUEUE_COLUMNS, holding, lease_bar, process, queue_rows, standing
+from holdfast.cli.render.overview import command_for
+from holdfast.cli.render.steps import step_name, visible
+from holdfast.cli.render.words import input_of, outcome_of, safe, state_text
+from holdfast.cli.terminal import one_line
+from holdfast.cli.times import age, span
+from holdfast.model.transitions import TaskState
+from holdfast.service.board import Board
+from holdfast.service.identify import short
+from holdfast.service.situation import about_approval, about_doubt
+
+_ALWAYS = frozenset(TaskState) - {TaskState.REVIEW, TaskState.CANCELLED}
+"""States that are counted even where no task is in them."""
+_HEAD = 2
+"""Lines above the first section."""
+_FRAME = 2
+"""Lines of a section beside its rows: an empty one, and its head."""
+_LEAST = 2
+"""Rows that a section with so many gets even on a small screen."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    columns: Sequence[str]
+    flexible: Collection[str]
+    """Those of the columns that are cut first."""
+    rows: Sequence[Sequence[str | Text]]
+    unseen: int = 0
+    """How many more there are than were read."""
+
+    @property
+    def asked(self) -> int:
+        """How many lines it takes to show all of them."""
+        return len(self.rows) + bool(self.unseen)
+
+
+def page(board: Board, *, store: str, height: int | None = None) -> RenderableType:
+    """Return the whole board. With ``height``, lists are cut so that it fits into as many lines."""
+    sections = list(_sections(board))
+    asked = [section.asked for section in sections]
+    room = sum(asked) if height is None else height - _HEAD - _FRAME * len(sections)
+    parts: list[RenderableType] = [_title(board, store), _counts(board)]
+    for section, rows in zip(sections, share(asked, room), strict=True):
+        parts += [Text(), _table(section, rows)]
+    return Group(*parts)
+
+
+def share(asked: Sequence[int], room: int) -> list[int]:
+    """Share out the lines of a screen: everybody the least they need, then one by one to those who want more."""
+    given = [min(wanted, _LEAST) for wanted in asked]
+    left = room - sum(given)
+    while left > 0 and given != list(asked):
+        for index, wanted in enumerate(asked):
+            if given[index] < wanted and left > 0:
+                given[index] += 1
+                left -= 1
+    return given
+
+
+def _title(board: Board, store: str) -> Text:
+    return one_line(
+        Text.assemble(("holdfast", "bold"), f"  {safe(store)}", (f"  {board.at.astimezone():%H:%M:%S}", "dim"))
+    )
+
+
+def _counts(board: Board) -> Text:
+    counts = Text()
+    for state in TaskState:
+        count = board.summary.tasks.get(state, 0)
+        if count or state in _ALWAYS:
+            counts.append(f"{count:,} {state}", state_text(state).style if count else "dim").append("  ")
+    return one_line(counts)
+
+
+def _sections(board: Board) -> Iterator[_Section]:
+    if board.queues:
+        yield _Section(QUEUE_COLUMNS, {"queue"}, queue_rows(board.queues, board.at))
+    yield _workers(board)
+    counts = board.summary.tasks
+    if board.running:
+        unseen = counts.get(TaskState.RUNNING, 0) + counts.get(TaskState.REVIEW, 0) - len(board.running)
+        columns = ("running", "task", "input", "step", "for")
+        yield _Section(columns, {"task", "input", "step"}, _running(board), max(0, unseen))
+    if board.approvals or board.doubts:
+        # What people are asked about effects counts among the open approvals, too.
+        unseen = board.summary.open_approvals - len(board.approvals) - len(board.doubts)
+        yield _Section(("waits for you", "task", "asked", "type"), {"waits for you"}, _decisions(board), max(0, unseen))
+    if board.failed:
+        unseen = counts.get(TaskState.FAILED, 0) - len(board.failed)
+        yield _Section(("failed", "task", "when", "why"), {"task", "why"}, _failed(board), max(0, unseen))
+
+
+def _workers(board: Board) -> _Section:
+    rows: list[list[str | Text]] = [
+        [member.worker.label, standing(member), lease_bar(member), holding(member), process(member)]
+        for member in board.crew.members
+    ]
+    nobody: list[list[str | Text]] = [[Text("none is alive: holdfast worker MODULE:HOLDFAST", "yellow")]]
+    return _Section(
+        ("worker", "state", "lease", "holds", "process"), {"worker", "process"}, rows or nobody, board.crew.unseen
+    )
+
+
+def _running(board: Board) -> list[list[str | Text]]:
+    rows: list[list[str | Text]] = []
+    for task in board.running:
+        step = board.doing.get(task.id)
+        # Between two steps the newest line is that of one which is over: what runs then is the task's own code.
+        shown = step is not None and bool(visible([step])) and step.finished_at is None
+        since = step.started_at if shown and step is not None else task.started_at
+        rows.append(
+            [
+                Text(short(task.id), state_text(task.state).style),
+                task.name,
+                input_of(task),
+                step_name(step) if shown and step is not None else "",
+                "" if since is None else span((board.at - since).total_seconds()),
+            ]
+        )
+    return rows
+
+
+def _decisions(board: Board) -> list[list[str | Text]]:
+    rows: list[list[str | Text]] = [
+        [
+            Text.assemble(("? ", "magenta"), safe(approval.question)),
+            short(approval.task_id),
+            age(approval.created_at, board.at),
+            Text(command_for(about_approval(approval)[0]), "cyan"),
+        ]
+        for approval in board.approvals
+    ]
+    return rows + [
+        [
+            Text.assemble(("! ", "red"), safe(doubt.question)),
+            short(doubt.effect.task_id),
+            age(doubt.effect.updated_at, board.at),
+            Text(command_for(about_doubt(doubt)), "cyan"),
+        ]
+        for doubt in board.doubts
+    ]
+
+
+def _failed(board: Board) -> list[list[str | Text]]:
+    return [
+        [short(task.id), task.name, age(task.finished_at, board.at), outcome_of(task, 200)] for task in board.failed
+    ]
+
+
+def _table(section: _Section, rows: int) -> Table:
+    """Return the first rows of a section; the last line says how many are missing."""
+    made = Table(box=None, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in section.columns:
+        made.add_column(column, no_wrap=column not in section.flexible, overflow="ellipsis")
+    shown = len(section.rows) if rows >= section.asked else rows - 1
+    for row in section.rows[:shown]:
+        made.add_row(*map(one_line, row))
+    if hidden := len(section.rows) - shown + section.unseen:
+        made.add_row(Text(f"and {hidden:,} more", "dim"))
+    return made

@@ -1,0 +1,151 @@
+"""What waits for a person: approvals, questions, and effects in doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.render.words import safe, value
+from holdfast.cli.times import age, local_with_age
+from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.canonical import parse
+from holdfast.model.doubt import Decision, Doubt
+from holdfast.service.decisions import MEANING
+from holdfast.service.forms import stored
+from holdfast.service.identify import short
+
+APPROVAL_COLUMNS = (
+    *("id", "task", "kind", "state", "question", "risk", "arguments", "asked", "expires", "may decide"),
+)
+DOUBT_COLUMNS = ("id", "task", "step", "state", "arguments", "since", "decisions", "question")
+
+_WIDE = 200
+_WHOLE = 10_000
+"""Whoever agrees to something is shown all of it, up to what a person could read."""
+
+
+def approval_rows(approvals: Sequence[Approval], now: datetime) -> list[list[str]]:
+    """Return one line for each, with everything in columns of their own: for programs."""
+    return [
+        [
+            short(approval.id),
+            short(approval.task_id),
+            approval.kind,
+            str(approval.state),
+            safe(value(approval.question, _WIDE)),
+            approval.risk or "",
+            _arguments(approval, _WIDE),
+            age(approval.created_at, now),
+            age(approval.expires_at, now),
+            _deciders(approval),
+        ]
+        for approval in approvals
+    ]
+
+
+def approvals_table(approvals: Sequence[Approval], now: datetime) -> RenderableType:
+    """Return the same for people: the question in the middle, as wide as the terminal lets it be."""
+    if not approvals:
+        return Text("nobody is asked anything", "dim")
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    made.add_column("id", no_wrap=True, min_width=8)
+    made.add_column("task", no_wrap=True, min_width=8)
+    made.add_column("asks", ratio=1)
+    made.add_column("risk", no_wrap=True)
+    made.add_column("asked", no_wrap=True)
+    for approval in approvals:
+        asks = [Text(safe(value(approval.question, _WIDE)))]
+        if arguments := _arguments(approval, _WIDE):
+            asks.append(Text(arguments, "dim"))
+        if names := _deciders(approval):
+            asks.append(Text(f"for {names}", "dim"))
+        when = [Text(age(approval.created_at, now))]
+        if approval.state is not ApprovalState.OPEN:
+            when.append(Text(str(approval.state), "dim"))
+        elif approval.expires_at is not None:
+            when.append(Text(f"ends {age(approval.expires_at, now)}", "yellow"))
+        made.add_row(
+            Group(Text(short(approval.id), "cyan"), Text(approval.kind, "dim")),
+            Text(short(approval.task_id)),
+            Group(*asks),
+            Text(approval.risk or ""),
+            Group(*when),
+        )
+    return made
+
+
+def approval_page(approval: Approval, now: datetime) -> RenderableType:
+    """Return exactly what would be decided."""
+    by_default = f", and then counts as {approval.default}" if approval.expires_at else ""
+    return _facts(
+        ("asks", safe(approval.question)),
+        ("task", approval.task_id),
+        ("risk", approval.risk or ""),
+        ("arguments", _arguments(approval, _WHOLE)),
+        ("asked", f"{local_with_age(approval.created_at, now)} by {safe(approval.requested_by)}"),
+        ("ends", f"{local_with_age(approval.expires_at, now)}{by_default}"),
+        ("may decide", _deciders(approval)),
+    )
+
+
+def doubt_rows(doubts: Sequence[Doubt], now: datetime) -> list[list[str]]:
+    """Return one line for each effect in doubt: for programs."""
+    return [
+        [
+            short(doubt.effect.effect_id),
+            short(doubt.effect.task_id),
+            safe(doubt.effect.step_key),
+            str(doubt.effect.state),
+            safe(value(doubt.arguments, _WIDE)),
+            age(doubt.effect.updated_at, now),
+            ",".join(doubt.decisions),
+            safe(value(doubt.question, _WIDE)),
+        ]
+        for doubt in doubts
+    ]
+
+
+def doubt_page(doubt: Doubt, now: datetime, *decisions: Decision) -> RenderableType:
+    """Return what is in doubt, what is known about it, and what each of ``decisions`` would mean; by default all."""
+    effect = doubt.effect
+    head = Text.assemble((short(effect.effect_id), "cyan"), "  ", safe(doubt.question))
+    known = _facts(
+        ("effect", effect.effect_id),
+        ("task", f"{effect.task_id}  {doubt.task_name}"),
+        ("state", str(effect.state)),
+        ("since", local_with_age(effect.updated_at, now)),
+        ("arguments", safe(value(doubt.arguments, _WHOLE))),
+        ("note", "" if effect.note and effect.note in doubt.question else safe(effect.note or "")),
+        *(("evidence", _evidence(one.body, one.at, one.fence, now)) for one in doubt.evidence),
+    )
+    choices = _facts(*((str(one), MEANING[one]) for one in decisions or doubt.decisions), name_style="cyan")
+    if not doubt.decisions:
+        choices = Text("  nothing to decide yet: the engine is still finding out by itself", "dim")
+    return Group(head, known, choices, Text())
+
+
+def _facts(*facts: tuple[str, str], name_style: str = "dim") -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column()
+    for name, words in facts:
+        if words:
+            grid.add_row(Text(f"  {name}", name_style), Text(words))
+    return grid
+
+
+def _arguments(approval: Approval, longest: int) -> str:
+    return "" if approval.arguments == b"null" else safe(value(stored(approval.arguments), longest))
+
+
+def _deciders(approval: Approval) -> str:
+    return safe(", ".join(approval.deciders))
+
+
+def _evidence(body: bytes, at: datetime | None, fence: int, now: datetime) -> str:
+    return safe(f"{local_with_age(at, now)}, under fence {fence}: {value(parse(body), _WIDE)}")

@@ -1,0 +1,75 @@
+"""The journal of a task, one line for each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from rich.text import Text
+
+from holdfast.cli.render.steps import mark_of, step_name, visible
+from holdfast.cli.render.words import safe, state_text, value
+from holdfast.cli.times import age, local, span
+from holdfast.engine.journal import ROUND_SIZE
+from holdfast.model.canonical import parse
+from holdfast.model.failure import Failure
+from holdfast.model.step import Step, StepState
+from holdfast.service.forms import stored
+from holdfast.service.identify import short
+
+FLEXIBLE = frozenset({"step", "output"})
+"""Those of the columns that are cut first."""
+
+_COLUMNS = ("#", "", "step", "kind", "state", "tries", "effect", "took", "ended")
+_LONGEST = 10_000
+
+
+def current(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps of the newest round that are work, or a wait."""
+    newest = max((step.round for step in steps), default=1)
+    return [step for step in visible(steps) if step.round == newest]
+
+
+def columns(*, output: bool) -> tuple[str, ...]:
+    """Return the heads of the columns; with ``output`` that takes the place of what says when."""
+    return (*_COLUMNS[:5], "output") if output else _COLUMNS
+
+
+def rows(steps: Sequence[Step], at: datetime, *, output: bool, whole_keys: bool) -> list[list[str | Text]]:
+    """Return one line for each step; ``whole_keys`` shows also those that the engine made."""
+    return [
+        [*_identity(step, whole_key=whole_keys), *([_output(step)] if output else _course(step, at))] for step in steps
+    ]
+
+
+def _identity(step: Step, *, whole_key: bool) -> list[str | Text]:
+    name = safe(step.key) if whole_key else step_name(step)
+    state = "undone" if step.undone_at is not None else str(step.state)
+    style = state_text(step.state).style
+    within = step.position % ROUND_SIZE
+    place = f"{step.round}.{within}" if step.round > 1 else str(within)
+    return [place, Text(mark_of(step), style), name, step.kind, Text(state, style)]
+
+
+def _course(step: Step, at: datetime) -> list[str | Text]:
+    return [str(step.attempts), short(step.effect_id or ""), _took(step, at), _ended(step, at)]
+
+
+def _took(step: Step, at: datetime) -> str:
+    if step.started_at is None or step.state is StepState.PENDING:
+        return ""
+    until = step.finished_at or at
+    return span((until - step.started_at).total_seconds())
+
+
+def _ended(step: Step, at: datetime) -> str:
+    if step.state is StepState.PENDING and step.retry_at is not None:
+        return f"again {age(step.retry_at, at)}"
+    return local(step.finished_at, at)
+
+
+def _output(step: Step) -> Text:
+    if step.error is not None:
+        failure = Failure.from_json(parse(step.error))
+        return Text(safe(value(f"{failure.type_name}: {failure.message}", _LONGEST)), "red")
+    return Text() if step.output is None else Text(safe(value(stored(step.output), _LONGEST)))

@@ -1,0 +1,263 @@
+"""One task on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.render.steps import mark_of, step_name, step_text, visible
+from holdfast.cli.render.words import bar, cut, input_of, meter_name, outcome_of, safe, state_text, value, who
+from holdfast.cli.times import age, local, local_with_age, span
+from holdfast.model.canonical import parse
+from holdfast.model.failure import Failure
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import JsonValue
+from holdfast.model.transitions import OPEN
+from holdfast.service.forms import stored
+from holdfast.service.identify import short
+from holdfast.service.overview import Overview
+from holdfast.service.situation import Advice, current_steps, name_of
+
+_STEPS = 8
+_EVENTS = 6
+_WIDE = 100
+
+
+def page(seen: Overview) -> RenderableType:
+    """Return the whole page."""
+    return Group(*_parts(seen))
+
+
+def _parts(seen: Overview) -> Iterator[RenderableType]:
+    yield _head(seen)
+    yield _facts(seen)
+    for title, part in (
+        ("What next", _advice(seen)),
+        ("Decisions", _decisions(seen)),
+        ("Plan", _plan(seen)),
+        ("Steps", _steps(seen)),
+        ("Budget", _budget(seen)),
+        ("Errors", _errors(seen)),
+        ("What happened", _happened(seen)),
+    ):
+        if part is not None:
+            yield Text()
+            yield Text(title, "bold")
+            yield part
+
+
+def _head(seen: Overview) -> RenderableType:
+    task = seen.task
+    title = Text.assemble((task.name, "bold"), "  ", state_text(task.state), (f"  {task.id}", "dim"))
+    lines = [title]
+    if asked := input_of(task, _WIDE):
+        lines.append(Text(asked))
+    lines.append(Text.assemble(("now   ", "dim"), safe(seen.situation.now)))
+    if seen.situation.why:
+        lines.append(Text.assemble(("why   ", "dim"), safe(seen.situation.why)))
+    outcome = outcome_of(task, 400)
+    if outcome.plain and task.state not in OPEN and outcome.plain not in safe(seen.situation.why):
+        lines.append(Text.assemble(("came of it   ", "dim"), outcome))
+    return _Framed(Group(*lines), str(state_text(task.state).style))
+
+
+@dataclass(frozen=True, slots=True)
+class _Framed:
+    """Something in a frame, where a person sees it; as it is, where a program reads."""
+
+    inside: RenderableType
+    style: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw the frame, if there is a terminal to draw on."""
+        del options
+        yield Panel(self.inside, box=box.ROUNDED, border_style=self.style) if console.is_terminal else self.inside
+
+
+def _facts(seen: Overview) -> RenderableType:
+    task, now = seen.task, seen.at
+    grid = Table.grid(padding=(0, 2))
+    rows = [
+        ("submitted", local_with_age(task.created_at, now)),
+        ("started", local_with_age(task.started_at, now)),
+        ("ended", local_with_age(task.finished_at, now)),
+        ("deadline", local_with_age(task.deadline, now)),
+        ("queue", f"{task.queue}, priority {task.priority}" if task.priority else task.queue),
+        ("key", task.key or ""),
+        ("attempts", _attempts(seen)),
+        ("lease", _lease(seen)),
+        ("parent", short(task.parent_id) if task.parent_id else ""),
+        ("children", ", ".join(f"{count} {state}" for state, count in seen.children.items())),
+        ("forked from", _origin(seen)),
+        ("state", f"version {task.version}" if task.version else ""),
+        ("artifacts", _artifacts(seen)),
+    ]
+    for name, words in rows:
+        if words:
+            grid.add_row(Text(name, "dim"), Text(safe(words)))
+    return grid
+
+
+def _attempts(seen: Overview) -> str:
+    task = seen.task
+    parts = [f"round {task.round}"] if task.round > 1 else []
+    if task.attempts:
+        parts.append(f"{task.attempts} ended badly")
+    if task.deaths:
+        parts.append(f"{task.deaths} {'worker' if task.deaths == 1 else 'workers'} died with it")
+    return ", ".join(parts)
+
+
+def _lease(seen: Overview) -> str:
+    worker = seen.worker
+    if worker is None:
+        return ""
+    left = worker.lease - (seen.at - worker.seen_at).total_seconds()
+    until = f"{span(left)} left of {worker.lease:g}s" if left > 0 else f"over for {span(-left)}"
+    return f"{name_of(worker)}, fence {seen.task.fence}; {until}, renewed {age(worker.seen_at, seen.at)}"
+
+
+def _origin(seen: Overview) -> str:
+    if seen.origin is None:
+        return ""
+    after = f", after {seen.origin.step}" if seen.origin.step else ""
+    return f"{short(seen.origin.task_id)}{after}"
+
+
+def _artifacts(seen: Overview) -> str:
+    names = [f"{link.name} ({link.bytes:,} bytes)" for link in seen.artifacts]
+    return cut(", ".join(names), _WIDE)
+
+
+def _advice(seen: Overview) -> RenderableType | None:
+    if not seen.situation.next:
+        return None
+    grid = Table.grid(padding=(0, 2))
+    for advice in seen.situation.next:
+        grid.add_row(Text(f"  {command_for(advice)}", "cyan"), Text(advice.why, "dim"))
+    return grid
+
+
+def command_for(advice: Advice) -> str:
+    """Return what to type to follow an advice."""
+    match advice.verb:
+        case "worker":
+            return "holdfast worker MODULE:HOLDFAST"
+        case "resolve":
+            return f"holdfast resolve {short(advice.target)} DECISION"
+        case "answer":
+            return f"holdfast answer {short(advice.target)} ANSWER"
+        case verb:
+            return f"holdfast {verb} {short(advice.target)}"
+
+
+def _decisions(seen: Overview) -> RenderableType | None:
+    lines: list[Text] = []
+    for approval in seen.approvals:
+        expiry = f", {approval.default} {age(approval.expires_at, seen.at)}" if approval.expires_at else ""
+        risk = f" [{approval.risk}]" if approval.risk else ""
+        asked = f"asked {age(approval.created_at, seen.at)}{expiry}"
+        lines.append(Text.assemble(("  ? ", "magenta"), safe(approval.question), (f"{risk}  {asked}", "dim")))
+        if approval.arguments != b"null":
+            lines.append(Text(f"    {safe(value(stored(approval.arguments), _WIDE))}", "dim"))
+    for doubt in seen.doubts:
+        words = f"{doubt.effect.step_key}: {doubt.effect.state}"
+        note = f"  {doubt.effect.note}" if doubt.effect.note else ""
+        lines.append(Text.assemble(("  ! ", "red"), safe(words), (safe(note), "dim")))
+        lines.append(Text(f"    {safe(value(doubt.arguments, _WIDE))}", "dim"))
+    return Group(*lines) if lines else None
+
+
+def _plan(seen: Overview) -> RenderableType | None:
+    if not seen.plan:
+        return None
+    lines = []
+    for step in seen.plan:
+        mark, style = ("✓", "green") if step.is_done else ("▶", "yellow") if step.is_current else ("·", "dim")
+        lines.append(Text.assemble((f"  {mark} ", style), (safe(step.text), "dim" if step.is_done else "")))
+    return Group(*lines)
+
+
+def _steps(seen: Overview) -> RenderableType | None:
+    steps = visible(seen.steps)
+    if not steps:
+        return None
+    under_way = current_steps(steps)
+    rest = [step for step in steps if step not in under_way]
+    shown = sorted([*rest[-_STEPS:], *under_way[:_STEPS]], key=lambda step: step.position)
+    grid = Table.grid(padding=(0, 2))
+    if (hidden := len(steps) - len(shown)) > 0:
+        grid.add_row("", Text(f"{hidden} more: holdfast steps {short(seen.task.id)}", "dim"))
+    for step in shown:
+        grid.add_row(f"  {mark_of(step)}", step_text(step), Text(step.kind, "dim"), Text(_timing(seen, step), "dim"))
+    return grid
+
+
+def _timing(seen: Overview, step: Step) -> str:
+    if step.state is StepState.PENDING and step.retry_at is not None:
+        return f"again {age(step.retry_at, seen.at)}"
+    if step.started_at is None:
+        return ""
+    if step.finished_at is None:
+        return f"for {span((seen.at - step.started_at).total_seconds())}"
+    return f"{local(step.finished_at, seen.at)}, took {span((step.finished_at - step.started_at).total_seconds())}"
+
+
+def _budget(seen: Overview) -> RenderableType | None:
+    lines = [(meter, line) for meter, line in seen.budget.lines.items() if line.limit is not None or line.spent]
+    if not lines:
+        return None
+    grid = Table.grid(padding=(0, 2))
+    for meter, line in lines:
+        grid.add_row(f"  {meter_name(meter)}", bar(meter, line))
+    return grid
+
+
+def _errors(seen: Overview) -> RenderableType | None:
+    failures = [
+        (step_name(step), Failure.from_json(parse(step.error)))
+        for step in visible(seen.steps)
+        if step.error and not step.undone_at
+    ]
+    if not failures and seen.task.error is None:
+        return None
+    lines = [
+        Text.assemble((f"  {safe(key)}  ", "red"), safe(cut(f"{failure.type_name}: {failure.message}", _WIDE)))
+        for key, failure in failures[-3:]
+    ]
+    if seen.task.error is not None:
+        failure = Failure.from_json(seen.task.error)
+        if failure.where:
+            lines.append(Text.assemble(("  at ", "dim"), safe(failure.where)))
+    return Group(*lines) if lines else None
+
+
+def _happened(seen: Overview) -> RenderableType | None:
+    moments = [
+        (
+            move.at,
+            Text.assemble(state_text(move.to_state), f"  {safe(move.reason)}", (f"  by {who(move.actor)}", "dim")),
+        )
+        for move in seen.history
+    ] + [(event.at, Text(safe(f"told: {_told(event.payload)}"))) for event in seen.events]
+    moments.sort(key=lambda moment: moment[0])
+    grid = Table.grid(padding=(0, 2))
+    for at, words in moments[-_EVENTS:]:
+        grid.add_row(Text(f"  {local(at, seen.at)}", "dim"), words)
+    return grid
+
+
+def _told(payload: JsonValue) -> str:
+    """Return what an event says: the words of a model or of a report of progress, or whatever it holds."""
+    match payload:
+        case {"text": str(text)}:
+            return value(text, _WIDE)
+        case {"message": str(text)}:
+            return value(text, _WIDE)
+    return value(payload, _WIDE)

@@ -1,0 +1,37 @@
+"""Steps as people see them: without the lines that the engine writes for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.text import Text
+
+from holdfast.cli.render.words import safe, state_text
+from holdfast.model.step import Step, StepState
+
+_OURS = "holdfast:"
+_HIDDEN = frozenset({"attempt", "accepted", "fork", "progress", "now"})
+"""Kinds of lines that say nothing that is not shown elsewhere."""
+
+_MARKS = {StepState.COMPLETED: "✓", StepState.RUNNING: "▶", StepState.FAILED: "✗", StepState.PENDING: "…"}
+
+
+def visible(steps: Iterable[Step]) -> list[Step]:
+    """Return the steps that are work, or a wait."""
+    return [step for step in steps if step.kind not in _HIDDEN]
+
+
+def step_name(step: Step) -> str:
+    """Return what a step is called; one that the engine named is called by what it is."""
+    return safe(step.kind if step.key.startswith(_OURS) else step.key)
+
+
+def mark_of(step: Step) -> str:
+    """Return a sign for how a step stands."""
+    return "↶" if step.undone_at is not None else _MARKS[step.state]
+
+
+def step_text(step: Step) -> Text:
+    """Return the name of a step in the colour of its state, with its tries if there were several."""
+    tries = f" (try {step.attempts})" if step.attempts > 1 else ""
+    return Text(f"{step_name(step)}{tries}", state_text(step.state).style)

@@ -1,0 +1,90 @@
+"""Which task of which application, with which arguments: what ``submit`` and ``run`` share."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from holdfast.cli.arguments import bind_json
+from holdfast.cli.finding import find_holdfast
+from holdfast.cli.terminal import print_json, print_line
+from holdfast.engine.definition import Bound, TaskDefinition
+from holdfast.engine.holdfast import Holdfast
+from holdfast.model.errors import InvalidValue
+from holdfast.model.task import Task
+from holdfast.service.forms import task_form
+
+Words: TypeAlias = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="MODULE:HOLDFAST TASK",
+        help="The application and the name of one of its tasks or agents; the task alone where holdfast.toml or "
+        "HOLDFAST_APPLICATION names the application.",
+        show_default=False,
+    ),
+]
+Args: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="JSON", help="The task's arguments: an array, or an object of named ones.", show_default=False
+    ),
+]
+Input: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--input", "-i", metavar="TEXT", help="Its only argument, as it stands.", show_default=False),
+]
+Key: TypeAlias = Annotated[str | None, typer.Option(help="The same key again is the same task.", show_default=False)]
+Priority: TypeAlias = Annotated[
+    int | None, typer.Option(help="Higher goes first; by default the task's own.", show_default=False)
+]
+Queue: TypeAlias = Annotated[
+    str | None, typer.Option(help="Where to put it; by default the task's own queue.", show_default=False)
+]
+Deadline: TypeAlias = Annotated[
+    float | None, typer.Option(metavar="SECONDS", help="It has to be over by then.", show_default=False)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A task that is about to be submitted, and the application it belongs to."""
+
+    hold: Holdfast
+    bound: Bound[Any]
+
+
+def choose(words: Sequence[str], args: str | None, text: str | None, database_url: str | None) -> Chosen:
+    """Find the application and its task, and bind the arguments."""
+    if len(words) > 2:  # noqa: PLR2004 - an application and a task
+        raise InvalidValue(f"{' '.join(words)!r} is too much: give MODULE:HOLDFAST and TASK; arguments go into --args")
+    if args is not None and text is not None:
+        raise InvalidValue("--args and --input exclude each other; --input X is --args '[\"X\"]'")
+    *application, name = words
+    if not application and ":" in name:
+        raise InvalidValue(f"{name!r} names an application; the name of a task goes behind it")
+    hold = find_holdfast(application[0] if application else None, database_url)
+    given = json.dumps([text]) if text is not None else args or "[]"
+    return Chosen(hold, bind_json(_definition(hold, name), given))
+
+
+def _definition(hold: Holdfast, name: str) -> TaskDefinition[..., Any]:
+    definition = hold.definitions.get(name)
+    if definition is None:
+        names = hold.definitions.names
+        close = difflib.get_close_matches(name, names, n=1) or names
+        raise InvalidValue(f"there is no task {name!r} in this application; it has: {', '.join(close) or 'none'}")
+    return definition
+
+
+def print_result(task: Task, *, as_json: bool) -> None:
+    """Print what a completed task came to."""
+    form = task_form(task)
+    if as_json:
+        print_json(form)
+    else:
+        print_line(form["result"])

@@ -1,0 +1,123 @@
+"""Where output goes: data to stdout, words to stderr; tables and colours for people, plain text for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Collection, Sequence
+from functools import cache
+
+import typer
+from rich import box
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.render.words import safe
+from holdfast.model.task import JsonValue
+
+_ESCAPED = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+"""Control characters that JSON leaves as they are, and terminals do not."""
+
+_PLAIN_WIDTH = 100_000
+"""Wide enough that nothing is ever wrapped or cut where a program reads."""
+
+
+@cache
+def console() -> Console:
+    """Return the console of stdout. It knows NO_COLOR, and whether a person sits there."""
+    made = Console(highlight=False, emoji=False)
+    if not made.is_terminal:
+        made = Console(highlight=False, emoji=False, width=_PLAIN_WIDTH, soft_wrap=True)
+    return made
+
+
+@cache
+def words() -> Console:
+    """Return the console of stderr."""
+    return Console(stderr=True, highlight=False, emoji=False)
+
+
+def say(text: str) -> None:
+    """Tell a person something, beside the data."""
+    typer.echo(f"holdfast: {safe(text)}", err=True)
+
+
+def print_json(data: JsonValue) -> None:
+    """Print one JSON document; laid out for reading where a person does."""
+    print_line(data, indent=2 if sys.stdout.isatty() else None)
+
+
+def print_line(data: JsonValue, *, indent: int | None = None) -> None:
+    """Print one JSON document on one line."""
+    text = json.dumps(data, ensure_ascii=False, indent=indent).translate(_ESCAPED)
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        text = json.dumps(data, indent=indent)  # half a character, which only JSON's own escapes can write
+    typer.echo(text)
+
+
+def print_page(*parts: RenderableType) -> None:
+    """Print what people read; where a program does, without the blanks that fill up a column."""
+    if console().is_terminal:
+        console().print(*parts, sep="\n")
+        return
+    with console().capture() as captured:
+        console().print(*parts, sep="\n")
+    typer.echo("\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n")))
+
+
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str | Text]], *, empty: str, flexible: Collection[str] = ()
+) -> None:
+    """Print a table; ``empty`` is said on stderr where there is nothing to list.
+
+    Where a program reads, columns are set apart by two spaces at least, and nothing is cut.
+    """
+    if not rows:
+        say(empty)
+        return
+    if console().is_terminal:
+        console().print(table(columns, rows, flexible=flexible))
+        return
+    cells = [[*columns], *([_plain(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str | Text]],
+    *,
+    flexible: Collection[str] = (),
+    title: str | None = None,
+) -> Table:
+    """Return a table for a person: a line under its head, one line for each row.
+
+    Where there is too little room, the ``flexible`` columns are cut first, and the others only then.
+    """
+    made = Table(
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), title=title, title_justify="left"
+    )
+    for column in columns:
+        made.add_column(column, no_wrap=column not in flexible, overflow="ellipsis")
+    for row in rows:
+        made.add_row(*map(one_line, row))
+    return made
+
+
+def one_line(cell: str | Text) -> Text:
+    """Return a cell that is cut, and never broken, where there is too little room."""
+    made = cell.copy() if isinstance(cell, Text) else Text(safe(cell))
+    made.no_wrap, made.overflow = True, "ellipsis"
+    return made
+
+
+def close_stdout() -> None:
+    """Write nothing more to stdout: Python would try once more at the end, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _plain(cell: str | Text) -> str:
+    return safe(" ".join((cell.plain if isinstance(cell, Text) else cell).split()))

@@ -1,0 +1,93 @@
+"""Everything at a glance: queues, workers, what runs, what waits for people, what went wrong last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from holdfast.engine.holdfast import Holdfast
+from holdfast.model.approval import Approval
+from holdfast.model.doubt import Doubt
+from holdfast.model.queries import QueueCounts, Summary, TaskFilter
+from holdfast.model.step import Step
+from holdfast.model.task import JsonValue, Task
+from holdfast.model.transitions import TaskState
+from holdfast.service import forms
+from holdfast.service.crew import Crew, read_crew
+from holdfast.store.base import StateStore
+
+_MOST = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """One look at a store."""
+
+    at: datetime
+    summary: Summary
+    queues: Sequence[QueueCounts]
+    crew: Crew
+    """Those that are not dead."""
+    running: Sequence[Task]
+    """The oldest of them."""
+    doing: Mapping[str, Step]
+    """The newest line of each running task's journal, by the task's id."""
+    approvals: Sequence[Approval]
+    doubts: Sequence[Doubt]
+    """Those that a person can decide now."""
+    failed: Sequence[Task]
+    """The newest ones."""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the JSON form."""
+        return {
+            "at": forms.moment(self.at),
+            "tasks": {str(state): count for state, count in self.summary.tasks.items()},
+            "queues": [forms.queue_form(queue) for queue in self.queues],
+            "workers": [member.to_json() for member in self.crew.members],
+            "running": [
+                forms.task_form(task) | {"step": self.doing[task.id].key if task.id in self.doing else None}
+                for task in self.running
+            ],
+            "approvals": [forms.approval_form(approval) for approval in self.approvals],
+            "doubts": [forms.doubt_form(doubt) for doubt in self.doubts],
+            "failed": [forms.task_form(task) for task in self.failed],
+        }
+
+
+async def read_board(hold: Holdfast, *, queue: str | None = None, most: int = _MOST) -> Board:
+    """Look at everything, or at one queue; of each list, at the first ``most``."""
+    store = hold.store
+    running = await _find(store, queue, TaskState.RUNNING, TaskState.REVIEW, most=most, newest_first=False)
+    approvals, doubts = await _decisions(hold, queue, most)
+    return Board(
+        at=await store.now(),
+        summary=Summary(tasks=await store.count(TaskFilter(queue=queue))) if queue else await store.summary(),
+        queues=[counts for counts in await store.queues() if queue in {None, counts.name}],
+        crew=await read_crew(store, queue=queue, most=most),
+        running=running,
+        doing=await store.last_steps([task.id for task in running]),
+        approvals=approvals,
+        doubts=[doubt for doubt in doubts if doubt.decisions],
+        failed=await _find(store, queue, TaskState.FAILED, most=most),
+    )
+
+
+async def _decisions(hold: Holdfast, queue: str | None, most: int) -> tuple[list[Approval], list[Doubt]]:
+    """Return what waits for people: everywhere, or in those tasks of a queue that wait the longest."""
+    if queue is None:
+        return await hold.approvals(limit=most), await hold.doubts(limit=most)
+    approvals: list[Approval] = []
+    doubts: list[Doubt] = []
+    for task in await _find(hold.store, queue, TaskState.WAITING, most=most, newest_first=False):
+        approvals += await hold.approvals(task.id)
+        doubts += await hold.doubts(task.id)
+    return approvals, doubts
+
+
+async def _find(
+    store: StateStore, queue: str | None, *states: TaskState, most: int, newest_first: bool = True
+) -> Sequence[Task]:
+    where = TaskFilter(states=frozenset(states), queue=queue)
+    return (await store.find(where, limit=most, newest_first=newest_first)).items

@@ -1,0 +1,19 @@
+"""What each decision about an effect in doubt means, in words for whoever makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from holdfast.model.doubt import Decision
+
+MEANING: Final[Mapping[Decision, str]] = MappingProxyType(
+    {
+        Decision.HAPPENED: "it did happen: the step is completed, with the result you give",
+        Decision.ABSENT: "it did not happen: the step is tried again, under the same effect id",
+        Decision.COMPENSATE: "undo it, in case it happened; the step then fails",
+        Decision.ABANDON: "leave it as it is, whatever that is; the step fails, now and in later rounds",
+        Decision.UNDONE: "somebody has undone it by hand, where its own undo failed",
+    }
+)

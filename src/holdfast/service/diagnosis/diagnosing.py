@@ -1,0 +1,55 @@
+"""Every check, in the order in which people read them: first whether there is a store, last what is around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from holdfast.service.diagnosis import durability, growing, people, reaching, surroundings, working
+from holdfast.service.diagnosis.evidence import Application, Evidence, Inside
+from holdfast.service.diagnosis.finding import APPLICATION, Finding
+
+_OF_THE_STORE: Final[Sequence[Callable[[Evidence], Iterator[Finding]]]] = (
+    surroundings.check_settings,
+    reaching.check_store,
+    reaching.check_schema,
+    durability.check_settings,
+    durability.check_version,
+    durability.check_damage,
+    durability.check_file_system,
+    durability.check_wal,
+    durability.check_clock,
+)
+_OF_THE_WORK: Final[Sequence[Callable[[Inside], Iterator[Finding]]]] = (
+    working.check_workers,
+    working.check_queues,
+    working.check_owners,
+    working.check_suspects,
+    working.check_failed,
+    people.check_approvals,
+    people.check_doubts,
+    growing.check_size,
+    growing.check_snapshot,
+)
+_AROUND: Final[Sequence[Callable[[Evidence], Iterator[Finding]]]] = (
+    surroundings.check_application,
+    surroundings.check_machine,
+    surroundings.check_extras,
+)
+
+
+def diagnose(seen: Evidence) -> list[Finding]:
+    """Return what every check has to say."""
+    findings = [finding for check in _OF_THE_STORE for finding in check(seen)]
+    if seen.inside is not None:
+        findings += [finding for check in _OF_THE_WORK for finding in check(seen.inside)]
+    findings += [finding for check in _AROUND for finding in check(seen)]
+    return [_in_their_words(finding, seen.application) for finding in findings]
+
+
+def _in_their_words(finding: Finding, application: Application | None) -> Finding:
+    """Put the application into a remedy, so that it can be typed as it stands."""
+    if finding.remedy is None or application is None or application.error is not None:
+        return finding
+    return replace(finding, remedy=finding.remedy.replace(APPLICATION, application.target))

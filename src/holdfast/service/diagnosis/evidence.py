@@ -1,0 +1,101 @@
+"""Evidence: everything a check may judge by, as it was found at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from holdfast.model.approval import Approval
+from holdfast.model.doubt import Doubt
+from holdfast.model.errors import HoldfastError
+from holdfast.model.queries import QueueCounts, Vitals
+from holdfast.model.task import Task
+from holdfast.model.worker import Worker, WorkerState
+
+A_DAY = timedelta(days=1)
+KEPT = timedelta(days=30)
+"""What ended before that is rarely looked at again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """The application that was named, as it came out of its import."""
+
+    target: str
+    """Where it was said to be: module:attribute."""
+    error: str | None = None
+    """Why there is none."""
+    url: str | None = None
+    """The store it uses."""
+    queues: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inside:
+    """What an open store tells."""
+
+    vitals: Vitals
+    now: datetime
+    """By the store's clock."""
+    local: datetime
+    """By this machine's, at the same moment."""
+    workers: Sequence[Worker]
+    """Those that are not dead."""
+    held_by_silent: Mapping[str, int] = field(default_factory=dict)
+    """How many tasks each silent worker still holds, by its id."""
+    queues: Sequence[QueueCounts] = ()
+    pending: Sequence[Task] = ()
+    """The oldest of them."""
+    running: Sequence[Task] = ()
+    """The oldest of them."""
+    poisoned: int = 0
+    failed_today: int = 0
+    prunable: int = 0
+    approvals: Sequence[Approval] = ()
+    """The open ones."""
+    doubts: Sequence[Doubt] = ()
+
+    def is_silent(self, worker: Worker) -> bool:
+        """Say whether a worker's lease is over, though nobody has said so yet."""
+        return self.now - worker.seen_at > timedelta(seconds=worker.lease)
+
+    @property
+    def at_work(self) -> list[Worker]:
+        """The workers that claim tasks, and so look after those of the dead."""
+        return [worker for worker in self.workers if worker.state is WorkerState.LIVE and not self.is_silent(worker)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What a diagnosis goes by."""
+
+    url: str
+    settings_error: str | None = None
+    """Why the settings cannot be read."""
+    unknown_variables: Mapping[str, str | None] = field(default_factory=dict)
+    python: str = ""
+    system: str = ""
+    drivers: Mapping[str, str] = field(default_factory=dict)
+    """The versions of database drivers that are installed."""
+    extras: Mapping[str, bool] = field(default_factory=dict)
+    """Which optional parts are installed."""
+    file: Path | None = None
+    """Where the store is, if it is one."""
+    file_system: str | None = None
+    """What kind of file system that is on, where it can be told."""
+    schema: tuple[int, int] | None = None
+    """The schema that was found before the store was opened, and the one of this version."""
+    is_wal: bool = True
+    """Of a SQLite file, before it was opened: opening would switch it."""
+    failure: HoldfastError | None = None
+    """Why the store could not be opened."""
+    inside: Inside | None = None
+    """None where it was not opened."""
+    application: Application | None = None
+
+    @property
+    def has_other_schema(self) -> bool:
+        """Whether opening the store would change it, or be refused."""
+        return self.schema is not None and self.schema[0] != self.schema[1]

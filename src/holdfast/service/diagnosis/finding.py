@@ -1,0 +1,45 @@
+"""Finding: what a check has to say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from holdfast.model.task import JsonValue
+
+APPLICATION = "MODULE:HOLDFAST"
+"""Stands in a remedy for the application; where one is named, its name goes there."""
+
+
+class Level(StrEnum):
+    """How bad it is, from nothing to worst."""
+
+    OK = "ok"
+    NOTE = "note"
+    """Good to know; nothing has to be done."""
+    WARNING = "warning"
+    """Somebody should look at it: work stands still, or might be lost one day."""
+    ERROR = "error"
+    """The store cannot be used, or cannot keep its promises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of a diagnosis."""
+
+    check: str
+    level: Level
+    words: str
+    remedy: str | None = None
+    """What to do, with the command to type; only what is ok needs none."""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the JSON form."""
+        return {"check": self.check, "level": str(self.level), "words": self.words, "remedy": self.remedy}
+
+
+def worst(findings: Iterable[Finding]) -> Level:
+    """Return the level of the worst finding."""
+    order = list(Level)
+    return max((finding.level for finding in findings), key=order.index, default=Level.OK)

@@ -1,0 +1,39 @@
+"""Looking again whenever something changed: hints from the store, and a slow poll behind them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from holdfast.model.errors import StoreBusy, StoreUnavailable
+from holdfast.store.base import ANYTHING, StateStore
+
+T = TypeVar("T")
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks where no hint comes; ages and leases change by themselves."""
+
+NOT_SOONER = 0.1
+"""Seconds between two looks where hints come without a pause."""
+
+
+async def follow(
+    store: StateStore, look: Callable[[], Awaitable[T]], *, topic: str | None = None, every: float = LOOK_EVERY
+) -> AsyncGenerator[T, None]:
+    """Yield what ``look`` returns now, and again whenever something changed, or a second has passed.
+
+    ``topic`` is what to watch, such as ``task:<id>``; by default everything. A store that is away for a while is
+    waited for: what was seen last stays on the screen. Close it (``aclosing``) before the store.
+    """
+    async with store.listen() as listener:
+        while True:
+            with suppress(StoreUnavailable, StoreBusy):
+                yield await look()
+            await asyncio.sleep(NOT_SOONER)
+            deadline = asyncio.get_running_loop().time() + every
+            while (ahead := deadline - asyncio.get_running_loop().time()) > 0:
+                topics = await listener.wait(timeout=ahead)
+                if topics and (topic is None or topics & {topic, ANYTHING}):
+                    break

@@ -1,0 +1,145 @@
+"""Everything about one task on one page: what it is, where it stands, what it used, what happened last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from holdfast.engine import forking
+from holdfast.engine.ancestry import Origin
+from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.waiting import event_channel
+from holdfast.model.agent_state import AgentState
+from holdfast.model.approval import Approval
+from holdfast.model.budget import Ledger
+from holdfast.model.doubt import Doubt
+from holdfast.model.errors import NotFound
+from holdfast.model.queries import TaskFilter
+from holdfast.model.records import ArtifactLink, Event
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import JsonValue, Task
+from holdfast.model.transitions import OPEN, TaskState, Transition
+from holdfast.model.worker import Worker
+from holdfast.service import forms
+from holdfast.service.situation import Evidence, Situation, situation_of
+
+_LAST_EVENTS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanStep:
+    """One line of an agent's plan."""
+
+    text: str
+    is_done: bool
+    is_current: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """One task, as one page shows it."""
+
+    task: Task
+    situation: Situation
+    at: datetime
+    """When it was read, by the store's clock."""
+    steps: Sequence[Step]
+    history: Sequence[Transition]
+    approvals: Sequence[Approval]
+    """The open ones."""
+    doubts: Sequence[Doubt]
+    budget: Ledger
+    worker: Worker | None
+    """Who holds it."""
+    children: Mapping[TaskState, int]
+    origin: Origin | None
+    """What it was forked from."""
+    state: AgentState | None
+    artifacts: Sequence[ArtifactLink]
+    events: Sequence[Event]
+    """The last ones it told, oldest first."""
+
+    @property
+    def plan(self) -> tuple[PlanStep, ...]:
+        """The agent's plan, with what is done of it."""
+        if self.state is None:
+            return ()
+        done, current = set(self.state.completed_steps), self.state.current_step
+        return tuple(
+            PlanStep(text=text, is_done=text in done, is_current=text == current and text not in done)
+            for text in self.state.plan
+        )
+
+    @property
+    def step_counts(self) -> dict[StepState, int]:
+        """How many steps of the current round are in which state."""
+        newest = max((step.round for step in self.steps), default=1)
+        states = [step.state for step in self.steps if step.round == newest]
+        return {state: states.count(state) for state in StepState if state in states}
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the JSON form."""
+        return {
+            "task": forms.task_form(self.task),
+            "now": self.situation.now,
+            "why": self.situation.why,
+            "next": [advice.to_json() for advice in self.situation.next],
+            "at": forms.moment(self.at),
+            "plan": [{"text": step.text, "is_done": step.is_done, "is_current": step.is_current} for step in self.plan],
+            "steps": {str(state): count for state, count in self.step_counts.items()},
+            "budget": forms.budget_form(self.budget),
+            "approvals": [forms.approval_form(approval) for approval in self.approvals],
+            "doubts": [forms.doubt_form(doubt) for doubt in self.doubts],
+            "worker": None if self.worker is None else forms.worker_form(self.worker),
+            "children": {str(state): count for state, count in self.children.items()},
+            "forked_from": None if self.origin is None else {"task_id": self.origin.task_id, "step": self.origin.step},
+            "artifacts": [forms.artifact_form(link) for link in self.artifacts],
+            "history": [forms.transition_form(move) for move in self.history],
+            "events": [forms.event_form(event) for event in self.events],
+        }
+
+
+async def read_overview(hold: Holdfast, task_id: str) -> Overview:
+    """Read everything about a task. Raises NotFound."""
+    store = hold.store
+    task = await store.get(task_id)
+    if task is None:
+        raise NotFound("task", task_id)
+    # In this order: whoever follows the task hears of a step before the move that came after it, never behind.
+    history, steps = await store.history(task_id), await store.steps(task_id)
+    workers, at = await store.workers(), await store.now()
+    children = await store.count(TaskFilter(parent_id=task_id))
+    approvals, doubts = await hold.approvals(task_id), await hold.doubts(task_id)
+    evidence = Evidence(
+        task=task,
+        steps=steps,
+        approvals=approvals,
+        doubts=doubts,
+        open_children=sum(count for state, count in children.items() if state in OPEN),
+        workers=workers,
+        at=at,
+    )
+    return Overview(
+        task=task,
+        situation=situation_of(evidence),
+        at=at,
+        steps=steps,
+        history=history,
+        approvals=approvals,
+        doubts=doubts,
+        budget=await hold.budget(task_id),
+        worker=next((worker for worker in workers if worker.id == task.owner), None),
+        children=children,
+        origin=await forking.forked_from(store, task_id),
+        state=await hold.state(task_id) if task.version else None,
+        artifacts=await store.artifact_links(task_id),
+        events=await last_events(hold, task_id),
+    )
+
+
+async def last_events(hold: Holdfast, task_id: str, most: int = _LAST_EVENTS) -> list[Event]:
+    """Return the last things a task told: its progress, the text of its model."""
+    channel = event_channel(task_id)
+    last = await hold.store.position(channel)
+    return await hold.store.events(channel, after=max(0, last - most), limit=most)

@@ -1,0 +1,54 @@
+"""Many tasks at once: which ones, and what became of each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from holdfast.model.errors import HoldfastError, StoreError
+from holdfast.model.queries import TaskFilter
+from holdfast.model.task import JsonValue, Task
+from holdfast.store.base import StateStore
+
+_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of one task of several."""
+
+    task_id: str
+    state: str | None
+    """Its state afterwards; None where nothing was done."""
+    error: HoldfastError | None = None
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the JSON form."""
+        return {"id": self.task_id, "state": self.state, "error": None if self.error is None else str(self.error)}
+
+
+async def every(store: StateStore, where: TaskFilter) -> AsyncIterator[Task]:
+    """Yield all the tasks that fit, oldest first, page by page."""
+    after: str | None = None
+    while True:
+        page = await store.find(where, limit=_PAGE, after=after, newest_first=False)
+        for task in page.items:
+            yield task
+        if (after := page.next) is None:
+            return
+
+
+async def do_each(task_ids: Sequence[str], act: Callable[[str], Awaitable[str]]) -> list[Done]:
+    """Do something to each task; one that refuses does not keep it from the others.
+
+    A store that is away does: what was not reached was not done, and the error says so.
+    """
+    done: list[Done] = []
+    for task_id in task_ids:
+        try:
+            done.append(Done(task_id, await act(task_id)))
+        except StoreError:
+            raise
+        except HoldfastError as error:
+            done.append(Done(task_id, None, error))
+    return done

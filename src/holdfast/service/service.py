@@ -1,0 +1,243 @@
+"""Service: what every front end asks and does, on one open Holdfast."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from holdfast.engine.ancestry import Origin
+from holdfast.engine.handle import Handle
+from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.stating import AppliedPatch
+from holdfast.model.agent_state import AgentState
+from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.doubt import Doubt
+from holdfast.model.effect import Effect
+from holdfast.model.errors import Conflict, NotFound
+from holdfast.model.queries import Noun, Page, Pruned, QueueCounts, TaskFilter
+from holdfast.model.records import MemoryFact
+from holdfast.model.state_diff import Change
+from holdfast.model.step import Step
+from holdfast.model.task import JsonValue, Task
+from holdfast.model.transitions import TERMINAL, Transition
+from holdfast.service import board, overview, selecting
+from holdfast.service.board import Board
+from holdfast.service.crew import Crew, read_crew
+from holdfast.service.following import follow
+from holdfast.service.identify import identify
+from holdfast.service.overview import Overview
+from holdfast.service.selecting import Done
+
+_ALL = 10_000
+"""More doubts than a task can have and anybody could still decide."""
+
+T = TypeVar("T")
+
+
+class Service:
+    """Reads and verbs. Wherever a task, approval or effect is named, a few characters of its id will do."""
+
+    def __init__(self, hold: Holdfast) -> None:
+        """``hold`` is open, and stays so while this is used."""
+        self.hold = hold
+
+    # Ids
+
+    async def task_id(self, part: str) -> str:
+        """Return the id of the one task that ``part`` means."""
+        return await identify(self.hold.store, Noun.TASK, part)
+
+    async def worker_id(self, part: str) -> str:
+        """Return the id of the one worker that ``part`` means."""
+        return await identify(self.hold.store, Noun.WORKER, part)
+
+    async def approval_id(self, part: str) -> str:
+        """Return the id of the one approval that ``part`` means."""
+        return await identify(self.hold.store, Noun.APPROVAL, part)
+
+    async def effect_id(self, part: str) -> str:
+        """Return the id of the one effect that ``part`` means."""
+        return await identify(self.hold.store, Noun.EFFECT, part)
+
+    async def fact_id(self, part: str) -> str:
+        """Return the id of the one remembered fact that ``part`` means."""
+        return await identify(self.hold.store, Noun.FACT, part)
+
+    # Looking
+
+    def follow(self, look: Callable[[], Awaitable[T]], *, task_id: str | None = None) -> AsyncGenerator[T, None]:
+        """Yield what ``look`` returns, again whenever something changed: anything, or this task."""
+        return follow(self.hold.store, look, topic=None if task_id is None else f"task:{task_id}")
+
+    async def now(self) -> datetime:
+        """Return the time this store goes by: ages are counted from it."""
+        return await self.hold.store.now()
+
+    async def tasks(
+        self, where: TaskFilter, *, limit: int = 50, after: str | None = None, newest_first: bool = True
+    ) -> Page[Task]:
+        """Return one page of tasks."""
+        return await self.hold.store.find(where, limit=limit, after=after, newest_first=newest_first)
+
+    async def task(self, part: str) -> Task:
+        """Return one task. Raises NotFound."""
+        found = await self.hold.store.get(await self.task_id(part))
+        if found is None:
+            raise NotFound("task", part)
+        return found
+
+    async def overview(self, part: str) -> Overview:
+        """Return everything about one task."""
+        return await overview.read_overview(self.hold, await self.task_id(part))
+
+    async def board(self, *, queue: str | None = None) -> Board:
+        """Return everything at a glance."""
+        return await board.read_board(self.hold, queue=queue)
+
+    async def steps(self, part: str) -> list[Step]:
+        """Return the journal of a task."""
+        return await self.hold.store.steps((await self.task(part)).id)
+
+    async def history(self, part: str) -> list[Transition]:
+        """Return every move of a task."""
+        return await self.hold.store.history((await self.task(part)).id)
+
+    async def state(self, part: str, *, at: int | str | None = None) -> AgentState:
+        """Return an agent's state: now, at a version, or right after a step."""
+        return await self.hold.state(await self.task_id(part), at=at)
+
+    async def state_history(self, part: str) -> list[AppliedPatch]:
+        """Return every change of an agent's state."""
+        return await self.hold.state_history(await self.task_id(part))
+
+    async def state_diff(self, part: str, old: int | str, new: int | str | None = None) -> tuple[Change, ...]:
+        """Return what changed in an agent's state between two moments."""
+        return await self.hold.state_diff(await self.task_id(part), old, new)
+
+    async def approvals(
+        self, part: str | None = None, *, states: Sequence[ApprovalState] = (ApprovalState.OPEN,), limit: int = 100
+    ) -> list[Approval]:
+        """Return approvals and questions, of one task or of all."""
+        task_id = None if part is None else (await self.task(part)).id
+        return await self.hold.approvals(task_id, states=states, limit=limit)
+
+    async def doubts(self, part: str | None = None, *, limit: int = 100) -> list[Doubt]:
+        """Return the effects nobody knows the outcome of, of one task or of all."""
+        task_id = None if part is None else (await self.task(part)).id
+        return await self.hold.doubts(task_id, limit=limit)
+
+    async def approval(self, part: str) -> Approval:
+        """Return one approval or question, in whatever state. Raises NotFound."""
+        found = await self.hold.store.approval(await self.approval_id(part))
+        if found is None:
+            raise NotFound("approval", part)
+        return found
+
+    async def doubt(self, part: str) -> Doubt:
+        """Return one effect that is in doubt. Raises NotFound; Conflict if its outcome is known."""
+        effect_id = await self.effect_id(part)
+        found = await self.hold.store.effects(effect_id=effect_id)
+        if not found:
+            raise NotFound("effect", part)
+        [effect] = found
+        doubts = await self.hold.doubts(effect.task_id, limit=_ALL)
+        doubt = next((one for one in doubts if one.effect.effect_id == effect_id), None)
+        if doubt is None:
+            note = f" ({effect.note})" if effect.note else ""
+            raise Conflict(f"effect {effect_id} is not in doubt: it is {effect.state}{note}; nothing was changed")
+        return doubt
+
+    async def fact(self, part: str) -> MemoryFact:
+        """Return one remembered fact, be it superseded or not. Raises NotFound."""
+        found = await self.hold.store.fact(await self.fact_id(part))
+        if found is None:
+            raise NotFound("fact", part)
+        return found
+
+    async def crew(self, *, dead: bool = False) -> Crew:
+        """Return the workers and what they hold, with ``dead`` also those that are gone and still kept."""
+        return await read_crew(self.hold.store, dead=dead)
+
+    async def queues(self) -> list[QueueCounts]:
+        """Return what every queue holds."""
+        return await self.hold.store.queues()
+
+    # Looking after
+
+    async def select(self, parts: Sequence[str], where: TaskFilter | None) -> list[Task]:
+        """Return the tasks that are named, or those that fit a filter."""
+        if where is not None:
+            return [task async for task in selecting.every(self.hold.store, where)]
+        named = [await self.task(part) for part in parts]
+        return list({task.id: task for task in named}.values())
+
+    async def resume(self, task_ids: Sequence[str], *, by: str, **options: Any) -> list[Done]:  # noqa: ANN401
+        """Go on with failed tasks where they stopped; ``options`` are those of ``hold.resume``."""
+
+        async def act(task_id: str) -> str:
+            await self.hold.resume(task_id, by=by, **options)
+            return (await self.task(task_id)).state
+
+        return await selecting.do_each(task_ids, act)
+
+    async def retry(self, task_ids: Sequence[str], *, by: str, feedback: str | None = None) -> list[Done]:
+        """Start failed tasks over in a new round."""
+
+        async def act(task_id: str) -> str:
+            await self.hold.retry(task_id, by=by, feedback=feedback)
+            return (await self.task(task_id)).state
+
+        return await selecting.do_each(task_ids, act)
+
+    async def cancel(self, task_ids: Sequence[str], reason: str, *, by: str) -> list[Done]:
+        """Stop tasks and their children."""
+
+        async def act(task_id: str) -> str:
+            return await self.hold.cancel(task_id, reason, by=by)
+
+        return await selecting.do_each(task_ids, act)
+
+    async def fork(
+        self, part: str, *, at: str | int | None, user_input: Sequence[Any] | None, key: str | None, by: str
+    ) -> tuple[Task, Origin]:
+        """Begin a new task that shares the past of another; return it, and where it branched off."""
+        handle: Handle[Any] = await self.hold.fork(
+            (await self.task(part)).id, at=at, user_input=user_input, key=key, by=by
+        )
+        origin = await self.hold.forked_from(handle)
+        assert origin is not None  # noqa: S101 - the Commit that made it said so in its journal
+        return await handle.task(), origin
+
+    async def send(self, part: str, text: str, *, by: str) -> Task:
+        """Say something to an agent; return its task."""
+        task = await self.task(part)
+        await self.hold.send(task.id, text, by=by)
+        return task
+
+    async def approve(self, part: str, *, by: str, note: str | None = None) -> Approval:
+        """Agree to what a task asks for."""
+        return await self.hold.approve(await self.approval_id(part), by=by, note=note)
+
+    async def reject(self, part: str, *, by: str, note: str | None = None) -> Approval:
+        """Refuse what a task asks for."""
+        return await self.hold.reject(await self.approval_id(part), by=by, note=note)
+
+    async def answer(self, part: str, answer: JsonValue, *, by: str, note: str | None = None) -> Approval:
+        """Answer a question of a task."""
+        return await self.hold.answer(await self.approval_id(part), answer, by=by, note=note)
+
+    async def resolve(
+        self, part: str, decision: str, *, result: JsonValue = None, by: str, note: str | None = None
+    ) -> Effect:
+        """Decide about an effect in doubt."""
+        return await self.hold.resolve(await self.effect_id(part), decision, result=result, by=by, note=note)
+
+    async def prunable(self, older_than: timedelta) -> int:
+        """Count the tasks that ended longer ago than this."""
+        before = await self.hold.store.now() - older_than
+        return sum((await self.hold.store.count(TaskFilter(states=TERMINAL, ended_before=before))).values())
+
+    async def prune(self, older_than: timedelta) -> Pruned:
+        """Delete the next batch of what is older; ``more`` says whether to go on."""
+        return await self.hold.store.prune(older_than)

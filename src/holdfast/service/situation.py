@@ -1,0 +1,212 @@
+"""Where a task stands, why, and what could be done next: the sentences every front end shows. Pure: no queries here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from holdfast.engine.journal import RESERVED
+from holdfast.model.approval import Approval
+from holdfast.model.doubt import Doubt
+from holdfast.model.failure import Failure
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import MANUAL, Task
+from holdfast.model.transitions import TaskState
+from holdfast.model.worker import ALONE_AFTER, Worker, WorkerState
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Something that can be done: a verb of the service and what it is done to, and what that brings about."""
+
+    verb: str
+    """approve, resume, worker ...: also the name of the command."""
+    target: str
+    """The id it is done to; empty where it needs none."""
+    why: str
+
+    def to_json(self) -> dict[str, str]:
+        """Return the JSON form."""
+        return {"verb": self.verb, "target": self.target, "why": self.why}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """The answer to three questions."""
+
+    now: str
+    """Where is it?"""
+    why: str = ""
+    """Why is it there? Empty where there is nothing to explain."""
+    next: tuple[Advice, ...] = ()
+    """What can somebody do about it? Empty where it goes on by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Everything a situation is judged by, read at one moment."""
+
+    task: Task
+    steps: Sequence[Step]
+    approvals: Sequence[Approval]
+    """The open ones."""
+    doubts: Sequence[Doubt]
+    open_children: int
+    workers: Sequence[Worker]
+    at: datetime
+
+
+def situation_of(seen: Evidence) -> Situation:
+    """Say where the task stands, why, and what next."""
+    match seen.task.state:
+        case TaskState.PENDING:
+            return _pending(seen)
+        case TaskState.RUNNING | TaskState.REVIEW:
+            return _worked_on(seen)
+        case TaskState.WAITING:
+            return _waiting(seen)
+        case TaskState.COMPLETED:
+            return Situation(now="completed", next=_about_doubts(seen))
+        case TaskState.CANCELLED:
+            return Situation(now="cancelled", why=seen.task.cancel_requested or "", next=_about_doubts(seen))
+        case TaskState.FAILED:
+            return _failed(seen)
+
+
+def current_steps(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps that are under way or wait, of the newest round."""
+    newest = max((step.round for step in steps), default=1)
+    open_states = {StepState.RUNNING, StepState.PENDING}
+    return [step for step in steps if step.round == newest and step.state in open_states and step.undone_at is None]
+
+
+def is_silent(worker: Worker, at: datetime) -> bool:
+    """Say whether a worker that counts as alive has not been heard of for longer than its lease."""
+    return worker.state is not WorkerState.DEAD and at - worker.seen_at > timedelta(seconds=worker.lease)
+
+
+def serves(worker: Worker, task: Task) -> bool:
+    """Say whether a live worker takes tasks like this one."""
+    queues, tasks = worker.details.get("queues"), worker.details.get("tasks")
+    return (
+        worker.state is WorkerState.LIVE
+        and (queues is None or task.queue in queues)
+        and (tasks is None or task.name in tasks)
+    )
+
+
+def _pending(seen: Evidence) -> Situation:
+    task = seen.task
+    if task.name == MANUAL:
+        return Situation(now="pending", why="it was saved by hand, and no worker claims it")
+    if task.available_at is not None and task.available_at > seen.at:
+        why = "it is tried again later" if task.attempts else "it was asked not to begin before"
+        return Situation(now=f"pending until {_clock(task.available_at)}", why=why)
+    if not any(serves(worker, task) and not is_silent(worker, seen.at) for worker in seen.workers):
+        return Situation(
+            now=f"pending in queue {task.queue!r}",
+            why=f"no live worker takes {task.name!r} tasks from this queue",
+            next=(Advice("worker", "", "start one, with the module that defines the task"),),
+        )
+    if task.deaths >= ALONE_AFTER:
+        why = f"{task.deaths} workers died with it, so it waits for one that runs nothing else"
+        return Situation(now=f"pending in queue {task.queue!r}", why=why)
+    return Situation(now=f"pending in queue {task.queue!r}", why="workers are busy with others, or about to claim it")
+
+
+def _worked_on(seen: Evidence) -> Situation:
+    task = seen.task
+    doing = "being verified" if task.state is TaskState.REVIEW else "running"
+    stopping = f"; asked to stop: {task.cancel_requested}" if task.cancel_requested else ""
+    if task.owner is None:
+        why = "its verifier has not begun" if task.state is TaskState.REVIEW else "nobody holds it: saved by hand"
+        return Situation(now=f"{doing}, without a worker{stopping}", why=why)
+    worker = next((one for one in seen.workers if one.id == task.owner), None)
+    steps = [step.key.removeprefix(RESERVED) for step in current_steps(seen.steps) if step.state is StepState.RUNNING]
+    inside = f" in {_and(steps)}" if steps else ""
+    if worker is not None and is_silent(worker, seen.at):
+        silence = (seen.at - worker.seen_at).total_seconds()
+        return Situation(
+            now=f"{doing}{inside}, on a worker that is silent{stopping}",
+            why=f"{name_of(worker)} was last heard of {silence:.0f} s ago, and its lease is {worker.lease:g} s; "
+            "the next worker that claims takes the task back",
+            next=() if _anybody(seen) else (Advice("worker", "", "no other worker is alive: start one"),),
+        )
+    who = name_of(worker) if worker is not None else task.owner
+    return Situation(now=f"{doing}{inside}, on {who}{stopping}")
+
+
+def _waiting(seen: Evidence) -> Situation:
+    reasons: list[str] = []
+    advice: list[Advice] = []
+    for approval in seen.approvals:
+        reasons.append(f"a person has to decide: {approval.question}")
+        advice += about_approval(approval)
+    advice += _about_doubts(seen)
+    reasons += [f"nobody knows whether {doubt.effect.step_key!r} happened" for doubt in seen.doubts]
+    for step in current_steps(seen.steps):
+        match step.kind:
+            case "sleep" if step.retry_at is not None:
+                reasons.append(f"it sleeps until {_clock(step.retry_at)}")
+            case "event":
+                reasons.append(f"it waits for the event {step.key.removeprefix('event:')!r}")
+            case _ if step.state is StepState.PENDING and step.retry_at is not None and step.error is not None:
+                reasons.append(f"step {step.key!r} is tried again at {_clock(step.retry_at)}")
+    if seen.open_children:
+        one = seen.open_children == 1
+        reasons.append(f"{seen.open_children} {'child has' if one else 'children have'} not ended")
+    return Situation(now="waiting, and holds no worker", why="; ".join(dict.fromkeys(reasons)), next=tuple(advice))
+
+
+def _failed(seen: Evidence) -> Situation:
+    failure = Failure.from_json(seen.task.error)
+    where = f" in step {failure.steps[0]!r}" if failure.steps else ""
+    kind = failure.type_name.rpartition(".")[2]
+    advice = (
+        *_about_doubts(seen),
+        Advice("resume", seen.task.id, "go on where it stopped"),
+        Advice("retry", seen.task.id, "start it over in a new round"),
+    )
+    why = f"{kind}: {failure.message}" + (f" ({failure.reason})" if failure.reason else "")
+    return Situation(now=f"failed{where}", why=why, next=advice)
+
+
+def about_approval(approval: Approval) -> tuple[Advice, ...]:
+    """Say how an open approval or question can be decided, the likeliest first."""
+    refuse = Advice("reject", approval.id, "refuse")
+    match approval.kind:
+        case "question":
+            return (Advice("answer", approval.id, "answer"), refuse)
+        case "budget":
+            more = Advice("approve", approval.id, "grant as much again")
+            return (more, Advice("answer", approval.id, "name the new limit"), refuse)
+    return (Advice("approve", approval.id, "agree"), refuse)
+
+
+def about_doubt(doubt: Doubt) -> Advice:
+    """Say how an effect in doubt can be decided."""
+    return Advice("resolve", doubt.effect.effect_id, f"decide: {', '.join(doubt.decisions)}")
+
+
+def _about_doubts(seen: Evidence) -> tuple[Advice, ...]:
+    return tuple(about_doubt(doubt) for doubt in seen.doubts if doubt.decisions)
+
+
+def _anybody(seen: Evidence) -> bool:
+    return any(serves(worker, seen.task) and not is_silent(worker, seen.at) for worker in seen.workers)
+
+
+def name_of(worker: Worker) -> str:
+    """Name a worker so that a person finds the process."""
+    host, pid = worker.details.get("host"), worker.details.get("pid")
+    return f"{worker.label} ({host}, pid {pid})" if host and pid else worker.label
+
+
+def _clock(at: datetime) -> str:
+    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _and(names: Sequence[str]) -> str:
+    shown = [repr(name) for name in names[:3]]
+    return ", ".join(shown) + (f" and {len(names) - 3} more" if len(names) > len(shown) else "")

@@ -1,0 +1,48 @@
+"""Working on one task here and now, and on the children it waits for: nobody else may be there to do them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from holdfast.engine.handle import Handle
+from holdfast.engine.holdfast import Holdfast
+from holdfast.model.errors import TaskCancelled, TaskFailed
+from holdfast.model.queries import TaskFilter
+from holdfast.model.transitions import OPEN
+from holdfast.service.following import follow
+
+
+async def run_family(hold: Holdfast, handle: Handle[Any], *, lease: float) -> Any:  # noqa: ANN401
+    """Work on a task until it has ended, and on its children and theirs; return its result, or raise its failure."""
+    helpers: dict[str, asyncio.Task[None]] = {}
+    looking = asyncio.create_task(_help(hold, handle.id, helpers, lease))
+    try:
+        return await hold.run(handle, lease=lease)
+    finally:
+        looking.cancel()
+        for helper in helpers.values():
+            helper.cancel()
+        await asyncio.gather(looking, *helpers.values(), return_exceptions=True)
+
+
+async def _help(hold: Holdfast, task_id: str, helpers: dict[str, asyncio.Task[None]], lease: float) -> None:
+    """Begin with every child as it appears, as long as the application knows how."""
+
+    async def look() -> list[str]:
+        known, found = [task_id, *helpers], []
+        for parent in known:
+            page = await hold.store.find(TaskFilter(parent_id=parent, states=OPEN), limit=1000, newest_first=False)
+            found += [child.id for child in page.items if child.name in hold.definitions.names]
+        return found
+
+    async for children in follow(hold.store, look):
+        for child in children:
+            if child not in helpers or helpers[child].done():
+                helpers[child] = asyncio.create_task(_run(hold, child, lease))
+
+
+async def _run(hold: Holdfast, task_id: str, lease: float) -> None:
+    with suppress(TaskFailed, TaskCancelled):  # its parent is told
+        await hold.run(task_id, lease=lease)

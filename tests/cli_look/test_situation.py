@@ -1,0 +1,326 @@
+"""Where a task stands, why, and what next: the sentences, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast.model.approval import Approval
+from holdfast.model.doubt import Decision, Doubt
+from holdfast.model.effect import Effect, EffectClass, EffectState
+from holdfast.model.failure import Failure
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import Task
+from holdfast.model.transitions import TaskState
+from holdfast.model.worker import Worker, WorkerState
+from holdfast.service.situation import Evidence, current_steps, is_silent, situation_of
+
+NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
+LATER = NOW + timedelta(hours=1)
+CLOCK = f"{LATER.astimezone():%Y-%m-%d %H:%M:%S}"
+
+TASK = Task(id="task-1", name="deploy", queue="deploys")
+WORKER = Worker(
+    id="worker-1",
+    label="vulcan",
+    lease=30,
+    state=WorkerState.LIVE,
+    claims=1,
+    details={"queues": ["deploys"], "tasks": ["deploy"], "host": "db1", "pid": 7},
+    started_at=NOW - timedelta(hours=1),
+    seen_at=NOW - timedelta(seconds=5),
+)
+SILENT = replace(WORKER, seen_at=NOW - timedelta(seconds=42))
+STEP = Step(key="apply", kind="step", position=1, state=StepState.RUNNING, started_at=NOW)
+ASKED = Approval(id="approval-1", task_id="task-1", question="Deploy?", step_key="holdfast:approval")
+DOUBT = Doubt(
+    effect=Effect(
+        effect_id="effect-1",
+        task_id="task-1",
+        step_key="charge",
+        effect_class=EffectClass.ONCE,
+        state=EffectState.NEEDS_HUMAN,
+        fence=1,
+    ),
+    task_name="deploy",
+    question="Did it happen?",
+    arguments=[],
+    decisions=(Decision.HAPPENED, Decision.ABSENT),
+)
+FAILED = Failure(type_name="shop.NoLuck", message="none", steps=("charge",), reason="3 attempts failed").to_json()
+
+
+def look(
+    task: Task = TASK,
+    *,
+    steps: Sequence[Step] = (),
+    approvals: Sequence[Approval] = (),
+    doubts: Sequence[Doubt] = (),
+    open_children: int = 0,
+    workers: Sequence[Worker] = (WORKER,),
+) -> Evidence:
+    return Evidence(
+        task=task,
+        steps=steps,
+        approvals=approvals,
+        doubts=doubts,
+        open_children=open_children,
+        workers=workers,
+        at=NOW,
+    )
+
+
+def task(state: TaskState, **more: object) -> Task:
+    return replace(TASK, state=state, **more)  # type: ignore[arg-type]
+
+
+RUNNING = task(TaskState.RUNNING, owner="worker-1", fence=2)
+WAITING = task(TaskState.WAITING)
+
+
+@pytest.mark.parametrize(
+    ("seen", "now", "why", "advice"),
+    [
+        pytest.param(
+            look(),
+            "pending in queue 'deploys'",
+            "workers are busy with others, or about to claim it",
+            [],
+            id="pending",
+        ),
+        *(
+            pytest.param(
+                look(workers=workers),
+                "pending in queue 'deploys'",
+                "no live worker takes 'deploy' tasks from this queue",
+                ["worker "],
+                id=f"pending: {name}",
+            )
+            for name, workers in {
+                "no worker": [],
+                "a dead worker": [replace(WORKER, state=WorkerState.DEAD)],
+                "a draining worker": [replace(WORKER, state=WorkerState.DRAINING)],
+                "a silent worker": [SILENT],
+                "other queues": [replace(WORKER, details={"queues": ["others"]})],
+                "other tasks": [replace(WORKER, details={"tasks": ["others"]})],
+            }.items()
+        ),
+        pytest.param(
+            look(workers=[replace(WORKER, details={})]),
+            "pending in queue 'deploys'",
+            "workers are busy with others, or about to claim it",
+            [],
+            id="pending: a worker that tells nothing may take it",
+        ),
+        pytest.param(
+            look(replace(TASK, available_at=LATER)),
+            f"pending until {CLOCK}",
+            "it was asked not to begin before",
+            [],
+            id="delayed",
+        ),
+        pytest.param(
+            look(replace(TASK, available_at=LATER, attempts=1)),
+            f"pending until {CLOCK}",
+            "it is tried again later",
+            [],
+            id="a retry",
+        ),
+        pytest.param(
+            look(replace(TASK, deaths=2)),
+            "pending in queue 'deploys'",
+            "2 workers died with it, so it waits for one that runs nothing else",
+            [],
+            id="a suspect",
+        ),
+        pytest.param(
+            look(replace(TASK, name="manual")),
+            "pending",
+            "it was saved by hand, and no worker claims it",
+            [],
+            id="saved by hand",
+        ),
+        pytest.param(
+            look(RUNNING, steps=[STEP]), "running in 'apply', on vulcan (db1, pid 7)", "", [], id="running in a step"
+        ),
+        pytest.param(look(RUNNING), "running, on vulcan (db1, pid 7)", "", [], id="running between steps"),
+        pytest.param(
+            look(RUNNING, steps=[replace(STEP, key=f"s{number}") for number in range(5)]),
+            "running in 's0', 's1', 's2' and 2 more, on vulcan (db1, pid 7)",
+            "",
+            [],
+            id="running in many steps",
+        ),
+        pytest.param(look(RUNNING, workers=[]), "running, on worker-1", "", [], id="running on a worker nobody knows"),
+        pytest.param(
+            look(replace(RUNNING, cancel_requested="enough")),
+            "running, on vulcan (db1, pid 7); asked to stop: enough",
+            "",
+            [],
+            id="running, and asked to stop",
+        ),
+        pytest.param(
+            look(RUNNING, workers=[SILENT]),
+            "running, on a worker that is silent",
+            "vulcan (db1, pid 7) was last heard of 42 s ago, and its lease is 30 s; the next worker that claims takes "
+            "the task back",
+            ["worker "],
+            id="a silent worker, and no other",
+        ),
+        pytest.param(
+            look(RUNNING, workers=[SILENT, replace(WORKER, id="worker-2")]),
+            "running, on a worker that is silent",
+            "vulcan (db1, pid 7) was last heard of 42 s ago, and its lease is 30 s; the next worker that claims takes "
+            "the task back",
+            [],
+            id="a silent worker, and another",
+        ),
+        pytest.param(
+            look(task(TaskState.RUNNING)),
+            "running, without a worker",
+            "nobody holds it: saved by hand",
+            [],
+            id="running by hand",
+        ),
+        pytest.param(
+            look(replace(RUNNING, state=TaskState.REVIEW)),
+            "being verified, on vulcan (db1, pid 7)",
+            "",
+            [],
+            id="review",
+        ),
+        pytest.param(
+            look(task(TaskState.REVIEW)),
+            "being verified, without a worker",
+            "its verifier has not begun",
+            [],
+            id="review without a worker",
+        ),
+        pytest.param(
+            look(WAITING, approvals=[ASKED]),
+            "waiting, and holds no worker",
+            "a person has to decide: Deploy?",
+            ["approve approval-1", "reject approval-1"],
+            id="approval",
+        ),
+        pytest.param(
+            look(WAITING, approvals=[replace(ASKED, kind="question", question="Where?")]),
+            "waiting, and holds no worker",
+            "a person has to decide: Where?",
+            ["answer approval-1", "reject approval-1"],
+            id="question",
+        ),
+        pytest.param(
+            look(WAITING, approvals=[replace(ASKED, kind="budget", question="More?")]),
+            "waiting, and holds no worker",
+            "a person has to decide: More?",
+            ["approve approval-1", "answer approval-1", "reject approval-1"],
+            id="budget",
+        ),
+        pytest.param(
+            look(WAITING, doubts=[DOUBT]),
+            "waiting, and holds no worker",
+            "nobody knows whether 'charge' happened",
+            ["resolve effect-1"],
+            id="doubt",
+        ),
+        pytest.param(
+            look(WAITING, doubts=[replace(DOUBT, decisions=())]),
+            "waiting, and holds no worker",
+            "nobody knows whether 'charge' happened",
+            [],
+            id="a doubt that the engine still clears up",
+        ),
+        pytest.param(
+            look(WAITING, steps=[replace(STEP, kind="sleep", state=StepState.PENDING, retry_at=LATER)]),
+            "waiting, and holds no worker",
+            f"it sleeps until {CLOCK}",
+            [],
+            id="sleep",
+        ),
+        pytest.param(
+            look(WAITING, steps=[replace(STEP, key="event:release", kind="event", state=StepState.PENDING)]),
+            "waiting, and holds no worker",
+            "it waits for the event 'release'",
+            [],
+            id="event",
+        ),
+        pytest.param(
+            look(WAITING, steps=[replace(STEP, state=StepState.PENDING, retry_at=LATER, error=b"{}")]),
+            "waiting, and holds no worker",
+            f"step 'apply' is tried again at {CLOCK}",
+            [],
+            id="a step that is tried again",
+        ),
+        pytest.param(
+            look(WAITING, open_children=1), "waiting, and holds no worker", "1 child has not ended", [], id="child"
+        ),
+        pytest.param(
+            look(WAITING, open_children=3, approvals=[ASKED]),
+            "waiting, and holds no worker",
+            "a person has to decide: Deploy?; 3 children have not ended",
+            ["approve approval-1", "reject approval-1"],
+            id="several things at once",
+        ),
+        pytest.param(look(task(TaskState.COMPLETED)), "completed", "", [], id="completed"),
+        pytest.param(
+            look(task(TaskState.COMPLETED), doubts=[DOUBT]), "completed", "", ["resolve effect-1"], id="late doubt"
+        ),
+        pytest.param(
+            look(task(TaskState.CANCELLED, cancel_requested="enough")), "cancelled", "enough", [], id="cancelled"
+        ),
+        pytest.param(
+            look(task(TaskState.FAILED, error=FAILED)),
+            "failed in step 'charge'",
+            "NoLuck: none (3 attempts failed)",
+            ["resume task-1", "retry task-1"],
+            id="failed",
+        ),
+        pytest.param(
+            look(task(TaskState.FAILED, error=FAILED), doubts=[DOUBT]),
+            "failed in step 'charge'",
+            "NoLuck: none (3 attempts failed)",
+            ["resolve effect-1", "resume task-1", "retry task-1"],
+            id="failed in doubt",
+        ),
+        pytest.param(
+            look(task(TaskState.FAILED, error="lost")),
+            "failed",
+            "error: lost",
+            ["resume task-1", "retry task-1"],
+            id="failed by hand",
+        ),
+    ],
+)
+def test_where_it_stands(seen: Evidence, now: str, why: str, advice: list[str]) -> None:
+    said = situation_of(seen)
+    assert (said.now, said.why) == (now, why)
+    assert [f"{one.verb} {one.target}" for one in said.next] == advice
+    assert all(one.why for one in said.next)
+
+
+def test_current_steps_are_the_open_ones_of_the_newest_round() -> None:
+    done = replace(STEP, key="done", state=StepState.COMPLETED)
+    old = replace(STEP, key="old")
+    new = replace(STEP, key="new", round=2)
+    pending = replace(STEP, key="pending", round=2, state=StepState.PENDING)
+    undone = replace(STEP, key="undone", round=2, undone_at=NOW)
+    assert current_steps([done, old, new, pending, undone]) == [new, pending]
+    assert current_steps([]) == []
+
+
+@pytest.mark.parametrize(
+    ("worker", "silent"),
+    [
+        (WORKER, False),
+        (replace(WORKER, seen_at=NOW - timedelta(seconds=30)), False),
+        (SILENT, True),
+        (replace(SILENT, state=WorkerState.DRAINING), True),
+        (replace(SILENT, state=WorkerState.DEAD), False),
+    ],
+)
+def test_a_worker_is_silent_once_its_lease_is_over(worker: Worker, silent: bool) -> None:
+    assert is_silent(worker, NOW) is silent

@@ -1,0 +1,62 @@
+"""Tables and pictures in the docs that follow the code."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.transitions import mermaid
+from holdfast.store.jsonfile import JsonStore
+from holdfast.store.memory import MemoryStore
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.simple import SimpleInterface
+from holdfast.store.sqlite import SqliteStore
+from tests.docs.pages import README, ROOT, blocks
+
+
+def test_the_capabilities_in_the_docs_are_those_of_the_stores() -> None:
+    text = (ROOT / "docs/stores.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+):.*?` \| (\w+) \| (\w+) \| (\w+) \| (\w+) \| (\w+) \|$", text, re.MULTILINE)
+    stores: dict[str, type[SimpleInterface]] = {
+        "memory": MemoryStore,
+        "json": JsonStore,
+        "sqlite": SqliteStore,
+        "postgresql": PostgresStore,
+    }
+    assert [row[0] for row in rows] == list(stores)
+    for scheme, *said in rows:
+        has = stores[scheme].capabilities
+        assert [word == "yes" for word in said] == [
+            has.durable,
+            has.multi_process,
+            has.multi_machine,
+            has.precise_hints,
+            has.transactions,
+        ]
+
+
+@pytest.mark.parametrize("page", ["glossary", "concepts"])
+def test_the_state_diagram_is_the_table(page: str) -> None:
+    (diagram,) = [block for block in blocks(ROOT / f"docs/{page}.md", "mermaid") if "stateDiagram" in block.body]
+    assert diagram.body.strip() == mermaid()
+
+
+def test_the_picture_of_the_layers_has_those_that_are_checked() -> None:
+    (picture,) = [block for block in blocks(ROOT / "docs/concepts.md", "mermaid") if "stateDiagram" not in block.body]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (contract,) = [one for one in settings["tool"]["importlinter"]["contracts"] if one["id"] == "layers"]
+    checked = [re.findall(r"\w+", layer) for layer in contract["layers"]]
+    drawn = re.findall(r'^    (\w+)\["(.+?)<br/>', picture.body, re.MULTILINE)
+    assert [re.findall(r"\w+", names) for _, names in drawn] == checked
+    assert picture.body.splitlines()[-1].strip() == " --> ".join(name for name, _ in drawn)
+
+
+def test_what_was_counted_is_the_same_in_the_comparison_and_the_readme() -> None:
+    def counted(page: Path) -> list[str]:
+        (table,) = re.findall(r"^\| \| calls due .*\n(?:\|.*\n)+", page.read_text(encoding="utf-8"), re.MULTILINE)
+        return str(table).splitlines()
+
+    assert counted(ROOT / "docs/comparison.md") == counted(README)
