@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from holdfast.cli import app
+from holdfast.cli.application import app
 from scripts.reference_pages.markdown import GENERATED, anchor, as_markdown, cell, fenced
 
 

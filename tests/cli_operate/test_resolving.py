@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from rich.console import Console, RenderableType
@@ -129,8 +130,10 @@ async def test_evidence_is_shown_and_what_nobody_can_decide_yet(url: str) -> Non
     assert "\x1b" not in shown
     undecidable = replace(doubt, decisions=())
     assert "nothing to decide yet" in text_of(doubt_page(undecidable, now))
-    with pytest.raises(Conflict, match="still finding out"):
-        _check_possible(undecidable, Decision.ABSENT)
+    with pytest.raises(Conflict, match="cannot be decided yet: a worker is finding out by itself"):
+        _check_possible(undecidable, Decision.ABSENT, now)
+    settling = replace(undecidable, effect=replace(doubt.effect, settle_at=now + timedelta(minutes=5)))
+    assert "may still be on its way, and is looked into in 5m" in text_of(doubt_page(settling, now))
 
 
 def text_of(page: RenderableType) -> str:

@@ -13,7 +13,7 @@ import pytest
 import typer
 
 import holdfast
-from holdfast.cli import app
+from holdfast.cli.application import app
 from scripts import reference
 from scripts.reference_pages.api import api_page, grouped
 from scripts.reference_pages.cli import cli_page, command_tree

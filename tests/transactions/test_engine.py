@@ -197,7 +197,7 @@ async def test_a_step_is_no_transaction(hold: Holdfast, bookings: Bookings) -> N
         await reached.wait()
     as_step = False
     async with hold.worker():
-        with pytest.raises(TaskFailed, match="recorded 'book' as a step"):
+        with pytest.raises(TaskFailed, match="recorded 'book' as 'step'"):
             await ended(handle)
     assert await seats(hold.store) == []
 

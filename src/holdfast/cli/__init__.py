@@ -13,12 +13,14 @@ tasks.py, arguments.py   a task to begin with           project/    the files th
 
 from __future__ import annotations
 
-from holdfast.cli.application import app
-from holdfast.cli.errors import run
-
-__all__ = ["app", "main"]
+import sys
 
 
 def main() -> None:
-    """Run the command."""
+    """Run the command. What it is made of takes a moment to import, and Ctrl-C may come in it."""
+    try:
+        from holdfast.cli.application import app  # noqa: PLC0415
+        from holdfast.cli.errors import run  # noqa: PLC0415
+    except KeyboardInterrupt:
+        sys.exit(130)
     run(app)

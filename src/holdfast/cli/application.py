@@ -9,6 +9,7 @@ import typer
 from holdfast._version import __version__
 from holdfast.cli.commands.approvals import answer, approvals, approve, reject
 from holdfast.cli.commands.bench import bench
+from holdfast.cli.commands.budget import budget
 from holdfast.cli.commands.cancel import cancel
 from holdfast.cli.commands.config import config
 from holdfast.cli.commands.doctor import doctor
@@ -87,6 +88,7 @@ app.command("retry", rich_help_panel=ACT)(retry)
 app.command("cancel", rich_help_panel=ACT)(cancel)
 app.command("fork", rich_help_panel=ACT)(fork)
 app.command("send", rich_help_panel=ACT)(send)
+app.command("budget", rich_help_panel=ACT)(budget)
 
 app.command("approvals", rich_help_panel=DECIDE)(approvals)
 app.command("approve", rich_help_panel=DECIDE)(approve)

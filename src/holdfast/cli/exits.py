@@ -14,6 +14,9 @@ from holdfast.model.errors import (
     TaskFailed,
 )
 
+SIGNALLED = 128
+"""What shells add to the number of the signal that ended a process."""
+
 
 class ExitCode(IntEnum):
     """How a command ended. A worker that is forced to stop leaves with 128 and the number of the signal."""

@@ -24,7 +24,7 @@ def _option(*names: str, help: str, metavar: str | None = None) -> Any:  # noqa:
     return typer.Option(*names, help=help, metavar=metavar, rich_help_panel="Which tasks", show_default=False)
 
 
-Queue: TypeAlias = Annotated[str | None, _option("--queue", "-q", help="In this queue.")]
+Queue: TypeAlias = Annotated[str | None, _option("--queue", help="In this queue.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

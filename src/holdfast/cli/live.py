@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
+import signal
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from types import FrameType
 from typing import TypeVar
 
 import typer
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.live import Live
 
+from holdfast.cli.exits import SIGNALLED
 from holdfast.cli.terminal import console, print_line, print_page
 from holdfast.model.task import JsonValue
 
@@ -36,16 +40,49 @@ async def show_live(
         if as_json:
             async for view in _news(views, form, is_last):
                 print_line(form(view))
-        elif console().is_terminal:
-            with Live(console=console(), screen=whole_screen, auto_refresh=False, vertical_overflow="crop") as live:
-                async for view in views:
-                    live.update(render(view), refresh=True)
-                    if is_last(view):
-                        return
+        elif can_redraw(console()):
+            with given_back_when_killed():
+                await _draw(views, render, is_last, whole_screen=whole_screen)
         else:
             async for view in _news(views, form, is_last):
                 print_page(render(view))
                 typer.echo()
+
+
+def can_redraw(screen: Console) -> bool:
+    """Say whether a view can renew itself there: on a terminal that knows how to move its cursor."""
+    return screen.is_terminal and not screen.is_dumb_terminal
+
+
+@contextmanager
+def given_back_when_killed() -> Iterator[None]:
+    """Leave in good order on SIGTERM and SIGHUP: whoever has the terminal next wants its cursor and its screen back."""
+    numbers = [signal.Signals[name] for name in ("SIGTERM", "SIGHUP") if name in signal.Signals.__members__]
+    before = {number: signal.signal(number, _leave) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    del frame
+    sys.exit(SIGNALLED + number)
+
+
+async def _draw(
+    views: AsyncIterator[T],
+    render: Callable[[T], RenderableType],
+    is_last: Callable[[T], bool],
+    *,
+    whole_screen: bool,
+) -> None:
+    with Live(console=console(), screen=whole_screen, auto_refresh=False, vertical_overflow="crop") as live:
+        async for view in views:
+            live.update(render(view), refresh=True)
+            if is_last(view):
+                return
 
 
 async def _news(

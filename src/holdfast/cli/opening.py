@@ -15,8 +15,9 @@ import typer
 
 from holdfast.cli.terminal import close_stdout
 from holdfast.engine.holdfast import Holdfast
-from holdfast.engine.settings import current_settings
+from holdfast.engine.settings import current_settings, is_postgres
 from holdfast.model.errors import InvalidValue, NotAStore
+from holdfast.service.identify import short
 from holdfast.service.service import Service
 from holdfast.store.url import without_password
 
@@ -40,10 +41,22 @@ def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
 @asynccontextmanager
 async def opened(database_url: str | None) -> AsyncIterator[Service]:
     """Open the store for a command that looks at tasks or after them. It has to be there: nothing is created."""
-    hold = Holdfast(database_url or current_settings()["database_url"])
-    _refuse_new(hold.url)
+    url = database_url or current_settings()["database_url"]
+    _refuse_new(url)
+    # A database is set up by whoever submits to it, or by `migrate`; not by somebody who looks.
+    options: dict[str, Any] = {"migrate": False} if is_postgres(url) else {}
+    hold = Holdfast(url, **options)
     async with hold:
         yield Service(hold)
+
+
+def command_line(verb: str, task_id: str, url: str) -> str:
+    """Return what to type about a task; with its store, if that is not the one the command looks at by itself."""
+    line = f"holdfast {verb} {short(task_id)}"
+    if url == current_settings()["database_url"]:
+        return line
+    # A password belongs into no shell's history.
+    return f"{line} --database-url {url}" if without_password(url) == url else f"{line} --database-url ..."
 
 
 def user(given: str | None) -> str:

@@ -52,7 +52,7 @@ OneTask: TypeAlias = Annotated[
     str | None,
     typer.Argument(
         metavar="TASK",
-        help="Only of this task: its id, or a few characters of its beginning or end.",
+        help="This task alone: its id, or a few characters of its beginning or end.",
         show_default=False,
     ),
 ]

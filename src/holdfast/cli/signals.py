@@ -10,7 +10,8 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
 
-_STOPPING = ("SIGINT", "SIGTERM", "SIGBREAK")  # the last one is Ctrl-Break, which only Windows has
+_STOPPING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+"""SIGHUP: the terminal was closed. SIGBREAK is Ctrl-Break, which only Windows has."""
 
 
 class StopSignals:
@@ -29,8 +30,15 @@ class StopSignals:
         """Listen from now on."""
         self._loop = asyncio.get_running_loop()
         numbers = [signal.Signals[name] for name in _STOPPING if name in signal.Signals.__members__]
-        self._before = {number: signal.getsignal(number) for number in numbers}
-        for number in numbers:
+        handlers = {number: signal.getsignal(number) for number in numbers}
+        hung_up = getattr(signal, "SIGHUP", None)
+        # Whoever starts a process with nohup wants it to outlive the terminal.
+        self._before = {
+            number: handler
+            for number, handler in handlers.items()
+            if number != hung_up or handler is not signal.SIG_IGN
+        }
+        for number in self._before:
             try:
                 self._loop.add_signal_handler(number, self._react, number)
             except NotImplementedError:  # the event loops of Windows

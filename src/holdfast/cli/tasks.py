@@ -14,10 +14,12 @@ from holdfast.cli.arguments import bind_json
 from holdfast.cli.finding import find_holdfast
 from holdfast.cli.terminal import print_json, print_line
 from holdfast.engine.definition import Bound, TaskDefinition
+from holdfast.engine.handle import Handle
 from holdfast.engine.holdfast import Holdfast
 from holdfast.model.errors import InvalidValue
 from holdfast.model.task import Task
 from holdfast.service.forms import task_form
+from holdfast.service.service import Service
 
 Words: TypeAlias = Annotated[
     list[str],
@@ -50,6 +52,14 @@ Deadline: TypeAlias = Annotated[
 ]
 
 
+After: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TASK", help="Agents: go on from this task, which has ended: its state, its words.", show_default=False
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """A task that is about to be submitted, and the application it belongs to."""
@@ -68,8 +78,22 @@ def choose(words: Sequence[str], args: str | None, text: str | None, database_ur
     if not application and ":" in name:
         raise InvalidValue(f"{name!r} names an application; the name of a task goes behind it")
     hold = find_holdfast(application[0] if application else None, database_url)
+    definition = _definition(hold, name)
+    if args is None and text is None and definition.needs_arguments:
+        raise InvalidValue(f"task {name!r} takes {definition.signature}; give it with --input TEXT or --args JSON")
     given = json.dumps([text]) if text is not None else args or "[]"
-    return Chosen(hold, bind_json(_definition(hold, name), given))
+    return Chosen(hold, bind_json(definition, given))
+
+
+async def submit_chosen(chosen: Chosen, service: Service, *, after: str | None, **options: Any) -> Handle[Any]:  # noqa: ANN401
+    """Store the task; ``after`` is the part of an id."""
+    if after is None:
+        return await service.hold.submit(chosen.bound, **options)
+    definition = chosen.bound.definition
+    args, named = definition.read_input(chosen.bound.user_input)
+    if named:
+        raise InvalidValue("--after goes with the text for the agent alone: --input TEXT")
+    return await service.hold.submit(definition, *args, after=await service.task_id(after), **options)
 
 
 def _definition(hold: Holdfast, name: str) -> TaskDefinition[..., Any]:

@@ -40,8 +40,12 @@ def words() -> Console:
 
 
 def say(text: str) -> None:
-    """Tell a person something, beside the data."""
-    typer.echo(f"holdfast: {safe(text)}", err=True)
+    """Tell a person something, beside the data: on one line, unless the terminal is too narrow for it."""
+    line = f"holdfast: {safe(text)}"
+    if words().is_terminal:
+        words().print(Text(line))
+    else:
+        typer.echo(line, err=True)
 
 
 def print_json(data: JsonValue) -> None:

@@ -48,24 +48,17 @@ def local(at: datetime | None, now: datetime) -> str:
     return f"{shown:%H:%M:%S}" if abs(now - at) < _A_DAY else f"{shown:%Y-%m-%d %H:%M}"
 
 
-def local_to_the_second(at: datetime) -> str:
-    """Return a moment on the clock of whoever reads, with its day."""
-    return f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
-
-
 def local_with_age(at: datetime | None, now: datetime) -> str:
     """Return both: ``14:03:22 (5m 2s ago)``."""
     return "" if at is None else f"{local(at, now)} ({age(at, now)})"
 
 
 def read_span(text: str, *, what: str) -> timedelta:
-    """Read a length of time as people type it: ``30d``, ``2h30m``, ``45s``, or a bare number of seconds."""
+    """Read a length of time as people type it: ``30d``, ``2h30m``, ``45s``. A bare number could mean anything."""
     compact = text.strip().lower()
-    if re.fullmatch(r"\d+(\.\d+)?", compact):
-        compact += "s"
     parts = _PART.findall(compact)
     if not parts or _PART.sub("", compact).strip():
-        raise InvalidValue(f"{what} is {text!r}; write it as 30d, 12h, 2h30m, 45s or a number of seconds")
+        raise InvalidValue(f"{what} is {text!r}; write it with a unit, as 30d, 12h, 2h30m or 45s")
     seconds = sum(float(count) * _SECONDS[unit] for count, unit in parts)
     if seconds > _LONGEST.total_seconds():
         raise InvalidValue(f"{what} is {text!r}; a thousand years are the most")

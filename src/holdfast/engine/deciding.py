@@ -232,8 +232,8 @@ def _check_open(doubt: Doubt, task: Task, decision: Decision) -> None:
     if not doubt.decisions:
         until = f" until {effect.settle_at.isoformat()}" if effect.settle_at is not None else ""
         raise Conflict(
-            f"effect {effect.effect_id} is {effect.state.value} and being cleared up by itself{until}; if that does "
-            "not succeed it becomes needs_human, and is yours to decide"
+            f"effect {effect.effect_id} is in doubt and being cleared up by itself{until}; if that does not succeed, a "
+            "person is asked, and it is yours to decide"
         )
     if decision not in doubt.decisions:
         allowed = ", ".join(one.value for one in doubt.decisions)

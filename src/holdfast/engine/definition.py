@@ -92,6 +92,20 @@ class TaskDefinition(Generic[P, R]):
         """Return the task with its arguments, checked and with their types: ``hold.submit(deploy.bind("billing"))``."""
         return Bound(self, self.write_input(args, kwargs))
 
+    @property
+    def needs_arguments(self) -> bool:
+        """Whether it cannot be called without any."""
+        return any(
+            parameter.default is parameter.empty
+            and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+            for parameter in self._parameters
+        )
+
+    @property
+    def signature(self) -> str:
+        """What it takes, in words."""
+        return self._takes
+
     def takes(self, name: str) -> bool:
         """Say whether its function has a parameter of this name."""
         return name in self._signature.parameters

@@ -89,7 +89,7 @@ class Host:
         task = claimed.task
         definition = self.services.definitions.get(task.name)
         if definition is None:
-            raise InvalidValue(f"task {task.id} is a {task.name!r}, which is not defined here; import its module first")
+            raise InvalidValue(f"task {task.id} is {task.name!r}, which is not defined here; import its module first")
         attempt = self.make_attempt(claimed, definition)
         self.attempts[task.id] = attempt
         self.services.committer.crowd += 1
@@ -193,7 +193,7 @@ class Host:
             self.label,
             self.lease.worker_id,
             self.lease.seconds,
-            f" and lost its {len(self.attempts)} tasks to others" if self.attempts else "",
+            f" and lost {_tasks(len(self.attempts))} to others" if self.attempts else "",
         )
         self.abandon("its worker's lease ran out")
         self.lease.end()
@@ -272,3 +272,7 @@ class Host:
         finally:
             alarm.cancel()
             over.cancel()
+
+
+def _tasks(count: int) -> str:
+    return "a task" if count == 1 else f"{count} tasks"

@@ -93,7 +93,7 @@ class Journal:
         step = self._steps.get(key)
         if step is not None and step.kind != kind:
             raise JournalMismatch(
-                f"task {self.task_id} recorded {key!r} as a {step.kind}, and the code now asks for a {kind} under that "
+                f"task {self.task_id} recorded {key!r} as {step.kind!r}, and the code now asks for {kind!r} under that "
                 "key: it was changed while the task was under way. Put the old order of steps back, or give the new "
                 "step a name of its own; then resume the task"
             )

@@ -35,7 +35,8 @@ def moved_by_hand(task_id: str, target: TaskState, reason: str) -> None:
 
 def claimed(task: Task, worker_id: str) -> None:
     """A worker begins with a task."""
-    how = f"taken over, {task.deaths} workers died with it," if task.deaths else "claimed"
+    died = "1 worker died" if task.deaths == 1 else f"{task.deaths} workers died"
+    how = f"taken over, {died} with it," if task.deaths else "claimed"
     if task.state is TaskState.REVIEW:
         _move(task.id, task.name, TaskState.REVIEW, TaskState.REVIEW, f"{how} by {worker_id}")
     else:

@@ -34,7 +34,7 @@ async def run_task(services: Services, task_id: str, *, lease: float) -> Any:  #
                     return outcome_of(task, Any if definition is None else definition.returns)
                 if definition is None:
                     raise InvalidValue(
-                        f"task {task_id} is a {task.name!r}, which is not defined here; import its module first"
+                        f"task {task_id} is {task.name!r}, which is not defined here; import its module first"
                     )
                 if host is None:
                     host = Host(services, lease=lease, label="run", details={"task": task_id}, on_free=changed.set)

@@ -74,9 +74,11 @@ class DuplicateName(InvalidValue):
 class NotFound(HoldfastError, LookupError):
     """Nothing is stored under that id."""
 
-    def __init__(self, what: str, identifier: str) -> None:
+    def __init__(
+        self, what: str, identifier: str, *, where: str = "in this store; check the id and the database URL"
+    ) -> None:
         """``what`` is the noun: task, worker, approval."""
-        super().__init__(f"no {what} {identifier!r} in this store; check the id and the database URL")
+        super().__init__(f"no {what} {identifier!r} {where}")
         self.what = what
         self.identifier = identifier
 

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from holdfast.engine import forking
 from holdfast.engine.ancestry import Origin
+from holdfast.engine.conversing import inbox
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.waiting import event_channel
 from holdfast.model.agent_state import AgentState
@@ -25,6 +26,7 @@ from holdfast.service import forms
 from holdfast.service.situation import Evidence, Situation, situation_of
 
 _LAST_EVENTS = 20
+_FAMILY = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,10 @@ class Overview:
     artifacts: Sequence[ArtifactLink]
     events: Sequence[Event]
     """The last ones it told, oldest first."""
+    messages: Sequence[Event]
+    """The last ones that were said to it."""
+    family: Sequence[Task]
+    """The first of its children."""
 
     @property
     def plan(self) -> tuple[PlanStep, ...]:
@@ -97,6 +103,7 @@ class Overview:
             "artifacts": [forms.artifact_form(link) for link in self.artifacts],
             "history": [forms.transition_form(move) for move in self.history],
             "events": [forms.event_form(event) for event in self.events],
+            "messages": [forms.event_form(message) for message in self.messages],
         }
 
 
@@ -134,12 +141,13 @@ async def read_overview(hold: Holdfast, task_id: str) -> Overview:
         origin=await forking.forked_from(store, task_id),
         state=await hold.state(task_id) if task.version else None,
         artifacts=await store.artifact_links(task_id),
-        events=await last_events(hold, task_id),
+        events=await last_events(hold, event_channel(task_id)),
+        messages=await last_events(hold, inbox(task_id)),
+        family=(await store.find(TaskFilter(parent_id=task_id), limit=_FAMILY, newest_first=False)).items,
     )
 
 
-async def last_events(hold: Holdfast, task_id: str, most: int = _LAST_EVENTS) -> list[Event]:
-    """Return the last things a task told: its progress, the text of its model."""
-    channel = event_channel(task_id)
+async def last_events(hold: Holdfast, channel: str, most: int = _LAST_EVENTS) -> list[Event]:
+    """Return the last events of a channel, oldest first."""
     last = await hold.store.position(channel)
     return await hold.store.events(channel, after=max(0, last - most), limit=most)

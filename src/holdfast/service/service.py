@@ -80,6 +80,13 @@ class Service:
         """Return one page of tasks."""
         return await self.hold.store.find(where, limit=limit, after=after, newest_first=newest_first)
 
+    async def newest_id(self) -> str:
+        """Return the id of the task that was submitted last. Raises NotFound."""
+        page = await self.tasks(TaskFilter(), limit=1)
+        if not page.items:
+            raise NotFound("task", "of any kind")
+        return page.items[0].id
+
     async def task(self, part: str) -> Task:
         """Return one task. Raises NotFound."""
         found = await self.hold.store.get(await self.task_id(part))
@@ -98,6 +105,14 @@ class Service:
     async def steps(self, part: str) -> list[Step]:
         """Return the journal of a task."""
         return await self.hold.store.steps((await self.task(part)).id)
+
+    async def step(self, part: str, key: str) -> Step:
+        """Return the newest step of a task under a key. Raises NotFound."""
+        task = await self.task(part)
+        found = [step for step in await self.hold.store.steps(task.id) if step.key == key]
+        if not found:
+            raise NotFound("step", key, where=f"in the journal of task {task.id}; see which there are")
+        return found[-1]
 
     async def history(self, part: str) -> list[Transition]:
         """Return every move of a task."""

@@ -25,10 +25,12 @@ class Advice:
     target: str
     """The id it is done to; empty where it needs none."""
     why: str
+    options: str = ""
+    """What else to say, in the words of the command: ``--message HINT``."""
 
     def to_json(self) -> dict[str, str]:
         """Return the JSON form."""
-        return {"verb": self.verb, "target": self.target, "why": self.why}
+        return {"verb": self.verb, "target": self.target, "options": self.options, "why": self.why}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +146,7 @@ def _waiting(seen: Evidence) -> Situation:
         reasons.append(f"a person has to decide: {approval.question}")
         advice += about_approval(approval)
     advice += _about_doubts(seen)
-    reasons += [f"nobody knows whether {doubt.effect.step_key!r} happened" for doubt in seen.doubts]
+    reasons += [_in_doubt(doubt, seen.at) for doubt in seen.doubts]
     for step in current_steps(seen.steps):
         match step.kind:
             case "sleep" if step.retry_at is not None:
@@ -161,15 +163,38 @@ def _waiting(seen: Evidence) -> Situation:
 
 def _failed(seen: Evidence) -> Situation:
     failure = Failure.from_json(seen.task.error)
-    where = f" in step {failure.steps[0]!r}" if failure.steps else ""
+    where = f" in step {failure.steps[0].removeprefix(RESERVED)!r}" if failure.steps else ""
     kind = failure.type_name.rpartition(".")[2]
     advice = (
         *_about_doubts(seen),
-        Advice("resume", seen.task.id, "go on where it stopped"),
+        *_first(kind, seen.task.id),
         Advice("retry", seen.task.id, "start it over in a new round"),
     )
     why = f"{kind}: {failure.message}" + (f" ({failure.reason})" if failure.reason else "")
     return Situation(now=f"failed{where}", why=why, next=advice)
+
+
+def _first(kind: str, task_id: str) -> tuple[Advice, ...]:
+    """Say how a failed task goes on; for some failures something has to be done about them before, or with it."""
+    match kind:
+        case "BudgetExceeded":
+            raised = Advice("budget", task_id, "raise its limits first", options="--max-... N")
+            return (raised, Advice("resume", task_id, "then go on where it stopped"))
+        case "AgentStuck":
+            return (Advice("resume", task_id, "go on, with a hint", options="--message HINT"),)
+        case "Poison":
+            return (Advice("resume", task_id, "go on, once it is mended: it kept killing its workers"),)
+        case "CheckpointExpired":
+            return (Advice("resume", task_id, "go on, old as it is", options="--accept-stale"),)
+    return (Advice("resume", task_id, "go on where it stopped"),)
+
+
+def _in_doubt(doubt: Doubt, at: datetime) -> str:
+    settles = doubt.effect.settle_at
+    known = f"nobody knows whether {doubt.effect.step_key!r} happened"
+    if not doubt.decisions and settles is not None and settles > at:
+        return f"{known}; it is not called again, and looked into at {_clock(settles)}, when the call has settled"
+    return known
 
 
 def about_approval(approval: Approval) -> tuple[Advice, ...]:

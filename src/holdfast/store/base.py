@@ -191,10 +191,10 @@ class Reads(ABC):
 
     @abstractmethod
     async def ids(self, noun: Noun, part: str, *, limit: int = 10) -> list[str]:
-        """Return, sorted, ids that begin with ``part``; if there are none, those that end with it.
+        """Return, sorted, ids that begin with ``part``; if there are none, those whose end is or begins with it.
 
-        For people who type a few characters of an id: its beginning tells when it was made, its end is random. Nothing
-        in ``part`` is a pattern.
+        For people who type a few characters of an id: its beginning tells when it was made, its end is random, and its
+        last eight characters are what they are shown. Nothing in ``part`` is a pattern.
         """
 
     @abstractmethod

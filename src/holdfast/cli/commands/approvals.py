@@ -19,6 +19,7 @@ from holdfast.cli.render.decisions import APPROVAL_COLUMNS, approval_page, appro
 from holdfast.cli.render.words import safe, value
 from holdfast.cli.terminal import console, print_json, print_page, print_table, say
 from holdfast.engine.approving import APPROVAL, QUESTION
+from holdfast.engine.budgets import BUDGET
 from holdfast.engine.doubting import DOUBT
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.errors import InvalidValue
@@ -161,7 +162,7 @@ def _decided(approval: Approval, *, as_json: bool) -> None:
         typer.echo(f"{approval.id} {approval.state}")
     say(
         f"{safe(value(approval.question))!r} is {approval.state} by {approval.decided_by}; "
-        f"task {short(approval.task_id)} goes on"
+        f"task {short(approval.task_id)} {'is told' if approval.state is ApprovalState.REJECTED else 'goes on'}"
     )
 
 
@@ -183,7 +184,7 @@ def _hint(approvals: Sequence[Approval]) -> str:
     still_open = [one for one in approvals if one.state is ApprovalState.OPEN]
     if not still_open:
         return ""
-    verbs = {QUESTION: "answer ID ANSWER"}
+    verbs = {QUESTION: "answer ID ANSWER", BUDGET: "answer ID LIMIT"}
     wanted = dict.fromkeys(verbs.get(one.kind, "approve ID") for one in still_open)
     return "Decide: " + ", ".join(f"holdfast {verb}" for verb in (*wanted, "reject ID"))
 

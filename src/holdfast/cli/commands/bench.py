@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from holdfast.cli.exits import ExitCode
+from holdfast.cli.exits import SIGNALLED
 from holdfast.cli.opening import command
 from holdfast.cli.options import AsJson, DatabaseUrl
 from holdfast.cli.signals import StopSignals
@@ -17,7 +17,6 @@ from holdfast.cli.terminal import print_json, print_table, say
 from holdfast.engine.settings import current_settings
 from holdfast.service.measuring import CROWD, Figures, measure
 
-_SIGNALLED = 128
 COLUMNS = ("what", "figure", "to the raw limit")
 
 
@@ -60,7 +59,7 @@ async def bench(
 
 
 def _code(number: signal.Signals) -> int:
-    return ExitCode.INTERRUPTED if number == signal.SIGINT else _SIGNALLED + number
+    return SIGNALLED + number
 
 
 def _rows(figures: Figures) -> list[list[str | Text]]:

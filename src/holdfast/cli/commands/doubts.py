@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -11,7 +12,7 @@ from holdfast.cli.asking import ask_person
 from holdfast.cli.opening import command, opened, user
 from holdfast.cli.options import AsJson, By, DatabaseUrl, Limit, Note, OneTask, Yes
 from holdfast.cli.reading import read_json
-from holdfast.cli.render.decisions import DOUBT_COLUMNS, doubt_page, doubt_rows
+from holdfast.cli.render.decisions import DOUBT_COLUMNS, doubt_page, doubt_rows, still_finding_out
 from holdfast.cli.render.words import safe
 from holdfast.cli.terminal import console, print_json, print_page, print_table, say
 from holdfast.model.doubt import Decision, Doubt
@@ -32,7 +33,8 @@ async def doubts(
         print_json(dict(listed("doubts", [doubt_form(doubt) for doubt in found])))
     elif found and console().is_terminal:
         print_page(*(doubt_page(doubt, now) for doubt in found))
-        say("decide with: holdfast resolve ID DECISION")
+        if any(doubt.decisions for doubt in found):
+            say("decide with: holdfast resolve ID DECISION")
     else:
         print_table(DOUBT_COLUMNS, doubt_rows(found, now), empty="nothing is in doubt")
 
@@ -64,7 +66,7 @@ async def resolve(
     returned = None if result is None else read_json(result, what="--result")
     async with opened(database_url) as service:
         doubt, now = await service.doubt(effect), await service.now()
-        _check_possible(doubt, chosen)
+        _check_possible(doubt, chosen, now)
         with_what = (
             "" if chosen is not Decision.HAPPENED else f" with {'no result' if result is None else safe(result)}"
         )
@@ -86,13 +88,10 @@ def _read_decision(given: str) -> Decision:
     raise InvalidValue(f"{given!r} is no decision; {remedy}")
 
 
-def _check_possible(doubt: Doubt, decision: Decision) -> None:
+def _check_possible(doubt: Doubt, decision: Decision, now: datetime) -> None:
     """Refuse before anybody is asked what the engine would refuse afterwards."""
     if not doubt.decisions:
-        raise Conflict(
-            f"effect {doubt.effect.effect_id} is {doubt.effect.state}, and the engine is still finding out by itself; "
-            "it is yours to decide once it is needs_human"
-        )
+        raise Conflict(f"effect {doubt.effect.effect_id} cannot be decided yet: {still_finding_out(doubt, now)}")
     if decision not in doubt.decisions:
         allowed = " or ".join(doubt.decisions)
         raise Conflict(f"effect {doubt.effect.effect_id} cannot be resolved as {decision}; decide {allowed}")

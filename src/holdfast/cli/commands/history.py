@@ -6,7 +6,7 @@ from holdfast.cli.opening import command, opened
 from holdfast.cli.options import AsJson, DatabaseUrl, TaskId
 from holdfast.cli.render.words import safe, state_text, who
 from holdfast.cli.terminal import print_json, print_table
-from holdfast.cli.times import local_to_the_second
+from holdfast.cli.times import local
 from holdfast.service.forms import listed, transition_form
 
 COLUMNS = ("when", "from", "to", "fence", "by", "why")
@@ -16,13 +16,13 @@ COLUMNS = ("when", "from", "to", "fence", "by", "why")
 async def history(task: TaskId, *, as_json: AsJson = False, database_url: DatabaseUrl = None) -> None:
     """List every move of a task from one state to another: when, why, and who made it."""
     async with opened(database_url) as service:
-        moves = await service.history(task)
+        moves, now = await service.history(task), await service.now()
     if as_json:
         print_json(listed("history", [transition_form(move) for move in moves]))
         return
     rows = [
         [
-            local_to_the_second(move.at),
+            local(move.at, now),
             "" if move.from_state is None else state_text(move.from_state),
             state_text(move.to_state),
             str(move.fence),

@@ -7,7 +7,7 @@ import logging
 import signal
 import sys
 from contextlib import redirect_stdout
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -17,9 +17,8 @@ from holdfast.cli.opening import command
 from holdfast.cli.options import AsJson, OtherUrl
 from holdfast.cli.progress import show_progress
 from holdfast.cli.signals import StopSignals
-from holdfast.cli.tasks import Args, Deadline, Input, Key, choose, print_result
+from holdfast.cli.tasks import After, Args, Chosen, Deadline, Input, Key, choose, print_result, submit_chosen
 from holdfast.cli.terminal import print_json, say
-from holdfast.engine.definition import Bound
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.settings import current_settings
 from holdfast.model.errors import InvalidValue, TaskCancelled, TaskFailed
@@ -45,6 +44,7 @@ async def run(
     text: Input = None,
     key: Key = None,
     deadline: Deadline = None,
+    after: After = None,
     existing: Annotated[
         str | None,
         typer.Option("--id", metavar="TASK", help="Go on with a task that exists instead.", show_default=False),
@@ -63,15 +63,16 @@ async def run(
     The exit code is 5 if the task failed or was cancelled, 130 after Ctrl-C; the task is handed back then.
     """
     logging.getLogger("holdfast").addHandler(logging.NullHandler())  # the screen tells it already
-    hold, bound = _chosen(words or [], args, text, existing, database_url)
+    chosen = _chosen(words or [], args, text, existing, database_url)
+    hold = chosen if isinstance(chosen, Holdfast) else chosen.hold
     lease = current_settings()["worker.lease"] if lease is None else lease
     async with hold:
         service = Service(hold)
-        if existing is not None:
-            handle = hold.handle((await service.task(existing)).id)
+        if isinstance(chosen, Holdfast):
+            handle = hold.handle((await service.task(existing or "")).id)
         else:
-            assert bound is not None  # noqa: S101 - chosen above
-            handle = await hold.submit(bound, key=key, deadline=deadline)
+            handle = await submit_chosen(chosen, service, after=after, key=key, deadline=deadline)
+        before = await service.overview(handle.id)
         working = asyncio.create_task(run_family(hold, handle, lease=lease))
         interrupted: list[signal.Signals] = []
 
@@ -82,12 +83,14 @@ async def run(
         try:
             with StopSignals(stop), redirect_stdout(sys.stderr):  # stdout is for the result, whatever the task prints
                 if not quiet:
-                    await show_progress(service, handle.id, working)
+                    await show_progress(service, before, working)
                 await working
         except asyncio.CancelledError:
             if not interrupted:
                 raise
-            say(f"stopped; task {short(handle.id)} was handed back. Go on with: holdfast run --id {short(handle.id)}")
+            application = f" {words[0]}" if words and len(words) > 1 else ""
+            again = f"holdfast run{application} --id {short(handle.id)}"
+            say(f"stopped; task {short(handle.id)} was handed back. Go on with: {again}")
             raise typer.Exit(ExitCode.INTERRUPTED) from None
         except (TaskFailed, TaskCancelled):
             if as_json:
@@ -98,12 +101,12 @@ async def run(
 
 def _chosen(
     words: list[str], args: str | None, text: str | None, existing: str | None, database_url: str | None
-) -> tuple[Holdfast, Bound[Any] | None]:
+) -> Chosen | Holdfast:
+    """Return the task to begin with; the application alone where there is one already."""
     if existing is None:
         if not words:
             raise InvalidValue("nothing is named; give the name of a task, or --id for one that exists")
-        chosen = choose(words, args, text, database_url)
-        return chosen.hold, chosen.bound
+        return choose(words, args, text, database_url)
     if len(words) > 1 or args is not None or text is not None:
         raise InvalidValue("--id goes on with a task that has its name and arguments; leave those out")
-    return find_holdfast(words[0] if words else None, database_url), None
+    return find_holdfast(words[0] if words else None, database_url)

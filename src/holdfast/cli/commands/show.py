@@ -9,16 +9,16 @@ import typer
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.live import show_live
 from holdfast.cli.opening import command, opened
-from holdfast.cli.options import AsJson, DatabaseUrl, TaskId
+from holdfast.cli.options import AsJson, DatabaseUrl, OneTask
 from holdfast.cli.render.overview import page
-from holdfast.cli.terminal import print_json, print_page
+from holdfast.cli.terminal import console, print_json, print_page
 from holdfast.model.transitions import TaskState
 from holdfast.service.overview import Overview
 
 
 @command
 async def show(
-    task: TaskId,
+    task: OneTask = None,
     *,
     follow_it: Annotated[
         bool,
@@ -29,9 +29,9 @@ async def show(
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Show what a task is, where it stands, why, and what can be done next."""
+    """Show what a task is, where it stands, why, and what can be done next; without an id, the newest one."""
     async with opened(database_url) as service:
-        task_id = await service.task_id(task)
+        task_id = await service.newest_id() if task is None else await service.task_id(task)
         if not follow_it:
             seen = await service.overview(task_id)
             if as_json:
@@ -48,7 +48,7 @@ async def show(
 
         await show_live(
             service.follow(look, task_id=task_id),
-            page,
+            lambda seen: page(seen, height=console().height if console().is_terminal else None),
             Overview.to_json,
             as_json=as_json,
             is_last=lambda seen: seen.task.state.is_terminal,

@@ -12,8 +12,8 @@ import typer
 from holdfast.cli.live import show_live
 from holdfast.cli.opening import command, opened
 from holdfast.cli.options import AsJson, DatabaseUrl, TaskId
-from holdfast.cli.render.journal import FLEXIBLE, columns, current, rows
-from holdfast.cli.terminal import print_json, print_table, table
+from holdfast.cli.render.journal import FLEXIBLE, columns, current, one_step, rows
+from holdfast.cli.terminal import print_json, print_page, print_table, table
 from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, Task
 from holdfast.service.forms import listed, step_form
@@ -29,6 +29,10 @@ class _Journal:
 @command
 async def steps(
     task: TaskId,
+    key: Annotated[
+        str | None,
+        typer.Argument(metavar="STEP", help="The key of a step, to see all there is about it.", show_default=False),
+    ] = None,
     *,
     every: Annotated[
         bool, typer.Option("--all", "-a", help="Also those of earlier rounds, and the engine's own lines.")
@@ -40,9 +44,16 @@ async def steps(
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """List the steps of a task, in the order in which they began."""
+    """List the steps of a task, in the order in which they began; or show one of them, whole."""
     async with opened(database_url) as service:
         task_id = (await service.task(task)).id
+        if key is not None:
+            step, now = await service.step(task_id, key), await service.now()
+            if as_json:
+                print_json(step_form(step))
+            else:
+                print_page(one_step(step, now))
+            return
 
         async def look() -> _Journal:
             found = await service.task(task_id)

@@ -6,14 +6,26 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli.opening import command
+from holdfast.cli.opening import command, command_line
 from holdfast.cli.options import AsJson, OtherUrl
-from holdfast.cli.tasks import Args, Chosen, Deadline, Input, Key, Priority, Queue, Words, choose, print_result
+from holdfast.cli.tasks import (
+    After,
+    Args,
+    Deadline,
+    Input,
+    Key,
+    Priority,
+    Queue,
+    Words,
+    choose,
+    print_result,
+    submit_chosen,
+)
 from holdfast.cli.terminal import print_json, say
 from holdfast.engine.handle import Handle
 from holdfast.model.errors import DeadlineExceeded, InvalidValue, TaskCancelled, TaskFailed
 from holdfast.service.forms import task_form
-from holdfast.service.identify import short
+from holdfast.service.service import Service
 
 
 @command
@@ -29,6 +41,7 @@ async def submit(
     delay: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="It does not begin before.", show_default=False)
     ] = None,
+    after: After = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end, and print the result as JSON.")] = False,
     timeout: Annotated[
         float | None,
@@ -46,22 +59,18 @@ async def submit(
     chosen = choose(words, args, text, database_url)
     options = {"key": key, "priority": priority, "queue": queue, "deadline": deadline, "delay": delay}
     async with chosen.hold:
-        handle = await _submit(chosen, options)
+        if not chosen.hold.store.capabilities.durable:
+            url = chosen.hold.url
+            raise InvalidValue(f"{url} ends with this command, and the task with it; submit to a store that lasts")
+        handle = await submit_chosen(chosen, Service(chosen.hold), after=after, **options)
         if wait:
-            say(f"submitted task {handle.id}; waiting until a worker has done it")
+            say(f"task {handle.id}: waiting until a worker has done it")
             await _wait(handle, timeout, as_json=as_json)
         elif as_json:
             print_json(task_form(await handle.task()))
         else:
             typer.echo(handle.id)
-            say(f"submitted; look at it with: holdfast show {short(handle.id)}")
-
-
-async def _submit(chosen: Chosen, options: dict[str, Any]) -> Handle[Any]:
-    hold = chosen.hold
-    if not hold.store.capabilities.durable:
-        raise InvalidValue(f"{hold.url} ends with this command, and the task with it; submit to a store that lasts")
-    return await hold.submit(chosen.bound, **options)
+            say(f"submitted; look at it with: {command_line('show', handle.id, chosen.hold.url)}")
 
 
 async def _wait(handle: Handle[Any], timeout: float | None, *, as_json: bool) -> None:

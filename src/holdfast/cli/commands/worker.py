@@ -18,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.exits import ExitCode
+from holdfast.cli.exits import SIGNALLED, ExitCode
 from holdfast.cli.finding import find_holdfast
 from holdfast.cli.logs import log_to_stderr
 from holdfast.cli.options import Application, OtherUrl
@@ -29,9 +29,6 @@ from holdfast.engine.settings import SETTINGS, current_settings
 from holdfast.model.checks import check_name
 from holdfast.model.errors import InvalidValue
 from holdfast.store.url import without_password
-
-_SIGNALLED = 128
-"""What shells add to the number of the signal that ended a process."""
 
 _TO_LEAVE, _TO_LEAVE_FORCED = 5.0, 1.0
 """Seconds the process may take to end once its worker has stopped."""
@@ -138,7 +135,7 @@ async def _work(hold: Holdfast, wanted: Wanted, *, say: Callable[[str], None]) -
                 say(_introduction(hold, wanted))
                 await worker.join()
     if forced_by is not None:
-        return _leave_within(_TO_LEAVE_FORCED, _SIGNALLED + forced_by)
+        return _leave_within(_TO_LEAVE_FORCED, SIGNALLED + forced_by)
     return _leave_within(_TO_LEAVE, ExitCode.OK)
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli.exits import ExitCode
+from holdfast.cli.live import given_back_when_killed
 from holdfast.cli.terminal import print_json
 from holdfast.model.errors import InvalidValue
 from holdfast.model.ids import new_id
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 
 _LEASE = 2.0
 """Seconds: short, so that nobody waits long for the take-over. A real worker takes 30."""
-
-_SIGNALLED = 128
 
 
 def demo(
@@ -119,17 +115,8 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 @contextmanager
 def _stopped_by_signals() -> Iterator[None]:
     """Leave in good order when asked to: workers and folder go first. Ctrl-C is 130, without a traceback."""
-    numbers = [signal.Signals[name] for name in ("SIGTERM", "SIGHUP") if name in signal.Signals.__members__]
-    before = {number: signal.signal(number, _leave) for number in numbers}
     try:
-        yield
+        with given_back_when_killed():
+            yield
     except KeyboardInterrupt:
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    del frame
-    sys.exit(_SIGNALLED + number)

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.render.words import safe, value
-from holdfast.cli.times import age, local_with_age
+from holdfast.cli.times import age, local, local_with_age
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.canonical import parse
 from holdfast.model.doubt import Decision, Doubt
@@ -125,8 +125,16 @@ def doubt_page(doubt: Doubt, now: datetime, *decisions: Decision) -> RenderableT
     )
     choices = _facts(*((str(one), MEANING[one]) for one in decisions or doubt.decisions), name_style="cyan")
     if not doubt.decisions:
-        choices = Text("  nothing to decide yet: the engine is still finding out by itself", "dim")
+        choices = Text(f"  nothing to decide yet: {still_finding_out(doubt, now)}", "dim")
     return Group(head, known, choices, Text())
+
+
+def still_finding_out(doubt: Doubt, now: datetime) -> str:
+    """Say what a doubt waits for that is not a person's yet."""
+    settles = doubt.effect.settle_at
+    if settles is not None and settles > now:
+        return f"the call may still be on its way, and is looked into {age(settles, now)}, at {local(settles, now)}"
+    return "a worker is finding out by itself; if it cannot, it will ask"
 
 
 def _facts(*facts: tuple[str, str], name_style: str = "dim") -> RenderableType:

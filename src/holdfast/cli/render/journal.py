@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
 
+from rich.console import RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.render.steps import mark_of, step_name, visible
 from holdfast.cli.render.words import safe, state_text, value
-from holdfast.cli.times import age, local, span
+from holdfast.cli.times import age, local, local_with_age, span
 from holdfast.engine.journal import ROUND_SIZE
 from holdfast.model.canonical import parse
 from holdfast.model.failure import Failure
@@ -64,8 +67,28 @@ def _took(step: Step, at: datetime) -> str:
 
 def _ended(step: Step, at: datetime) -> str:
     if step.state is StepState.PENDING and step.retry_at is not None:
-        return f"again {age(step.retry_at, at)}"
+        return f"{'again' if step.error else 'until'} {age(step.retry_at, at)}"
     return local(step.finished_at, at)
+
+
+def one_step(step: Step, at: datetime) -> RenderableType:
+    """Return all there is about a step: when, how often, what came of it in full, or the traceback."""
+    grid = Table.grid(padding=(0, 2))
+    failure = None if step.error is None else Failure.from_json(parse(step.error))
+    for name, words in (
+        ("step", f"{step.key}  ({step.kind}, {step.state}, round {step.round})"),
+        ("began", local_with_age(step.started_at, at)),
+        ("ended", local_with_age(step.finished_at, at)),
+        ("tries", str(step.attempts)),
+        ("effect", step.effect_id or ""),
+        ("undone", local_with_age(step.undone_at, at)),
+        ("output", "" if step.output is None else json.dumps(stored(step.output), ensure_ascii=False, indent=2)),
+        ("error", "" if failure is None else f"{failure.type_name}: {failure.message}"),
+        ("traceback", "" if failure is None else failure.traceback),
+    ):
+        if words:
+            grid.add_row(Text(name, "dim"), Text(safe(words.rstrip())))
+    return grid
 
 
 def _output(step: Step) -> Text:

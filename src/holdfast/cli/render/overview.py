@@ -14,11 +14,13 @@ from rich.text import Text
 from holdfast.cli.render.steps import mark_of, step_name, step_text, visible
 from holdfast.cli.render.words import bar, cut, input_of, meter_name, outcome_of, safe, state_text, value, who
 from holdfast.cli.times import age, local, local_with_age, span
+from holdfast.model.budget import Ledger
 from holdfast.model.canonical import parse
 from holdfast.model.failure import Failure
+from holdfast.model.records import Event
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue
-from holdfast.model.transitions import OPEN
+from holdfast.model.transitions import TaskState
 from holdfast.service.forms import stored
 from holdfast.service.identify import short
 from holdfast.service.overview import Overview
@@ -27,24 +29,27 @@ from holdfast.service.situation import Advice, current_steps, name_of
 _STEPS = 8
 _EVENTS = 6
 _WIDE = 100
+_TALL = 45
+"""Lines that a page of an agent at work takes."""
 
 
-def page(seen: Overview) -> RenderableType:
-    """Return the whole page."""
-    return Group(*_parts(seen))
+def page(seen: Overview, *, height: int | None = None) -> RenderableType:
+    """Return the whole page; where there is little ``height`` for it, only what somebody who watches looks for."""
+    return Group(*_parts(seen, is_brief=height is not None and height < _TALL))
 
 
-def _parts(seen: Overview) -> Iterator[RenderableType]:
+def _parts(seen: Overview, *, is_brief: bool) -> Iterator[RenderableType]:
     yield _head(seen)
-    yield _facts(seen)
+    if not is_brief:
+        yield _facts(seen)
     for title, part in (
         ("What next", _advice(seen)),
         ("Decisions", _decisions(seen)),
         ("Plan", _plan(seen)),
         ("Steps", _steps(seen)),
         ("Budget", _budget(seen)),
-        ("Errors", _errors(seen)),
-        ("What happened", _happened(seen)),
+        ("Errors", None if is_brief else _errors(seen)),
+        ("What happened", None if is_brief else _happened(seen)),
     ):
         if part is not None:
             yield Text()
@@ -58,12 +63,12 @@ def _head(seen: Overview) -> RenderableType:
     lines = [title]
     if asked := input_of(task, _WIDE):
         lines.append(Text(asked))
-    lines.append(Text.assemble(("now   ", "dim"), safe(seen.situation.now)))
+    lines.append(Text.assemble(("now      ", "dim"), safe(seen.situation.now)))
     if seen.situation.why:
-        lines.append(Text.assemble(("why   ", "dim"), safe(seen.situation.why)))
+        lines.append(Text.assemble(("why      ", "dim"), safe(" ".join(seen.situation.why.split()))))
     outcome = outcome_of(task, 400)
-    if outcome.plain and task.state not in OPEN and outcome.plain not in safe(seen.situation.why):
-        lines.append(Text.assemble(("came of it   ", "dim"), outcome))
+    if outcome.plain and task.state is TaskState.COMPLETED:
+        lines.append(Text.assemble(("outcome  ", "dim"), outcome))
     return _Framed(Group(*lines), str(state_text(task.state).style))
 
 
@@ -93,9 +98,9 @@ def _facts(seen: Overview) -> RenderableType:
         ("attempts", _attempts(seen)),
         ("lease", _lease(seen)),
         ("parent", short(task.parent_id) if task.parent_id else ""),
-        ("children", ", ".join(f"{count} {state}" for state, count in seen.children.items())),
+        ("children", _children(seen)),
         ("forked from", _origin(seen)),
-        ("state", f"version {task.version}" if task.version else ""),
+        ("agent state", f"version {task.version}" if task.version else ""),
         ("artifacts", _artifacts(seen)),
     ]
     for name, words in rows:
@@ -121,6 +126,12 @@ def _lease(seen: Overview) -> str:
     left = worker.lease - (seen.at - worker.seen_at).total_seconds()
     until = f"{span(left)} left of {worker.lease:g}s" if left > 0 else f"over for {span(-left)}"
     return f"{name_of(worker)}, fence {seen.task.fence}; {until}, renewed {age(worker.seen_at, seen.at)}"
+
+
+def _children(seen: Overview) -> str:
+    named = [f"{short(child.id)} {child.name} {child.state}" for child in seen.family]
+    more = sum(seen.children.values()) - len(named)
+    return ", ".join([*named, *([f"and {more} more"] if more > 0 else [])])
 
 
 def _origin(seen: Overview) -> str:
@@ -154,7 +165,7 @@ def command_for(advice: Advice) -> str:
         case "answer":
             return f"holdfast answer {short(advice.target)} ANSWER"
         case verb:
-            return f"holdfast {verb} {short(advice.target)}"
+            return f"holdfast {verb} {short(advice.target)} {advice.options}".rstrip()
 
 
 def _decisions(seen: Overview) -> RenderableType | None:
@@ -201,21 +212,28 @@ def _steps(seen: Overview) -> RenderableType | None:
 
 def _timing(seen: Overview, step: Step) -> str:
     if step.state is StepState.PENDING and step.retry_at is not None:
-        return f"again {age(step.retry_at, seen.at)}"
+        # Without an error it was not tried: it sleeps, or a call whose outcome nobody knows settles.
+        return f"{'again' if step.error else 'until'} {age(step.retry_at, seen.at)}"
     if step.started_at is None:
         return ""
     if step.finished_at is None:
+        if seen.task.state.is_terminal:
+            return "never ended"
         return f"for {span((seen.at - step.started_at).total_seconds())}"
     return f"{local(step.finished_at, seen.at)}, took {span((step.finished_at - step.started_at).total_seconds())}"
 
 
 def _budget(seen: Overview) -> RenderableType | None:
-    lines = [(meter, line) for meter, line in seen.budget.lines.items() if line.limit is not None or line.spent]
-    if not lines:
-        return None
+    is_used = any(line.limit is not None or line.spent for line in seen.budget.lines.values())
+    return budget_grid(seen.budget) if is_used else None
+
+
+def budget_grid(ledger: Ledger) -> RenderableType:
+    """Return a bar for each meter that has a limit or was used."""
     grid = Table.grid(padding=(0, 2))
-    for meter, line in lines:
-        grid.add_row(f"  {meter_name(meter)}", bar(meter, line))
+    for meter, line in ledger.lines.items():
+        if line.limit is not None or line.spent:
+            grid.add_row(f"  {meter_name(meter)}", bar(meter, line))
     return grid
 
 
@@ -225,11 +243,10 @@ def _errors(seen: Overview) -> RenderableType | None:
         for step in visible(seen.steps)
         if step.error and not step.undone_at
     ]
-    if not failures and seen.task.error is None:
-        return None
     lines = [
-        Text.assemble((f"  {safe(key)}  ", "red"), safe(cut(f"{failure.type_name}: {failure.message}", _WIDE)))
+        Text.assemble((f"  {key}  ", "red"), safe(cut(_error(failure), _WIDE)))
         for key, failure in failures[-3:]
+        if failure.message not in seen.situation.why  # which stands at the top already
     ]
     if seen.task.error is not None:
         failure = Failure.from_json(seen.task.error)
@@ -238,19 +255,33 @@ def _errors(seen: Overview) -> RenderableType | None:
     return Group(*lines) if lines else None
 
 
+def _error(failure: Failure) -> str:
+    return " ".join(f"{failure.type_name.rpartition('.')[2]}: {failure.message}".split())
+
+
 def _happened(seen: Overview) -> RenderableType | None:
     moments = [
         (
             move.at,
-            Text.assemble(state_text(move.to_state), f"  {safe(move.reason)}", (f"  by {who(move.actor)}", "dim")),
+            Text.assemble(
+                state_text(move.to_state), f"  {safe(value(move.reason, _WIDE))}", (f"  by {who(move.actor)}", "dim")
+            ),
         )
         for move in seen.history
-    ] + [(event.at, Text(safe(f"told: {_told(event.payload)}"))) for event in seen.events]
+    ]
+    moments += [(event.at, Text(safe(f"told: {_told(event.payload)}"))) for event in seen.events]
+    moments += [
+        (message.at, Text(safe(f"{_speaker(message)} said: {_told(message.payload)}"))) for message in seen.messages
+    ]
     moments.sort(key=lambda moment: moment[0])
     grid = Table.grid(padding=(0, 2))
     for at, words in moments[-_EVENTS:]:
         grid.add_row(Text(f"  {local(at, seen.at)}", "dim"), words)
     return grid
+
+
+def _speaker(message: Event) -> str:
+    return str(message.payload.get("by", message.actor)) if isinstance(message.payload, dict) else message.actor
 
 
 def _told(payload: JsonValue) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 
 from rich.text import Text
 
+from holdfast.cli.times import span
 from holdfast.model.budget import Line, Meter, from_micros
 from holdfast.model.failure import Failure
 from holdfast.model.payload import plain
@@ -106,7 +107,7 @@ def amount(meter: Meter, number: int) -> str:
     """Return an amount in the unit people think in."""
     match meter:
         case Meter.WALL_TIME_MS:
-            return f"{number / 1000:.1f}s"
+            return span(number / 1000)
         case Meter.COST_MICROS:
             return f"{from_micros(number):f}"
     return f"{number:,}"

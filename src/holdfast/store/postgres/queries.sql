@@ -213,8 +213,11 @@ SELECT DISTINCT {id} FROM {schema}.{table} WHERE {id} >= $1::text AND {id} < $1:
 ORDER BY {id} LIMIT $2
 
 -- name: ids_that_end
--- Looks at every id, for no index knows how they end; asked only where none begins like this, by a person.
-SELECT DISTINCT {id} FROM {schema}.{table} WHERE right({id}, length($1::text)) = $1::text ORDER BY {id} LIMIT $2
+-- Those that end with it, or whose last eight characters begin with it: these are what tables show of an id. Looks at
+-- every id, for no index knows how they end; asked only where none begins like this, by a person.
+SELECT DISTINCT {id} FROM {schema}.{table}
+WHERE right({id}, length($1::text)) = $1::text OR left(right({id}, 8), length($1::text)) = $1::text
+ORDER BY {id} LIMIT $2
 
 -- name: vitals
 SELECT current_setting('server_version'),

@@ -468,8 +468,10 @@ FROM tasks INDEXED BY tasks_open WHERE finished_at IS NULL GROUP BY queue ORDER 
 SELECT DISTINCT {id} FROM {table} WHERE {id} >= ?1 AND {id} < ?1 || char(1114111) ORDER BY {id} LIMIT ?2
 
 -- name: ids_that_end
--- Looks at every id, for no index knows how they end; asked only where none begins like this, by a person.
-SELECT DISTINCT {id} FROM {table} WHERE substr({id}, -length(?1)) = ?1 ORDER BY {id} LIMIT ?2
+-- Those that end with it, or whose last eight characters begin with it: these are what tables show of an id. Looks at
+-- every id, for no index knows how they end; asked only where none begins like this, by a person.
+SELECT DISTINCT {id} FROM {table}
+WHERE substr({id}, -length(?1)) = ?1 OR substr({id}, max(1, length({id}) - 7), length(?1)) = ?1 ORDER BY {id} LIMIT ?2
 
 -- name: schema_version
 SELECT max(version) FROM migrations

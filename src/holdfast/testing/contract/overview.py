@@ -116,6 +116,13 @@ class IdsContract(ContractBase):
         await submit_one(store, "7f3c-0000")
         assert await store.ids(Noun.TASK, "7f3c") == ["7f3c-0000"]
 
+    async def test_ids_whose_last_eight_characters_begin_with_it(self, store: StateStore) -> None:
+        """These are what a table shows of an id, and people type the first few characters they see."""
+        await submit_one(store, "01a1e0d2-a099-71b8-bc4c-c81f5dc248eb")
+        assert await store.ids(Noun.TASK, "5dc2") == ["01a1e0d2-a099-71b8-bc4c-c81f5dc248eb"]
+        assert await store.ids(Noun.TASK, "dc24") == []
+        assert await store.ids(Noun.TASK, "f5dc") == []
+
     async def test_at_most_so_many(self, store: StateStore) -> None:
         """The first ones, whether they begin or end so."""
         for number in range(12):

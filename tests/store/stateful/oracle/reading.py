@@ -123,7 +123,7 @@ def ids(tables: Tables, noun: Noun, part: str) -> list[str]:
         Noun.FACT: tables.facts,
     }
     begin = sorted(name for name in known[noun] if name.startswith(part))
-    return begin or sorted(name for name in known[noun] if name.endswith(part))
+    return begin or sorted(name for name in known[noun] if name.endswith(part) or name[-8:].startswith(part))
 
 
 def vitals(tables: Tables) -> Vitals:

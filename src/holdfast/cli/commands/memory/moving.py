@@ -44,7 +44,10 @@ async def import_facts(
     """
     document = _read(file)
     async with opened(database_url) as service:
-        new = await service.hold.memory.import_(document)
+        try:
+            new = await service.hold.memory.import_(document)
+        except InvalidValue as error:
+            raise InvalidValue(f"{file} is not what `holdfast memory export` prints: {error}") from error
     if as_json:
         print_json({"new": new})
     say(f"{new} {'fact is' if new == 1 else 'facts are'} new here")

@@ -1,0 +1,71 @@
+"""``holdfast budget``: what a task may use and has used, and how it gets more."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.opening import command, opened, user
+from holdfast.cli.options import AsJson, By, DatabaseUrl, Note, TaskId
+from holdfast.cli.render.overview import budget_grid
+from holdfast.cli.terminal import print_json, print_page, say
+from holdfast.cli.times import read_span
+from holdfast.model.budget import Budget
+from holdfast.model.errors import InvalidValue
+from holdfast.service.forms import budget_form
+from holdfast.service.identify import short
+
+
+@command
+async def budget(
+    task: TaskId,
+    *,
+    max_steps: Annotated[int | None, typer.Option(min=0, help="A new limit of steps.", show_default=False)] = None,
+    max_llm_tokens: Annotated[
+        int | None, typer.Option(min=0, help="A new limit of tokens.", show_default=False)
+    ] = None,
+    max_cost: Annotated[
+        str | None, typer.Option(metavar="AMOUNT", help="A new limit of cost.", show_default=False)
+    ] = None,
+    max_wall_time: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="A new limit of time: 10m, 2h.", show_default=False)
+    ] = None,
+    by: By = None,
+    note: Note = None,
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Show what a task may use and has used; with a new limit, raise or lower it.
+
+    A task that waits for more goes on by itself. One that failed for want of it goes on when it is resumed.
+    """
+    limits = Budget(
+        max_steps=max_steps,
+        max_llm_tokens=max_llm_tokens,
+        max_cost=None if max_cost is None else _amount(max_cost),
+        max_wall_time_ms=None
+        if max_wall_time is None
+        else int(read_span(max_wall_time, what="--max-wall-time").total_seconds() * 1000),
+    )
+    async with opened(database_url) as service:
+        task_id = (await service.task(task)).id
+        if limits.limits():
+            ledger = await service.hold.extend_budget(task_id, limits, by=user(by), note=note)
+            say(
+                f"task {short(task_id)} has new limits; if it failed for want of them: holdfast resume {short(task_id)}"
+            )
+        else:
+            ledger = await service.hold.budget(task_id)
+    if as_json:
+        print_json(budget_form(ledger))
+    else:
+        print_page(budget_grid(ledger))
+
+
+def _amount(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise InvalidValue(f"--max-cost is {text!r}; write an amount such as 2.50") from None
