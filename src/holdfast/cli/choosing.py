@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import replace
 
 import typer
@@ -76,15 +76,32 @@ def count(tasks: Sequence[Task]) -> str:
     return f"{len(tasks)} {'task' if len(tasks) == 1 else 'tasks'}"
 
 
-def report(done: Sequence[Done], *, as_json: bool) -> None:
-    """Print what became of each task; leave with the code of the first that refused."""
-    if as_json:
-        print_json({"tasks": [one.to_json() for one in done]})
-    for one in done:
-        if one.error is not None:
-            say(in_one_line(one.error))
-        elif not as_json:
-            typer.echo(f"{one.task_id} {one.state}")
+async def report(
+    doing: AsyncIterator[Done],
+    tasks: Sequence[Task],
+    *,
+    as_json: bool,
+    remark: Callable[[Task, Done], str | None] = lambda task, done: None,  # noqa: ARG005
+) -> None:
+    """Print what becomes of each task, as it happens; leave with the code of the first that refused.
+
+    ``remark`` says what else there is to say about one. Whoever stops it in the middle is told how far it came.
+    """
+    done: list[Done] = []
+    try:
+        async for one in doing:
+            if one.error is not None:
+                say(in_one_line(one.error))
+            elif not as_json:
+                typer.echo(f"{one.task_id} {one.state}")
+            if (words := remark(tasks[len(done)], one)) is not None:
+                say(words)
+            done.append(one)
+    finally:
+        if len(done) < len(tasks):
+            say(f"stopped after {len(done)} of {len(tasks)} tasks; the one that was next may be done or not")
+        if as_json:
+            print_json({"tasks": [one.to_json() for one in done]})
     errors = [one.error for one in done if one.error is not None]
     if errors:
         raise typer.Exit(exit_code(errors[0]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from io import TextIOWrapper
 
 from holdfast.cli.exits import ExitCode, exit_code
 from holdfast.cli.terminal import say
@@ -21,23 +22,29 @@ debug = False
 
 def run(app: Callable[[], None]) -> None:
     """Run the application, and leave with the code that says how it ended. --debug may stand anywhere."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # where a terminal has no letters for it, a question mark will do
+            stream.reconfigure(errors="replace")
     if "--debug" in sys.argv:
         sys.argv.remove("--debug")
         show_tracebacks(wanted=True)
     try:
         app()
-    except HoldfastError as error:
-        if debug:
-            raise
-        say(in_one_line(error))
-        sys.exit(exit_code(error))
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
     except Exception as error:
         if debug:
             raise
-        say(f"{type(error).__name__}: {error}; that is a defect of Holdfast: report it with what --debug shows")
-        sys.exit(ExitCode.FAILURE)
+        say(_in_words(error))
+        sys.exit(exit_code(error) if isinstance(error, HoldfastError) else ExitCode.FAILURE)
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, HoldfastError):
+        return in_one_line(error)
+    if isinstance(error, OSError):  # such as a stdout that cannot be written
+        return f"cannot go on: {error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
+    return f"{type(error).__name__}: {error}; that is a defect of Holdfast: report it with what --debug shows"
 
 
 def in_one_line(error: HoldfastError) -> str:

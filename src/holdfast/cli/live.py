@@ -10,21 +10,21 @@ from types import FrameType
 from typing import TypeVar
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.text import Text
 
 from holdfast.cli.exits import SIGNALLED
-from holdfast.cli.terminal import console, print_line, print_page
+from holdfast.cli.render.words import safe
+from holdfast.cli.terminal import console, print_line, print_page, say
 from holdfast.model.task import JsonValue
+from holdfast.service.following import View
 
 T = TypeVar("T")
 
-_CLOCKS = frozenset({"at", "seen_at"})
-"""What differs from one look to the next without anything having happened."""
-
 
 async def show_live(
-    views: AsyncGenerator[T, None],
+    views: AsyncGenerator[View[T], None],
     render: Callable[[T], RenderableType],
     form: Callable[[T], JsonValue],
     *,
@@ -32,7 +32,7 @@ async def show_live(
     is_last: Callable[[T], bool] = lambda view: False,  # noqa: ARG005
     whole_screen: bool = False,
 ) -> None:
-    """Show each view until ``is_last``, or until somebody presses Ctrl-C.
+    """Show each view until ``is_last``, or until somebody presses Ctrl-C; and say so while the store does not answer.
 
     Where no person looks on, print those that tell something new: pages, or with ``as_json`` lines of JSON.
     """
@@ -72,7 +72,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 async def _draw(
-    views: AsyncIterator[T],
+    views: AsyncIterator[View[T]],
     render: Callable[[T], RenderableType],
     is_last: Callable[[T], bool],
     *,
@@ -80,30 +80,47 @@ async def _draw(
 ) -> None:
     with Live(console=console(), screen=whole_screen, auto_refresh=False, vertical_overflow="crop") as live:
         async for view in views:
-            live.update(render(view), refresh=True)
-            if is_last(view):
+            live.update(with_news_of_the_store(render(view.seen), view.away), refresh=True)
+            if is_last(view.seen):
                 return
 
 
+def with_news_of_the_store(page: RenderableType, away: str | None) -> RenderableType:
+    """Return a page that says above itself that it is old, if the store does not answer."""
+    if away is None:
+        return page
+    return Group(Text(safe(f"the store does not answer, this is what it said last: {away}"), "bold red"), page)
+
+
 async def _news(
-    views: AsyncIterator[T], form: Callable[[T], JsonValue], is_last: Callable[[T], bool]
+    views: AsyncIterator[View[T]], form: Callable[[T], JsonValue], is_last: Callable[[T], bool]
 ) -> AsyncIterator[T]:
     """Yield the views that differ from the one before by more than the time."""
     before: JsonValue = None
+    was_away = False
     async for view in views:
-        told = _without_clocks(form(view))
+        if view.away is not None and not was_away:
+            say(f"the store does not answer, and is waited for: {view.away}")
+        was_away = view.away is not None
+        told = _without_clocks(form(view.seen))
         if told != before:
-            yield view
-        if is_last(view):
+            yield view.seen
+        if is_last(view.seen):
             return
         before = told
 
 
 def _without_clocks(form: JsonValue) -> JsonValue:
+    """Leave out what differs from one look to the next without anything having happened; not what a task stored."""
     if not isinstance(form, dict):
         return form
-    return {
-        name: [_without_clocks(one) for one in part] if isinstance(part, list) else _without_clocks(part)
-        for name, part in form.items()
-        if name not in _CLOCKS
-    }
+    kept = {name: part for name, part in form.items() if name != "at"}
+    if isinstance(kept.get("workers"), list):
+        kept["workers"] = [_without_heartbeat(worker) for worker in kept["workers"]]
+    if "worker" in kept:
+        kept["worker"] = _without_heartbeat(kept["worker"])
+    return kept
+
+
+def _without_heartbeat(worker: JsonValue) -> JsonValue:
+    return {name: part for name, part in worker.items() if name != "seen_at"} if isinstance(worker, dict) else worker

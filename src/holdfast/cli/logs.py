@@ -7,6 +7,7 @@ import logging
 from datetime import UTC, datetime
 
 from holdfast.cli.render.words import safe
+from holdfast.cli.terminal import say
 
 FIELDS = ("task_id", "from_state", "to_state", "reason", "step")
 """What the engine puts on its records beside the message."""
@@ -35,6 +36,22 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False, default=str)
+
+
+class Troubles(logging.Handler):
+    """Tells what somebody should look at; not the moves of tasks, which the screen shows already."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it, if it is trouble."""
+        if record.levelno >= logging.WARNING and not hasattr(record, "to_state"):
+            say(record.getMessage())
+
+
+def tell_troubles() -> None:
+    """Let the engine say what goes wrong around a task that runs here."""
+    logger = logging.getLogger("holdfast")
+    logger.addHandler(Troubles())
+    logger.propagate = False
 
 
 def log_to_stderr(*, quiet: bool, verbose: bool, as_json: bool = False) -> None:

@@ -19,6 +19,7 @@ from holdfast.engine.settings import current_settings, is_postgres
 from holdfast.model.errors import InvalidValue, NotAStore
 from holdfast.service.identify import short
 from holdfast.service.service import Service
+from holdfast.store.sqlite.peeking import peek
 from holdfast.store.url import without_password
 
 P = ParamSpec("P")
@@ -78,7 +79,7 @@ def _refuse_new(url: str) -> None:
     if parts.scheme not in {"sqlite", "json"} or parts.netloc:
         return
     path = Path(unquote(parts.path.removeprefix("/")))
-    if not path.exists():
+    if not path.exists() or (parts.scheme == "sqlite" and path.is_file() and not peek(path).schema):
         raise NotAStore(
             f"there is no store at {without_password(url)} (from {Path.cwd()}); submit a task first, or name the store "
             "with --database-url, HOLDFAST_DATABASE_URL or holdfast.toml"

@@ -27,10 +27,10 @@ _PLAIN_WIDTH = 100_000
 @cache
 def console() -> Console:
     """Return the console of stdout. It knows NO_COLOR, and whether a person sits there."""
-    made = Console(highlight=False, emoji=False)
-    if not made.is_terminal:
-        made = Console(highlight=False, emoji=False, width=_PLAIN_WIDTH, soft_wrap=True)
-    return made
+    if sys.stdout.isatty():
+        return Console(highlight=False, emoji=False)
+    # Also where FORCE_COLOR is set: a program would read half of a table.
+    return Console(highlight=False, emoji=False, width=_PLAIN_WIDTH, soft_wrap=True, force_terminal=False)
 
 
 @cache

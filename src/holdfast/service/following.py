@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import suppress
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from holdfast.model.errors import StoreBusy, StoreUnavailable
 from holdfast.store.base import ANYTHING, StateStore
@@ -19,18 +19,33 @@ NOT_SOONER = 0.1
 """Seconds between two looks where hints come without a pause."""
 
 
+@dataclass(frozen=True, slots=True)
+class View(Generic[T]):
+    """What was seen last, and whether it still can be seen."""
+
+    seen: T
+    away: str | None = None
+    """Why the store does not answer now; None where it does."""
+
+
 async def follow(
     store: StateStore, look: Callable[[], Awaitable[T]], *, topic: str | None = None, every: float = LOOK_EVERY
-) -> AsyncGenerator[T, None]:
+) -> AsyncGenerator[View[T], None]:
     """Yield what ``look`` returns now, and again whenever something changed, or a second has passed.
 
-    ``topic`` is what to watch, such as ``task:<id>``; by default everything. A store that is away for a while is
-    waited for: what was seen last stays on the screen. Close it (``aclosing``) before the store.
+    ``topic`` is what to watch, such as ``task:<id>``; by default everything. A store that is away is waited for, and
+    every view of that time says so; one that was never there raises. Close it (``aclosing``) before the store.
     """
+    view: View[T] | None = None
     async with store.listen() as listener:
         while True:
-            with suppress(StoreUnavailable, StoreBusy):
-                yield await look()
+            try:
+                view = View(await look())
+            except (StoreUnavailable, StoreBusy) as error:
+                if view is None:
+                    raise
+                view = replace(view, away=str(error))
+            yield view
             await asyncio.sleep(NOT_SOONER)
             deadline = asyncio.get_running_loop().time() + every
             while (ahead := deadline - asyncio.get_running_loop().time()) > 0:

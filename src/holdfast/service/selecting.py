@@ -38,17 +38,16 @@ async def every(store: StateStore, where: TaskFilter) -> AsyncIterator[Task]:
             return
 
 
-async def do_each(task_ids: Sequence[str], act: Callable[[str], Awaitable[str]]) -> list[Done]:
-    """Do something to each task; one that refuses does not keep it from the others.
+async def do_each(task_ids: Sequence[str], act: Callable[[str], Awaitable[str]]) -> AsyncIterator[Done]:
+    """Do something to each task, and yield what became of it; one that refuses does not keep it from the others.
 
-    A store that is away does: what was not reached was not done, and the error says so.
+    A store that is away does: what was not yielded by then was not done, but for the one that was under way.
     """
-    done: list[Done] = []
     for task_id in task_ids:
         try:
-            done.append(Done(task_id, await act(task_id)))
+            done = Done(task_id, await act(task_id))
         except StoreError:
             raise
         except HoldfastError as error:
-            done.append(Done(task_id, None, error))
-    return done
+            done = Done(task_id, None, error)
+        yield done

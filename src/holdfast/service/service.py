@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from holdfast.engine.ancestry import Origin
 from holdfast.engine.handle import Handle
 from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.remembering import Memory
 from holdfast.engine.stating import AppliedPatch
 from holdfast.model.agent_state import AgentState
 from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.budget import Budget, Ledger
 from holdfast.model.doubt import Doubt
 from holdfast.model.effect import Effect
 from holdfast.model.errors import Conflict, NotFound
@@ -24,7 +26,7 @@ from holdfast.model.transitions import TERMINAL, Transition
 from holdfast.service import board, overview, selecting
 from holdfast.service.board import Board
 from holdfast.service.crew import Crew, read_crew
-from holdfast.service.following import follow
+from holdfast.service.following import View, follow
 from holdfast.service.identify import identify
 from holdfast.service.overview import Overview
 from holdfast.service.selecting import Done
@@ -41,6 +43,11 @@ class Service:
     def __init__(self, hold: Holdfast) -> None:
         """``hold`` is open, and stays so while this is used."""
         self.hold = hold
+
+    @property
+    def memory(self) -> Memory:
+        """What is remembered beyond any task."""
+        return self.hold.memory
 
     # Ids
 
@@ -66,7 +73,7 @@ class Service:
 
     # Looking
 
-    def follow(self, look: Callable[[], Awaitable[T]], *, task_id: str | None = None) -> AsyncGenerator[T, None]:
+    def follow(self, look: Callable[[], Awaitable[T]], *, task_id: str | None = None) -> AsyncGenerator[View[T], None]:
         """Yield what ``look`` returns, again whenever something changed: anything, or this task."""
         return follow(self.hold.store, look, topic=None if task_id is None else f"task:{task_id}")
 
@@ -187,31 +194,31 @@ class Service:
         named = [await self.task(part) for part in parts]
         return list({task.id: task for task in named}.values())
 
-    async def resume(self, task_ids: Sequence[str], *, by: str, **options: Any) -> list[Done]:  # noqa: ANN401
+    def resume(self, task_ids: Sequence[str], *, by: str, **options: Any) -> AsyncIterator[Done]:  # noqa: ANN401
         """Go on with failed tasks where they stopped; ``options`` are those of ``hold.resume``."""
 
         async def act(task_id: str) -> str:
             await self.hold.resume(task_id, by=by, **options)
             return (await self.task(task_id)).state
 
-        return await selecting.do_each(task_ids, act)
+        return selecting.do_each(task_ids, act)
 
-    async def retry(self, task_ids: Sequence[str], *, by: str, feedback: str | None = None) -> list[Done]:
+    def retry(self, task_ids: Sequence[str], *, by: str, feedback: str | None = None) -> AsyncIterator[Done]:
         """Start failed tasks over in a new round."""
 
         async def act(task_id: str) -> str:
             await self.hold.retry(task_id, by=by, feedback=feedback)
             return (await self.task(task_id)).state
 
-        return await selecting.do_each(task_ids, act)
+        return selecting.do_each(task_ids, act)
 
-    async def cancel(self, task_ids: Sequence[str], reason: str, *, by: str) -> list[Done]:
+    def cancel(self, task_ids: Sequence[str], reason: str, *, by: str) -> AsyncIterator[Done]:
         """Stop tasks and their children."""
 
         async def act(task_id: str) -> str:
             return await self.hold.cancel(task_id, reason, by=by)
 
-        return await selecting.do_each(task_ids, act)
+        return selecting.do_each(task_ids, act)
 
     async def fork(
         self, part: str, *, at: str | int | None, user_input: Sequence[Any] | None, key: str | None, by: str
@@ -229,6 +236,14 @@ class Service:
         task = await self.task(part)
         await self.hold.send(task.id, text, by=by)
         return task
+
+    async def budget(self, part: str) -> Ledger:
+        """Return what a task may use, has used, and has set aside."""
+        return await self.hold.budget((await self.task(part)).id)
+
+    async def extend_budget(self, part: str, limits: Budget, *, by: str, note: str | None = None) -> Ledger:
+        """Give a task new limits, where ``limits`` names any."""
+        return await self.hold.extend_budget((await self.task(part)).id, limits, by=by, note=note)
 
     async def approve(self, part: str, *, by: str, note: str | None = None) -> Approval:
         """Agree to what a task asks for."""

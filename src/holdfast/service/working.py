@@ -18,13 +18,17 @@ async def run_family(hold: Holdfast, handle: Handle[Any], *, lease: float) -> An
     """Work on a task until it has ended, and on its children and theirs; return its result, or raise its failure."""
     helpers: dict[str, asyncio.Task[None]] = {}
     looking = asyncio.create_task(_help(hold, handle.id, helpers, lease))
+    working = asyncio.create_task(hold.run(handle, lease=lease))
     try:
-        return await hold.run(handle, lease=lease)
+        await asyncio.wait((looking, working), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            looking.result()  # raises what went wrong: without its children the task would wait for ever
+        return working.result()
     finally:
-        looking.cancel()
-        for helper in helpers.values():
-            helper.cancel()
-        await asyncio.gather(looking, *helpers.values(), return_exceptions=True)
+        ending = (looking, working, *helpers.values())
+        for one in ending:
+            one.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
 
 
 async def _help(hold: Holdfast, task_id: str, helpers: dict[str, asyncio.Task[None]], lease: float) -> None:
@@ -37,9 +41,11 @@ async def _help(hold: Holdfast, task_id: str, helpers: dict[str, asyncio.Task[No
             found += [child.id for child in page.items if child.name in hold.definitions.names]
         return found
 
-    async for children in follow(hold.store, look):
-        for child in children:
-            if child not in helpers or helpers[child].done():
+    async for view in follow(hold.store, look):
+        for child in [child for child, helper in helpers.items() if helper.done()]:
+            del helpers[child]
+        for child in view.seen:
+            if child not in helpers:
                 helpers[child] = asyncio.create_task(_run(hold, child, lease))
 
 

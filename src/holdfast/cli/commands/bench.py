@@ -46,20 +46,16 @@ async def bench(
             if not stopped:
                 raise
             say(f"{stopped[0].name}: stopped, and removed what was made for it")
-            raise typer.Exit(_code(stopped[0])) from None
+            raise typer.Exit(SIGNALLED + stopped[0]) from None
     if as_json:
         print_json(figures.to_json())
         return
     print_table(COLUMNS, _rows(figures), empty="nothing was measured")
     say(
-        f"{figures.backend} {figures.version}, durable, one process. The raw limit is one row in a commit of its own, "
+        f"{figures.backend} {figures.version}, one process. The raw limit is one row in a commit of its own, "
         "one after the other; tasks that run at the same time share commits, and come to more than 1 of it"
     )
     say("compare figures of one machine and one disk only; `make bench` in a clone compares with other engines")
-
-
-def _code(number: signal.Signals) -> int:
-    return SIGNALLED + number
 
 
 def _rows(figures: Figures) -> list[list[str | Text]]:

@@ -52,12 +52,12 @@ async def budget(
     async with opened(database_url) as service:
         task_id = (await service.task(task)).id
         if limits.limits():
-            ledger = await service.hold.extend_budget(task_id, limits, by=user(by), note=note)
+            ledger = await service.extend_budget(task_id, limits, by=user(by), note=note)
             say(
                 f"task {short(task_id)} has new limits; if it failed for want of them: holdfast resume {short(task_id)}"
             )
         else:
-            ledger = await service.hold.budget(task_id)
+            ledger = await service.budget(task_id)
     if as_json:
         print_json(budget_form(ledger))
     else:

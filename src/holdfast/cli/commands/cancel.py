@@ -11,8 +11,9 @@ from holdfast.cli.choosing import check_choice, chosen, count, nothing_chosen, p
 from holdfast.cli.filters import Filters, filtered
 from holdfast.cli.opening import command, opened, user
 from holdfast.cli.options import AsJson, By, DatabaseUrl, TaskIds, Yes
-from holdfast.cli.terminal import say
+from holdfast.model.task import Task
 from holdfast.model.transitions import OPEN, TaskState
+from holdfast.service.selecting import Done
 
 
 @command
@@ -45,10 +46,13 @@ async def cancel(
                 await preview(service, found),
                 yes=yes,
             )
-        done = await service.cancel([task.id for task in found], reason, by=who)
-    for before, after in zip(found, done, strict=True):
-        if before.state not in OPEN:
-            say(f"task {before.id} had ended before ({before.state}), and is left as it is")
-        elif after.error is None and after.state != TaskState.CANCELLED:
-            say(f"task {before.id} is asked to stop; its worker stops it, after it has undone what is to be undone")
-    report(done, as_json=as_json)
+        doing = service.cancel([task.id for task in found], reason, by=who)
+        await report(doing, found, as_json=as_json, remark=_not_cancelled)
+
+
+def _not_cancelled(before: Task, after: Done) -> str | None:
+    if before.state not in OPEN:
+        return f"task {before.id} had ended before ({before.state}), and is left as it is"
+    if after.error is None and after.state != TaskState.CANCELLED:
+        return f"task {before.id} is asked to stop; its worker stops it, after it has undone what is to be undone"
+    return None

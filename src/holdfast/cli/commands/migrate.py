@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from holdfast.cli.opening import command
 from holdfast.cli.options import AsJson, DatabaseUrl
 from holdfast.cli.terminal import print_json, say
-from holdfast.engine.settings import current_settings, is_postgres
-from holdfast.store import open_store
+from holdfast.engine.settings import current_settings
+from holdfast.service.migrating import migrate as bring_up_to_date
 from holdfast.store.url import without_password
 
 
@@ -26,10 +26,7 @@ async def migrate(
     """Set up a store, or bring an older one to the schema of this version."""
     settings = current_settings()
     url = database_url or settings["database_url"]
-    # Only PostgreSQL waits to be asked; the other stores migrate whenever they are opened.
-    options: dict[str, Any] = {"migrate": True, "schema": schema or settings["schema"]} if is_postgres(url) else {}
-    async with open_store(url, **options) as store:
-        vitals = await store.vitals()
+    vitals = await bring_up_to_date(url, schema=schema or settings["schema"])
     if as_json:
         print_json({"database_url": without_password(url), "schema": vitals.schema})
     else:

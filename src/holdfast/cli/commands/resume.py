@@ -12,9 +12,9 @@ from holdfast.cli.choosing import check_choice, chosen, count, nothing_chosen, p
 from holdfast.cli.filters import Filters, filtered
 from holdfast.cli.opening import command, opened, user
 from holdfast.cli.options import AsJson, By, DatabaseUrl, TaskIds, Yes
-from holdfast.cli.terminal import say
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
+from holdfast.service.selecting import Done
 from holdfast.service.service import Service
 
 _FAILED = frozenset({TaskState.FAILED})
@@ -47,11 +47,8 @@ async def resume(
     async with opened(database_url) as service:
         found = await _agreed(service, tasks, filters, "resumed", yes=yes, as_json=as_json)
         ids = [task.id for task in found]
-        done = await service.resume(ids, by=who, message=message, accept_stale=accept_stale)
-    for before, after in zip(found, done, strict=True):
-        if before.state is not TaskState.FAILED and after.error is None:
-            say(f"task {before.id} was not failed but {before.state}, and is left as it is")
-    report(done, as_json=as_json)
+        doing = service.resume(ids, by=who, message=message, accept_stale=accept_stale)
+        await report(doing, found, as_json=as_json, remark=_not_failed)
 
 
 @command
@@ -77,8 +74,13 @@ async def retry(
     who = user(by)
     async with opened(database_url) as service:
         found = await _agreed(service, tasks, filters, "started over", yes=yes, as_json=as_json)
-        done = await service.retry([task.id for task in found], by=who, feedback=feedback)
-    report(done, as_json=as_json)
+        await report(service.retry([task.id for task in found], by=who, feedback=feedback), found, as_json=as_json)
+
+
+def _not_failed(before: Task, after: Done) -> str | None:
+    if before.state is TaskState.FAILED or after.error is not None:
+        return None
+    return f"task {before.id} was not failed but {before.state}, and is left as it is"
 
 
 async def _agreed(

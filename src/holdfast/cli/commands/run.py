@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import sys
 from contextlib import redirect_stdout
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.finding import find_holdfast
+from holdfast.cli.logs import tell_troubles
 from holdfast.cli.opening import command
 from holdfast.cli.options import AsJson, OtherUrl
 from holdfast.cli.progress import show_progress
 from holdfast.cli.signals import StopSignals
 from holdfast.cli.tasks import After, Args, Chosen, Deadline, Input, Key, choose, print_result, submit_chosen
 from holdfast.cli.terminal import print_json, say
+from holdfast.engine.handle import Handle
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.settings import current_settings
-from holdfast.model.errors import InvalidValue, TaskCancelled, TaskFailed
+from holdfast.model.errors import InvalidValue, StoreError, TaskCancelled, TaskFailed
+from holdfast.model.worker import NewWorker
 from holdfast.service.forms import task_form
 from holdfast.service.identify import short
 from holdfast.service.service import Service
@@ -62,10 +64,11 @@ async def run(
     Whatever happens to this process, nothing is lost: run it again with the same --key, or with --id, and it goes on.
     The exit code is 5 if the task failed or was cancelled, 130 after Ctrl-C; the task is handed back then.
     """
-    logging.getLogger("holdfast").addHandler(logging.NullHandler())  # the screen tells it already
+    tell_troubles()
     chosen = _chosen(words or [], args, text, existing, database_url)
     hold = chosen if isinstance(chosen, Holdfast) else chosen.hold
     lease = current_settings()["worker.lease"] if lease is None else lease
+    NewWorker(lease=lease)  # refuses a lease that makes no sense before anything is stored
     async with hold:
         service = Service(hold)
         if isinstance(chosen, Holdfast):
@@ -82,21 +85,30 @@ async def run(
 
         try:
             with StopSignals(stop), redirect_stdout(sys.stderr):  # stdout is for the result, whatever the task prints
-                if not quiet:
-                    await show_progress(service, before, working)
+                await show_progress(service, before, working, quiet=quiet)
                 await working
         except asyncio.CancelledError:
             if not interrupted:
                 raise
             application = f" {words[0]}" if words and len(words) > 1 else ""
-            again = f"holdfast run{application} --id {short(handle.id)}"
-            say(f"stopped; task {short(handle.id)} was handed back. Go on with: {again}")
+            say(f"{await _left(handle)}. Go on with: holdfast run{application} --id {short(handle.id)}")
             raise typer.Exit(ExitCode.INTERRUPTED) from None
         except (TaskFailed, TaskCancelled):
             if as_json:
                 print_json(task_form(await handle.task()))
             raise
         print_result(await handle.task(), as_json=as_json)
+
+
+async def _left(handle: Handle[Any]) -> str:
+    """Say how a task was left that was stopped in the middle."""
+    try:
+        is_held = (await handle.task()).owner is not None
+    except StoreError:
+        is_held = True
+    if is_held:
+        return f"stopped; task {short(handle.id)} could not be handed back, and is free when the lease is over"
+    return f"stopped; task {short(handle.id)} was handed back"
 
 
 def _chosen(

@@ -69,8 +69,8 @@ async def submit(
         elif as_json:
             print_json(task_form(await handle.task()))
         else:
-            typer.echo(handle.id)
             say(f"submitted; look at it with: {command_line('show', handle.id, chosen.hold.url)}")
+            typer.echo(handle.id)
 
 
 async def _wait(handle: Handle[Any], timeout: float | None, *, as_json: bool) -> None:

@@ -18,6 +18,7 @@ _OF_THE_STORE: Final[Sequence[Callable[[Evidence], Iterator[Finding]]]] = (
     durability.check_version,
     durability.check_damage,
     durability.check_file_system,
+    durability.check_room,
     durability.check_wal,
     durability.check_clock,
 )

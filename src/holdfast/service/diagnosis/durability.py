@@ -10,6 +10,8 @@ from holdfast.service.diagnosis.evidence import Evidence, Inside
 from holdfast.service.diagnosis.finding import Finding, Level
 
 SAFE_SQLITE: Final = (3, 51, 3)
+LITTLE_ROOM: Final = 512 * 1024**2
+NO_ROOM: Final = 16 * 1024**2
 LARGE_WAL: Final = 256 * 1024**2
 """Bytes. A WAL goes into its database every 16 MB, unless somebody reads from it all the while."""
 
@@ -125,6 +127,19 @@ def check_file_system(seen: Evidence) -> Iterator[Finding]:
         Level.ERROR,
         f"{seen.file} is on a network file system ({seen.file_system}), where SQLite can lose or corrupt data",
         "move it to a local disk, or share PostgreSQL: export HOLDFAST_DATABASE_URL=postgresql://...",
+    )
+
+
+def check_room(seen: Evidence) -> Iterator[Finding]:
+    """Notice a disk that is full, or about to be."""
+    if seen.free_bytes is None or seen.free_bytes >= LITTLE_ROOM:
+        return
+    left = f"{seen.free_bytes / 1024**2:,.0f} MB are left on the disk of {seen.file}"
+    yield Finding(
+        "room",
+        Level.ERROR if seen.free_bytes < NO_ROOM else Level.WARNING,
+        f"{left}; a store that cannot grow can take no step",
+        f"make room there: df -h {seen.file}",
     )
 
 

@@ -85,6 +85,8 @@ class Evidence:
     """Where the store is, if it is one."""
     file_system: str | None = None
     """What kind of file system that is on, where it can be told."""
+    free_bytes: int | None = None
+    """What is left on that disk."""
     schema: tuple[int, int] | None = None
     """The schema that was found before the store was opened, and the one of this version."""
     is_wal: bool = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -81,7 +82,8 @@ def _look_first(seen: Evidence) -> Evidence:
             f"there is no store at {without_password(seen.url)} (from {Path.cwd()}); submit a task, or set it up: "
             "`holdfast migrate`"
         )
-    seen = replace(seen, file=path, file_system=file_system_of(path))
+    free = shutil.disk_usage(path).free
+    seen = replace(seen, file=path, file_system=file_system_of(path), free_bytes=free)
     if parts.scheme == "json":
         return replace(seen, schema=_json_schema(path))
     from holdfast.store.sqlite.migrating import MIGRATIONS  # noqa: PLC0415 - each store when it is asked for

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from typing import Protocol
 
+from holdfast.model.errors import ReadOnlyStore
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -54,7 +56,13 @@ class FileGate:
 
     def __init__(self, path: str) -> None:
         """Open the gate file; it stays, empty, for ever."""
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise ReadOnlyStore(
+                f"{path} cannot be written ({error.strerror}); a store needs a folder that can be, also to be looked "
+                "at: mend its rights, make room, or look at a copy elsewhere"
+            ) from error
 
     def try_enter(self) -> bool:
         """See Gate."""

@@ -112,10 +112,11 @@ class SqliteStore(Uploading, SimpleInterface):
         with ExitStack() as opened, translated(self.path):
             connections = [opened.enter_context(closing(self._connect())) for _ in range(3)]
             migrate(connections[0], self.path)
+            gate = file_gate(self._file)
             opened.pop_all()  # from here on close() looks after them
         self._reader, self._slow_reader = Reader(connections[1]), Reader(connections[2])
         self._slow_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-reader")
-        self._writer = Writer(connections[0], self._file, file_gate(self._file), self._clock)
+        self._writer = Writer(connections[0], self._file, gate, self._clock)
         self._probe = ChangeProbe(self._writer.foreign_version, self._hints)
         return self
 

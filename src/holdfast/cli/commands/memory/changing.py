@@ -43,7 +43,7 @@ async def store(
     """
     read, who, span = read_value(value, as_text=as_text), user(source), read_half_life(half_life)
     async with opened(database_url) as service:
-        memory = service.hold.memory
+        memory = service.memory
         fact = await memory.store(entity, attribute, read, confidence=confidence, source=who, half_life=span)
         contested = any(one.attribute == attribute for one in await memory.conflicts(entity))
     print_fact(fact, as_json=as_json)
@@ -67,9 +67,7 @@ async def relate(
     """Store that an entity is related to another, and print the id of the fact."""
     who, span = user(source), read_half_life(half_life)
     async with opened(database_url) as service:
-        fact = await service.hold.memory.relate(
-            entity, relation, other, confidence=confidence, source=who, half_life=span
-        )
+        fact = await service.memory.relate(entity, relation, other, confidence=confidence, source=who, half_life=span)
     print_fact(fact, as_json=as_json)
     say(f"stored {sentence(fact)}")
 
@@ -82,7 +80,7 @@ async def verify(fact: FactId, *, by: By = None, as_json: AsJson = False, databa
     """
     who = user(by)
     async with opened(database_url) as service:
-        verified = await service.hold.memory.verify(await service.fact_id(fact), by=who)
+        verified = await service.memory.verify(await service.fact_id(fact), by=who)
     print_fact(verified, as_json=as_json)
     say(f"{who} vouches for {sentence(verified)}")
 
@@ -93,7 +91,7 @@ async def forget(fact: FactId, *, yes: Yes = False, as_json: AsJson = False, dat
     async with opened(database_url) as service:
         found, now = await service.fact(fact), await service.now()
         ask("This fact will be deleted for good.", table(COLUMNS, [row(found, now)], flexible=FLEXIBLE), yes=yes)
-        await service.hold.memory.forget(found.id)
+        await service.memory.forget(found.id)
     if as_json:
         print_json(fact_form(found))
     say(f"forgot {sentence(found)}")

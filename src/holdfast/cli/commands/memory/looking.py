@@ -29,7 +29,7 @@ async def recall(
 ) -> None:
     """List what stands about an entity, what one may be surest of first."""
     async with opened(database_url) as service:
-        found, now = await service.hold.memory.recall(entity, attribute, limit=limit), await service.now()
+        found, now = await service.memory.recall(entity, attribute, limit=limit), await service.now()
     about = entity if attribute is None else f"{entity}, {attribute}"
     print_facts(found, now, empty=f"nothing is known about {safe(about)}", as_json=as_json)
 
@@ -44,7 +44,7 @@ async def search(
 ) -> None:
     """List the facts with words of a text, those with the most of them first."""
     async with opened(database_url) as service:
-        found, now = await service.hold.memory.search(text, limit=limit), await service.now()
+        found, now = await service.memory.search(text, limit=limit), await service.now()
     print_facts(found, now, empty="no fact has any of these words", as_json=as_json)
 
 
@@ -54,7 +54,7 @@ async def history(
 ) -> None:
     """List all that was ever said about an attribute, oldest first."""
     async with opened(database_url) as service:
-        found, now = await service.hold.memory.history(entity, attribute), await service.now()
+        found, now = await service.memory.history(entity, attribute), await service.now()
     if as_json:
         print_json(dict(listed("facts", [fact_form(fact) for fact in found])))
         return
@@ -75,7 +75,7 @@ async def conflicts(
 ) -> None:
     """List where sources do not agree. `holdfast memory verify` settles it."""
     async with opened(database_url) as service:
-        found, now = await service.hold.memory.conflicts(entity, limit=limit), await service.now()
+        found, now = await service.memory.conflicts(entity, limit=limit), await service.now()
     if as_json:
         forms = [
             {"entity": one.entity, "attribute": one.attribute, "facts": [fact_form(fact) for fact in one.facts]}

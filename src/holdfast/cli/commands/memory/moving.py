@@ -25,7 +25,7 @@ async def export(*, as_json: AsJson = False, database_url: DatabaseUrl = None) -
     """Print all facts as one JSON document, superseded ones included."""
     del as_json  # it is one, either way
     async with opened(database_url) as service:
-        document = await service.hold.memory.export()
+        document = await service.memory.export()
     print_json(document)
 
 
@@ -45,7 +45,7 @@ async def import_facts(
     document = _read(file)
     async with opened(database_url) as service:
         try:
-            new = await service.hold.memory.import_(document)
+            new = await service.memory.import_(document)
         except InvalidValue as error:
             raise InvalidValue(f"{file} is not what `holdfast memory export` prints: {error}") from error
     if as_json:
