@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.forked import run_holdfast
+
 FOLDER = Path(__file__).parent
 APPLICATION = "application:hold"
 
@@ -19,15 +21,7 @@ PATIENCE = 60.0
 
 def holdfast(*arguments: str, url: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run the command where the application is."""
-    return subprocess.run(
-        [sys.executable, "-m", "holdfast", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=FOLDER,
-        env=_environment(url),
-        timeout=PATIENCE,
-    )
+    return run_holdfast(*arguments, folder=FOLDER, environment=_environment(url), timeout=PATIENCE)
 
 
 class WorkerProcess:

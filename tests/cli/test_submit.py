@@ -48,7 +48,7 @@ def test_json_is_one_object(url: str) -> None:
 def test_wait_prints_the_result(url: str) -> None:
     answer = submit(url, "greet", "--args", '{"name": "you", "times": "2"}', "--wait")
     assert (answer.returncode, answer.stdout) == (0, '"hello youhello you"\n')
-    assert answer.stderr.startswith("holdfast: submitted task ")
+    assert answer.stderr.startswith("holdfast: task ")
 
 
 def test_arguments_and_results_have_types(url: str) -> None:
@@ -56,7 +56,7 @@ def test_arguments_and_results_have_types(url: str) -> None:
     answer = submit(url, "double", "--args", json.dumps([order, order]), "--wait", "--json")
     assert answer.returncode == 0, answer.stderr
     told = json.loads(answer.stdout)
-    assert (told["state"], told["result"]) == ("completed", order | {"count": 6})
+    assert (told["state"], told["result"]) == ("completed", order | {"count": 6, "at": "2026-01-02T03:04:05+00:00"})
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
@@ -88,7 +88,7 @@ async def test_a_cancelled_task_and_an_interrupted_wait(url: str) -> None:
     ):
         assert cancelled.stderr is not None
         assert interrupted.stderr is not None
-        task_id = cancelled.stderr.readline().split()[3].rstrip(";")
+        task_id = cancelled.stderr.readline().split()[2].rstrip(":")
         assert task_id in interrupted.stderr.readline()  # the same key is the same task
         interrupted.send_signal(signal.SIGINT)
         assert interrupted.wait(PATIENCE) == 130

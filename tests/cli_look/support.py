@@ -23,6 +23,7 @@ from typing import Self
 from typer.testing import CliRunner
 
 from holdfast.cli.application import app
+from tests.forked import run_holdfast
 
 FOLDER = Path(__file__).parent
 APPLICATION = "application:hold"
@@ -37,15 +38,7 @@ def holdfast(
     *arguments: str, url: str | None = None, folder: Path = FOLDER, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the command where the application is, with its output piped."""
-    return subprocess.run(
-        command(*arguments),
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        env=surroundings(url, **environment),
-        timeout=PATIENCE,
-    )
+    return run_holdfast(*arguments, folder=folder, environment=surroundings(url, **environment), timeout=PATIENCE)
 
 
 def printed(*arguments: str, url: str) -> str:

@@ -89,9 +89,9 @@ def test_without_steps(museum: Museum) -> None:
 def test_history_tells_every_move(museum: Museum) -> None:
     head, *rows = words(museum, "history", museum.ids["failed"])
     assert head == ["when", "from", "to", "fence", "by", "why"]
-    assert rows[0][2:] == ["pending", "0", "submit", "submitted"]
-    assert rows[1][2:5] == ["pending", "running", "1"]
-    assert rows[1][5] == "worker"
+    assert rows[0][1:] == ["pending", "0", "submit", "submitted"]
+    assert rows[1][1:4] == ["pending", "running", "1"]
+    assert rows[1][4] == "worker"
     assert " ".join(rows[2]).endswith("attempt 1 of 1 failed: ValueError: no luck �[31mred�[0m �]0;title�")
     told = json.loads(holdfast("history", museum.ids["failed"], "--json", url=museum.url).stdout)["history"]
     assert [(move["from"], move["to"]) for move in told] == [

@@ -37,7 +37,7 @@ def names(museum: Museum, *options: str) -> list[str]:
         (["--since", "1h", "--queue", "mines"], {"completed", "failed"}),
         (["--until", "1h"], set()),
         (["--since", "2099-01-01"], set()),
-        (["--since", "2020-01-01T00:00", "--until", "2099-01-01", "-q", "mines", "-n", "fail"], {"failed"}),
+        (["--since", "2020-01-01T00:00", "--until", "2099-01-01", "--queue", "mines", "-n", "fail"], {"failed"}),
     ],
 )
 def test_every_filter_that_is_given_must_fit(museum: Museum, options: list[str], expected: set[str]) -> None:

@@ -69,7 +69,9 @@ async def test_ctrl_c_hands_back_and_id_goes_on(url: str, tmp_path: Path) -> Non
     assert process.returncode == 130
     last = words.splitlines()[-1]
     short = last.split()[3]
-    assert last == f"holdfast: stopped; task {short} was handed back. Go on with: holdfast run --id {short}"
+    assert (
+        last == f"holdfast: stopped; task {short} was handed back. Go on with: holdfast run {APPLICATION} --id {short}"
+    )
     assert "Traceback" not in words
     async with Holdfast(url) as hold:
         [task] = (await hold.store.find()).items

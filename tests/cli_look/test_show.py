@@ -27,13 +27,13 @@ from tests.cli_look.support import Terminal, holdfast, in_terminal, printed, wor
         ("doubt", ["nobody knows whether 'charge' happened", "holdfast resolve ", "decide: happened, absent"]),
         ("sleep", ["it sleeps until "]),
         ("event", ["it waits for the event 'release'"]),
-        ("child", ["1 child has not ended", "children   1 pending"]),
+        ("child", ["1 child has not ended", " greet pending"]),
         ("budget", ["The budget is spent", "holdfast approve ", "grant as much again", "1 of 1"]),
         ("review", ["being verified, without a worker", "look at it"]),
-        ("completed", ["came of it   hello you", "✓  greet"]),
+        ("completed", ["outcome  hello you", "✓  greet"]),
         ("failed", ["failed in step 'strike'", "ValueError: no luck", "holdfast resume ", "holdfast retry "]),
         ("failed", ["✓  prepare", "✗  strike (try 2)", "in _strike"]),
-        ("cancelled", ["why   changed my mind", "by ann"]),
+        ("cancelled", ["why      changed my mind", "by ann"]),
         ("fork", ["after check_disk:2.0"]),
         ("agent", ["✓ look", "▶ order", "· check", " of 20", "of 10,000", "May the agent call order_disk(size=3)?"]),
         ("keyed", ["key        greet-ann"]),
@@ -124,7 +124,7 @@ async def test_follow_sees_it_to_its_end(tmp_path: Path) -> None:
         terminal.until("running in 'wait'")
         gate.touch()
         assert terminal.leave() == 0
-    assert "came of it   through" in terminal.text
+    assert "outcome  through" in terminal.text
     assert terminal.said.rstrip().endswith("\x1b[?25h")  # the cursor is back
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from holdfast import Handle, Holdfast, Task, TaskState
 from tests.cli_operate.workshop import define
+from tests.forked import run_holdfast
 
 FOLDER = Path(__file__).parent
 PATIENCE = 60.0
@@ -38,16 +39,7 @@ class Answer:
 
 def holdfast(*arguments: str, url: str, stdin: str = "") -> Answer:
     """Run the command as a script does: nobody is there to be asked."""
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=FOLDER,
-        env=_environment(url),
-        timeout=PATIENCE,
-    )
+    done = run_holdfast(*arguments, folder=FOLDER, environment=_environment(url), stdin=stdin, timeout=PATIENCE)
     return Answer(done.returncode, done.stdout, done.stderr)
 
 

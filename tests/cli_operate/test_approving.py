@@ -172,7 +172,7 @@ async def test_the_wrong_command_names_the_right_one(url: str) -> None:
     for verb, given, right in (
         ("approve", (question,), "`holdfast answer`"),
         ("answer", (approval, "yes"), "`holdfast approve` or `holdfast reject`"),
-        ("reject", (doubt.approval_id or "",), "`holdfast resolve`"),
+        ("reject", (doubt.approval_id or "",), "`holdfast resolve "),
     ):
         answer = holdfast(verb, *given, url=url)
         assert (answer.code, answer.out) == (2, "")

@@ -5,28 +5,20 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-import sys
 from pathlib import Path
+
+from tests.forked import run_holdfast
 
 PATIENCE = 120.0
 """Seconds: for machines busy with other tests."""
 
 
 def holdfast(
-    folder: Path, *arguments: str, check: bool = False, own_error: bool = False, **environment: str
+    folder: Path, *arguments: str, check: bool = False, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command in a folder, with no settings but these. Only an ``own_error`` of the user's has a traceback."""
-    answer = subprocess.run(
-        [sys.executable, "-m", "holdfast", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        env=clean_environment(**environment),
-        stdin=subprocess.DEVNULL,
-        timeout=PATIENCE,
-    )
-    assert ("Traceback" in answer.stderr) == own_error, answer.stderr
+    """Run the command in a folder, with no settings but these. No error has a traceback."""
+    answer = run_holdfast(*arguments, folder=folder, environment=clean_environment(**environment), timeout=PATIENCE)
+    assert "Traceback" not in answer.stderr
     assert not check or answer.returncode == 0, answer.stderr
     return answer
 

@@ -27,7 +27,7 @@ async def work(ctx: Context) -> None: ...
 
 def doctor(folder: Path, *options: str, code: int = 0, **environment: str) -> dict[str, list[dict[str, Any]]]:
     """Return the findings by their check."""
-    answer = holdfast(folder, "doctor", "--json", *options, check=False, own_error=False, **environment)
+    answer = holdfast(folder, "doctor", "--json", *options, check=False, **environment)
     assert answer.returncode == code, (answer.stdout, answer.stderr)
     document = json.loads(answer.stdout)
     levels = [finding["level"] for finding in document["findings"]]
@@ -263,10 +263,10 @@ async def test_the_application_is_looked_at(tmp_path: Path) -> None:
 
 def test_an_application_that_raises_shows_its_own_error(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("hold = 1 / 0\n", encoding="utf-8")
-    answer = holdfast(tmp_path, "doctor", "--app", "broken", own_error=True)
+    answer = holdfast(tmp_path, "doctor", "--app", "broken")
     assert answer.returncode == 1
-    assert "✗ application: broken cannot be used: importing it raises an error" in answer.stdout
-    assert "ZeroDivisionError" in answer.stderr
+    assert "✗ application: broken cannot be used: importing broken fails at broken.py:1" in answer.stdout
+    assert "ZeroDivisionError: division by zero" in answer.stdout
 
 
 async def test_settings_that_are_broken_are_a_finding(tmp_path: Path) -> None:

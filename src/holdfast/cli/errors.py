@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable
 from io import TextIOWrapper
 
 from holdfast.cli.exits import ExitCode, exit_code
-from holdfast.cli.terminal import say
+from holdfast.cli.terminal import close_stdout, say
 from holdfast.model.errors import HoldfastError, StateConflict, StoreUnavailable
 
 _CALL = re.compile(
@@ -22,6 +23,8 @@ debug = False
 
 def run(app: Callable[[], None]) -> None:
     """Run the application, and leave with the code that says how it ended. --debug may stand anywhere."""
+    if sys.stdout is None:  # closed, as by >&-: what is written to it has to fail, not to vanish
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # where a terminal has no letters for it, a question mark will do
             stream.reconfigure(errors="replace")
@@ -36,6 +39,8 @@ def run(app: Callable[[], None]) -> None:
         if debug:
             raise
         say(_in_words(error))
+        if isinstance(error, OSError):
+            close_stdout()
         sys.exit(exit_code(error) if isinstance(error, HoldfastError) else ExitCode.FAILURE)
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
-import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager
-from types import FrameType
 from typing import TypeVar
 
 import typer
@@ -16,6 +15,7 @@ from rich.text import Text
 
 from holdfast.cli.exits import SIGNALLED
 from holdfast.cli.render.words import safe
+from holdfast.cli.signals import StopSignals
 from holdfast.cli.terminal import console, print_line, print_page, say
 from holdfast.model.task import JsonValue
 from holdfast.service.following import View
@@ -56,19 +56,25 @@ def can_redraw(screen: Console) -> bool:
 
 @contextmanager
 def given_back_when_killed() -> Iterator[None]:
-    """Leave in good order on SIGTERM and SIGHUP: whoever has the terminal next wants its cursor and its screen back."""
-    numbers = [signal.Signals[name] for name in ("SIGTERM", "SIGHUP") if name in signal.Signals.__members__]
-    before = {number: signal.signal(number, _leave) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    """Leave in good order on SIGTERM and SIGHUP: whoever has the terminal next wants its cursor and its screen back.
 
+    It cancels, as Ctrl-C does, at the next await: a signal may come in the middle of taking the screen.
+    """
+    showing = asyncio.current_task()
+    assert showing is not None  # noqa: S101 - commands are coroutines
+    ended_by: list[signal.Signals] = []
 
-def _leave(number: int, frame: FrameType | None) -> None:
-    del frame
-    sys.exit(SIGNALLED + number)
+    def stop(number: signal.Signals) -> None:
+        ended_by.append(number)
+        showing.cancel()
+
+    with StopSignals(stop):
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not ended_by:
+                raise
+            raise typer.Exit(SIGNALLED + ended_by[0]) from None
 
 
 async def _draw(

@@ -73,6 +73,8 @@ def user(given: str | None) -> str:
 
 def _refuse_new(url: str) -> None:
     """Refuse a store that is not there: a mistyped path would show an empty one, and leave it behind."""
+    if is_postgres(url):
+        return
     parts = urlsplit(url)
     if parts.scheme == "memory":
         raise InvalidValue("memory:// lives inside one process, and there is nothing in this one; name another store")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
+
+from holdfast.cli.exits import SIGNALLED
 
 _STOPPING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 """SIGHUP: the terminal was closed. SIGBREAK is Ctrl-Break, which only Windows has."""
@@ -63,3 +66,20 @@ class StopSignals:
             self._reactions.popleft()(number)
         if not self._reactions:
             self.__exit__(None, None, None)
+
+
+@contextmanager
+def exiting_when_killed() -> Iterator[None]:
+    """Make SIGTERM and SIGHUP an ordinary exit, which cleans up; for where no loop runs that could be told."""
+    numbers = [signal.Signals[name] for name in ("SIGTERM", "SIGHUP") if name in signal.Signals.__members__]
+    before = {number: signal.signal(number, _exit) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    del frame
+    sys.exit(SIGNALLED + number)

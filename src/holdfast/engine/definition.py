@@ -193,7 +193,13 @@ class TaskDefinition(Generic[P, R]):
 
     @property
     def _takes(self) -> str:
-        return "(" + ", ".join(map(str, self._parameters)) + ")"
+        return "(" + ", ".join(map(_as_written, self._parameters)) + ")"
+
+
+def _as_written(parameter: inspect.Parameter) -> str:
+    """Return a parameter as it stands in the code: without the quotes of an annotation that was not evaluated."""
+    annotation = parameter.annotation
+    return str(parameter).replace(repr(annotation), annotation, 1) if isinstance(annotation, str) else str(parameter)
 
 
 class Definitions:

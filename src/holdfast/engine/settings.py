@@ -148,7 +148,7 @@ def store_options(url: str) -> dict[str, Any]:
 
 def is_postgres(url: str) -> bool:
     """Say whether a URL names a PostgreSQL database."""
-    return urlsplit(url).scheme in {"postgresql", "postgres"}
+    return url.partition(":")[0].lower() in {"postgresql", "postgres"}
 
 
 def find_file(folder: Path) -> Path | None:
@@ -239,6 +239,8 @@ def _close(name: str, known: Iterable[str], separator: str) -> list[str]:
 
 def _beside(file: Path, url: str) -> str:
     """Return the URL with a relative path of a file taken from where holdfast.toml is, not from wherever one stands."""
+    if is_postgres(url):
+        return url
     parts = urlsplit(url)
     path = parts.path.removeprefix("/")
     if parts.scheme not in {"sqlite", "json"} or parts.netloc or not path or path.startswith("/"):

@@ -147,7 +147,10 @@ def _waiting(seen: Evidence) -> Situation:
         advice += about_approval(approval)
     advice += _about_doubts(seen)
     reasons += [_in_doubt(doubt, seen.at) for doubt in seen.doubts]
+    in_doubt = {doubt.effect.effect_id for doubt in seen.doubts}
     for step in current_steps(seen.steps):
+        if step.effect_id in in_doubt:
+            continue
         match step.kind:
             case "sleep" if step.retry_at is not None:
                 reasons.append(f"it sleeps until {_clock(step.retry_at)}")

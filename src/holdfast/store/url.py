@@ -28,7 +28,7 @@ def make_store(url: str, *, clock: Clock | None = None, **options: Any) -> Simpl
     ``sqlite:///agents.db`` is relative to the working directory, ``sqlite:////var/lib/agents.db`` absolute; the same
     for ``json:``. ``options`` go to the store, for example ``schema=`` or ``migrate=`` for PostgreSQL.
     """
-    match urlsplit(url).scheme:
+    match url.partition(":")[0].lower():  # not urlsplit, which may stumble over a password
         case "memory":
             from holdfast.store.memory import MemoryStore  # noqa: PLC0415 - each store is imported when it is asked for
 
@@ -42,6 +42,7 @@ def make_store(url: str, *, clock: Clock | None = None, **options: Any) -> Simpl
 
             return SqliteStore(_path(url), clock=clock, **options)
         case "postgresql" | "postgres":
+            _refuse_bare_password(url)
             from holdfast.store.postgres import PostgresStore  # noqa: PLC0415
 
             return PostgresStore(url, clock=clock, **options)
@@ -63,6 +64,13 @@ def _path(url: str) -> str:
     return path
 
 
+def _refuse_bare_password(url: str) -> None:
+    """Refuse a password with signs that end it for a parser: the rest of it would be shown as the name of a host."""
+    shown = without_password(url)
+    if shown.endswith((f":{_HIDDEN}", f"//{_HIDDEN}")) or urlsplit(url).netloc.count("@") > 1:
+        raise InvalidURL(f"{shown!r} cannot be read; write a password's @ : / ? # % as %40 %3A %2F %3F %23 %25")
+
+
 def without_password(url: str) -> str:
     """Return the URL with ``***`` for every password in it, wherever PostgreSQL would read one."""
     try:
@@ -72,7 +80,7 @@ def without_password(url: str) -> str:
         return f"{url.split(':', 1)[0]}:{_HIDDEN}"  # unreadable, so nobody knows where its password stands
     if not parts.scheme:
         return _HIDDEN if "password" in url.lower() else url
-    if parts.netloc and "@" in parts.path:  # part of a password that was not escaped
+    if parts.netloc and "@" in f"{parts.path}{parts.fragment}":  # part of a password that was not escaped
         return f"{parts.scheme}://{_HIDDEN}"
     if parts.password is not None:
         account, _, host = parts.netloc.rpartition("@")

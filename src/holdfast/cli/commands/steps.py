@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from holdfast.cli.live import show_live
 from holdfast.cli.opening import command, opened
@@ -23,6 +24,8 @@ from holdfast.service.forms import listed, step_form
 class _Journal:
     task: Task
     steps: Sequence[Step]
+    in_doubt: Collection[str]
+    """The ids of their effects whose outcome nobody knows."""
     at: datetime
 
 
@@ -58,16 +61,16 @@ async def steps(
         async def look() -> _Journal:
             found = await service.task(task_id)
             journal = await service.steps(task_id)
-            return _Journal(found, journal if every else current(journal), await service.now())
+            in_doubt = {doubt.effect.effect_id for doubt in await service.doubts(task_id)}
+            return _Journal(found, journal if every else current(journal), in_doubt, await service.now())
+
+        def lines(seen: _Journal) -> list[list[str | Text]]:
+            return rows(seen.steps, seen.at, output=output, whole_keys=every, in_doubt=seen.in_doubt)
 
         if follow_it:
             await show_live(
                 service.follow(look, task_id=task_id),
-                lambda seen: table(
-                    columns(output=output),
-                    rows(seen.steps, seen.at, output=output, whole_keys=every),
-                    flexible=FLEXIBLE,
-                ),
+                lambda seen: table(columns(output=output), lines(seen), flexible=FLEXIBLE),
                 _form,
                 as_json=as_json,
                 is_last=lambda seen: seen.task.state.is_terminal,
@@ -78,12 +81,7 @@ async def steps(
             print_json(_form(seen))
             return
         empty = "it has no steps yet" if every else "it has no steps yet; --all shows the engine's own lines"
-        print_table(
-            columns(output=output),
-            rows(seen.steps, seen.at, output=output, whole_keys=every),
-            empty=empty,
-            flexible=FLEXIBLE,
-        )
+        print_table(columns(output=output), lines(seen), empty=empty, flexible=FLEXIBLE)
 
 
 def _form(seen: _Journal) -> JsonValue:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.exits import ExitCode
-from holdfast.cli.live import given_back_when_killed
+from holdfast.cli.signals import exiting_when_killed
 from holdfast.cli.terminal import print_json
 from holdfast.model.errors import InvalidValue
 from holdfast.model.ids import new_id
@@ -116,7 +116,7 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 def _stopped_by_signals() -> Iterator[None]:
     """Leave in good order when asked to: workers and folder go first. Ctrl-C is 130, without a traceback."""
     try:
-        with given_back_when_killed():
+        with exiting_when_killed():
             yield
     except KeyboardInterrupt:
         raise typer.Exit(ExitCode.INTERRUPTED) from None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.render.steps import mark_of, step_name, visible
+from holdfast.cli.render.steps import mark_of, step_name, visible, waits_how
 from holdfast.cli.render.words import safe, state_text, value
 from holdfast.cli.times import age, local, local_with_age, span
 from holdfast.engine.journal import ROUND_SIZE
@@ -38,10 +38,13 @@ def columns(*, output: bool) -> tuple[str, ...]:
     return (*_COLUMNS[:5], "output") if output else _COLUMNS
 
 
-def rows(steps: Sequence[Step], at: datetime, *, output: bool, whole_keys: bool) -> list[list[str | Text]]:
+def rows(
+    steps: Sequence[Step], at: datetime, *, output: bool, whole_keys: bool, in_doubt: Collection[str]
+) -> list[list[str | Text]]:
     """Return one line for each step; ``whole_keys`` shows also those that the engine made."""
     return [
-        [*_identity(step, whole_key=whole_keys), *([_output(step)] if output else _course(step, at))] for step in steps
+        [*_identity(step, whole_key=whole_keys), *([_output(step)] if output else _course(step, at, in_doubt))]
+        for step in steps
     ]
 
 
@@ -54,8 +57,8 @@ def _identity(step: Step, *, whole_key: bool) -> list[str | Text]:
     return [place, Text(mark_of(step), style), name, step.kind, Text(state, style)]
 
 
-def _course(step: Step, at: datetime) -> list[str | Text]:
-    return [str(step.attempts), short(step.effect_id or ""), _took(step, at), _ended(step, at)]
+def _course(step: Step, at: datetime, in_doubt: Collection[str]) -> list[str | Text]:
+    return [str(step.attempts), short(step.effect_id or ""), _took(step, at), _ended(step, at, in_doubt)]
 
 
 def _took(step: Step, at: datetime) -> str:
@@ -65,9 +68,9 @@ def _took(step: Step, at: datetime) -> str:
     return span((until - step.started_at).total_seconds())
 
 
-def _ended(step: Step, at: datetime) -> str:
+def _ended(step: Step, at: datetime, in_doubt: Collection[str]) -> str:
     if step.state is StepState.PENDING and step.retry_at is not None:
-        return f"{'again' if step.error else 'until'} {age(step.retry_at, at)}"
+        return f"{waits_how(step, in_doubt)} {age(step.retry_at, at)}"
     return local(step.finished_at, at)
 
 

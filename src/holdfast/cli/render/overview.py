@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.render.steps import mark_of, step_name, step_text, visible
+from holdfast.cli.render.steps import mark_of, step_name, step_text, visible, waits_how
 from holdfast.cli.render.words import bar, cut, input_of, meter_name, outcome_of, safe, state_text, value, who
 from holdfast.cli.times import age, local, local_with_age, span
 from holdfast.model.budget import Ledger
@@ -212,8 +212,7 @@ def _steps(seen: Overview) -> RenderableType | None:
 
 def _timing(seen: Overview, step: Step) -> str:
     if step.state is StepState.PENDING and step.retry_at is not None:
-        # Without an error it was not tried: it sleeps, or a call whose outcome nobody knows settles.
-        return f"{'again' if step.error else 'until'} {age(step.retry_at, seen.at)}"
+        return f"{waits_how(step, {doubt.effect.effect_id for doubt in seen.doubts})} {age(step.retry_at, seen.at)}"
     if step.started_at is None:
         return ""
     if step.finished_at is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from rich.text import Text
 
@@ -29,6 +29,13 @@ def step_name(step: Step) -> str:
 def mark_of(step: Step) -> str:
     """Return a sign for how a step stands."""
     return "↶" if step.undone_at is not None else _MARKS[step.state]
+
+
+def waits_how(step: Step, in_doubt: Collection[str]) -> str:
+    """Say what a pending step comes to at its time: ``in_doubt`` are the ids of effects nobody knows the outcome of."""
+    if step.effect_id in in_doubt:
+        return "settles"  # and is looked into then: it is not called again
+    return "again" if step.error else "until"
 
 
 def step_text(step: Step) -> Text:

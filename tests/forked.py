@@ -1,0 +1,59 @@
+"""The command in processes of its own, each forked from one that has imported it already.
+
+A real process with its own arguments, environment, working directory and pipes, for a third of the time: on a small
+machine Python takes most of a second to import everything. Tests of signals and terminals start the command as a shell
+does.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast.cli import main
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["holdfast.cli.application", "holdfast.store.sqlite", "tests.forked"])
+
+
+def run_holdfast(
+    *arguments: str, folder: Path, environment: Mapping[str, str], stdin: str = "", timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run ``holdfast`` with these arguments, and return how it ended and what it wrote."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-forked-") as place:
+        files = [Path(place) / name for name in ("stdin", "stdout", "stderr")]
+        for file in files:
+            file.write_text(stdin if file.name == "stdin" else "", encoding="utf-8")
+        process = _CONTEXT.Process(target=_run, args=(arguments, str(folder), dict(environment), list(map(str, files))))
+        process.start()
+        process.join(timeout)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            raise subprocess.TimeoutExpired(
+                ["holdfast", *arguments], timeout, *(file.read_bytes() for file in files[1:])
+            )
+        out, err = (file.read_text(encoding="utf-8", errors="replace") for file in files[1:])
+        return subprocess.CompletedProcess(["holdfast", *arguments], process.exitcode, out, err)
+
+
+def _run(arguments: tuple[str, ...], folder: str, environment: dict[str, str], files: list[str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    time.tzset()
+    os.chdir(folder)
+    for number, file in enumerate(files):
+        opened = os.open(file, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_APPEND)
+        os.dup2(opened, number)
+        os.close(opened)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)  # noqa: SIM115
+    sys.argv = ["holdfast", *arguments]
+    main()
