@@ -85,11 +85,15 @@ def _play(url: str, folder: Path, stage: Stage, *, pace: float) -> Outcome:
 
 
 def _conclude(console: Console, outcome: Outcome, url: str | None) -> None:
-    from holdfast.cli.demo.closing import commands, proof, verdict  # noqa: PLC0415 - as above
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    from holdfast.cli.demo.closing import commands, proof, verdict  # noqa: PLC0415
 
     console.print("", proof(outcome), "", *verdict(outcome), sep="\n")
     if url is not None:
         console.print("", *commands(outcome, url), sep="\n", soft_wrap=True)
+    else:
+        console.print("", Text("Next: `holdfast init my-agents` writes a project of your own.", "dim"), sep="\n")
 
 
 def _draw(file: Path, stage: Stage, outcome: Outcome) -> None:

@@ -34,7 +34,9 @@ async def prepare(connection: Connection, schema: str, *, migrate: bool | None, 
         return
     if migrate is False or (migrate is None and applied):
         state = f"is at version {max(applied)}" if applied else "is empty"
-        raise SchemaMismatch(f"the schema in {where} {state}, this is version {known[-1].version}; {_RUN_MIGRATE}")
+        raise SchemaMismatch(
+            f"the schema {schema!r} in {where} {state}, this is version {known[-1].version}; {_RUN_MIGRATE}"
+        )
     try:
         await _migrate(connection, schema, known, where)
     except psycopg.errors.InsufficientPrivilege as error:

@@ -1,0 +1,92 @@
+"""Settings that are half there, passwords that are not escaped, modules that break: one line, and no secret in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from holdfast import InvalidURL, make_store
+from holdfast.store.url import without_password
+from tests.cli_edges.support import FOLDER
+from tests.cli_project.support import contents, holdfast, refusal
+
+SECRETS = ("S3c", "r3t", "X7z")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "host=127.0.0.1 port=1 password=S3cr3t",
+        "postgresql://bob:S3c@r3t@127.0.0.1:1/x",
+        "postgresql://bob:S3c@r3t@/X7z@127.0.0.1:1/x",
+        "postgresql://bob:S3c/r3t@127.0.0.1:1/x",
+        "postgresql://bob:S3c?r3t@127.0.0.1:1/x",
+        "postgresql://bob:S3c#r3t@127.0.0.1:1/x",
+        "postgresql://bob:S3c[r3t@127.0.0.1:1/x",
+    ],
+)
+def test_a_url_that_cannot_be_read_is_refused_without_its_password(tmp_path: Path, url: str) -> None:
+    with pytest.raises(InvalidURL) as refused:
+        make_store(url)
+    assert not _leaks(f"{refused.value} {without_password(url)}")
+    for command, code in (("list", 2), ("config", 0), ("doctor", 1)):
+        answer = holdfast(tmp_path, command, HOLDFAST_DATABASE_URL=url)
+        assert answer.returncode == code, answer.stderr
+        assert not _leaks(answer.stdout + answer.stderr)
+        assert "defect of Holdfast" not in answer.stderr
+    (tmp_path / "holdfast.toml").write_text(f"database_url = {json.dumps(url)}\n")
+    assert not _leaks(refusal(holdfast(tmp_path, "list"), 2))
+
+
+def _leaks(text: str) -> bool:
+    return any(secret in text for secret in SECRETS)
+
+
+def test_a_project_has_one_store_wherever_in_it_one_stands(tmp_path: Path) -> None:
+    (tmp_path / "application.py").write_text((FOLDER / "application.py").read_text())
+    (tmp_path / "holdfast.toml").write_text('application = "application:hold"\n')
+    below = tmp_path / "deep" / "down"
+    below.mkdir(parents=True)
+    holdfast(below, "run", "echo", "--input", "hi", check=True)
+    for place in (below, tmp_path):
+        [task] = json.loads(holdfast(place, "list", "--json", check=True).stdout)["tasks"]
+        assert task["result"] == "hi"
+    assert (tmp_path / "holdfast.db").exists()
+    assert contents(below) == {}
+
+
+@pytest.mark.parametrize("kind", ["dangling link", "loop", "folder"])
+def test_a_settings_file_that_cannot_be_read_is_an_error_and_not_skipped(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "holdfast.toml"
+    match kind:
+        case "folder":
+            file.mkdir()
+        case "loop":
+            file.symlink_to(file)
+        case _:
+            file.symlink_to(tmp_path / "nowhere")
+    for command in ("config", "list"):
+        line = refusal(holdfast(tmp_path, command), 2)
+        assert f"{file} cannot be read" in line
+        assert line.endswith("or remove it")
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("raise SystemExit(7)", "it exits with 7"),
+        ('raise ValueError("two\\nlines")', "ValueError: two lines"),
+        ("import a_module_that_is_not_there", "ModuleNotFoundError: No module named 'a_module_that_is_not_there'"),
+        ("def broken(:", "SyntaxError"),
+        ("from holdfast import Holdfast\nHoldfast().task('no function')", "InvalidValue"),
+    ],
+)
+@pytest.mark.parametrize("command", [("run", "mine", "echo"), ("worker", "mine"), ("submit", "mine", "echo")])
+def test_a_module_that_breaks_is_one_line(tmp_path: Path, code: str, words: str, command: tuple[str, ...]) -> None:
+    (tmp_path / "mine.py").write_text(f"{code}\n")
+    line = refusal(holdfast(tmp_path, *command), 1)
+    assert line.startswith("holdfast: importing mine fails")
+    assert words in line
+    assert line.endswith("mend it there, or see more of it with --debug")
