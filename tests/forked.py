@@ -53,7 +53,8 @@ def _run(arguments: tuple[str, ...], folder: str, environment: dict[str, str], f
         os.dup2(opened, number)
         os.close(opened)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    letters = environment.get("PYTHONIOENCODING", "utf-8")
+    sys.stdout = open(1, "w", encoding=letters, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)  # noqa: SIM115
     sys.argv = ["holdfast", *arguments]
     main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -10,15 +11,20 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from holdfast import Handle, Holdfast
+from holdfast.cli.commands.run import _left
+from holdfast.cli.logs import Troubles
+from holdfast.model.errors import StoreClosed
+from holdfast.model.worker import NewWorker
 from holdfast.service.diagnosis.diagnosing import diagnose
 from holdfast.service.diagnosis.finding import Level
 from holdfast.service.diagnosis.gathering import gather
 from tests.cli_edges.support import holdfast, submit
-from tests.cli_look.support import APPLICATION, FOLDER, PATIENCE, Terminal, command, surroundings, until
+from tests.cli_look.support import FOLDER, PATIENCE, Terminal, command, surroundings, until
 from tests.cli_project.support import refusal
 from tests.postgres_server import PostgresServer, ServerUnavailable, start_postgres
 
@@ -78,18 +84,25 @@ def test_a_program_that_watches_is_told_once(server: PostgresServer, database: s
     assert "".join(said).count(AWAY) == 1
 
 
-def test_a_run_tells_that_the_store_is_away_and_does_not_claim_to_hand_back(
-    server: PostgresServer, database: str, tmp_path: Path
-) -> None:
-    with _piped(database, "run", APPLICATION, "journey", "-i", str(tmp_path), "-q", "--lease", "6") as (process, said):
-        until((tmp_path / "second").exists, process)
-        server.stop("immediate")
-        until(lambda: any(line.startswith("holdfast: ") and "cannot be reached" in line for line in said), process)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(2 * PATIENCE) == 130
-    last = said[-1]
-    assert "could not be handed back, and is free when the lease is over" in last
-    assert "was handed back" not in last
+async def test_a_run_does_not_claim_to_have_handed_back_what_it_could_not(tmp_path: Path) -> None:
+    async with Holdfast(f"sqlite:///{tmp_path}/hold.db") as hold:
+        handle: Handle[Any] = await hold.submit("anything", queue="default")
+        assert (await _left(handle)).endswith("was handed back")
+        worker = await hold.store.register(NewWorker())
+        await hold.store.acquire(handle.id, worker.id)
+        assert "could not be handed back, and is free when the lease is over" in await _left(handle)
+    with pytest.raises(StoreClosed):
+        await handle.task()
+    assert "could not be handed back" in await _left(handle)
+
+
+def test_troubles_are_told_and_moves_of_tasks_are_not(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.Logger("holdfast")  # noqa: LOG001 - not the one that everybody has
+    logger.addHandler(Troubles())
+    logger.warning("the store does not answer")
+    logger.warning("task failed", extra={"to_state": "failed"})
+    logger.info("nothing to worry about")
+    assert capsys.readouterr().err == "holdfast: the store does not answer\n"
 
 
 def test_a_server_that_is_not_there_has_a_remedy(server: PostgresServer, database: str) -> None:

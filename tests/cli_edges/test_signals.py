@@ -18,6 +18,8 @@ SHOW_CURSOR, LEAVE_SCREEN = "\x1b[?25h", "\x1b[?1049l"
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_live_view_that_is_ended_gives_the_terminal_back(museum: Museum, number: signal.Signals) -> None:
+    if signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip(f"whoever started the tests ignores {number.name}, and so do their children")
     with Terminal("watch", url=museum.url) as terminal:
         terminal.until(lambda: len(terminal.frames) > 0)
         assert LEAVE_SCREEN not in terminal.said

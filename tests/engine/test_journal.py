@@ -195,7 +195,7 @@ async def test_a_journal_that_does_not_fit_fails_the_task_and_resumes_with_the_o
         return "done"
 
     handle = await quick.submit(work)
-    with pytest.raises(TaskFailed, match=r"'one' as a step.*asks for a sleep.*resume the task") as failed:
+    with pytest.raises(TaskFailed, match=r"'one' as 'step'.*asks for 'sleep'.*resume the task") as failed:
         await quick.run(handle)
     assert failed.value.type_name.endswith("JournalMismatch")
     assert "the code has to change first" in failed.value.failure.reason

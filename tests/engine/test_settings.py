@@ -91,7 +91,8 @@ def test_each_setting_is_the_first_that_anybody_said(
         places = said.get(setting, set())
         expected = setting.variable if "variable" in places else str(file) if places else "default"
         assert read.values[setting.name].origin == expected
-        assert read[setting.name] == (TEXTS[setting.name][1] if places else setting.default)
+        default = f"sqlite:///{file.parent}/holdfast.db" if setting.name == "database_url" else setting.default
+        assert read[setting.name] == (TEXTS[setting.name][1] if places else default)
 
 
 @pytest.mark.parametrize(
@@ -212,24 +213,33 @@ def test_the_nearest_file_counts(tmp_path: Path) -> None:
     deep.mkdir(parents=True)
     upper = write(tmp_path, "")
     assert find_file(deep) == upper
-    (deep / "holdfast.toml").mkdir()  # no file
-    assert find_file(deep) == upper
     nearer = write(tmp_path / "one", "")
     assert find_file(deep) == nearer
 
 
+def test_what_is_no_file_but_called_so_is_an_error_and_not_passed_by(tmp_path: Path) -> None:
+    (tmp_path / "holdfast.toml").mkdir()
+    (inner := tmp_path / "inner").mkdir()
+    (inner / "holdfast.toml").symlink_to(tmp_path / "nowhere")
+    for folder in (tmp_path, inner):
+        found = find_file(folder)
+        assert found == folder / "holdfast.toml"
+        with pytest.raises(InvalidValue, match="cannot be read"):
+            Settings({}, found)
+
+
 def test_a_folder_that_may_not_be_searched_is_passed_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     upper = write(tmp_path, "")
-    asked = Path.is_file
+    asked = Path.exists
     refused: list[Path] = []
 
-    def is_file(path: Path, **options: Any) -> bool:  # noqa: ANN401
+    def exists(path: Path, **options: Any) -> bool:  # noqa: ANN401
         if path.parent.name == "closed":
             refused.append(path)
             raise PermissionError(13, "Permission denied")
         return asked(path, **options)
 
-    monkeypatch.setattr(Path, "is_file", is_file)
+    monkeypatch.setattr(Path, "exists", exists)
     assert find_file(tmp_path / "closed" / "inner") == upper
     assert refused
 

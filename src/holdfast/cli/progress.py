@@ -64,7 +64,8 @@ async def _tell_news(
     if before.task.started_at is not None and tell is _lines:
         told.update(key for key, _ in _lines(before))
         done = before.step_counts.get(StepState.COMPLETED, 0)
-        typer.echo(f"going on with task {before.task.id}: {done} steps were done before", err=True)
+        steps = "1 step was" if done == 1 else f"{done} steps were"
+        typer.echo(f"going on with task {before.task.id}: {steps} done before", err=True)
     async for view in views:
         for key, line in tell(view.seen):
             if key not in told:

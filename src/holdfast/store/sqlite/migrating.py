@@ -24,6 +24,8 @@ CREATE TABLE IF NOT EXISTS migrations (
 
 def migrate(connection: apsw.Connection, path: str, steps: Sequence[Migration] = MIGRATIONS) -> None:
     """Apply what is missing, in one transaction; refuse a file that is newer or was edited."""
+    if connection.readonly("main"):  # SQLite opens what it may not write all the same, and says so at the first write
+        raise apsw.ReadOnlyError("attempt to write a readonly database")
     connection.execute("BEGIN IMMEDIATE")
     try:
         connection.execute(_HISTORY)
