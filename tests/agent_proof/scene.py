@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
@@ -15,11 +16,14 @@ from holdfast.testing.chat_server import Exchange
 from holdfast.testing.ledger import Entry, Ledger
 from holdfast.testing.snapshot import snapshot
 from tests.agent_proof.endpoint import Endpoint
-from tests.agent_proof.life import Life, Orders, Stage
+from tests.agent_proof.life import Life, Missed, Orders, Stage
 from tests.engine_proof.conditions import eventually
 
 AT_ONCE = 16
 """Tasks whose workers die at the same time. Mostly they wait: for a lease to run out, for a call to settle."""
+
+CHANCES = 4
+"""Scenes a kill gets on a machine that stands still so long that a worker loses its lease before its trap."""
 
 T = TypeVar("T")
 
@@ -105,3 +109,12 @@ async def side_by_side(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     if failed := [one for one in done if isinstance(one, Exception)]:
         raise ExceptionGroup(f"{len(failed)} of {len(done)} failed", failed)
     return [one for one in done if not isinstance(one, BaseException)]
+
+
+async def insisting(play: Callable[[Scene], Coroutine[Any, Any, T]], scene: Scene) -> T:
+    """Play a scene with a kill, again on another one if the kill was missed."""
+    for _ in range(CHANCES - 1):
+        with contextlib.suppress(Missed):
+            return await play(scene)
+        scene = scene.another()
+    return await play(scene)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -15,7 +16,7 @@ from tests.agent_proof.casts import DISK_SCRIPT, Disk
 from tests.agent_proof.endpoint import Endpoint
 from tests.agent_proof.life import LEASE
 from tests.agent_proof.outcome import Outcome, outcome_of, recorded, spent_tokens
-from tests.agent_proof.scene import Scene, side_by_side
+from tests.agent_proof.scene import Scene, insisting, side_by_side
 
 LOOK, CLEAN, TELL = DISK_SCRIPT
 FAULTY_SCRIPT = (
@@ -33,7 +34,7 @@ OUTCOMES = ["refused", "completed", "refused", "hung_up", "broken", "broken", "c
 
 
 async def free_disk_space(
-    scene: Scene, script: Sequence[Answer], *, trap: str | None = None
+    script: Sequence[Answer], scene: Scene, *, trap: str | None = None
 ) -> tuple[Outcome, list[Exchange]]:
     """Have a worker do it, or two if the first is killed; return what came of it, and what the endpoint was asked."""
     folder = scene.folder / f"endpoint-{scene.number}"
@@ -53,7 +54,7 @@ async def free_disk_space(
 async def test_a_run_comes_to_its_end_whatever_its_endpoint_does(scene: Scene) -> None:
     hold, undisturbed = scene.hold, scene.another()
     (expected, _), (outcome, asked) = await side_by_side(
-        [free_disk_space(undisturbed, DISK_SCRIPT), free_disk_space(scene, FAULTY_SCRIPT)]
+        [free_disk_space(DISK_SCRIPT, undisturbed), free_disk_space(FAULTY_SCRIPT, scene)]
     )
     assert (expected.state, expected.result, expected.spent_steps) == (TaskState.COMPLETED, TELL.text, 6)
     used = sum(usage.total for usage in await recorded(hold, await undisturbed.task()))
@@ -87,7 +88,7 @@ async def told(scene: Scene) -> list[str]:
 async def test_the_wait_that_an_endpoint_asked_for_outlives_the_worker(scene: Scene) -> None:
     seconds = 2 * LEASE  # so that whoever takes over has to wait for more than the end of a lease
     busy = Answer(status=429, text="slow down", retry_after=f"{seconds:g}")
-    outcome, asked = await free_disk_space(scene, (busy, *DISK_SCRIPT), trap="after llm:1 pending")
+    outcome, asked = await insisting(partial(free_disk_space, (busy, *DISK_SCRIPT), trap="after llm:1 pending"), scene)
     assert outcome.result == TELL.text
     assert [exchange.outcome for exchange in asked] == ["refused", "completed", "completed", "completed"]
     assert asked[1].at - asked[0].at >= seconds

@@ -11,6 +11,7 @@ import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tests.agent_proof import mission
 from tests.agent_proof.bill import Setting, table
@@ -18,7 +19,7 @@ from tests.agent_proof.casts import Mission
 from tests.agent_proof.endpoint import Endpoint
 from tests.agent_proof.mission import STRATEGIES
 from tests.agent_proof.outcome import Outcome, outcome_of, recorded, spent_tokens
-from tests.agent_proof.scene import Scene, side_by_side
+from tests.agent_proof.scene import Scene, insisting, side_by_side
 from tests.conftest import SOAK
 
 SAMPLE = 2
@@ -58,7 +59,9 @@ async def test_a_kill_at_every_place(scene: Scene, endpoint: Endpoint, seeds: Se
     dice = random.Random(seeds[0])
     baselines = await side_by_side(run_undisturbed(scene.another(), endpoint, each) for each in SETTINGS)
     plans = [(baseline, place) for baseline in baselines for place in places(baseline, dice)]
-    kills = await side_by_side(kill_at(scene.another(), endpoint, *plan) for plan in plans)
+    kills = await side_by_side(
+        insisting(partial(kill_at, endpoint, baseline, place), scene.another()) for baseline, place in plans
+    )
     print(table((kill.setting, kill.paid_twice) for kill in kills if kill.is_alone))  # noqa: T201
     for kill in kills:
         if kill.is_alone:
@@ -87,7 +90,7 @@ async def run_undisturbed(scene: Scene, endpoint: Endpoint, setting: Setting) ->
     return Baseline(setting, life.places, outcome)
 
 
-async def kill_at(scene: Scene, endpoint: Endpoint, baseline: Baseline, place: str) -> Kill:
+async def kill_at(endpoint: Endpoint, baseline: Baseline, place: str, scene: Scene) -> Kill:
     """Kill a worker, see what that cost, have another one finish, and see that nobody can tell."""
     hold, setting = scene.hold, baseline.setting
     with scene.start("victim", cast(scene, endpoint, setting), trap=place) as victim:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.agent_proof.casts import (
 )
 from tests.agent_proof.endpoint import Endpoint
 from tests.agent_proof.outcome import Outcome, outcome_of, recorded, spent_tokens
-from tests.agent_proof.scene import Scene, side_by_side
+from tests.agent_proof.scene import Scene, insisting, side_by_side
 from tests.conftest import SOAK
 
 WHILE_IT_WORKS = ("amid answer 1 of researcher", "did order_book", "before order_book:1.0 completed")
@@ -38,17 +39,17 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Endpoi
 async def test_a_kill_while_a_sub_agent_works(
     scene: Scene, endpoints: tuple[Endpoint, Endpoint], seeds: Sequence[int]
 ) -> None:
-    expected, road = await delegate(scene, endpoints, None)
+    expected, road = await delegate(endpoints, None, scene)
     assert set(WHILE_IT_WORKS) <= set(road)
     assert expected[0].result == FAMILY_SCRIPT[-1].text
     places = list(dict.fromkeys(road)) if SOAK else [*WHILE_IT_WORKS, random.Random(seeds[0]).choice(road)]
-    killed = await side_by_side(delegate(scene.another(), endpoints, place) for place in places)
+    killed = await side_by_side(insisting(partial(delegate, endpoints, place), scene.another()) for place in places)
     for place, outcome in zip(places, killed, strict=True):
         assert outcome == (expected, [place]), place
 
 
 async def delegate(
-    scene: Scene, endpoints: tuple[Endpoint, Endpoint], place: str | None
+    endpoints: tuple[Endpoint, Endpoint], place: str | None, scene: Scene
 ) -> tuple[tuple[Outcome, Outcome], list[str]]:
     """Have a family do its work, with a kill if a place is named; return both outcomes, and the road or that place."""
     hold, (lead, researcher) = scene.hold, endpoints
@@ -78,8 +79,13 @@ async def delegate(
     ("place", "leaves"), [("before waiting", TaskState.RUNNING), ("after waiting", TaskState.WAITING)]
 )
 async def test_a_kill_while_a_person_is_asked(scene: Scene, place: str, leaves: TaskState) -> None:
-    hold = scene.hold
-    with Endpoint.start(ASKING_SCRIPT, scene.folder) as endpoint:
+    await insisting(partial(ask_and_be_killed, place, leaves), scene)
+
+
+async def ask_and_be_killed(place: str, leaves: TaskState, scene: Scene) -> None:
+    hold, folder = scene.hold, scene.folder / f"endpoint-{scene.number}"
+    folder.mkdir()
+    with Endpoint.start(ASKING_SCRIPT, folder) as endpoint:
         cast = Asking(endpoint.base_url, scene.ledger, scene.number)
 
         async def ask_and_die(label: str) -> Approval:
