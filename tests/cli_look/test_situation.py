@@ -137,6 +137,13 @@ WAITING = task(TaskState.WAITING)
             id="a suspect",
         ),
         pytest.param(
+            look(replace(TASK, name="handover")),
+            "pending in queue 'deploys'",
+            "it waits for an agent that claims it over MCP (holdfast mcp, or holdfast serve)",
+            [],
+            id="for agents outside",
+        ),
+        pytest.param(
             look(replace(TASK, name="manual")),
             "pending",
             "it was saved by hand, and no worker claims it",

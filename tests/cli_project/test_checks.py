@@ -265,6 +265,12 @@ def test_tasks_that_nobody_will_take(more: dict[str, Any], expected: Level) -> N
     assert levels(working.check_queues(inside(**more))) == [("queues", expected)]
 
 
+@pytest.mark.parametrize("workers", [[], [worker()]])
+def test_tasks_for_agents_outside_need_no_worker(workers: list[Worker]) -> None:
+    seen = inside(queues=[queue()], workers=workers, pending=[task(name="handover")])
+    assert levels(working.check_queues(seen)) == [("queues", Level.NOTE), ("queues", Level.OK)]
+
+
 def test_the_remedy_names_the_queues() -> None:
     seen = inside(queues=[queue("deploys", 2), queue("mail", 1)])
     (finding,) = working.check_queues(seen)

@@ -35,6 +35,9 @@ def test_every_setting_with_where_it_comes_from(tmp_path: Path) -> None:
         "worker.lease": (5.0, "HOLDFAST_WORKER_LEASE"),
         "worker.grace": (20.0, "default"),
         "worker.label": ("worker", "default"),
+        "serve.host": ("127.0.0.1", "default"),
+        "serve.port": (8787, "default"),
+        "serve.allow_hosts": (None, "default"),
     }
     assert all(one["variable"].startswith("HOLDFAST_") and one["help"] for one in document["settings"])
 

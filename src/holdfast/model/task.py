@@ -18,6 +18,9 @@ DEFAULT_QUEUE = "default"
 MANUAL = "manual"
 """The name of tasks that are driven by hand through ``save``; no worker registers it, so none claims them."""
 
+HANDOVER = "handover"
+"""The name of tasks that are for agents outside: whoever claims one works on it under a lease, without a definition."""
+
 AGEING = timedelta(minutes=10)
 """How much older a task must be to overtake one whose priority is higher by one."""
 

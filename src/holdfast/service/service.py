@@ -185,6 +185,10 @@ class Service:
         """Return what every queue holds."""
         return await self.hold.store.queues()
 
+    async def queued(self, *, queue: str | None = None, limit: int = 50, after: str | None = None) -> Page[Task]:
+        """Return one page of what waits to be claimed, in the order in which it comes up."""
+        return await self.hold.store.queued(queue=queue, limit=limit, after=after)
+
     # Looking after
 
     async def select(self, parts: Sequence[str], where: TaskFilter | None) -> list[Task]:

@@ -11,7 +11,7 @@ from holdfast.model.approval import Approval
 from holdfast.model.doubt import Doubt
 from holdfast.model.failure import Failure
 from holdfast.model.step import Step, StepState
-from holdfast.model.task import MANUAL, Task
+from holdfast.model.task import HANDOVER, MANUAL, Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import ALONE_AFTER, Worker, WorkerState
 
@@ -105,6 +105,9 @@ def _pending(seen: Evidence) -> Situation:
     if task.available_at is not None and task.available_at > seen.at:
         why = "it is tried again later" if task.attempts else "it was asked not to begin before"
         return Situation(now=f"pending until {_clock(task.available_at)}", why=why)
+    if task.name == HANDOVER:
+        why = "it waits for an agent that claims it over MCP (holdfast mcp, or holdfast serve)"
+        return Situation(now=f"pending in queue {task.queue!r}", why=why)
     if not any(serves(worker, task) and not is_silent(worker, seen.at) for worker in seen.workers):
         return Situation(
             now=f"pending in queue {task.queue!r}",

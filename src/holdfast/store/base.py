@@ -1,7 +1,7 @@
 """The contract every store keeps: a few domain verbs, in four groups.
 
 Work     submit, register, heartbeat, drain, retire, claim, acquire, owned, sweep, commit, load, emit, transact
-Reads    get, find, count, summary, queues, ids, history, steps, effects, vitals, ... : nothing here changes anything
+Reads    get, find, count, summary, queues, queued, ids, history, steps, effects, ... : nothing here changes anything
 Keeping  artifacts, memory facts, evidence, prune
 Notice   listen: hints that something changed; polling stays the truth
 
@@ -188,6 +188,18 @@ class Reads(ABC):
     @abstractmethod
     async def queues(self) -> list[QueueCounts]:
         """Count the tasks that have not ended, queue by queue, by name; a queue without any is absent."""
+
+    @abstractmethod
+    async def queued(self, *, queue: str | None = None, limit: int = 50, after: str | None = None) -> Page[Task]:
+        """Return one page of what waits to be claimed, in the order in which it comes up: pending tasks nobody holds.
+
+        First those that are due, whether or not a sweep has seen it, by rank, then id, as ``claim`` takes them; then
+        the delayed ones, by when they become due. All queues together are one ranking. Left out is what no claim
+        takes: a task whose deadline has passed (unless it must undo).
+
+        ``after`` is the ``next`` of the page before; a cursor nobody issued is refused. What is due is decided by the
+        time of the first page, so that nothing moves merely because time passes from page to page.
+        """
 
     @abstractmethod
     async def ids(self, noun: Noun, part: str, *, limit: int = 10) -> list[str]:

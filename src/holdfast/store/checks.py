@@ -163,6 +163,12 @@ def check_event_key(key: str | None) -> None:
         check_name("event key", key)
 
 
+def check_queue(queue: str | None) -> None:
+    """Refuse a queue that no task could be in."""
+    if queue is not None:
+        check_name("queue", queue)
+
+
 def check_limit(limit: int) -> int:
     """Refuse a page size nobody can mean."""
     check_integer("limit", limit)

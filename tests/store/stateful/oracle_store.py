@@ -11,7 +11,15 @@ from holdfast.model.checks import check_moment, check_name
 from holdfast.model.clock import Clock
 from holdfast.model.errors import StoreClosed, StoreError
 from holdfast.store.base import Capabilities, Keeping, Listener, Reads, WorkVerbs
-from holdfast.store.checks import check_age, check_commits, check_limit, check_payload, check_range, check_task
+from holdfast.store.checks import (
+    check_age,
+    check_commits,
+    check_limit,
+    check_payload,
+    check_queue,
+    check_range,
+    check_task,
+)
 from holdfast.store.facts import check_facts
 from holdfast.store.hints import Hints
 from holdfast.store.idparts import check_part
@@ -81,6 +89,8 @@ def _check_at_the_door(verb: str, arguments: tuple[Any, ...], options: dict[str,
             check_age(arguments[0])
         case "ids":
             check_part(*arguments)
+        case "queued":
+            check_queue(options.get("queue"))
         case "position":
             check_moment("before", options.get("before"))
         case "remember":

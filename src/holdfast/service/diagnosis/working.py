@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from holdfast.model.task import Task
+from holdfast.model.task import HANDOVER, Task
 from holdfast.model.worker import ALONE_AFTER, Worker, WorkerState
 from holdfast.service.diagnosis.evidence import Inside
 from holdfast.service.diagnosis.finding import APPLICATION, Finding, Level
@@ -38,7 +38,9 @@ def check_workers(seen: Inside) -> Iterator[Finding]:
 def check_queues(seen: Inside) -> Iterator[Finding]:
     """Find tasks that are ready, and that no live worker will take: of its queue, or of its name."""
     served = {str(queue) for worker in seen.at_work for queue in worker.details.get("queues", ())}
-    left = {queue.name: queue.ready for queue in seen.queues if queue.ready and queue.name not in served}
+    outside = Counter(task.queue for task in seen.pending if task.name == HANDOVER)
+    ready = {queue.name: queue.ready - outside[queue.name] for queue in seen.queues}
+    left = {name: count for name, count in ready.items() if count > 0 and name not in served}
     if left:
         yield Finding(
             "queues",
@@ -46,7 +48,8 @@ def check_queues(seen: Inside) -> Iterator[Finding]:
             f"{counted(sum(left.values()), 'task')} ready in {_listed(left)}, which no worker serves",
             f"holdfast worker {APPLICATION} --queues {','.join(left)}",
         )
-    strange = Counter(task.name for task in seen.pending if task.queue in served and not _is_known(task, seen.at_work))
+    ours = [task for task in seen.pending if task.name != HANDOVER and task.queue in served]
+    strange = Counter(task.name for task in ours if not _is_known(task, seen.at_work))
     if strange:
         yield Finding(
             "queues",
@@ -55,12 +58,15 @@ def check_queues(seen: Inside) -> Iterator[Finding]:
             f"{_listed(strange)}",
             f"start a worker whose application defines them: holdfast worker {APPLICATION}",
         )
+    if outside:
+        words = f"{counted(outside.total(), 'task')} for agents outside, which claim over MCP: {_listed(outside)}"
+        yield Finding("queues", Level.NOTE, words, "set an agent up to claim: holdfast mcp --print-config")
     if not left and not strange:
-        ready = sum(queue.ready for queue in seen.queues)
+        count = sum(amount for amount in ready.values() if amount > 0)
         yield Finding(
             "queues",
             Level.OK,
-            f"{counted(ready, 'task')} ready, each with a worker to take it" if ready else "no task waits for a worker",
+            f"{counted(count, 'task')} ready, each with a worker to take it" if count else "no task waits for a worker",
         )
 
 

@@ -205,6 +205,58 @@ SELECT t.queue,
        min(t.available_at) FILTER (WHERE t.state = 'pending' AND t.available_at <= now.moment)
 FROM {schema}.tasks t, now WHERE t.finished_at IS NULL GROUP BY t.queue ORDER BY t.queue
 
+-- name: queued
+-- What comes next, as of the moment $1, of the queue $2 or of all: behind ($3, $4) in the order of rank what is due, and
+-- behind ($5, $6) in the order of time what is delayed. The moment comes along, for the cursor.
+-- Due are the ready ones, which the index has in order for each queue and name: `lines` jumps from one pair to the next,
+-- and of each only a page is read, as in a claim. Beside them, suspects and tasks whose time has come but that no sweep
+-- has seen: few, as long as anybody claims, so that they may be sorted. No name has the last of all characters in it.
+-- The LIMIT 1 at the end has each record looked up by its id: the planner, which cannot know how long a page is, would
+-- rather read all inputs.
+WITH RECURSIVE now AS MATERIALIZED (
+    SELECT coalesce($1::timestamptz, clock_timestamp()) AS moment
+), lines AS (
+    (SELECT t.queue, t.name FROM {schema}.tasks t
+     WHERE t.ready = 1 AND t.queue BETWEEN coalesce($2::text, '') AND coalesce($2::text, chr(1114111))
+     ORDER BY t.queue, t.name LIMIT 1)
+    UNION ALL
+    SELECT n.queue, n.name FROM lines l, LATERAL (
+        SELECT t.queue, t.name FROM {schema}.tasks t
+        WHERE t.ready = 1 AND (t.queue, t.name) > (l.queue, l.name) AND t.queue <= coalesce($2::text, chr(1114111))
+        ORDER BY t.queue, t.name LIMIT 1
+    ) AS n
+), page AS MATERIALIZED (
+    SELECT c.id, false AS delayed, c.rank AS place FROM lines l, LATERAL (
+        SELECT t.id, t.rank FROM {schema}.tasks t
+        WHERE t.ready = 1 AND t.queue = l.queue AND t.name = l.name AND (t.rank, t.id) > ($3::timestamptz, $4::text)
+          AND t.state = 'pending' AND (t.deadline IS NULL OR t.deadline > (SELECT moment FROM now) OR t.must_undo)
+        ORDER BY t.rank, t.id LIMIT $7
+    ) AS c
+    UNION ALL
+    (SELECT t.id, false, t.rank FROM {schema}.tasks t
+     WHERE t.ready = 2 AND t.queue BETWEEN coalesce($2::text, '') AND coalesce($2::text, chr(1114111))
+       AND (t.rank, t.id) > ($3::timestamptz, $4::text)
+       AND t.state = 'pending' AND (t.deadline IS NULL OR t.deadline > (SELECT moment FROM now) OR t.must_undo)
+     ORDER BY t.rank, t.id LIMIT $7)
+    UNION ALL
+    (SELECT t.id, false, t.rank FROM {schema}.tasks t
+     WHERE t.ready = 0 AND t.state = 'pending' AND t.owner IS NULL AND t.available_at <= (SELECT moment FROM now)
+       AND (t.rank, t.id) > ($3::timestamptz, $4::text) AND ($2::text IS NULL OR t.queue = $2::text)
+       AND (t.deadline IS NULL OR t.deadline > (SELECT moment FROM now) OR t.must_undo)
+     ORDER BY t.rank, t.id LIMIT $7)
+    UNION ALL
+    (SELECT t.id, true, t.available_at FROM {schema}.tasks t
+     WHERE t.ready = 0 AND t.state = 'pending' AND t.owner IS NULL
+       AND (t.available_at, t.id) > (coalesce($5::timestamptz, (SELECT moment FROM now)), $6::text)
+       AND ($2::text IS NULL OR t.queue = $2::text)
+       AND (t.deadline IS NULL OR t.deadline > (SELECT moment FROM now) OR t.must_undo)
+     ORDER BY t.available_at, t.id LIMIT $7)
+    ORDER BY delayed, place, id LIMIT $7
+)
+SELECT r.*, p.delayed, now.moment
+FROM now, page p, LATERAL (SELECT * FROM {schema}.task_records t WHERE t.id = p.id LIMIT 1) AS r
+ORDER BY p.delayed, p.place, p.id
+
 -- name: ids_that_begin
 -- Of the table and the column that are filled in: a range of the index that begins with the id, so that nothing in the
 -- text is a pattern. No name has the last of all characters in it, which cannot be printed. DISTINCT for effects: two

@@ -16,8 +16,8 @@ from holdfast.model.step import Step
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Worker
-from holdfast.store.checks import check_limit
-from holdfast.store.cursor import to_cursor
+from holdfast.store.checks import check_limit, check_queue
+from holdfast.store.cursor import from_queue_cursor, queue_page_of, to_cursor
 from holdfast.store.idparts import about, check_part
 from holdfast.store.postgres.base import PostgresBase
 from holdfast.store.postgres.errors import translate
@@ -68,6 +68,17 @@ class Reading(PostgresBase):
     async def queues(self) -> list[QueueCounts]:
         """See Reads."""
         return [RECORDS.queue(row) for row in await self._fetch("queues", self._at())]
+
+    async def queued(self, *, queue: str | None = None, limit: int = 50, after: str | None = None) -> Page[Task]:
+        """See Reads."""
+        check_queue(queue)
+        check_limit(limit)
+        begin = from_queue_cursor(after)
+        values = (begin.as_of or self._at(), queue, *begin.due_after, *begin.delayed_after, limit + 1)
+        rows = await self._fetch("queued", *values)
+        if not rows:
+            return Page(items=(), next=None)
+        return queue_page_of([(RECORDS.task(row), row[-2]) for row in rows], limit, as_of=rows[0][-1])
 
     async def ids(self, noun: Noun, part: str, *, limit: int = 10) -> list[str]:
         """See Reads."""

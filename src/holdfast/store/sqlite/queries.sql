@@ -461,6 +461,50 @@ SELECT queue,
        min(available_at) FILTER (WHERE state = 'pending' AND available_at <= ?1)
 FROM tasks INDEXED BY tasks_open WHERE finished_at IS NULL GROUP BY queue ORDER BY queue
 
+-- name: queued
+-- What comes next, as of the moment ?2, of the queue ?1 or of all: behind (?3, ?4) in the order of rank what is due, and
+-- behind (?5, ?6) in the order of time what is delayed.
+-- Due are the ready ones, which the index has in order for each queue and name: `lines` jumps from one pair to the next
+-- (by the name, then by the queue: of (queue, name) > (?, ?) with an end beside it SQLite would use the queue alone), and
+-- of each only a page is read, as in a claim. Beside them, suspects and tasks whose time has come but that no sweep has
+-- seen: few, as long as anybody claims, so that they may be sorted. No name has the last of all characters in it.
+WITH RECURSIVE lines (queue, name) AS (
+    SELECT queue, name FROM tasks WHERE id = (
+        SELECT id FROM tasks WHERE ready = 1 AND queue BETWEEN coalesce(?1, '') AND coalesce(?1, char(1114111))
+        ORDER BY queue, name LIMIT 1)
+    UNION ALL
+    SELECT t.queue, t.name FROM lines l CROSS JOIN tasks t ON t.id = coalesce(
+        (SELECT id FROM tasks WHERE ready = 1 AND queue = l.queue AND name > l.name ORDER BY name LIMIT 1),
+        (SELECT id FROM tasks WHERE ready = 1 AND queue > l.queue AND queue <= coalesce(?1, char(1114111))
+         ORDER BY queue, name LIMIT 1))
+), page AS MATERIALIZED (
+    SELECT t.id, 0 AS delayed, t.rank AS place FROM lines l CROSS JOIN tasks t ON t.id IN (
+        SELECT id FROM tasks
+        WHERE ready = 1 AND queue = l.queue AND name = l.name AND (rank, id) > (?3, ?4) AND state = 'pending'
+          AND (deadline IS NULL OR deadline > ?2 OR must_undo)
+        ORDER BY rank, id LIMIT ?7)
+    UNION ALL
+    SELECT * FROM (
+        SELECT id, 0, rank FROM tasks
+        WHERE ready = 2 AND queue BETWEEN coalesce(?1, '') AND coalesce(?1, char(1114111))
+          AND (rank, id) > (?3, ?4) AND state = 'pending' AND (deadline IS NULL OR deadline > ?2 OR must_undo)
+        ORDER BY rank, id LIMIT ?7)
+    UNION ALL
+    SELECT * FROM (
+        SELECT id, 0, rank FROM tasks
+        WHERE state = 'pending' AND ready = 0 AND owner IS NULL AND available_at <= ?2 AND (rank, id) > (?3, ?4)
+          AND (?1 IS NULL OR queue = ?1) AND (deadline IS NULL OR deadline > ?2 OR must_undo)
+        ORDER BY rank, id LIMIT ?7)
+    UNION ALL
+    SELECT * FROM (
+        SELECT id, 1, available_at FROM tasks
+        WHERE state = 'pending' AND ready = 0 AND owner IS NULL AND (available_at, id) > (?5, ?6)
+          AND (?1 IS NULL OR queue = ?1) AND (deadline IS NULL OR deadline > ?2 OR must_undo)
+        ORDER BY available_at, id LIMIT ?7)
+    ORDER BY delayed, place, id LIMIT ?7
+)
+SELECT r.*, p.delayed FROM page p CROSS JOIN task_records r ON r.id = p.id ORDER BY p.delayed, p.place, p.id
+
 -- name: ids_that_begin
 -- Of the table and the column that are filled in: a range of the index that begins with the id, so that nothing in the
 -- text is a pattern. No name has the last of all characters in it, which cannot be printed. DISTINCT for effects: two

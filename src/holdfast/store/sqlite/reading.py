@@ -29,7 +29,7 @@ from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.words import query_words
 from holdfast.model.worker import Lease, Worker
-from holdfast.store.cursor import page_of
+from holdfast.store.cursor import from_queue_cursor, page_of, queue_page_of
 from holdfast.store.idparts import about
 from holdfast.store.records import Row
 from holdfast.store.sqlite.listing import approvals_query, count_query, effects_query, facts_query, page_query
@@ -108,6 +108,15 @@ class Reader:
     def queues(self, now: datetime) -> list[QueueCounts]:
         """See Reads."""
         return self._all(RECORDS.queue, "queues", micros(now))
+
+    def queued(self, now: datetime, *, queue: str | None, limit: int, after: str | None) -> Page[Task]:
+        """See Reads."""
+        begin = from_queue_cursor(after)
+        as_of = begin.as_of or now
+        (due_rank, due_id), (due_at, delayed_id) = begin.due_after, begin.delayed_after
+        values = (queue, micros(as_of), micros(due_rank), due_id, micros(due_at or as_of), delayed_id, limit + 1)
+        rows = self._connection.execute(QUERIES["queued"], values)
+        return queue_page_of([(RECORDS.task(row), bool(row[-1])) for row in rows], limit, as_of)
 
     def ids(self, noun: Noun, part: str, limit: int) -> list[str]:
         """See Reads."""

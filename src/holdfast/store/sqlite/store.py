@@ -49,6 +49,7 @@ from holdfast.store.checks import (
     check_event_key,
     check_limit,
     check_payload,
+    check_queue,
     check_range,
     check_task,
 )
@@ -282,6 +283,14 @@ class SqliteStore(Uploading, SimpleInterface):
     async def queues(self) -> list[QueueCounts]:
         """See Reads."""
         return await self._read_slowly(lambda reader: reader.queues(self._clock.now()))
+
+    async def queued(self, *, queue: str | None = None, limit: int = 50, after: str | None = None) -> Page[Task]:
+        """See Reads."""
+        check_queue(queue)
+        check_limit(limit)
+        return await self._read_slowly(
+            lambda reader: reader.queued(self._clock.now(), queue=queue, limit=limit, after=after)
+        )
 
     async def ids(self, noun: Noun, part: str, *, limit: int = 10) -> list[str]:
         """See Reads."""

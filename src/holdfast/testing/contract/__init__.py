@@ -51,6 +51,7 @@ from holdfast.testing.contract.names import NamesContract
 from holdfast.testing.contract.overview import IdsContract, QueuesContract, VitalsContract
 from holdfast.testing.contract.prune import PruneContract
 from holdfast.testing.contract.queries import QueriesContract
+from holdfast.testing.contract.queued import QueuedContract
 from holdfast.testing.contract.sharing import ReopenContract, SharedContract
 from holdfast.testing.contract.simple import ExecuteStepContract, SaveContract
 from holdfast.testing.contract.submit import SubmitContract
@@ -82,6 +83,7 @@ class StoreContract(
     LoadContract,
     QueriesContract,
     QueuesContract,
+    QueuedContract,
     IdsContract,
     VitalsContract,
     HistoryContract,

@@ -34,6 +34,7 @@ VERBS: dict[str, Callable[[StateStore], Awaitable[object]]] = {
     "count": lambda store: store.count(),
     "summary": lambda store: store.summary(),
     "queues": lambda store: store.queues(),
+    "queued": lambda store: store.queued(),
     "ids": lambda store: store.ids(Noun.TASK, "t"),
     "vitals": lambda store: store.vitals(),
     "history": lambda store: store.history("task"),

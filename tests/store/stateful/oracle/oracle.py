@@ -107,6 +107,9 @@ class Oracle:
     def queues(self) -> list[QueueCounts]:
         return reading.queues(self.tables, self.now())
 
+    def queued(self, *, queue: str | None = None, limit: int = 50, after: str | None = None) -> Page[Task]:
+        return reading.queued(self.tables, self.now(), queue, limit, after)
+
     def ids(self, noun: Noun, part: str, *, limit: int = 10) -> list[str]:
         return reading.ids(self.tables, noun, part)[:limit]
 

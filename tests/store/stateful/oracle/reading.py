@@ -12,11 +12,11 @@ from holdfast.model.errors import NotFound
 from holdfast.model.queries import Loaded, Noun, Page, QueueCounts, Summary, TaskFilter, Vitals
 from holdfast.model.records import Account, Checkpoint, PatchRecord, Reservation
 from holdfast.model.step import Step
-from holdfast.model.task import Task
+from holdfast.model.task import Task, rank
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import WorkerState
-from holdfast.store.cursor import from_cursor, to_cursor
-from tests.store.stateful.oracle.tables import Tables, TaskRow
+from holdfast.store.cursor import from_cursor, from_queue_cursor, queue_page_of, to_cursor
+from tests.store.stateful.oracle.tables import NOT_READY, Tables, TaskRow
 
 DOUBTS = frozenset({EffectState.IN_DOUBT, EffectState.NEEDS_HUMAN})
 
@@ -112,6 +112,24 @@ def _queue(name: str, tasks: list[Task], now: datetime) -> QueueCounts:
         review=states[TaskState.REVIEW],
         oldest_ready_at=min(due, default=None),
     )
+
+
+def queued(tables: Tables, now: datetime, queue: str | None, limit: int, after: str | None) -> Page[Task]:
+    begin = from_queue_cursor(after)
+    as_of = begin.as_of or now
+    last_delayed = (begin.delayed_after[0] or as_of, begin.delayed_after[1])
+    found: list[tuple[bool, datetime, str]] = []
+    for row in tables.tasks.values():
+        task = row.task
+        assert task.available_at is not None
+        lost = task.deadline is not None and task.deadline <= as_of and not task.must_undo
+        if task.state is not TaskState.PENDING or task.owner is not None or queue not in {None, task.queue} or lost:
+            continue
+        delayed = row.ready == NOT_READY and task.available_at > as_of
+        place = (task.available_at if delayed else rank(task.available_at, task.priority), task.id)
+        if place > (last_delayed if delayed else begin.due_after):
+            found.append((delayed, *place))
+    return queue_page_of([(tables.task(task_id), delayed) for delayed, _, task_id in sorted(found)], limit, as_of)
 
 
 def ids(tables: Tables, noun: Noun, part: str) -> list[str]:

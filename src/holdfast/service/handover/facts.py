@@ -1,0 +1,25 @@
+"""Facts that are said again: agents repeat themselves, and a call whose answer was lost is made twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.model.agent_state import AgentState, KnownFact
+from holdfast.model.canonical import canonical
+from holdfast.model.patch import StatePatch
+
+
+def without_known_facts(patch: StatePatch, state: AgentState) -> StatePatch:
+    """Leave out the facts that are the last thing their source said about their key, whenever that was."""
+    last = {(fact.key, fact.source): fact for fact in state.known_facts}
+    new = tuple(
+        fact
+        for fact in patch.append_facts
+        if (known := last.get((fact.key, fact.source))) is None or not _say_the_same(known, fact)
+    )
+    return replace(patch, append_facts=new)
+
+
+def _say_the_same(one: KnownFact, other: KnownFact) -> bool:
+    """Compare as JSON, as facts are: to Python 1 and True are the same value."""
+    return canonical(replace(one, at=None).to_json()) == canonical(replace(other, at=None).to_json())

@@ -1,0 +1,66 @@
+"""Lines in a task's journal by agents outside. Their keys never meet those of the task's own code.
+
+That matters where a task has a definition as well: nobody outside can write what its own code would take for a recorded
+result, or for somebody's leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from holdfast.engine.journal import ROUND_SIZE
+from holdfast.model.canonical import digest
+from holdfast.model.codec import encode
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import JsonValue, Task
+
+OUTSIDE = "outside"
+"""The kind of such a line, and the beginning of its key."""
+
+QUESTION = "question"
+
+
+def own_key(key: str) -> str:
+    """Return the key under which a step of theirs stands in the journal."""
+    return f"{OUTSIDE}:{key}"
+
+
+def line(
+    task: Task,
+    steps: Iterable[Step],
+    key: str,
+    *,
+    at: datetime,
+    output: JsonValue = None,
+    state: StepState = StepState.COMPLETED,
+) -> Step:
+    """Return a line at its place: that of the one under this key, or the next one."""
+    own = [step for step in steps if step.round == task.round]
+    before = next((step for step in own if step.key == own_key(key)), None)
+    last = max((step.position for step in own), default=(task.round - 1) * ROUND_SIZE)
+    body = encode(output) if state is StepState.COMPLETED else None
+    return Step(
+        key=own_key(key),
+        kind=OUTSIDE,
+        position=last + 1 if before is None else before.position,
+        state=state,
+        round=task.round,
+        fence=task.fence,
+        digest="" if body is None else digest(body),
+        output=body,
+        started_at=at if before is None else before.started_at,
+        finished_at=at if state is StepState.COMPLETED else None,
+    )
+
+
+def recorded(task: Task, steps: Iterable[Step], key: str) -> Step | None:
+    """Return what stands under a key of theirs in this round, if it is complete."""
+    return next(
+        (
+            step
+            for step in steps
+            if step.key == own_key(key) and step.round == task.round and step.state is StepState.COMPLETED
+        ),
+        None,
+    )

@@ -1,0 +1,149 @@
+"""What agents share about a task: its plan, facts and artifacts, whoever works on it.
+
+Only what an agent may say is taken. Goal, budget and constraints are the operator's: whoever could change the
+constraints could do without anybody's leave. Facts carry the caller's name; none of them reads as if a person had said
+it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from holdfast.engine.artifacts import MAX_BYTES
+from holdfast.engine.holdfast import Holdfast
+from holdfast.model.agent_state import AgentState, ArtifactRef, KnownFact
+from holdfast.model.canonical import canonical
+from holdfast.model.commit import Commit, Expect
+from holdfast.model.errors import Conflict, InvalidValue, StateConflict
+from holdfast.model.operations import ApplyPatch, LinkArtifact, Operation
+from holdfast.model.patch import StatePatch
+from holdfast.model.records import ArtifactLink
+from holdfast.model.task import Task
+from holdfast.model.transitions import OPEN
+from holdfast.service.handover.facts import without_known_facts
+from holdfast.service.handover.holding import Holding
+from holdfast.service.handover.lease import Lease
+from holdfast.service.handover.offering import begun, found
+
+ALLOWED = frozenset(
+    {
+        "append_facts",
+        "replace_plan",
+        "add_questions",
+        "resolve_questions",
+        "set_flags",
+        "clear_flags",
+        "current_step",
+        "complete_steps",
+    }
+)
+"""What a patch from an agent outside may hold."""
+
+_MOST_TRIES = 20
+"""Writers at the same time that an addition gives way to; each of them has written something by then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """A task, and its state as it is now."""
+
+    task: Task
+    state: AgentState
+
+
+def checked_patch(given: dict[str, object], by: str) -> StatePatch:
+    """Read a patch of an agent outside, with its facts in its name. Raises InvalidValue."""
+    if refused := sorted(set(given) - ALLOWED):
+        raise InvalidValue(
+            f"a patch cannot hold {', '.join(refused)}; it may hold {', '.join(sorted(ALLOWED))}. Goal, budget and "
+            "constraints are the operator's, and artifacts come with add_artifact"
+        )
+    facts = given.get("append_facts") or []
+    if not isinstance(facts, list) or not all(isinstance(fact, dict) for fact in facts):
+        raise InvalidValue('append_facts is a list of objects like {"key": "disk", "value": "92%"}')
+    named = [{"source": "", **fact} for fact in facts]
+    patch = StatePatch.from_json({**given, "append_facts": named})
+    if patch.is_empty:
+        raise InvalidValue(f"the patch changes nothing; name one of {', '.join(sorted(ALLOWED))}")
+    return replace(patch, append_facts=tuple(_in_name_of(fact, by) for fact in patch.append_facts))
+
+
+def _in_name_of(fact: KnownFact, by: str) -> KnownFact:
+    return replace(fact, source=f"{by}/{fact.source}" if fact.source else by, at=None)
+
+
+async def patch_state(hold: Holdfast, task_id: str, patch: StatePatch, *, version: int, by: str, reason: str) -> Shared:
+    """Change the state if it is still at ``version``. Raises StateConflict, which carries the newer one."""
+    await begun(hold.store, task_id, by=by)
+    state = await hold.patch_state(task_id, patch, version=version, by=by, reason=reason)
+    return Shared(task=await found(hold.store, task_id), state=state)
+
+
+async def append(hold: Holdfast, task_id: str, patch: StatePatch, *, by: str, lease: Lease | None) -> Shared:
+    """Add to the state, whatever version it has come to: what is only added contradicts nobody."""
+    await begun(hold.store, task_id, by=by)
+    if lease is not None:
+        await _holding(hold, task_id, lease, by).patch(patch)
+    else:
+        await _insist(hold, task_id, patch, by)
+    return Shared(task=await found(hold.store, task_id), state=await hold.state(task_id))
+
+
+async def add_artifact(
+    hold: Holdfast,
+    task_id: str,
+    content: bytes,
+    *,
+    name: str,
+    media_type: str | None,
+    summary: str,
+    by: str,
+    lease: Lease | None,
+    max_bytes: int = MAX_BYTES,
+) -> ArtifactRef:
+    """Store bytes, link them to the task, and mention them in its state."""
+    task = await begun(hold.store, task_id, by=by)
+    if task.state not in OPEN:
+        raise Conflict(f"task {task_id} is {task.state}: nothing can be added any more, nothing was changed")
+    if lease is not None:
+        await _holding(hold, task_id, lease, by).renew()
+    current = (await hold.state(task_id)).current_step if task.version else None
+    stored = await hold.artifacts.write(content, media_type=media_type, name=name, max_bytes=max_bytes)
+    link = ArtifactLink(
+        artifact_id=stored.id, name=name, type=stored.media_type, summary=summary, bytes=stored.size, step=current
+    )
+    mention = ArtifactRef(
+        artifact_id=stored.id, type=stored.media_type, summary=summary, bytes=stored.size, step=current
+    )
+    operations: tuple[Operation, ...] = (LinkArtifact(link),)
+    if task.version:  # otherwise no agent keeps a state there, and the link is all there is
+        body = canonical(StatePatch(add_artifacts=(mention,)).to_json())
+        operations = (*operations, ApplyPatch(body=body, author=by))
+    if lease is not None:
+        await _holding(hold, task_id, lease, by).change(*operations)
+    else:
+        guard = Expect(states=OPEN)
+        [verdict] = await hold.store.commit([Commit(task_id=task_id, guard=guard, operations=operations, actor=by)])
+        if not verdict.applied:
+            raise verdict.error()
+    return mention
+
+
+def _holding(hold: Holdfast, task_id: str, lease: Lease, by: str) -> Holding:
+    if lease.task_id != task_id:
+        raise InvalidValue(f"the lease is on task {lease.task_id}, not on {task_id}")
+    return Holding(hold, lease, by=by)
+
+
+async def _insist(hold: Holdfast, task_id: str, patch: StatePatch, by: str) -> None:
+    for _ in range(_MOST_TRIES):
+        task = await found(hold.store, task_id)
+        new = without_known_facts(patch, await hold.state(task_id, at=task.version)) if task.version else patch
+        if new.is_empty:
+            return
+        try:
+            await hold.patch_state(task_id, new, version=task.version, by=by, reason="")
+        except StateConflict:
+            continue
+        return
+    raise Conflict(f"the state of task {task_id} changes too fast to add to it; try again")
