@@ -17,7 +17,7 @@ STAMP := $(VENV)/.installed-$(shell pwd | cksum | cut -d ' ' -f 1)
 unexport PYTHONHOME PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-local-model test-fresh-clone check docs bench soak guards serve clean
+.PHONY: help setup demo test test-local-model test-mcp-conformance test-fresh-clone check docs bench soak guards serve clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +42,10 @@ test-local-model: $(STAMP) ## Test with a small real model on this machine (fetc
 	fi
 	@HOLDFAST_LOCAL_MODEL=1 $(RUN) -m pytest tests/agent_model/test_local_model.py
 
+test-mcp-conformance: $(STAMP) ## Run the public MCP suites and the inspector against the server (fetches about 160 MB once)
+	@$(RUN) -m tests.mcp_conformance.programs
+	@HOLDFAST_MCP_CONFORMANCE=1 $(RUN) -m pytest tests/mcp_conformance
+
 test-fresh-clone: $(STAMP) ## Clone into a temporary folder, and run the demo and all tests there
 	@HOLDFAST_FRESH_CLONE=whole $(RUN) -m pytest tests/test_fresh_clone.py
 
@@ -61,8 +65,8 @@ soak: $(STAMP) ## Run the randomised tests at length, from a fresh seed (HOLDFAS
 guards: $(STAMP) ## Remove each guard of the effects protocol and see that the tests notice (GUARDS=name for some)
 	@$(RUN) scripts/guards.py $(GUARDS)
 
-serve: ## Open the dashboard (not part of this version yet)
-	@echo "The dashboard is not part of this version of Holdfast yet." >&2; exit 1
+serve: $(STAMP) ## Serve a store over HTTP (SERVE="--database-url sqlite:///agents.db"; docs/serve.md)
+	@$(RUN) -m holdfast serve $(SERVE)
 
 clean: ## Remove the environment, builds and caches
 	@if [ -f "$(VENV)/pyvenv.cfg" ]; then rm -rf "$(VENV)"; fi

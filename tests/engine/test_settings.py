@@ -28,6 +28,9 @@ TEXTS = {
     "worker.lease": ("12.5", 12.5),
     "worker.grace": ("0", 0.0),
     "worker.label": ("nightly", "nightly"),
+    "serve.host": ("10.0.0.5", "10.0.0.5"),
+    "serve.port": ("0", 0),
+    "serve.allow_hosts": ("holdfast.example.com, 10.0.0.5", ("holdfast.example.com", "10.0.0.5")),
 }
 """For every setting: the text of a variable, and what it means."""
 
@@ -36,6 +39,8 @@ IN_FILE = {
     "worker.concurrency": "7",
     "worker.lease": "12.5",
     "worker.grace": "0",
+    "serve.port": "0",
+    "serve.allow_hosts": '["holdfast.example.com", "10.0.0.5"]',
 }
 """How a file has it, where that is no quoted text."""
 
@@ -67,7 +72,8 @@ def test_every_setting_is_read_from_both_places_and_the_variable_wins(setting: S
     file = write(tmp_path, line(setting.name))
     from_file = Settings({}, file).values[setting.name]
     assert (from_file.value, from_file.origin) == (meant, str(file))
-    other = {"worker.concurrency": "8", "worker.lease": "8", "worker.grace": "8"}.get(setting.name, "other")
+    numbers = {"worker.concurrency", "worker.lease", "worker.grace", "serve.port"}
+    other = "8" if setting.name in numbers else "other"
     both = Settings({setting.variable: other}, file)
     assert both.values[setting.name].origin == setting.variable
     assert both[setting.name] == setting.read(other) != meant
@@ -83,8 +89,10 @@ def test_each_setting_is_the_first_that_anybody_said(
     in_file = [setting for setting, places in said.items() if "file" in places]
     # A section begins where its first setting stands, so what is in none has to come before.
     lines = [line(setting.name) for setting in in_file if "." not in setting.name]
-    inner = [line(setting.name).partition("\n")[2] for setting in in_file if "." in setting.name]
-    file = write(tmp_path_factory.mktemp("any"), "".join(lines) + ("[worker]\n" + "".join(inner) if inner else ""))
+    for section in ("worker", "serve"):
+        inner = [setting.name for setting in in_file if setting.name.startswith(f"{section}.")]
+        lines += [f"[{section}]\n"] * bool(inner) + [line(name).partition("\n")[2] for name in inner]
+    file = write(tmp_path_factory.mktemp("any"), "".join(lines))
     environment = {setting.variable: TEXTS[setting.name][0] for setting, places in said.items() if "variable" in places}
     read = Settings(environment, file)
     for setting in SETTINGS:
@@ -104,7 +112,7 @@ def test_each_setting_is_the_first_that_anybody_said(
         ('[worker]\nuser = "x"', "worker.user, which is no setting; did you mean user?"),
         ("zzz = 3", "zzz, which is no setting; there are: database_url, schema"),
         ("[wroker]\nlease = 3", "section [wroker], which is none of ours; did you mean worker?"),
-        ("[zzz]\n", "section [zzz], which is none of ours; there are: worker"),
+        ("[zzz]\n", "section [zzz], which is none of ours; there are: worker, serve"),
         ("worker = 3", "sets worker to 3; it is a section, write [worker] and its settings below"),
         ("[database_url]\nx = 3", "section [database_url], which is a setting; write database_url = ... at the top"),
         ("[worker.more]\nx = 3", "worker.more, which is no setting"),
@@ -123,16 +131,22 @@ def test_what_cannot_be_meant_in_a_file_is_refused(text: str, words: str, tmp_pa
 
 NO_TEXTS = ["3", "true", '""', '"  "', "[]", "{}"]
 NO_COUNTS = ["true", "0", "-1", "2.5", '"many"', "[1]", "inf", "1979-05-27"]
+NO_PORTS = ["true", "-1", "65536", "2.5", '"http"', "[1]"]
 NO_SECONDS = ["true", "-0.1", '"long"', "nan", "inf", "[1]"]
 NO_NAMES = ["true", "3", "[]", "[1]", '[""]', '"a,,b"', '""']
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [(name, value) for name in ("database_url", "schema", "application", "user", "worker.label") for value in NO_TEXTS]
+    [
+        (name, value)
+        for name in ("database_url", "schema", "application", "user", "worker.label", "serve.host")
+        for value in NO_TEXTS
+    ]
     + [("worker.concurrency", value) for value in NO_COUNTS]
     + [(name, value) for name in ("worker.lease", "worker.grace") for value in NO_SECONDS]
-    + [("worker.queues", value) for value in NO_NAMES],
+    + [("serve.port", value) for value in NO_PORTS]
+    + [(name, value) for name in ("worker.queues", "serve.allow_hosts") for value in NO_NAMES],
 )
 def test_a_wrong_type_is_refused(name: str, value: str, tmp_path: Path) -> None:
     file = write(tmp_path, line(name, value))
@@ -298,10 +312,13 @@ def test_variables_that_nobody_reads_are_named() -> None:
         "HOLDFAST_WORKER_LEESE": "3",
         "HOLDFAST_QQQQ": "y",
         "HOLDFAST_API_TOKEN": "secret",
+        "HOLDFAST_API_TOKEN_CI": "read:secret",
+        "HOLDFAST_API_TOKENS": "x",
         "HOLDFAST_USER": "anna",
         "PATH": "z",
     }
     assert unknown_variables(environment) == {
+        "HOLDFAST_API_TOKENS": "HOLDFAST_API_TOKEN",
         "HOLDFAST_DATABASE": "HOLDFAST_DATABASE_URL",
         "HOLDFAST_LEASE": "HOLDFAST_WORKER_LEASE",
         "HOLDFAST_QQQQ": None,

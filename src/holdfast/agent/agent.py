@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeAlias
@@ -15,7 +16,7 @@ from holdfast.agent.prompting import DEFAULT_CONTEXT_TOKENS, DEFAULT_STATE_BYTES
 from holdfast.agent.results import INLINE_BYTES
 from holdfast.agent.run import AgentRun
 from holdfast.agent.subagent import SubAgent
-from holdfast.agent.tool import Tool
+from holdfast.agent.tool import Tool, ToolSource
 from holdfast.agent.verifying import Human, Judge, Verifier, verifier_of
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.context import Context, attempt_of
@@ -62,7 +63,7 @@ class Agent:
         *,
         model: Model | str,
         instructions: str = "",
-        tools: Sequence[Tool | Agent | SubAgent | Callable[..., Any]] = (),
+        tools: Sequence[Tool | ToolSource | Agent | SubAgent | Callable[..., Any]] = (),
         budget: Budget | None = None,
         approve: Sequence[RiskLevel | str] = (),
         deciders: Sequence[str] = (),
@@ -89,11 +90,12 @@ class Agent:
         """Describe the agent.
 
         ``model`` is a model's name at an OpenAI-compatible endpoint (``OPENAI_BASE_URL``, ``OPENAI_API_KEY``), or any
-        Model. ``tools`` are functions made with ``@tool``, or other agents. ``budget`` limits each task, and ``prices``
-        say what a model's tokens cost. ``approve`` names the risk levels a person has to agree to; ``deciders`` who
-        that may be, and ``approval_expires`` how long they have. ``checkpoint`` says when progress is made durable.
-        ``verify`` looks at the result, and ``observe(tool, arguments, result, state)`` may turn a tool's result into a
-        StatePatch. ``builtins`` are the tools every agent has; name those you want, or False for none.
+        Model. ``tools`` are functions made with ``@tool``, other agents, or what an MCP server offers (``tools_of`` in
+        ``holdfast.mcp``). ``budget`` limits each task, and ``prices`` say what a model's tokens cost. ``approve`` names
+        the risk levels a person has to agree to; ``deciders`` who that may be, and ``approval_expires`` how long they
+        have. ``checkpoint`` says when progress is made durable. ``verify`` looks at the result, and ``observe(tool,
+        arguments, result, state)`` may turn a tool's result into a StatePatch. ``builtins`` are the tools every agent
+        has; name those you want, or False for none.
         """
         self.name = check_name("agent name", name)
         self.instructions = checked_text("instructions", instructions)
@@ -116,8 +118,10 @@ class Agent:
         self.inline_bytes = inline_bytes
         self._context = (max_context_tokens, max_context_bytes)
         self._check_numbers()
-        self.tools = _by_name([*_built_in(builtins), *map(_as_tool, checked_list("tools", tools))])
-        self.specs: tuple[ToolSpec, ...] = tuple(tool.spec for tool in self.tools.values())
+        given = checked_list("tools", tools)
+        self.sources = tuple(each for each in given if isinstance(each, ToolSource))
+        own = [_as_tool(each) for each in given if not isinstance(each, ToolSource)]
+        self.tools = _by_name([*_built_in(builtins), *own])
         self._definition = self._define(queue=queue, priority=priority, retry=retry, deadline=deadline)
         if verify is not None:
             self._definition.verify(verifier_of(self, verify))
@@ -136,6 +140,20 @@ class Agent:
         """Return it as a tool for another agent; ``share`` is how much of what its caller has left it may use."""
         return SubAgent(self, name or self.name, description or self.description or self.instructions, share)
 
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The tools as the model sees them."""
+        return tuple(tool.spec for tool in self.tools.values())
+
+    async def equipped(self, attempt: Attempt) -> Agent:
+        """Return it as it is for one attempt: with what its sources of tools have to offer now."""
+        if not self.sources:
+            return self
+        found = [tool for source in self.sources for tool in await source.find(attempt)]
+        equipped = copy(self)
+        equipped.tools = _by_name([*self.tools.values(), *found])
+        return equipped
+
     def room(self, state: AgentState) -> Room:
         """Return how much the model may be shown."""
         limit = state.budget.max_artifact_bytes_in_context
@@ -150,7 +168,9 @@ class Agent:
         self, *, queue: str, priority: int, retry: Retry | None, deadline: float | timedelta | None
     ) -> TaskDefinition[..., str]:
         async def agent(ctx: Context, text: str, *, after: str | None = None) -> str:
-            return await self.attend(attempt_of(ctx), text, after).run()
+            attempt = attempt_of(ctx)
+            equipped = await self.equipped(attempt)
+            return await equipped.attend(attempt, text, after).run()
 
         agent.__doc__ = self.description or self.instructions
         return TaskDefinition(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Union, overload
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
@@ -26,6 +27,9 @@ from holdfast.model.message import ToolSpec
 from holdfast.model.retry import ErrorKind, Retry
 from holdfast.model.risk import RiskLevel
 from holdfast.model.task import JsonValue
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt import Attempt
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -155,6 +159,14 @@ class Tool:
         except ValidationError as error:
             raise BadArguments(_explain(self.name, error)) from None
         return {parameter: getattr(chosen, name) for name, parameter in self._fields.items()}
+
+
+class ToolSource(ABC):
+    """Tools that are not known when an agent is described, and are found when an attempt at its task begins."""
+
+    @abstractmethod
+    async def find(self, attempt: Attempt) -> Sequence[Tool]:
+        """Return the tools for this attempt. One that only looks at what was done before gets what can undo it."""
 
 
 @overload

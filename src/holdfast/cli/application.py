@@ -18,6 +18,7 @@ from holdfast.cli.commands.fork import fork
 from holdfast.cli.commands.history import history
 from holdfast.cli.commands.init import init
 from holdfast.cli.commands.list import list_tasks
+from holdfast.cli.commands.mcp import mcp
 from holdfast.cli.commands.memory.group import memory
 from holdfast.cli.commands.migrate import migrate
 from holdfast.cli.commands.prune import prune
@@ -25,6 +26,7 @@ from holdfast.cli.commands.queues import queues
 from holdfast.cli.commands.resume import resume, retry
 from holdfast.cli.commands.run import run
 from holdfast.cli.commands.send import send
+from holdfast.cli.commands.serve import serve
 from holdfast.cli.commands.show import show
 from holdfast.cli.commands.state import diff, state
 from holdfast.cli.commands.steps import steps
@@ -72,6 +74,8 @@ app.command("init", rich_help_panel=BEGIN)(init)
 app.command("run", rich_help_panel=BEGIN)(run)
 app.command("submit", rich_help_panel=BEGIN)(submit)
 app.command("worker", rich_help_panel=BEGIN)(work)
+app.command("mcp", rich_help_panel=BEGIN)(mcp)
+app.command("serve", rich_help_panel=BEGIN)(serve)
 
 app.command("list", rich_help_panel=LOOK)(list_tasks)
 app.command("show", rich_help_panel=LOOK)(show)

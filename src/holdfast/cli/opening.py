@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import typer
 
+from holdfast.cli.finding import find_holdfast
 from holdfast.cli.terminal import close_stdout
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.settings import current_settings, is_postgres
@@ -49,6 +50,26 @@ async def opened(database_url: str | None) -> AsyncIterator[Service]:
     hold = Holdfast(url, **options)
     async with hold:
         yield Service(hold)
+
+
+@asynccontextmanager
+async def opened_to_serve(
+    application: str | None, database_url: str | None, *, read_only: bool
+) -> AsyncIterator[Holdfast]:
+    """Open the store for others to use: with an application's tasks, if one is named or set; created where it may be.
+
+    Whoever is served is a program that starts us by itself; it could not submit something first.
+    """
+    if read_only:
+        async with opened(database_url) as service:
+            yield service.hold
+        return
+    target = application or current_settings()["application"]
+    hold = Holdfast(database_url) if target is None else find_holdfast(target, database_url)
+    async with hold:
+        if not hold.store.capabilities.durable:
+            raise InvalidValue(f"{hold.url} lives inside this process and ends with it; name a store that lasts")
+        yield hold
 
 
 def command_line(verb: str, task_id: str, url: str) -> str:

@@ -26,8 +26,15 @@ DEFAULT_SCHEMA: Final = "holdfast"
 DEFAULT_LEASE: Final = 30.0
 DEFAULT_GRACE: Final = 20.0
 DEFAULT_CONCURRENCY: Final = 100
+DEFAULT_HOST: Final = "127.0.0.1"
+DEFAULT_PORT: Final = 8787
+_HIGHEST_PORT: Final = 65_535
 
-NOT_SETTINGS: Final = frozenset({"HOLDFAST_API_TOKEN", "HOLDFAST_MODEL"})
+TOKEN_VARIABLE: Final = "HOLDFAST_API_TOKEN"  # noqa: S105 - where a secret is, not the secret
+TOKEN_PREFIX: Final = "HOLDFAST_API_TOKEN_"  # noqa: S105 - as above
+"""Behind it stands the name of a token: HOLDFAST_API_TOKEN_CI."""
+
+NOT_SETTINGS: Final = frozenset({TOKEN_VARIABLE, "HOLDFAST_MODEL"})
 """Variables with our beginning that are read elsewhere, and belong into no file: a secret, an example's choice."""
 
 
@@ -88,6 +95,13 @@ def _converted(kind: type[N], given: object) -> N | None:
     return number if isinstance(given, str) or number == given else None
 
 
+def _port(given: object) -> int:
+    port = _converted(int, given)
+    if port is None or not 0 <= port <= _HIGHEST_PORT:
+        raise ValueError(f"give a port: a whole number up to {_HIGHEST_PORT}, or 0 for any that is free")
+    return port
+
+
 def _names(given: object) -> tuple[str, ...]:
     listed = given.split(",") if isinstance(given, str) else given
     if not isinstance(listed, list) or not listed or not all(isinstance(name, str) and name.strip() for name in listed):
@@ -105,10 +119,13 @@ SETTINGS: Final = (
     Setting("worker.lease", _number, DEFAULT_LEASE, "Seconds of silence after which a worker's tasks go to others"),
     Setting("worker.grace", _number, DEFAULT_GRACE, "Seconds in which tasks may finish once a worker is to stop"),
     Setting("worker.label", _text, "worker", "A worker's name, for people"),
+    Setting("serve.host", _text, DEFAULT_HOST, "The address on which `holdfast serve` listens"),
+    Setting("serve.port", _port, DEFAULT_PORT, "The port on which it listens"),
+    Setting("serve.allow_hosts", _names, None, "Names by which clients reach it, beside those of its address"),
 )
 
 _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
-_SECTIONS: Final = {section for name in _BY_NAME if (section := name.rpartition(".")[0])}
+_SECTIONS: Final = tuple(dict.fromkeys(section for name in _BY_NAME if (section := name.rpartition(".")[0])))
 
 
 class Settings:
@@ -167,7 +184,8 @@ def _is_there(path: Path) -> bool:
 def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
     """Return the HOLDFAST_* variables that nobody reads, each with the one that was probably meant."""
     known = {setting.variable for setting in SETTINGS} | NOT_SETTINGS
-    unknown = sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
+    ours = (name for name in environment if name.startswith(PREFIX) and not name.startswith(TOKEN_PREFIX))
+    unknown = sorted(name for name in ours if name not in known)
     # Compared without the beginning, in which all of them are alike.
     own = {name.removeprefix(PREFIX): name for name in sorted(known)}
     return {name: own.get(next(iter(_close(name.removeprefix(PREFIX), own, "_")), "")) for name in unknown}

@@ -25,6 +25,9 @@ class Scope(StrEnum):
     """Submit new tasks, and cancel tasks."""
 
 
+CALLER = "holdfast.caller"
+"""Under which the scope of an HTTP request has the Caller whose token it carried."""
+
 EVERYTHING = frozenset(Scope)
 READ_ONLY = frozenset({Scope.READ})
 

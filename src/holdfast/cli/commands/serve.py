@@ -1,0 +1,129 @@
+"""``holdfast serve``: offer the store over HTTP until a signal asks to stop.
+
+The first SIGTERM or SIGINT stops: no new connections, streams end, calls get a few seconds to finish, and the store is
+closed. The second one ends the process at once: whatever was acknowledged is in the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.commands.mcp import Claim, checked_claims
+from holdfast.cli.exits import SIGNALLED
+from holdfast.cli.logs import log_to_stderr
+from holdfast.cli.opening import command, opened_to_serve
+from holdfast.cli.options import Application, OtherUrl
+from holdfast.cli.signals import StopSignals
+from holdfast.cli.terminal import say
+from holdfast.engine.settings import DEFAULT_HOST, DEFAULT_PORT, TOKEN_VARIABLE, current_settings
+from holdfast.model.errors import InvalidValue
+from holdfast.store.url import without_password
+
+if TYPE_CHECKING:
+    from holdfast.web.address import Address
+    from holdfast.web.tokens import Tokens
+
+
+@command
+async def serve(
+    application: Application = None,
+    *,
+    host: Annotated[
+        str | None,
+        typer.Option(help="The address to listen on; others than loopback need a token.", show_default=DEFAULT_HOST),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65_535, help="The port to listen on; 0 for one that is free.", show_default=str(DEFAULT_PORT)
+        ),
+    ] = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Let nobody change anything, whatever their token allows.")
+    ] = False,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A name by which clients reach it, beside those of its address; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    claim: Claim = None,
+    database_url: OtherUrl = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every request.")] = False,
+) -> None:
+    """Serve the store over HTTP, until SIGTERM or Ctrl-C: MCP at /mcp, probes at /healthz and /readyz.
+
+    Whoever calls needs a token: HOLDFAST_API_TOKEN, or HOLDFAST_API_TOKEN_NAME for one with fewer rights. Where none
+    is set, and only this machine can reach the server, one is made for this run and shown.
+    """
+    # Extras, and slow to load.
+    from holdfast.web.address import bound, resolve, url_of  # noqa: PLC0415
+    from holdfast.web.application import application as web_application  # noqa: PLC0415
+    from holdfast.web.names import Names  # noqa: PLC0415
+    from holdfast.web.serving import Server  # noqa: PLC0415
+
+    settings = current_settings()
+    address = resolve(host or settings["serve.host"], settings["serve.port"] if port is None else port)
+    names = Names(address, allow_host or settings["serve.allow_hosts"] or ())
+    tokens, secret = _find_tokens(address)
+    claimable = checked_claims(claim)
+    log_to_stderr(quiet=False, verbose=verbose)
+    told = asyncio.Event()
+
+    def stop(number: signal.Signals) -> None:
+        say(f"{number.name}: stopping")
+        told.set()
+
+    async with AsyncExitStack() as ending:
+        ending.enter_context(StopSignals(stop, _leave_at_once))  # first, and so until everything is closed
+        listener = ending.enter_context(bound(address))
+        hold = await ending.enter_async_context(opened_to_serve(application, database_url, read_only=read_only))
+        async with web_application(
+            hold, tokens=tokens, names=names, read_only=read_only, claimable=claimable
+        ) as served:
+            # The server outlasts what it serves, and goes before the store.
+            server = await ending.enter_async_context(Server(served, listener))
+            how = " read-only" if read_only else ""
+            say(f"serving {without_password(hold.url)}{how}; MCP is at {url_of(listener)}/mcp")
+            _introduce(tokens, secret)
+            if not names.is_known_elsewhere:
+                say("it answers to localhost alone; name what clients call it with --allow-host")
+            await server.run(until=told)
+
+
+def _find_tokens(address: Address) -> tuple[Tokens, str | None]:
+    """Return the tokens to go by, and the secret of the one that had to be made. There is no server without any."""
+    from holdfast.web.tokens import MAKE_ONE, make_token, read_tokens  # noqa: PLC0415 - as above
+
+    tokens = read_tokens(os.environ)
+    if tokens:
+        return tokens, None
+    if not address.is_loopback:
+        raise InvalidValue(
+            f"others can reach {address.host}, and there is no token; set {TOKEN_VARIABLE} to what this prints: "
+            f"{MAKE_ONE}"
+        )
+    return make_token()
+
+
+def _introduce(tokens: Tokens, secret: str | None) -> None:
+    if secret is None:
+        say(f"tokens: {tokens}")
+        return
+    say(f"{TOKEN_VARIABLE} is not set; this token holds for this run:")
+    say(f"Authorization: Bearer {secret}")
+
+
+def _leave_at_once(number: signal.Signals) -> None:
+    say(f"{number.name}: leaving now")
+    sys.stderr.flush()
+    os._exit(SIGNALLED + number)

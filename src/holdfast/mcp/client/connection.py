@@ -1,0 +1,211 @@
+"""Connection: one session with a server, opened, kept and closed by one task of its own.
+
+The SDK's sessions have to be left by the task that entered them; calls come from anywhere on the same loop. At the end
+of the loop that task is cancelled with all others, and closes what it opened: nothing stays running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from contextvars import Context
+from typing import Any
+
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    CONNECTION_CLOSED,
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    Implementation,
+    InputRequiredResult,
+    Tool,
+)
+from pydantic import TypeAdapter
+
+from holdfast._version import __version__
+from holdfast.mcp.client.answers import Answer, read_answer
+from holdfast.mcp.client.declaring import Hints
+from holdfast.mcp.client.errors import AnswerUnclear, ServerAway
+from holdfast.mcp.client.listing import Listed, Listing
+from holdfast.mcp.client.meaning import meaning_of
+from holdfast.mcp.client.sending import CURRENT, Sending
+from holdfast.mcp.client.servers import Command, Server
+from holdfast.mcp.client.transports import transport_to
+from holdfast.model.errors import InvalidValue
+from holdfast.model.failure import storable
+from holdfast.model.task import JsonValue
+
+MOST_TOOLS = 1_000
+"""A server that lists more lists nothing that a model could choose from."""
+
+CALL = "tools/call"
+_FIRST_REFUSAL = 300
+_log = logging.getLogger(__name__)
+_RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
+
+
+class Connection:
+    """One session. It is used until it breaks or is retired, and not again."""
+
+    def __init__(self, server: Server, *, within: float) -> None:
+        """``within`` are the seconds that opening it, and listing its tools, may take."""
+        self._server = server
+        self._within = within
+        self._retired = asyncio.Event()
+        self._busy = 0
+        self._client: Client
+        self._owner: asyncio.Task[None] | None = None
+        self.listing: Listing
+
+    # Opening and closing
+
+    async def open(self) -> None:
+        """Return once its tools are listed. Raises ServerAway."""
+        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # In a context of its own: it outlives whoever needed it first.
+        self._owner = asyncio.get_running_loop().create_task(self._own(opened), context=Context())
+        try:
+            await opened
+        except asyncio.CancelledError:
+            self._owner.cancel()
+            raise
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls can be tried on it."""
+        return not self._retired.is_set() and self._owner is not None and not self._owner.done()
+
+    def retire(self) -> None:
+        """Take no more calls, and close once the last one under way is over."""
+        self._retired.set()
+        if not self._busy and self._owner is not None:
+            self._owner.cancel()
+
+    async def close(self) -> None:
+        """Close it now; calls under way are lost."""
+        self._retired.set()
+        if self._owner is not None:
+            self._owner.cancel()
+            await asyncio.wait([self._owner])
+
+    async def _own(self, opened: asyncio.Future[None]) -> None:
+        sending = Sending()
+        CURRENT.set(sending)
+        try:
+            async with AsyncExitStack() as stack:
+                async with asyncio.timeout(self._within):
+                    self._client = await stack.enter_async_context(self._new_client())
+                    self.listing = await self._list()
+                opened.set_result(None)
+                await asyncio.get_running_loop().create_future()  # until it is cancelled
+        except asyncio.CancelledError:
+            opened.cancel()
+        except Exception as error:  # noqa: BLE001 - the SDK raises groups of whatever its tasks raised
+            if opened.done():
+                _log.info("the connection to the MCP server %s broke: %r", self._server.label, error)
+            else:
+                opened.set_exception(self._away(error, sending))
+        finally:
+            self._retired.set()
+
+    def _new_client(self) -> Client:
+        return Client(
+            transport_to(self._server, connect=self._within),
+            mode="auto",
+            client_info=Implementation(name="holdfast", version=__version__),
+            cache=None,
+        )
+
+    def _away(self, error: BaseException, sending: Sending) -> Exception:
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, InvalidValue):
+            return error
+        if isinstance(error, TimeoutError):
+            said = f"it did not answer within {self._within:g} s"
+        elif isinstance(error, MCPError) and error.code == CONNECTION_CLOSED and isinstance(self._server, Command):
+            said = "it ended; what it had to say about that is on stderr"
+        else:
+            said = sending.trouble or str(error) or type(error).__name__
+        outcome = "cannot be reached"
+        if sending.status is not None and sending.status >= _FIRST_REFUSAL:
+            outcome = f"answered {sending.status}"
+        return ServerAway(f"the MCP server {self._server.label} {outcome}: {storable(said, 500)}")
+
+    # Using it
+
+    async def list(self) -> None:
+        """List its tools anew. Raises ServerAway."""
+        sending = Sending()
+        token = CURRENT.set(sending)
+        self._busy += 1
+        try:
+            async with asyncio.timeout(self._within):
+                self.listing = await self._list()
+        except Exception as error:
+            raise self._away(error, sending) from error
+        finally:
+            CURRENT.reset(token)
+            self._leave()
+
+    async def _list(self) -> Listing:
+        found: list[Tool] = []
+        cursor: str | None = None
+        while True:
+            page = await self._client.list_tools(cursor=cursor)
+            found += page.tools
+            cursor = page.next_cursor
+            if cursor is None:
+                return Listing(tuple(map(_listed, found)), time.monotonic())
+            if len(found) > MOST_TOOLS or not page.tools:
+                raise InvalidValue(
+                    f"the MCP server {self._server.label} lists more than {MOST_TOOLS} tools, or goes on for ever"
+                )
+
+    async def call(self, tool: str, arguments: Mapping[str, JsonValue], meta: Mapping[str, Any]) -> Answer:
+        """Call a tool. Raises ServerAway, CallRefused or AnswerUnclear, by what is known of the call then."""
+        sending = Sending(CALL)
+        token = CURRENT.set(sending)
+        self._busy += 1
+        params = CallToolRequestParams.model_validate({"name": tool, "arguments": arguments, "_meta": meta})
+        try:
+            # Not client.call_tool: that forgets a result which does not fit the schema the tool promised. It is there.
+            result = await self._client.session.send_request(CallToolRequest(params=params), _RESULT)
+        except Exception as error:
+            if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
+                self._retired.set()
+            raise meaning_of(error, sending, server=self._server.label, tool=tool) from error
+        finally:
+            CURRENT.reset(token)
+            self._leave()
+        if isinstance(result, InputRequiredResult):
+            raise AnswerUnclear(
+                f"the MCP server {self._server.label} wants to be told more before it goes on with {tool}, and nobody "
+                "is there to tell it; leave the tool out with only="
+            )
+        return read_answer(result)
+
+    def _leave(self) -> None:
+        self._busy -= 1
+        if self._retired.is_set():
+            self.retire()
+
+
+def _listed(tool: Tool) -> Listed:
+    said = tool.annotations
+    hints = (
+        Hints()
+        if said is None
+        else Hints(
+            read_only=said.read_only_hint,
+            destructive=said.destructive_hint,
+            idempotent=said.idempotent_hint,
+            open_world=said.open_world_hint,
+        )
+    )
+    return Listed(name=tool.name, description=tool.description or "", schema=tool.input_schema, hints=hints)

@@ -1,0 +1,36 @@
+"""What a call that came to nothing raises. Everything under NotHappened is proof; the rest leaves a ``once`` in doubt.
+
+NotHappened
+├── ServerAway                    the server could not be reached, or did not let us in: no call was made
+└── ToolError
+    └── CallRefused               it answered that it does not make this call
+HoldfastError
+├── AnswerUnclear                 the call was sent, and no answer says what came of it
+└── CallFailed                    the tool ran and says that it failed; nobody knows after how much of its work
+"""
+
+from __future__ import annotations
+
+from holdfast.agent.tool import ToolError
+from holdfast.model.errors import HoldfastError, NotHappened
+
+
+class ServerAway(NotHappened):
+    """The server could not be reached, or did not let us in: no call was made."""
+
+
+class CallRefused(ToolError):
+    """The server answered that it does not make this call: it does not know the tool, or not with these arguments."""
+
+
+class AnswerUnclear(HoldfastError):
+    """The call was sent, and no answer says what came of it."""
+
+
+class CallFailed(HoldfastError):
+    """The tool ran and says that it failed; nobody knows after how much of its work."""
+
+
+# Named as users import them; see holdfast.model.errors.
+for _error in [value for value in globals().values() if isinstance(value, type) and value.__module__ == __name__]:
+    _error.__module__ = "holdfast.mcp"

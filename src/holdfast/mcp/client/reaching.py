@@ -1,0 +1,119 @@
+"""Reach: one server, as a loop knows it: a connection opened on first use, shared, and opened again when it breaks.
+
+A call that proves not to have been sent, on a connection that had been idle, is tried once more on a new one: a server
+that was restarted meanwhile is no reason to tell a model that it is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from holdfast.mcp.client.errors import ServerAway
+from holdfast.mcp.client.listing import Listing
+from holdfast.mcp.client.servers import Server
+from holdfast.model.errors import MissingExtra
+from holdfast.model.task import JsonValue
+
+if TYPE_CHECKING:
+    from holdfast.mcp.client.answers import Answer
+    from holdfast.mcp.client.connection import Connection
+
+FRESH = 60.0
+"""Seconds for which a listing is taken for true."""
+
+_log = logging.getLogger(__name__)
+_REACHES: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Server, Reach]] = WeakKeyDictionary()
+
+
+def reach(server: Server) -> Reach:
+    """Return the one way to a server that the running loop has."""
+    known = _REACHES.setdefault(asyncio.get_running_loop(), {})
+    return known.setdefault(server, Reach(server))
+
+
+class Reach:
+    """One server."""
+
+    def __init__(self, server: Server) -> None:
+        """``server`` is where it is."""
+        self._server = server
+        self._connection: Connection | None = None
+        self._opening: asyncio.Task[Connection] | None = None
+        self._listing: Listing | None = None
+        """The last one. It outlives its connection: an agent goes on while its server is restarted."""
+
+    async def listing(self, *, within: float) -> Listing:
+        """Return what the server lists; what it listed last if it is away now. Raises ServerAway if it never did."""
+        if self._listing is None or time.monotonic() - self._listing.at > FRESH:
+            try:
+                self._listing = await self._list(within)
+            except ServerAway as away:
+                if self._listing is None:
+                    raise
+                _log.warning("%s; its tools are taken for what they were", away)
+        return self._listing
+
+    async def _list(self, within: float) -> Listing:
+        used = self._in_use
+        if used is not None:
+            try:
+                await used.list()
+            except ServerAway:
+                used.retire()
+            else:
+                return used.listing
+        return (await self._connect(within)).listing
+
+    async def call(
+        self, tool: str, arguments: Mapping[str, JsonValue], meta: Mapping[str, Any], *, within: float
+    ) -> Answer:
+        """Call a tool; connecting may take ``within`` seconds. Raises what Connection.call raises."""
+        used = self._in_use
+        if used is not None:
+            try:
+                return await used.call(tool, arguments, meta)
+            except ServerAway:
+                used.retire()
+        return await (await self._connect(within)).call(tool, arguments, meta)
+
+    async def close(self) -> None:
+        """Close the connection, if there is one. The next call opens another."""
+        if self._connection is not None:
+            await self._connection.close()
+            self._connection = None
+
+    @property
+    def _in_use(self) -> Connection | None:
+        if self._connection is not None and not self._connection.is_open:
+            self._connection = None
+        return self._connection
+
+    async def _connect(self, within: float) -> Connection:
+        """Return a connection that is open; those who need one at the same time share it, or its failure."""
+        if (used := self._in_use) is not None:
+            return used
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._open(within))
+            self._opening.add_done_callback(self._opened)
+        return await asyncio.shield(self._opening)
+
+    async def _open(self, within: float) -> Connection:
+        try:
+            from holdfast.mcp.client.connection import Connection  # noqa: PLC0415 - the SDK is an extra, and slow
+        except ImportError as missing:
+            raise MissingExtra("mcp", "an Agent with the tools of an MCP server") from missing
+        connection = Connection(self._server, within=within)
+        await connection.open()
+        self._listing = connection.listing
+        return connection
+
+    def _opened(self, opening: asyncio.Task[Connection]) -> None:
+        # Nothing of this loop is kept for longer than it is needed: it is known by a weak reference.
+        self._opening = None
+        if not opening.cancelled() and opening.exception() is None:
+            self._connection = opening.result()

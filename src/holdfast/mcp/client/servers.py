@@ -1,0 +1,79 @@
+"""Where a server is: a command that is started and spoken to over its pipes, or a URL."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from holdfast.model.errors import InvalidValue
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A program to start. Its environment may hold secrets and is never shown."""
+
+    words: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    folder: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The program's name, for messages; its arguments may hold secrets."""
+        return Path(self.words[0]).name
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A URL that speaks streamable HTTP. Its headers hold secrets and are never shown."""
+
+    url: str = field(repr=False)
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def label(self) -> str:
+        """Host and path, for messages; a query may hold secrets."""
+        parts = urlsplit(self.url)
+        return f"{parts.netloc}{parts.path}"
+
+
+Server = Command | Endpoint
+
+
+def server_at(
+    server: str | Sequence[str],
+    *,
+    env: Mapping[str, str] | None,
+    cwd: str | os.PathLike[str] | None,
+    headers: Mapping[str, str] | None,
+    token: str | None,
+) -> Server:
+    """Return what was meant, or refuse what nobody could reach."""
+    if isinstance(server, str):
+        if env is not None or cwd is not None:
+            raise InvalidValue("env= and cwd= are for a server that is started; one at a URL takes headers= and token=")
+        return _endpoint(server, dict(headers or {}), token)
+    if headers is not None or token is not None:
+        raise InvalidValue("headers= and token= are for a server at a URL; one that is started takes env= and cwd=")
+    words = tuple(map(os.fspath, server))
+    if not words or not all(isinstance(word, str) and word for word in words[:1]) or "\0" in "".join(words):
+        raise InvalidValue(f'{list(server)!r} is no command; give its words in a list: ["uvx", "some-server"]')
+    return Command(words, tuple(sorted((env or {}).items())), None if cwd is None else os.fspath(cwd))
+
+
+def _endpoint(url: str, headers: dict[str, str], token: str | None) -> Endpoint:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise InvalidValue(
+            f"{url!r} is no http:// or https:// URL; a server that is started is a list of words: "
+            '["uvx", "some-server"]'
+        )
+    if parts.username is not None or parts.password is not None:
+        raise InvalidValue("the URL of an MCP server holds a user or password; pass token= or headers= instead")
+    if token is not None:
+        if any(name.lower() == "authorization" for name in headers):
+            raise InvalidValue("token= and an Authorization header say the same thing; pass one of them")
+        headers["Authorization"] = f"Bearer {token}"
+    return Endpoint(url, tuple(sorted(headers.items())))

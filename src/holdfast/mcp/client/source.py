@@ -1,0 +1,168 @@
+"""tools_of: the tools of an MCP server, for an Agent's ``tools=``."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from holdfast.agent.tool import ToolSource, check_tool_name
+from holdfast.engine.attempt import Attempt
+from holdfast.engine.calls import Call
+from holdfast.engine.definition import check_retry
+from holdfast.engine.journal import RESERVED
+from holdfast.engine.stepping import perform
+from holdfast.mcp.client.declaring import Declared
+from holdfast.mcp.client.errors import ServerAway
+from holdfast.mcp.client.listing import Listed, Listing
+from holdfast.mcp.client.reaching import reach
+from holdfast.mcp.client.servers import Server, server_at
+from holdfast.mcp.client.tool import ServerTool
+from holdfast.model.deadline import as_seconds
+from holdfast.model.errors import InvalidValue, MissingExtra
+from holdfast.model.retry import Retry
+from holdfast.model.task import JsonValue
+
+if TYPE_CHECKING:
+    from holdfast.mcp.client.answers import Answer
+
+CONNECT = 30.0
+"""Seconds for starting or reaching a server, and having it list its tools."""
+
+PATIENCE = Retry(max_attempts=60, initial=1.0, max_delay=60.0, jitter="equal", retry_on=(ServerAway,))
+"""How a task waits for a server that is away when an attempt begins: for about three quarters of an hour."""
+
+WAIT = "tools"
+"""The kind of step that such a wait is."""
+
+_log = logging.getLogger(__name__)
+
+
+def tools_of(
+    server: str | Sequence[str],
+    *,
+    declare: Mapping[str, Declared] | None = None,
+    only: Collection[str] | None = None,
+    prefix: str = "",
+    env: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    token: str | None = None,
+    connect: float | timedelta = CONNECT,
+    wait: Retry = PATIENCE,
+) -> ServerTools:
+    """Return the tools of an MCP server, for an agent.
+
+    ``Agent("ops", model=..., tools=[check_disk, tools_of(["uvx", "some-server"])])``
+
+    ``server`` is a command (a list of words; ``env`` is added to a small safe environment, ``cwd`` is its folder) or
+    the URL of one that speaks streamable HTTP (``headers``, or ``token`` for a bearer token). It is reached when an
+    attempt at a task begins, not before: an application can be imported and started while the server is away.
+
+    ``declare`` says what is known about its tools, by the server's names. A tool that is not declared is taken for the
+    worst: risk ``external_action``, effect ``once``. What the server itself says may raise what was declared, and
+    never lowers it. ``only`` names the tools that are offered; ``only=declared`` takes a mapping given as ``declare``
+    as well. ``prefix`` is put before their names.
+
+    ``connect`` limits how long reaching the server takes. While it is away at the beginning of an attempt, the task
+    waits without holding a worker, as ``wait`` says.
+    """
+    return ServerTools(
+        server_at(server, env=env, cwd=cwd, headers=headers, token=token),
+        declare=declare or {},
+        only=only,
+        prefix=prefix,
+        connect=as_seconds(connect, what="connect"),
+        wait=check_retry(wait) or PATIENCE,
+    )
+
+
+class ServerTools(ToolSource):
+    """The tools of one server, on the terms of one agent."""
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        declare: Mapping[str, Declared],
+        only: Collection[str] | None,
+        prefix: str,
+        connect: float,
+        wait: Retry,
+    ) -> None:
+        """See ``tools_of``."""
+        if find_spec("mcp") is None:
+            raise MissingExtra("mcp", "an Agent with the tools of an MCP server")
+        if isinstance(only, str):
+            raise InvalidValue(f'only is {only!r}; name the tools in a list: only=["{only}"]')
+        self._server = server
+        self._declared = dict(declare)
+        self._only = None if only is None else frozenset(only)
+        self._prefix = prefix
+        self._connect = connect
+        self._wait = wait
+        self._built: tuple[Listing, tuple[ServerTool, ...]] | None = None
+        for name, declared in self._declared.items():
+            if not isinstance(declared, Declared):
+                raise InvalidValue(f"declare[{name!r}] is {declared!r}; write Declared(risk=...)")
+        self._promised = [self._tool(Listed(name=name)) for name in self._declared if self._is_offered(name)]
+        """What was declared, before the server has said anything. Made now, so that a mistake is told now."""
+
+    def __repr__(self) -> str:
+        """Name the server, without what may be secret."""
+        return f"<tools of the MCP server {self._server.label}>"
+
+    async def find(self, attempt: Attempt) -> Sequence[ServerTool]:
+        """Return them as the server lists them; wait for one that is away, without holding a worker."""
+        if attempt.is_replaying:
+            return self._promised  # nothing is called: this is about how to undo what was
+        try:
+            return await self.listed()
+        except ServerAway as away:
+            _log.warning("task %s waits: %s", attempt.task.id, away)
+        waits = len(attempt.journal.completed(WAIT))
+        key = f"{RESERVED}{WAIT}:{waits + 1}"
+        await perform(attempt, Call(key, self._until_there, (), self._wait, None, None, kind=WAIT))
+        return await self.listed()
+
+    async def _until_there(self) -> str:
+        await self.listed()
+        return self._server.label
+
+    async def listed(self) -> Sequence[ServerTool]:
+        """Return the tools that the server lists now, or listed last. Raises ServerAway."""
+        listing = await reach(self._server).listing(within=self._connect)
+        if self._built is None or self._built[0] is not listing:
+            self._built = listing, tuple(self._tool(each) for each in listing.tools if self._is_offered(each.name))
+            missing = (self._only or frozenset(self._declared)) - {each.name for each in listing.tools}
+            if missing:
+                _log.warning("the MCP server %s has no tool %s", self._server.label, ", ".join(sorted(missing)))
+        return self._built[1]
+
+    async def close(self) -> None:
+        """Close this loop's connection to the server. It is closed with the loop in any case."""
+        await reach(self._server).close()
+
+    def _is_offered(self, name: str) -> bool:
+        return self._only is None or name in self._only
+
+    def _tool(self, listed: Listed) -> ServerTool:
+        declared = self._declared.get(listed.name, Declared())
+        name = declared.name or f"{self._prefix}{listed.name}"
+        try:
+            check_tool_name(name)
+        except InvalidValue as error:
+            raise InvalidValue(
+                f"the MCP server {self._server.label} has a tool {listed.name[:80]!r}: {error}; name it with "
+                "declare={...: Declared(name=...)}, choose another prefix=, or leave it out with only="
+            ) from None
+        return ServerTool(name, listed, declared, self._call, server=self._server.label)
+
+    async def _call(
+        self, tool: str, arguments: Mapping[str, JsonValue], meta: Mapping[str, Any], timeout: float
+    ) -> Answer:
+        # Half of the tool's time: if it ran out while connecting, nobody could tell that nothing was sent.
+        return await reach(self._server).call(tool, arguments, meta, within=min(self._connect, timeout / 2))

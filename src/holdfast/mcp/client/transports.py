@@ -1,0 +1,143 @@
+"""The two ways to a server, watched: whether a request got as far as the wire decides what its failure proves.
+
+The SDK's HTTP transport ends the whole connection, with every call on it, when one request finds nobody listening or
+loses its answer. Here that becomes the answer to this one request, so that the others go on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+import httpx2
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import CONNECTION_CLOSED
+
+from holdfast.mcp.client.sending import Sending, sending_of
+from holdfast.mcp.client.servers import Command, Endpoint, Server
+
+LONGEST_EVENT = 32 * 1024 * 1024
+"""Bytes of an answer over HTTP. One that is longer is lost, and with it what came of the call."""
+
+_WRITE_TIMEOUT = 60.0
+
+
+@asynccontextmanager
+async def transport_to(server: Server, *, connect: float) -> AsyncIterator[Any]:
+    """Open the way to a server; connecting takes ``connect`` seconds at most."""
+    async with AsyncExitStack() as stack:
+        if isinstance(server, Command):
+            words = StdioServerParameters(
+                command=server.words[0],
+                args=list(server.words[1:]),
+                env=dict(server.environment),
+                cwd=server.folder,
+            )
+            log = sys.__stderr__ or stack.enter_context(_nowhere())
+            read, write = await stack.enter_async_context(stdio_client(words, log))
+            yield read, _WatchedPipe(write)
+        else:
+            client = await stack.enter_async_context(_client(server, connect))
+            yield await stack.enter_async_context(
+                streamable_http_client(server.url, http_client=client, max_sse_event_size=LONGEST_EVENT)
+            )
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")
+
+
+class _WatchedPipe:
+    """Notes that a request is handed to the pipe: from then on nobody can tell how much of it was read."""
+
+    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - the SDK does not export its type
+        self._stream = stream
+
+    async def send(self, item: SessionMessage) -> None:
+        sending_of(getattr(item.message, "method", None)).is_sent = True
+        await self._stream.send(item)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def _client(server: Endpoint, connect: float) -> _WatchedClient:
+    return _WatchedClient(
+        headers=list(server.headers),
+        # How long an answer may take is the tool's timeout, which the engine counts.
+        timeout=httpx2.Timeout(None, connect=connect, write=_WRITE_TIMEOUT),
+        # A connection of its own for each request: one that is kept alive may be closed by the server just when it is
+        # used again, and nobody could tell whether that request was read.
+        limits=httpx2.Limits(max_keepalive_connections=0),
+    )
+
+
+class _WatchedClient(httpx2.AsyncClient):
+    """Sends requests, and notes for each how far it got."""
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:  # noqa: ANN401 - as it takes them
+        sending = sending_of(_method(request))
+        sending.is_sent = True  # until the opposite is known: this may be cancelled at any point
+        try:
+            response = await super().send(request, **options)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol) as error:
+            sending.is_sent = False
+            return _stand_in(request, sending, error)
+        except httpx2.TransportError as error:
+            return _stand_in(request, sending, error)
+        sending.status = response.status_code
+        if isinstance(response.stream, httpx2.AsyncByteStream):
+            response.stream = _UpToTheBreak(response.stream, sending)
+        return response
+
+
+def _method(request: httpx2.Request) -> str | None:
+    """Return the method of the message in a request; None for an answer, and for a request without a message."""
+    if request.method != "POST":
+        return None
+    said = json.loads(request.content).get("method")
+    return said if isinstance(said, str) else None
+
+
+class _UpToTheBreak(httpx2.AsyncByteStream):
+    """An answer that ends where it breaks off. What is left of it is no whole answer, and is taken for none."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, sending: Sending) -> None:
+        self._stream, self._sending = stream, sending
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for part in self._stream:
+                yield part
+        except httpx2.TransportError as error:
+            self._sending.trouble = _in_words(error)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def _stand_in(request: httpx2.Request, sending: Sending, error: httpx2.TransportError) -> httpx2.Response:
+    """Return an answer that the SDK gives to this request alone."""
+    sending.trouble = _in_words(error)
+    body = {"jsonrpc": "2.0", "id": None, "error": {"code": CONNECTION_CLOSED, "message": sending.trouble}}
+    return httpx2.Response(httpx2.codes.BAD_GATEWAY, json=body, request=request)
+
+
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

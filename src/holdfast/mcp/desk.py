@@ -1,0 +1,33 @@
+"""The desk: where one request from outside is served, for one caller."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.model.errors import HoldfastError
+from holdfast.service.access import Caller, Scope
+from holdfast.service.service import Service
+
+
+class NotAllowed(HoldfastError):
+    """The caller's token does not allow this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """What a request is served with."""
+
+    service: Service
+    caller: Caller
+    claimable: Sequence[str]
+    """The names of tasks that agents outside may take."""
+
+    def check(self, scope: Scope) -> None:
+        """Refuse what the caller may not do. Raises NotAllowed."""
+        if not self.caller.may(scope):
+            has = ", ".join(sorted(self.caller.scopes)) or "nothing"
+            raise NotAllowed(
+                f"{self.caller.name} may not do this: it needs the scope {scope.value!r} and has {has}; "
+                "ask whoever runs the server for a token that allows it"
+            )

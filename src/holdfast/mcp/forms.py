@@ -1,0 +1,70 @@
+"""The JSON that agents are shown: the forms of ``holdfast.service``, without what only a machine room needs."""
+
+from __future__ import annotations
+
+from holdfast.mcp.addresses import artifact_uri, state_uri
+from holdfast.mcp.excerpts import shortened
+from holdfast.model.agent_state import AgentState
+from holdfast.model.task import JsonValue, Task
+from holdfast.service.forms import Form, moment, plain_input, task_form
+from holdfast.service.handover.offering import first_state
+
+_GOAL = 300
+
+
+def uri_of(task: Task) -> str:
+    """Return where the state of a task is."""
+    return state_uri(task.agent_id, task.id)
+
+
+def goal_of(task: Task, state: AgentState | None = None) -> str:
+    """Say in a line what a task is about."""
+    if state is not None and state.goal:
+        return shortened(state.goal, _GOAL)
+    match plain_input(task.user_input):
+        case [str() as goal, *_] | {"args": [str() as goal, *_]}:
+            return shortened(goal, _GOAL)
+    return task.name
+
+
+def line_of(task: Task) -> Form:
+    """Return a task as a list shows it."""
+    return {
+        "task_id": task.id,
+        "name": task.name,
+        "agent_id": task.agent_id,
+        "state": str(task.state),
+        "goal": goal_of(task),
+        "queue": task.queue,
+        "priority": task.priority,
+        "created_at": moment(task.created_at),
+        "updated_at": moment(task.updated_at),
+        "uri": uri_of(task),
+    }
+
+
+def state_form(task: Task, state: AgentState | None) -> Form:
+    """Return the shared state of a task: what one agent leaves for the next."""
+    known = state if state is not None else first_state(task)
+    return {
+        "uri": uri_of(task),
+        "agent_id": task.agent_id,
+        "task_id": task.id,
+        "state": str(task.state),
+        "plan": [] if known is None else list(known.plan),
+        "artifacts": [] if known is None else [artifact_uri(one.artifact_id) for one in known.artifacts],
+        "version": task.version,
+        "agent_state": None if known is None else known.to_json(),
+    }
+
+
+def detail_of(task: Task) -> Form:
+    """Return a task with its input and outcome, without its state."""
+    form = task_form(task)
+    wanted = ("user_input", "result", "error", "key", "deadline", "available_at", "feedback", "cancel_requested")
+    return line_of(task) | {name: form[name] for name in wanted if form[name] is not None}
+
+
+def without_empty(form: Form) -> dict[str, JsonValue]:
+    """Leave out what says nothing: it costs tokens."""
+    return {name: value for name, value in form.items() if value not in (None, [], {}, "")}

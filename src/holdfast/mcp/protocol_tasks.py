@@ -1,0 +1,143 @@
+"""The protocol's own tasks (the extension io.modelcontextprotocol/tasks): a submission that is followed by polling.
+
+A client that knows the extension gets a task handle from submit_task instead of an answer, and asks with ``tasks/get``
+until there is a result. The handle is the id of our task, so it outlives the server and the client.
+
+A question to a person is no ``input_required``: that would have the client answer it, and a client is an agent. Such a
+task is working, and its message says whom it waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.mcpserver import require_client_extension
+from mcp_types import CallToolRequestParams, CallToolResult, RequestParams, TextContent
+from pydantic import Field
+
+from holdfast.mcp.desk import Desk
+from holdfast.mcp.excerpts import fitted, shortened, text_of
+from holdfast.mcp.forms import detail_of
+from holdfast.model.errors import NotFound
+from holdfast.model.task import JsonValue, Task
+from holdfast.model.transitions import TaskState
+from holdfast.service.access import Scope
+from holdfast.service.forms import moment
+
+EXTENSION: Final = "io.modelcontextprotocol/tasks"
+POLL_MS: Final = 2000
+_STATUS: Final = {
+    TaskState.COMPLETED: "completed",
+    # "failed" is for errors of the protocol: a task that failed is a call that came back, with an error.
+    TaskState.FAILED: "completed",
+    TaskState.CANCELLED: "cancelled",
+}
+
+Context = ServerRequestContext[Any, Any]
+Desks = Callable[[Context], Desk]
+Handle = dict[str, JsonValue]
+"""A task handle, in the extension's form."""
+
+
+class TaskParams(RequestParams):
+    """Names a task."""
+
+    task_id: str = Field(alias="taskId")
+
+
+class UpdateParams(TaskParams):
+    """Answers to what a task asked its client for."""
+
+    input_responses: dict[str, Any] = Field(default_factory=dict, alias="inputResponses")
+
+
+class ProtocolTasks:
+    """The extension's methods."""
+
+    def register(self, server: Server[Any], desks: Desks, refusing: Callable[..., Any]) -> None:
+        """Have the server answer them, and say that it does."""
+
+        async def get(ctx: Context, params: TaskParams) -> dict[str, JsonValue]:
+            require_client_extension(ctx, EXTENSION)
+            desk = desks(ctx)
+            desk.check(Scope.READ)
+            return {"resultType": "complete", **await _detailed(desk, await _task(desk, params.task_id))}
+
+        async def update(ctx: Context, params: UpdateParams) -> dict[str, JsonValue]:
+            require_client_extension(ctx, EXTENSION)
+            desk = desks(ctx)
+            desk.check(Scope.READ)
+            await _task(desk, params.task_id)
+            # Nothing is ever asked of a client. Answers nobody asked for are to be ignored, says the extension.
+            return {"resultType": "complete"}
+
+        async def cancel(ctx: Context, params: TaskParams) -> dict[str, JsonValue]:
+            require_client_extension(ctx, EXTENSION)
+            desk = desks(ctx)
+            desk.check(Scope.SUBMIT)
+            task = await _task(desk, params.task_id)
+            await desk.service.hold.cancel(task.id, "cancelled by its client", by=desk.caller.actor)
+            return {"resultType": "complete"}
+
+        server.add_request_handler("tasks/get", TaskParams, refusing(get))
+        server.add_request_handler("tasks/update", UpdateParams, refusing(update))
+        server.add_request_handler("tasks/cancel", TaskParams, refusing(cancel))
+        server.extensions[EXTENSION] = {}
+
+    async def or_task(
+        self, ctx: Context, desk: Desk, params: CallToolRequestParams, result: CallToolResult
+    ) -> CallToolResult | Handle:
+        """Return a task handle in place of the answer to a submission, for a client that can follow it."""
+        if params.name != "submit_task" or result.is_error or not _declares(ctx):
+            return result
+        answer = result.structured_content
+        if "lease" in answer:
+            return result  # the caller does it itself
+        task = await _task(desk, answer["task_id"])
+        return {"resultType": "task", **_outline(task)}
+
+
+def _declares(ctx: Context) -> bool:
+    capabilities = ctx.session.client_capabilities
+    return bool(capabilities and capabilities.extensions and EXTENSION in capabilities.extensions)
+
+
+async def _task(desk: Desk, task_id: str) -> Task:
+    task = await desk.service.hold.store.get(task_id)
+    if task is None:
+        raise NotFound("task", task_id[:200])
+    return task
+
+
+def _outline(task: Task) -> dict[str, JsonValue]:
+    return {
+        "taskId": task.id,
+        "status": _STATUS.get(task.state, "working"),
+        "statusMessage": f"{task.name}: {task.state}",
+        "createdAt": moment(task.created_at),
+        "lastUpdatedAt": moment(task.updated_at),
+        "ttlMs": None,
+        "pollIntervalMs": POLL_MS,
+    }
+
+
+async def _detailed(desk: Desk, task: Task) -> dict[str, JsonValue]:
+    outline = _outline(task)
+    if not task.state.is_terminal:
+        situation = (await desk.service.overview(task.id)).situation
+        return outline | {"statusMessage": shortened(situation.now, 500)}
+    if outline["status"] == "completed":
+        outline["result"] = _result(task).model_dump(by_alias=True, mode="json", exclude_none=True)
+    return outline
+
+
+def _result(task: Task) -> CallToolResult:
+    form = fitted(detail_of(task))
+    return CallToolResult(
+        content=[TextContent(type="text", text=text_of(form))],
+        structured_content=form,
+        is_error=task.state is TaskState.FAILED,
+    )

@@ -1,0 +1,60 @@
+"""Completing ids in templates and prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from holdfast.mcp.desk import Desk
+from holdfast.model.queries import Noun, TaskFilter
+
+MOST = 100
+"""The protocol allows no more."""
+
+_LOOKED_AT = 500
+"""Tasks or facts whose names are looked through, the newest ones."""
+
+
+async def complete(  # noqa: PLR0911 - one for each argument
+    desk: Desk, name: str, begun: str, chosen: Mapping[str, str]
+) -> list[str]:
+    """Return what an argument may be that begins like this; ``chosen`` are the arguments before it."""
+    match name:
+        case "task_id":
+            return await _task_ids(desk, begun, chosen.get("agent_id"))
+        case "agent_id":
+            tasks = (await desk.service.tasks(TaskFilter(), limit=_LOOKED_AT)).items
+            return _beginning(begun, (task.agent_id for task in tasks))
+        case "queue":
+            return _beginning(begun, (queue.name for queue in await desk.service.queues()))
+        case "number":
+            return await _checkpoints(desk, begun, chosen.get("task_id"))
+        case "artifact_id":
+            return await _artifact_ids(desk, begun)
+        case "entity":
+            facts = await desk.service.hold.store.recall(limit=_LOOKED_AT)
+            return _beginning(begun, (fact.entity for fact in facts))
+    return []
+
+
+async def _task_ids(desk: Desk, begun: str, agent_id: str | None) -> list[str]:
+    """Offer the tasks of the agent that was chosen, the newest first; or any that have these characters."""
+    if agent_id or not begun:
+        tasks = (await desk.service.tasks(TaskFilter(agent_id=agent_id or None), limit=_LOOKED_AT)).items
+        return _beginning(begun, (task.id for task in tasks))
+    return list(await desk.service.hold.store.ids(Noun.TASK, begun, limit=MOST))
+
+
+async def _checkpoints(desk: Desk, begun: str, task_id: str | None) -> list[str]:
+    saved = await desk.service.hold.store.checkpoints(task_id) if task_id else []
+    return _beginning(begun, (str(one.number) for one in reversed(saved)))
+
+
+async def _artifact_ids(desk: Desk, begun: str) -> list[str]:
+    store = desk.service.hold.store
+    tasks = (await desk.service.tasks(TaskFilter(), limit=MOST)).items
+    links = [link for task in tasks for link in await store.artifact_links(task.id)]
+    return _beginning(begun, (link.artifact_id for link in links))
+
+
+def _beginning(begun: str, values: Iterable[str]) -> list[str]:
+    return [value for value in dict.fromkeys(values) if value.startswith(begun)][:MOST]

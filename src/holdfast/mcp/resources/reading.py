@@ -1,0 +1,188 @@
+"""Reading a resource."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import quote
+
+from holdfast.mcp.addresses import (
+    QUEUE,
+    Address,
+    ArtifactAddress,
+    CheckpointAddress,
+    CurrentAddress,
+    FactAddress,
+    QueueAddress,
+    StateAddress,
+    StepsAddress,
+    TaskAddress,
+    artifact_uri,
+    state_uri,
+)
+from holdfast.mcp.desk import Desk
+from holdfast.mcp.excerpts import MAX_RESOURCE, fitted, packed, text_of
+from holdfast.mcp.forms import line_of, state_form
+from holdfast.model.canonical import parse
+from holdfast.model.checkpoints import damage_of
+from holdfast.model.errors import NotFound
+from holdfast.model.queries import TaskFilter
+from holdfast.model.task import JsonValue, Task
+from holdfast.model.transitions import TaskState
+from holdfast.model.utf8 import decode_anything, drop_cut_end, drop_cut_start, is_text
+from holdfast.service import forms
+
+JSON = "application/json"
+PAGE = 50
+STEPS = 100
+_AROUND = 2000
+"""Characters of a page around its items."""
+
+MAX_PART = 128 << 10
+"""Bytes of an artifact that are sent at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a resource holds: text, or bytes in base64."""
+
+    mime_type: str
+    text: str | None = None
+    blob: str | None = None
+
+
+async def read(desk: Desk, address: Address) -> Content:  # noqa: PLR0911 - one for each kind
+    """Return what is behind an address. Raises NotFound."""
+    match address:
+        case StateAddress():
+            return await _state(desk, address)
+        case StepsAddress():
+            return await _steps(desk, address)
+        case CheckpointAddress():
+            return await _checkpoint(desk, address)
+        case QueueAddress():
+            return _json(await queue_form(desk, address))
+        case CurrentAddress():
+            return _json(await current_form(desk))
+        case ArtifactAddress():
+            return await _artifact(desk, address)
+        case FactAddress(entity):
+            return await _facts(desk, entity)
+
+
+async def task_at(desk: Desk, address: TaskAddress) -> Task:
+    """Return the task of an address: by its whole id, and only under the agent it belongs to. Raises NotFound."""
+    task = await desk.service.hold.store.get(address.task_id)
+    if task is None or task.agent_id != address.agent_id:
+        raise NotFound(
+            "task", address.task_id, where=f"of agent {address.agent_id!r}; list_tasks shows which there are"
+        )
+    return task
+
+
+async def _state(desk: Desk, address: StateAddress) -> Content:
+    task = await task_at(desk, address)
+    state = await desk.service.hold.state(task.id) if task.version else None
+    return _json(state_form(task, state), rest=f"{state_uri(task.agent_id, task.id)}/steps")
+
+
+async def _steps(desk: Desk, address: StepsAddress) -> Content:
+    task = await task_at(desk, address)
+    steps = [step for step in await desk.service.hold.store.steps(task.id) if step.position > address.after]
+    page = packed(map(forms.step_form, steps[:STEPS]), MAX_RESOURCE - _AROUND)
+    uri = f"{state_uri(task.agent_id, task.id)}/steps"
+    following = f"{uri}?after={steps[len(page) - 1].position}" if len(page) < len(steps) else None
+    return _json({"uri": uri, "task_id": task.id, "steps": page, "next": following})
+
+
+async def _checkpoint(desk: Desk, address: CheckpointAddress) -> Content:
+    task = await task_at(desk, address)
+    saved = await desk.service.hold.store.checkpoints(task.id)
+    found = next((one for one in saved if one.number == address.number), None)
+    if found is None:
+        numbers = ", ".join(str(one.number) for one in saved[-10:]) or "none"
+        raise NotFound("checkpoint", str(address.number), where=f"of task {task.id}; the last ones are {numbers}")
+    damage = found.damaged or damage_of(found)
+    return _json(
+        {
+            "task_id": task.id,
+            "number": found.number,
+            "position": found.position,
+            "version": found.version,
+            "created_at": forms.moment(found.created_at),
+            "damaged": damage,
+            "agent_state": parse(found.body) if damage is None else None,
+        }
+    )
+
+
+async def queue_form(desk: Desk, address: QueueAddress) -> dict[str, JsonValue]:
+    """Return what waits, in the order in which it will be claimed."""
+    service = desk.service
+    counts = [one for one in await service.queues() if address.queue in {None, one.name}]
+    page = await service.queued(queue=address.queue, limit=PAGE, after=address.after)
+    chosen = [f"queue={quote(address.queue, safe='')}"] if address.queue else []
+    following = "&".join([*chosen, f"after={quote(page.next, safe='')}"]) if page.next else None
+    return {
+        "uri": QUEUE,
+        "counts": [forms.queue_form(one) for one in counts],
+        "tasks": [line_of(task) for task in page.items],
+        "next": f"{QUEUE}?{following}" if following else None,
+    }
+
+
+async def current_form(desk: Desk) -> dict[str, JsonValue]:
+    """Return what the caller works on, and what else runs."""
+    running = await running_tasks(desk)
+    labels = {worker.id: worker.label for worker in await desk.service.hold.store.workers()}
+    is_own = {task.id: labels.get(task.owner or "") == desk.caller.actor for task in running}
+    return {
+        "caller": desk.caller.name,
+        "yours": [line_of(task) for task in running if is_own[task.id]],
+        "running": [line_of(task) for task in running if not is_own[task.id]],
+    }
+
+
+async def running_tasks(desk: Desk) -> Sequence[Task]:
+    """Return the tasks somebody works on, the newest first."""
+    return (await desk.service.tasks(TaskFilter(states=frozenset({TaskState.RUNNING})), limit=PAGE)).items
+
+
+async def _artifact(desk: Desk, address: ArtifactAddress) -> Content:
+    artifacts = desk.service.hold.artifacts
+    stored = await artifacts.stat(address.artifact_id)
+    is_whole = address.offset == 0 and address.length is None
+    if is_whole and stored.size > MAX_PART:
+        shown = await artifacts.excerpt(stored.id, max_bytes=MAX_PART)
+        uri = f"{artifact_uri(stored.id)}?offset=0&length={MAX_PART}"
+        return Content("text/plain", text=f"{shown}\n[{stored.size} bytes of {stored.media_type}; parts: {uri}]")
+    length = MAX_PART if address.length is None else min(address.length, MAX_PART)
+    part = await artifacts.read_range(stored.id, address.offset, length)
+    if not is_text(part):
+        return Content(stored.media_type, blob=base64.b64encode(part).decode())
+    if not is_whole:
+        part = drop_cut_start(drop_cut_end(part)) if address.offset else drop_cut_end(part)
+    return Content(stored.media_type, text=decode_anything(part))
+
+
+async def _facts(desk: Desk, entity: str) -> Content:
+    facts = await desk.service.hold.store.recall(entity, live=True, limit=STEPS)
+    if not facts:
+        raise NotFound("fact about", entity, where="is remembered; recall searches by words")
+    form: dict[str, JsonValue] = {"entity": entity, "facts": [forms.fact_form(fact) for fact in facts]}
+    return _json(form)
+
+
+def _json(form: dict[str, JsonValue], *, rest: str = "") -> Content:
+    return Content(JSON, text=text_of(fitted(form, MAX_RESOURCE, rest=rest)))
+
+
+def first_page(address: Address) -> Address:
+    """Return an address without its place in a longer listing: what is watched is the resource, not a page of it."""
+    match address:
+        case StepsAddress():
+            return replace(address, after=0)
+        case QueueAddress():
+            return replace(address, after=None)
+    return address

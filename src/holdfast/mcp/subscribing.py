@@ -1,0 +1,117 @@
+"""Subscriptions, as both eras of clients ask for them.
+
+A modern client (2026-07-28) opens a stream with ``subscriptions/listen``, and what it is told comes on that stream. A
+legacy client calls ``resources/subscribe`` and is told on its connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from mcp.server.connection import Connection
+from mcp.server.context import ServerRequestContext
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
+from mcp_types import (
+    EmptyResult,
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+    UnsubscribeRequestParams,
+)
+
+from holdfast.mcp.addresses import Address, read_address
+from holdfast.mcp.resources.reading import first_page
+from holdfast.mcp.watching import Tell, Watcher
+from holdfast.model.errors import InvalidValue
+
+Context = ServerRequestContext[Any, Any]
+Admit = Callable[[Context], Awaitable[None]]
+
+MOST_AT_ONCE = 100
+"""Resources of one stream, or of one connection."""
+
+
+class Subscriptions:
+    """The handlers of both eras, over one watcher."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        """``watcher`` finds out what changed."""
+        self._watcher = watcher
+        self._bus = InMemorySubscriptionBus()
+        self._listen = ListenHandler(self._bus)
+        self._connections: dict[int, dict[str, Tell]] = {}
+
+    def close(self) -> None:
+        """End the streams in good order."""
+        self._listen.close()
+
+    # Modern
+
+    async def listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
+        """Serve one stream. What is none of our URIs is not honoured, which the acknowledgement shows."""
+        wanted = params.notifications.resource_subscriptions or []
+        known = {uri: address for uri in wanted[:MOST_AT_ONCE] if (address := _address(uri)) is not None}
+        honoured = params.notifications.model_copy(update={"resource_subscriptions": list(known)})
+
+        watched: list[str] = []
+        try:
+            for uri, address in known.items():
+                await self._watcher.watch(uri, address, self._publish)
+                watched.append(uri)
+            return await self._listen(ctx, params.model_copy(update={"notifications": honoured}))
+        finally:
+            for uri in watched:
+                self._watcher.leave(uri, self._publish)
+
+    async def _publish(self, uri: str) -> None:
+        """Tell every stream that watches it, at once."""
+        await self._bus.publish(ResourceUpdated(uri=uri))
+
+    # Legacy
+
+    async def subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
+        """Tell this connection of changes, until it unsubscribes or ends."""
+        uri, connection = str(params.uri), _connection(ctx)
+        own = self._connections.get(id(connection))
+        if own is None:
+            own = self._connections[id(connection)] = {}
+            connection.exit_stack.callback(self._forget, id(connection))
+        address = _address(uri)
+        if address is None:
+            raise InvalidValue(f"{uri[:200]} is no resource of this server")
+        if uri not in own:
+            if len(own) >= MOST_AT_ONCE:
+                raise InvalidValue(f"this connection watches {MOST_AT_ONCE} resources already; unsubscribe from some")
+            own[uri] = connection.send_resource_updated  # at once: it may ask twice at the same time
+            try:
+                await self._watcher.watch(uri, address, own[uri])
+            except BaseException:
+                own.pop(uri, None)
+                raise
+        return EmptyResult()
+
+    async def unsubscribe(self, ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
+        """Tell no more. Whoever never subscribed is answered the same."""
+        uri = str(params.uri)
+        tell = self._connections.get(id(_connection(ctx)), {}).pop(uri, None)
+        if tell is not None:
+            self._watcher.leave(uri, tell)
+        return EmptyResult()
+
+    def _forget(self, connection: int) -> None:
+        for uri, tell in self._connections.pop(connection, {}).items():
+            self._watcher.leave(uri, tell)
+
+
+def _address(uri: str) -> Address | None:
+    try:
+        address = read_address(uri)
+    except InvalidValue:
+        return None
+    return None if address is None else first_page(address)
+
+
+def _connection(ctx: Context) -> Connection:
+    """Return what outlives the request: the SDK has no public way to it, and a subscription has to."""
+    return ctx.session._connection  # noqa: SLF001

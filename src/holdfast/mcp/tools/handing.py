@@ -1,0 +1,181 @@
+"""Taking a task over, working on it under a lease, and handing it back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from holdfast.mcp.desk import Desk
+from holdfast.mcp.forms import detail_of, line_of, state_form
+from holdfast.model.patch import StatePatch
+from holdfast.model.task import DEFAULT_QUEUE, JsonValue
+from holdfast.service.handover import Holding, Lease, Taken, claim
+from holdfast.service.handover.holding import Standing
+from holdfast.service.handover.lease import LONGEST, SHORTEST, USUAL
+from holdfast.service.handover.sharing import checked_patch
+
+LeaseText = Annotated[str, Field(description="The lease claim_task gave you, exactly as it was.")]
+LeaseSeconds = Annotated[
+    float,
+    Field(ge=SHORTEST, le=LONGEST, description="How long you may stay silent before the task goes to somebody else."),
+]
+Facts = Annotated[
+    list[dict[str, Any]] | None,
+    Field(description='What you found out: [{"key": "disk", "value": "92%", "source": "df -h"}].'),
+]
+
+
+class Handing:
+    """The hand-over."""
+
+    def __init__(self, desk: Desk) -> None:
+        """``desk`` is that of the request."""
+        self._desk = desk
+        self._hold = desk.service.hold
+
+    async def claim_task(
+        self,
+        *,
+        task_id: Annotated[
+            str | None, Field(description="This very task; leave out for the next one that waits.")
+        ] = None,
+        queues: Annotated[
+            list[str] | None, Field(description="Where to look; the queue 'default' if left out.")
+        ] = None,
+        lease_seconds: LeaseSeconds = USUAL,
+    ) -> dict[str, Any]:
+        """Take a task to work on it. Nobody else gets it while your lease lasts.
+
+        Call it when you are ready to work, or to go on with a task somebody left. "task" null means that nothing waits:
+        subscribe to task://queue, or ask again later. Otherwise you get the task, its state as the last agent left it
+        (plan, facts, completed steps: do not do those again), answers of people, and a "lease". Pass the lease to
+        complete_step after every step, to report_progress while a step takes long, and to finish_task, ask_human or
+        release_task at the end. Every such call renews it. An error that says that the lease is over means: stop, the
+        task is somebody else's.
+        """
+        whole = None if task_id is None else await self._desk.service.task_id(task_id)
+        taken = await claim(
+            self._hold,
+            by=self._desk.caller.actor,
+            names=self._desk.claimable,
+            queues=queues or [DEFAULT_QUEUE],
+            task_id=whole,
+            seconds=lease_seconds,
+        )
+        return {"task": None} if taken is None else taken_form(taken)
+
+    async def report_progress(
+        self,
+        *,
+        lease: LeaseText,
+        message: Annotated[str, Field(max_length=2000, description="What you are doing, for whoever watches.")],
+        percent: Annotated[float | None, Field(ge=0, le=100, description="How far you are.")] = None,
+    ) -> dict[str, Any]:
+        """Tell how far you are, and keep your lease.
+
+        Call it while a step takes long, well before the lease ends. Changes nothing else. "cancel_requested" in the
+        answer means that somebody wants the task stopped: release it.
+        """
+        return _standing_form(await self._holding(lease).report(message, percent))
+
+    async def complete_step(
+        self,
+        *,
+        lease: LeaseText,
+        key: Annotated[
+            str, Field(min_length=1, max_length=200, description="A name for the step, unique in the task.")
+        ],
+        output: Annotated[
+            JsonValue, Field(description="What came of it, as JSON; small. Large outputs: add_artifact.")
+        ] = None,
+        facts: Facts = None,
+        plan_step: Annotated[str | None, Field(description="The line of the plan that is done now.")] = None,
+        next_step: Annotated[str | None, Field(description="The line of the plan that comes now.")] = None,
+    ) -> dict[str, Any]:
+        """Record that a step is done, so that nobody does it again.
+
+        Call it right after every step that has an effect. The same key with the same output again changes nothing
+        ("replayed" true), so a call whose answer was lost can be repeated; with another output it is refused.
+        """
+        given: dict[str, object] = {}
+        if facts:
+            given["append_facts"] = facts
+        if plan_step:
+            given["complete_steps"] = [plan_step]
+        if next_step:
+            given["current_step"] = next_step
+        patch = checked_patch(given, self._desk.caller.actor) if given else StatePatch()
+        standing = await self._holding(lease).complete_step(key, output, patch)
+        return {"replayed": standing.replayed} | _standing_form(standing)
+
+    async def ask_human(
+        self,
+        *,
+        lease: LeaseText,
+        question: Annotated[str, Field(min_length=1, max_length=4000, description="One question, with all it takes.")],
+    ) -> dict[str, Any]:
+        """Ask a person something only they can decide or know.
+
+        Call it when you must not go on without an answer. The task is handed back and waits; your lease ends. Once a
+        person has answered (it may take days), the task is pending again: wait_for_task with until="changed", then
+        claim_task with its id; the answer is in "answers". You cannot answer yourself, and no tool can.
+        """
+        approval = await self._holding(lease).ask(question)
+        task = await self._desk.service.task(approval.task_id)
+        return {"question_id": approval.id, "question": question, "asked": True} | line_of(task)
+
+    async def finish_task(
+        self,
+        *,
+        lease: LeaseText,
+        result: Annotated[JsonValue, Field(description="The result, as JSON.")] = None,
+        failed: Annotated[
+            str | None, Field(max_length=4000, description="Instead of a result: why it cannot be done.")
+        ] = None,
+    ) -> dict[str, Any]:
+        """End a task you hold: with its result, or with why it cannot be done. Your lease ends.
+
+        Call it once, when all is done. "state" is "completed" or "failed"; "review" means that the task's own verifier
+        looks at the result first.
+        """
+        holding = self._holding(lease)
+        standing = await (holding.finish(result) if failed is None else holding.give_up(failed))
+        return detail_of(standing.task)
+
+    async def release_task(
+        self,
+        *,
+        lease: LeaseText,
+        note: Annotated[str, Field(max_length=2000, description="What whoever goes on should know first.")] = "",
+        facts: Facts = None,
+    ) -> dict[str, Any]:
+        """Hand a task back unfinished, for somebody else to go on with. Your lease ends.
+
+        Call it when you cannot or should not go on. What you recorded stays. A task that was to be cancelled is
+        cancelled now.
+        """
+        patch = checked_patch({"append_facts": facts}, self._desk.caller.actor) if facts else StatePatch()
+        return line_of((await self._holding(lease).release(note, patch)).task)
+
+    def _holding(self, lease: str) -> Holding:
+        return Holding(self._hold, Lease.read(lease), by=self._desk.caller.actor)
+
+
+def taken_form(taken: Taken) -> dict[str, JsonValue]:
+    """Return a task that was claimed."""
+    return {
+        "task": detail_of(taken.task),
+        "lease": str(taken.lease),
+        "lease_seconds": taken.seconds,
+        "answers": [answer.to_json() for answer in taken.answers],
+        "shared": state_form(taken.task, taken.state),
+    }
+
+
+def _standing_form(standing: Standing) -> dict[str, JsonValue]:
+    task = standing.task
+    form: dict[str, JsonValue] = {"task_id": task.id, "state": str(task.state), "version": task.version}
+    if task.cancel_requested is not None:
+        form["cancel_requested"] = task.cancel_requested
+    return form

@@ -1,0 +1,119 @@
+"""The toolbox: every tool with its schema, its scope, and how a call of it is answered."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from mcp_types import Tool as ShownTool
+
+from holdfast.agent.tool import Tool
+from holdfast.mcp.desk import Desk
+from holdfast.mcp.excerpts import fitted, text_of
+from holdfast.mcp.forms import state_form
+from holdfast.mcp.tools.handing import Handing
+from holdfast.mcp.tools.looking import Looking
+from holdfast.mcp.tools.remembering import Remembering
+from holdfast.mcp.tools.sharing import Sharing
+from holdfast.mcp.tools.submitting import Submitting
+from holdfast.model.errors import HoldfastError, StateConflict
+from holdfast.model.task import JsonValue
+from holdfast.service.access import Scope
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """One tool, as it is offered."""
+
+    group: type[Any]
+    """A class that is made for a request; the tool is a method of it."""
+    name: str
+    scope: Scope
+    is_destructive: bool = False
+    is_idempotent: bool = False
+
+    @cached_property
+    def tool(self) -> Tool:
+        """What reads the arguments; made of the method's signature and docstring."""
+        described: Callable[..., Any] = getattr(object.__new__(self.group), self.name)  # only looked at, never called
+        return Tool(described, risk="read_only" if self.scope is Scope.READ else "external_action")
+
+    @cached_property
+    def shown(self) -> ShownTool:
+        """What a client is shown."""
+        return ShownTool(
+            name=self.name,
+            title=self.name.replace("_", " ").capitalize(),
+            description=self.tool.description,
+            input_schema=dict(self.tool.spec.parameters),
+            annotations=ToolAnnotations(
+                read_only_hint=self.scope is Scope.READ,
+                destructive_hint=self.is_destructive,
+                idempotent_hint=self.is_idempotent or self.scope is Scope.READ,
+                open_world_hint=False,
+            ),
+        )
+
+    async def call(self, desk: Desk, arguments: str) -> dict[str, JsonValue]:
+        """Call it. Raises HoldfastError."""
+        desk.check(self.scope)
+        chosen = self.tool.restore(self.tool.read(arguments))
+        answer: dict[str, JsonValue] = await getattr(self.group(desk), self.name)(**chosen)
+        return answer
+
+
+TOOLS: Final[dict[str, Exposed]] = {
+    exposed.name: exposed
+    for exposed in (
+        Exposed(Looking, "get_task", Scope.READ),
+        Exposed(Looking, "list_tasks", Scope.READ),
+        Exposed(Looking, "wait_for_task", Scope.READ),
+        Exposed(Submitting, "submit_task", Scope.SUBMIT),
+        Exposed(Submitting, "cancel_task", Scope.SUBMIT, is_destructive=True, is_idempotent=True),
+        Exposed(Sharing, "patch_state", Scope.WORK, is_destructive=True),
+        Exposed(Sharing, "append_facts", Scope.WORK, is_idempotent=True),
+        Exposed(Sharing, "add_artifact", Scope.WORK, is_idempotent=True),
+        Exposed(Handing, "claim_task", Scope.WORK),
+        Exposed(Handing, "report_progress", Scope.WORK),
+        Exposed(Handing, "complete_step", Scope.WORK, is_idempotent=True),
+        Exposed(Handing, "ask_human", Scope.WORK),
+        Exposed(Handing, "finish_task", Scope.WORK, is_destructive=True),
+        Exposed(Handing, "release_task", Scope.WORK),
+        Exposed(Remembering, "remember", Scope.WORK, is_idempotent=True),
+        Exposed(Remembering, "recall", Scope.READ),
+    )
+}
+
+
+def shown_to(desk: Desk) -> list[ShownTool]:
+    """Return the tools the caller may call."""
+    return [exposed.shown for exposed in TOOLS.values() if desk.caller.may(exposed.scope)]
+
+
+async def call(desk: Desk, name: str, arguments: dict[str, JsonValue]) -> CallToolResult:
+    """Call a tool, and answer in words a model can act on, whatever happens."""
+    exposed = TOOLS[name]
+    try:
+        answer = await exposed.call(desk, text_of(arguments))
+    except StateConflict as conflict:
+        task = await desk.service.task(conflict.task_id)
+        newer = state_form(task, conflict.state) | {"version": conflict.version}
+        return _result({"error": str(conflict), "conflict": True, "newer": newer}, is_error=True)
+    except HoldfastError as error:
+        _log.info("tool %s of %s was refused: %s", name, desk.caller.name, error)
+        return _result({"error": str(error), "kind": type(error).__name__}, is_error=True)
+    return _result(answer)
+
+
+def _result(answer: dict[str, JsonValue], *, is_error: bool = False) -> CallToolResult:
+    rest = str(answer.get("uri") or "")
+    small = fitted(answer, rest=rest)
+    return CallToolResult(
+        content=[TextContent(type="text", text=text_of(small))], structured_content=small, is_error=is_error
+    )

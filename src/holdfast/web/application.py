@@ -1,0 +1,113 @@
+"""The application: every route in one place, and what lives as long as the server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from importlib.util import find_spec
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from holdfast.engine.holdfast import Holdfast
+from holdfast.model.errors import MissingExtra
+from holdfast.model.task import HANDOVER
+from holdfast.web.answers import Answers, answer
+from holdfast.web.ending import Requests
+from holdfast.web.guard import Door, Guard
+from holdfast.web.health import Readiness, alive
+from holdfast.web.names import Names
+from holdfast.web.tokens import Tokens
+
+LARGEST_BODY: Final = 64 * 1024
+"""Bytes of a request, for a route that says nothing else. The MCP endpoint has a limit of its own."""
+
+_WELCOME: Final = """\
+This is Holdfast, which keeps long-running AI agents alive.
+
+/mcp      Model Context Protocol over streamable HTTP; needs a token: Authorization: Bearer ...
+/healthz  whether this process lives
+/readyz   whether its store answers
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A route, and what it asks of whoever comes."""
+
+    path: str
+    endpoint: Callable[..., Any]
+    """Takes a Request and returns a Response, unless it is an ``Endpoint``."""
+    door: Door = Door.TOKEN
+    largest_body: int | None = LARGEST_BODY
+
+
+class Endpoint:
+    """An ASGI application as the endpoint of a route, whatever it is made of: Starlette goes by the type."""
+
+    def __init__(self, application: ASGIApp) -> None:
+        """Wrap it."""
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand the request on."""
+        await self._application(scope, receive, send)
+
+
+class Application:
+    """What is served."""
+
+    def __init__(
+        self, pages: Sequence[Page], *, tokens: Tokens, names: Names, on_stop: Callable[[], None] = lambda: None
+    ) -> None:
+        """Put the guard in front of the pages. ``on_stop`` is called when the server is to stop."""
+        routes = [Route(page.path, page.endpoint, max_body_size=page.largest_body) for page in pages]
+        router = Router(routes, redirect_slashes=False, default=_nothing_here)
+        doors = {page.path: page.door for page in pages if page.door is not Door.TOKEN}
+        self.requests = Requests(Guard(router, tokens=tokens, names=names, doors=doors), on_stop=on_stop)
+        self._outermost = Answers(self.requests)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self._outermost(scope, receive, send)
+
+
+@asynccontextmanager
+async def application(
+    hold: Holdfast, *, tokens: Tokens, names: Names, read_only: bool = False, claimable: Sequence[str] = (HANDOVER,)
+) -> AsyncIterator[Application]:
+    """Make the application of an open Holdfast, for as long as the block lasts.
+
+    ``claimable`` are the tasks that agents outside may take.
+    """
+    if find_spec("mcp") is None:
+        raise MissingExtra("mcp", "the endpoint /mcp of holdfast serve")
+    from holdfast.mcp.server import McpServer  # noqa: PLC0415 - an extra of its own, and slow to load
+
+    server = McpServer(hold, read_only=read_only, claimable=claimable)
+    async with server.http() as mcp:
+        yield Application(_pages(hold, mcp), tokens=tokens, names=names, on_stop=server.end_subscriptions)
+
+
+def _pages(hold: Holdfast, mcp: ASGIApp) -> list[Page]:
+    return [
+        Page(path="/", endpoint=_welcome, door=Door.KNOWN_HOST),
+        Page(path="/healthz", endpoint=alive, door=Door.OPEN),
+        Page(path="/readyz", endpoint=Readiness(hold).ready, door=Door.OPEN),
+        Page(path="/mcp", endpoint=Endpoint(mcp), largest_body=None),
+    ]
+
+
+async def _welcome(request: Request) -> PlainTextResponse:
+    del request
+    return PlainTextResponse(_WELCOME)
+
+
+async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
+    del scope, receive
+    await answer(send, HTTPStatus.NOT_FOUND, {"error": "there is nothing at this path; / says what there is"})

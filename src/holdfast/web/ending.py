@@ -1,0 +1,100 @@
+"""The requests under way, and their end when the server stops.
+
+A stream has no end of its own. Without one it would hold up the server's until somebody loses patience and kills it.
+Three steps: ``stop`` ends what only listens, ``answered`` gives calls their time, ``end`` ends whatever is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from holdfast.web.answers import answer
+
+GRACE: Final = 3.0
+"""Seconds in which calls may finish once the server is to stop."""
+LAST_WORDS: Final = 1.0
+"""Seconds in which those that did not may still say that they were broken off."""
+
+_LISTENING: Final = frozenset({"GET", "HEAD"})
+"""Whoever asks for a stream with these only listens: there is nothing to wait for."""
+
+
+class Requests:
+    """All requests under way."""
+
+    def __init__(self, application: ASGIApp, *, on_stop: Callable[[], None] = lambda: None) -> None:
+        """Stand in front of ``application``; ``on_stop`` ends streams of its own that look like calls from here."""
+        self._application = application
+        self._on_stop = on_stop
+        self._under_way: dict[asyncio.Timeout, str] = {}
+        self._stopping = False
+        self._idle = asyncio.Event()
+
+    def stop(self) -> None:
+        """Begin nothing more, and end what only listens."""
+        self._stopping = True
+        self._on_stop()
+        for patience, method in self._under_way.items():
+            if method in _LISTENING:
+                _end_in(0, patience)
+        self._note()
+
+    async def answered(self) -> None:
+        """Wait until the calls under way are answered, or their grace is over."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), GRACE)
+
+    def end(self) -> None:
+        """End whatever is still under way, as soon as it has had its last words."""
+        for patience in self._under_way:
+            _end_in(LAST_WORDS, patience)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, unless the server stops meanwhile."""
+        if self._stopping:
+            await _send_away(send)
+            return
+        began = is_whole = False
+
+        async def watched(message: Message) -> None:
+            nonlocal began, is_whole
+            began = True
+            is_whole = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+        patience = asyncio.timeout(None)
+        try:
+            async with patience:
+                self._under_way[patience] = scope["method"]
+                try:
+                    await self._application(scope, receive, watched)
+                finally:
+                    del self._under_way[patience]
+                    self._note()
+        except TimeoutError:
+            if not patience.expired():
+                raise
+            if not began:
+                await _send_away(send)
+            elif not is_whole:
+                await send({"type": "http.response.body", "body": b""})  # the stream ends; it does not break
+
+    def _note(self) -> None:
+        if self._stopping and not self._under_way:
+            self._idle.set()
+
+
+def _end_in(seconds: float, patience: asyncio.Timeout) -> None:
+    if not patience.expired():  # one that was told to end before may still be at it
+        patience.reschedule(asyncio.get_running_loop().time() + seconds)
+
+
+async def _send_away(send: Send) -> None:
+    words = {"error": "the server is stopping; try again in a moment"}
+    await answer(send, HTTPStatus.SERVICE_UNAVAILABLE, words, [(b"retry-after", b"5")])

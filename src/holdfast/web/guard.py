@@ -1,0 +1,97 @@
+"""The guard: who may come in. It stands in front of every route: a new one is closed until somebody opens it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from http import HTTPStatus
+from typing import Final
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from holdfast.service.access import CALLER, Caller
+from holdfast.web.answers import answer
+from holdfast.web.names import Names, Place, read_host
+from holdfast.web.tokens import Tokens
+
+_BEARER: Final = b"bearer"
+
+
+class Door(Enum):
+    """What a route asks of whoever comes."""
+
+    TOKEN = auto()
+    """A token; and the Host and Origin of somebody who knows the server."""
+    KNOWN_HOST = auto()
+    """Only the Host and Origin: for what may be read without a token, but not by a page of somebody else's."""
+    OPEN = auto()
+    """Nothing: for probes, which call the server by whatever address it has today."""
+
+
+class Refusal(Exception):
+    """A request that is not let in."""
+
+    def __init__(self, status: HTTPStatus, words: str, *headers: tuple[bytes, bytes]) -> None:
+        """``words`` say what is wrong and what to do; they repeat nothing of what the request held."""
+        super().__init__(words)
+        self.status, self.words, self.headers = status, words, headers
+
+
+class Guard:
+    """Lets in who may come in, and tells the application who it is."""
+
+    def __init__(self, application: ASGIApp, *, tokens: Tokens, names: Names, doors: Mapping[str, Door]) -> None:
+        """``doors`` are the paths that ask for something else than a token."""
+        self._application = application
+        self._tokens, self._names, self._doors = tokens, names, doors
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or refuse it."""
+        try:
+            caller = self._admit(scope)
+        except Refusal as refusal:
+            await answer(send, refusal.status, {"error": refusal.words}, refusal.headers)
+            return
+        await self._application({**scope, CALLER: caller}, receive, send)
+
+    def _admit(self, scope: Scope) -> Caller | None:
+        """Return who comes; None where nobody asks. Raises Refusal."""
+        door = self._doors.get(scope["path"], Door.TOKEN)
+        if door is Door.OPEN:
+            return None
+        host = self._host(scope)
+        for origin in _headers(scope, b"origin"):
+            if not self._names.let_in(origin.decode("latin-1"), host):
+                raise Refusal(
+                    HTTPStatus.FORBIDDEN,
+                    "pages of this origin may not call this server; if they should, start it with --allow-host NAME",
+                )
+        return self._caller(scope) if door is Door.TOKEN else None
+
+    def _host(self, scope: Scope) -> Place:
+        given = _headers(scope, b"host")
+        host = read_host(given[0].decode("latin-1")) if len(given) == 1 else None
+        if host is None or not self._names.know(host):
+            raise Refusal(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "this server is not known by the name in your Host header; if it should be, start it with "
+                "--allow-host NAME",
+            )
+        return host
+
+    def _caller(self, scope: Scope) -> Caller:
+        given = _headers(scope, b"authorization")
+        scheme, _, secret = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+        caller = self._tokens.caller_of(secret.strip()) if scheme.lower() == _BEARER else None
+        if caller is None:
+            raise Refusal(
+                HTTPStatus.UNAUTHORIZED,
+                "a token is missing or wrong; send the header Authorization: Bearer ..., with the token of "
+                "HOLDFAST_API_TOKEN or the one the server showed when it started",
+                (b"www-authenticate", b"Bearer"),
+            )
+        return caller
+
+
+def _headers(scope: Scope, wanted: bytes) -> list[bytes]:
+    return [value for name, value in scope["headers"] if name == wanted]

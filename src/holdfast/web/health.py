@@ -1,0 +1,119 @@
+"""/healthz and /readyz: for whoever starts, restarts and routes to the server.
+
+Both are open to everybody, so that they say no more than that: what exactly is wrong stands in the server's log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.settings import is_postgres
+from holdfast.model.errors import HoldfastError, SchemaMismatch, StoreUnavailable
+from holdfast.store.sqlfiles import migrations
+
+_log = logging.getLogger(__name__)
+
+PATIENCE: Final = 2.0
+"""Seconds in which a store that is well answers; probes give up soon after."""
+FRESH: Final = 1.0
+"""Seconds for which an answer is repeated: however often somebody asks, the store is asked no oftener."""
+
+_NOBODY: Final = "00000000-0000-0000-0000-000000000000"
+
+
+async def alive(request: Request) -> JSONResponse:
+    """Say that the process lives."""
+    del request
+    return JSONResponse({"status": "ok"})
+
+
+class Readiness:
+    """Whether the store answers, and has the schema of this version."""
+
+    def __init__(self, hold: Holdfast, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """``hold`` is open."""
+        self._hold, self._clock = hold, clock
+        self._turn = asyncio.Lock()
+        self._trouble: str | None = None
+        self._looked_at: float | None = None
+
+    async def ready(self, request: Request) -> JSONResponse:
+        """Say whether requests would be answered."""
+        del request
+        trouble = await self.trouble()
+        if trouble is None:
+            return JSONResponse({"status": "ready"})
+        return JSONResponse({"status": "unavailable", "reason": trouble}, status_code=503)
+
+    async def trouble(self) -> str | None:
+        """Return what is wrong with the store, in words for everybody; None if nothing is."""
+        async with self._turn:
+            if self._looked_at is None or self._clock() - self._looked_at >= FRESH:
+                self._note(await self._look())
+                self._looked_at = self._clock()
+            return self._trouble
+
+    async def _look(self) -> Exception | None:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await _try(self._hold)
+        except (HoldfastError, OSError) as error:  # a TimeoutError is an OSError
+            return error
+        return None
+
+    def _note(self, error: Exception | None) -> None:
+        """Remember the answer; the log is told when it changes, and not at every probe."""
+        trouble = None if error is None else _in_words(error)
+        if trouble != self._trouble:
+            if error is None:
+                _log.warning("the store is ready again")
+            else:
+                _log.warning("not ready: %s", str(error) or trouble)
+        self._trouble = trouble
+
+
+async def _try(hold: Holdfast) -> None:
+    """Raise what is wrong with the store. The schema is looked at, too: a newer version may have migrated it."""
+    if is_postgres(hold.url):
+        schema = (await hold.store.vitals()).schema
+        known = _newest("holdfast.store.postgres.migrations")
+    else:
+        await hold.store.get(_NOBODY)
+        if hold.url.partition(":")[0].lower() != "sqlite":
+            return
+        from holdfast.store.sqlite.peeking import peek  # noqa: PLC0415 - each store when it is asked for
+
+        # Not by its vitals: SQLite counts all rows for them.
+        schema = (await asyncio.to_thread(peek, Path(unquote(urlsplit(hold.url).path.removeprefix("/"))))).schema
+        known = _newest("holdfast.store.sqlite.migrations")
+    if schema != known:
+        raise SchemaMismatch(
+            f"the store has schema {schema}, and this version of Holdfast speaks {known}; restart the "
+            "server with the version that migrated it"
+        )
+
+
+@cache
+def _newest(package: str) -> int:
+    return migrations(package)[-1].version
+
+
+def _in_words(error: Exception) -> str:
+    match error:
+        case StoreUnavailable() | TimeoutError():
+            return "the store does not answer"
+        case SchemaMismatch():
+            return "the schema of the store is not the one this version of Holdfast speaks"
+        case _:
+            return "the store cannot be used"

@@ -1,0 +1,80 @@
+"""Servers as real processes, and what was really done to them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PATIENCE = 60.0
+
+
+class World:
+    """A world_server, and the calls it wrote down."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "calls.jsonl"
+        self.gate = self.file.with_suffix(".gate")
+
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, str(HERE / "world_server.py"), str(self.file)]
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """Each whole line; the last one may be being written."""
+        lines = self.file.read_text().split("\n")[:-1] if self.file.exists() else []
+        return [json.loads(line) for line in lines]
+
+    @property
+    def called(self) -> list[str]:
+        return [call["tool"] for call in self.calls]
+
+    @contextmanager
+    def over_http(self, port: int | None = None) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+        port = port or free_port()
+        with running([*self.command, str(port)], port) as process:
+            yield f"http://127.0.0.1:{port}/mcp", process
+
+
+def old_command() -> list[str]:
+    return [sys.executable, str(HERE / "old_server.py")]
+
+
+@contextmanager
+def old_over_http(trouble: Mapping[str, Any] | None = None) -> Iterator[str]:
+    port = free_port()
+    with running([*old_command(), str(port)], port, {"MISBEHAVE": json.dumps(dict(trouble or {}))}):
+        yield f"http://127.0.0.1:{port}/mcp"
+
+
+@contextmanager
+def running(
+    command: list[str], port: int, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(command, env=dict(environment or {}), stderr=subprocess.PIPE) as process:
+        try:
+            give_up_at = time.monotonic() + PATIENCE
+            while True:
+                assert process.poll() is None, process.stderr and process.stderr.read()
+                assert time.monotonic() < give_up_at, "it does not listen"
+                with socket.socket() as probe:
+                    if probe.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.05)
+            yield process
+        finally:
+            process.kill()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,166 @@
+"""A server that is started: its tools in an agent's hands, and what is left of it afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from holdfast import Holdfast
+from holdfast.agent.scripted import Line, call
+from holdfast.mcp import Declared, ServerAway, tools_of
+from holdfast.mcp.client.reaching import reach
+from holdfast.mcp.client.servers import Command
+from tests.agent.support import finished, output_of, register, told
+from tests.engine.support import until
+from tests.mcp_client.support import PATIENCE, World, old_command
+
+
+async def test_an_agent_calls_the_tools_of_a_server(hold: Holdfast, world: World) -> None:
+    source = tools_of(world.command, declare={"search": Declared(risk="read_only")}, prefix="w_")
+    agent, model = register(hold, [call("w_search", query="cats"), call("w_send", to="ann"), "done"], tools=[source])
+    handle = await finished(hold, agent)
+    assert told(model) == ["nothing about cats", '{"copies": 1, "sent": "ann"}']
+    assert world.called == ["search", "send"]
+    assert await output_of(hold, handle, "w_send:2.0") == {"value": {"sent": "ann", "copies": 1}}
+    [spec] = [each for each in model.requests[0].tools if each.name == "w_send"]
+    assert spec.description == "Send something to somebody."
+    assert spec.parameters["required"] == ["to"]
+
+
+async def test_the_effect_id_travels_with_the_call(hold: Holdfast, world: World) -> None:
+    agent, _ = register(hold, [call("send", to="ann"), "done"], tools=[tools_of(world.command)])
+    handle = await finished(hold, agent)
+    [step] = [step for step in await hold.store.steps(handle.id) if step.key == "send:1.0"]
+    assert step.effect_id is not None
+    assert world.calls[0]["effect_id"] == step.effect_id
+
+
+async def test_wrong_arguments_are_told_before_anything_is_sent(hold: Holdfast, world: World) -> None:
+    script: list[Line] = [call("send", to=5), call("send"), call("search", query="x", more=1), "done"]
+    agent, model = register(hold, script, tools=[tools_of(world.command)])
+    await finished(hold, agent)
+    assert told(model)[:2] == [
+        "Error: BadArguments: the arguments of send are wrong: to: 5 is not of type 'string'",
+        "Error: BadArguments: the arguments of send are wrong: arguments: 'to' is a required property",
+    ]
+    assert world.called == ["search"]  # which allows more than it names
+
+
+async def test_calls_at_the_same_time_share_one_process(hold: Holdfast, world: World) -> None:
+    source = tools_of(world.command)
+    script: list[Line] = [[call("wait_and_send", to=str(number)) for number in range(5)], "done"]
+    agent, model = register(hold, script, tools=[source])
+    handle = await hold.submit(agent, "go")
+    async with hold.worker():
+        await until(lambda: len(world.calls) == 5, patience=PATIENCE)
+        assert len(servers()) == 1
+        world.gate.touch()
+        await handle.result(timeout=PATIENCE)
+    assert sorted(told(model)) == [f"sent to {number}" for number in range(5)]
+    await source.close()
+    assert servers() == []
+
+
+async def test_a_server_that_died_while_nobody_needed_it_is_started_again(hold: Holdfast, world: World) -> None:
+    source = tools_of(world.command)
+    agent, model = register(hold, [call("send", to="ann"), "done"], tools=[source])
+    await finished(hold, agent)
+    [first] = servers()
+    session = reach(source._server)._connection._client.session  # type: ignore[union-attr]
+    first.kill()
+    # Until its end was noticed, nobody could tell that a call was not sent: it would be in doubt, and rightly so.
+    await until(lambda: session._dispatcher._closed)  # type: ignore[union-attr]
+    handle = await finished(hold, agent)
+    assert await hold.doubts(handle) == []
+    assert world.called == ["send", "send"]
+    assert told(model) == ['{"copies": 1, "sent": "ann"}']
+    assert first not in servers()
+
+
+async def test_those_who_need_it_first_at_the_same_time_start_it_once(world: World) -> None:
+    source, other = tools_of(world.command), tools_of(world.command, prefix="other_")
+    await asyncio.gather(source.listed(), source.listed(), other.listed(), other.listed())
+    assert len(servers()) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["no-such-program"], "the MCP server no-such-program cannot be reached: .*No such file"),
+        ([sys.executable, "-c", "pass"], "cannot be reached: it ended; what it had to say about that is on stderr"),
+        ([sys.executable, "-c", "import time; time.sleep(600)"], "it did not answer within 2 s"),
+        ([sys.executable, "-c", "print('not JSON', flush=True); input()"], "cannot be reached"),
+    ],
+)
+async def test_a_server_that_does_not_come_up(command: list[str], words: str) -> None:
+    with pytest.raises(ServerAway, match=words):
+        await tools_of(command, connect=2).listed()
+    assert servers() == []
+
+
+async def test_reaching_a_server_takes_half_of_a_tools_time_at_most(world: World) -> None:
+    """Or it would be a timeout of the call, and nobody could tell that nothing was sent."""
+    source = tools_of(world.command, declare={"send": Declared(timeout=2)}, only=["send"])
+    [send] = await source.listed()
+    await source.close()
+    source._server = Command((sys.executable, "-c", "import time; time.sleep(600)"))
+    with pytest.raises(ServerAway, match="it did not answer within 1 s"):
+        await send({"to": "ann"}, effect_id="1")
+
+
+async def test_an_old_server_is_understood(hold: Holdfast) -> None:
+    agent, model = register(hold, [call("echo", text="hello"), "done"], tools=[tools_of(old_command())])
+    await finished(hold, agent)
+    assert told(model) == ["hello"]
+
+
+def test_a_blocking_program_uses_them_and_leaves_nothing_running(tmp_path: Path, world: World) -> None:
+    program = f"""
+from holdfast import Agent, Holdfast, ScriptedModel
+from holdfast.agent.scripted import Line, call
+from holdfast.mcp import tools_of
+
+hold = Holdfast("memory://")
+model = ScriptedModel([call("send", to="ann"), "done"])
+agent = hold.register(Agent("agent", model=model, tools=[tools_of({world.command!r})]))
+with hold.sync as h, h.worker():
+    print(h.submit(agent, "go").result(timeout=60))
+"""
+    command = [sys.executable, "-X", "dev", "-W", "error", "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, timeout=120)
+    assert (ended.stdout, ended.returncode) == ("done\n", 0), ended.stderr
+    assert "Error" not in ended.stderr
+    assert "Warning" not in ended.stderr
+    assert world.called == ["send"]
+    assert not [each for each in psutil.process_iter(["cmdline"]) if str(world.file) in (each.info["cmdline"] or [])]
+
+
+def test_a_server_goes_with_the_process_that_is_killed(tmp_path: Path, world: World) -> None:
+    program = f"""
+import asyncio, os, signal
+from holdfast.mcp import tools_of
+
+async def main():
+    await tools_of({world.command!r}).listed()
+    print(os.getpid(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    left = [each for each in psutil.process_iter(["cmdline"]) if str(world.file) in (each.info["cmdline"] or [])]
+    assert psutil.wait_procs(left, timeout=30)[1] == []
+
+
+def servers() -> list[psutil.Process]:
+    """The servers that this process has started and that still run."""
+    children = psutil.Process(os.getpid()).children()
+    return [each for each in children if each.cmdline()[:1] == [sys.executable]]

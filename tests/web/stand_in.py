@@ -1,0 +1,64 @@
+"""The command, with a stand-in for the MCP endpoint: it tells who called, streams without end, dawdles and breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from types import ModuleType
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from holdfast.cli import main
+from holdfast.service.access import Caller
+
+
+class StandIn:
+    """As holdfast.mcp.server.McpServer is made and served."""
+
+    def __init__(self, hold: Any, *, read_only: bool, claimable: Sequence[str]) -> None:  # noqa: ANN401
+        del hold
+        self._rights = {"read_only": read_only, "claimable": list(claimable)}
+        self._closed = False
+
+    @asynccontextmanager
+    async def http(self) -> AsyncIterator[ASGIApp]:
+        yield self._answer
+        self._closed = True
+        print("the endpoint is closed", file=sys.stderr)  # noqa: T201
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        response: Response
+        match request.headers.get("x-do"):
+            case "stream":
+                response = StreamingResponse(_endless(), media_type="text/event-stream")
+            case "dawdle":
+                await asyncio.sleep(1)
+                response = JSONResponse("closed too early" if self._closed else "done")
+            case "hang":
+                await asyncio.Event().wait()
+                raise AssertionError
+            case "break":
+                raise RuntimeError("a defect")
+            case _:
+                caller: Caller = scope["holdfast.caller"]
+                scopes = sorted(caller.scopes)
+                response = JSONResponse({"name": caller.name, "scopes": scopes} | self._rights)
+        await response(scope, receive, send)
+
+
+async def _endless() -> AsyncIterator[str]:
+    yield "data: first\n\n"
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    module = ModuleType("holdfast.mcp.server")
+    module.__dict__["McpServer"] = StandIn
+    sys.modules[module.__name__] = module
+    main()

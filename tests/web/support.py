@@ -1,0 +1,93 @@
+"""``holdfast serve`` in real processes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from tests.cli_project.support import PATIENCE, clean_environment, holdfast
+
+STAND_IN = Path(__file__).with_name("stand_in.py")
+SECRET = "correct-horse-battery-staple"  # noqa: S105
+OTHER = "another-horse-another-staple"
+
+
+class Served:
+    """A server that has said where it listens."""
+
+    def __init__(self, process: subprocess.Popen[str], words: Path) -> None:
+        self.process, self._words = process, words
+
+    @property
+    def said(self) -> str:
+        return self._words.read_text(encoding="utf-8")
+
+    @property
+    def url(self) -> str:
+        found = re.search(r"MCP is at (\S+)/mcp", self.said)
+        assert found, self.said
+        return found[1]
+
+    def get(self, path: str, **options: Any) -> httpx2.Response:  # noqa: ANN401
+        return httpx2.get(f"{self.url}{path}", timeout=PATIENCE, **options)
+
+    def call(self, token: str | None = SECRET, **headers: str) -> httpx2.Response:
+        """Call /mcp."""
+        return httpx2.post(f"{self.url}/mcp", headers=bearer(token) | headers, timeout=PATIENCE)
+
+    def until(self, happened: Callable[[], bool]) -> None:
+        give_up = time.monotonic() + PATIENCE
+        while not happened():
+            assert self.process.poll() is None, self.said
+            assert time.monotonic() < give_up, self.said
+            time.sleep(0.02)
+
+    def stop(self, number: int) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE)
+
+
+def bearer(token: str | None) -> dict[str, str]:
+    return {} if token is None else {"authorization": f"Bearer {token}"}
+
+
+def make_store(folder: Path) -> str:
+    """Make an empty store; return its URL."""
+    url = f"sqlite:///{folder}/hold.db"
+    holdfast(folder, "migrate", check=True, HOLDFAST_DATABASE_URL=url)
+    return url
+
+
+@contextmanager
+def serving(
+    folder: Path, url: str, *options: str, command: tuple[str, ...] = (str(STAND_IN),), **environment: str
+) -> Iterator[Served]:
+    """Start a server on a free port; it is gone after the block."""
+    words = folder / f"serve-{time.monotonic_ns()}.txt"
+    settings = clean_environment(HOLDFAST_DATABASE_URL=url, **environment)
+    with (
+        words.open("w", encoding="utf-8") as file,
+        subprocess.Popen(
+            [sys.executable, *command, "serve", "--port", "0", *options],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            text=True,
+            cwd=folder,
+            env=settings,
+        ) as process,
+    ):
+        served = Served(process, words)
+        try:
+            served.until(lambda: "/mcp" in served.said)
+            yield served
+        finally:
+            process.kill()

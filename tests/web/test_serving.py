@@ -1,0 +1,57 @@
+"""The server within this process: whose signals they are, and what it does when uvicorn ends by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx2
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+
+from holdfast.web.address import bound, resolve, url_of
+from holdfast.web.application import Application, Page
+from holdfast.web.guard import Door
+from holdfast.web.names import Names
+from holdfast.web.serving import Server
+from holdfast.web.tokens import make_token
+
+
+async def hello(request: Request) -> PlainTextResponse:
+    return PlainTextResponse(f"hello from {request.url.path}")
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[tuple[Server, str]]:
+    address = resolve("127.0.0.1", 0)
+    pages = [Page(path="/", endpoint=hello, door=Door.KNOWN_HOST)]
+    application = Application(pages, tokens=make_token()[0], names=Names(address))
+    with bound(address) as listener:
+        url = url_of(listener)
+        async with asyncio.timeout(60), Server(application, listener) as server:
+            yield server, url
+
+
+async def test_signals_stay_with_whoever_runs_the_process() -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    async with serving() as (_, url), httpx2.AsyncClient() as client:
+        assert (await client.get(url)).text == "hello from /"
+        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+async def test_it_runs_until_it_is_told_to_stop() -> None:
+    async with serving() as (server, _):
+        told = asyncio.Event()
+        running = asyncio.create_task(server.run(told))
+        await asyncio.sleep(0.05)
+        assert not running.done()
+        told.set()
+        await running
+
+
+async def test_it_does_not_wait_for_a_word_when_nobody_serves_any_more() -> None:
+    async with serving() as (server, _):
+        server._uvicorn.should_exit = True
+        await server.run(asyncio.Event())
