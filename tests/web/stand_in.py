@@ -25,6 +25,9 @@ class StandIn:
         self._rights = {"read_only": read_only, "claimable": list(claimable)}
         self._closed = False
 
+    def end_subscriptions(self) -> None:
+        """There are none."""
+
     @asynccontextmanager
     async def http(self) -> AsyncIterator[ASGIApp]:
         yield self._answer
