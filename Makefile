@@ -20,7 +20,7 @@ unexport PYTHONHOME PYTHONPATH
 .PHONY: help setup demo test test-local-model test-mcp-conformance test-fresh-clone check docs bench soak guards serve clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-21s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP) ## Make the environment; every other target does it by itself
 

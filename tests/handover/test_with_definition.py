@@ -197,7 +197,7 @@ async def test_an_agent_of_ours_goes_on_where_one_outside_let_go(living: Holdfas
         looked.append(where)
         return f"{where} is full"
 
-    model = ScriptedModel([call("look", where="/var"), call("ask_human", question="May I clean?"), "Cleaned."])
+    model = ScriptedModel([call("look", where="/var"), call("ask_question", question="May I clean?"), "Cleaned."])
     agent = living.register(Agent("cleaner", model=model, tools=[look]))
     ada = Outside(living, "ada")
     handle = await living.submit(agent, "Free the disk")

@@ -93,9 +93,13 @@ async def test_a_declared_tool_that_is_not_there_is_said_in_the_log(
     assert "has no tool serach" in caplog.text
 
 
-async def test_a_name_that_no_endpoint_takes_is_an_error_that_says_what_to_do() -> None:
+async def test_a_name_that_no_endpoint_takes_is_told_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    [usable] = await lists({"name": "files/read"}, {"name": "write"}).listed()
+    assert usable.name == "write"  # one that nobody asked for spoils no other
+    assert "has a tool 'files/read'" in caplog.text
+    assert "it is left out" in caplog.text
     with pytest.raises(InvalidValue, match=r"has a tool 'files/read'.*letters, digits.*Declared\(name=.*only="):
-        await lists({"name": "files/read"}).listed()
+        await lists({"name": "files/read"}, only=["files/read"]).listed()
     [tool] = await lists({"name": "files/read"}, declare={"files/read": Declared(name="read")}).listed()
     assert tool.name == "read"
 
@@ -120,7 +124,7 @@ async def test_what_a_server_says_is_cut_to_size() -> None:
     properties: Any = tool.spec.parameters["properties"]
     assert len(properties["description"]["description"]) < 1_200
     with pytest.raises(InvalidValue, match=r"takes .* bytes, more than 65536; leave the tool out with only="):
-        await lists({"name": "huge", "inputSchema": {"type": "object", "enum": ["z" * 70_000]}}).listed()
+        await lists({"name": "huge", "inputSchema": {"type": "object", "enum": ["z" * 70_000]}}, only=["huge"]).listed()
 
 
 async def test_a_tool_without_words_is_described_by_where_it_is_from() -> None:

@@ -62,7 +62,14 @@ def detail_of(task: Task) -> Form:
     """Return a task with its input and outcome, without its state."""
     form = task_form(task)
     wanted = ("user_input", "result", "error", "key", "deadline", "available_at", "feedback", "cancel_requested")
-    return line_of(task) | {name: form[name] for name in wanted if form[name] is not None}
+    detail = line_of(task) | {name: form[name] for name in wanted if form[name] is not None}
+    match task.error:
+        case {"type": str(), "message": str()}:
+            # Where in whose code it went wrong is for people, in `holdfast show`: an agent cannot mend it.
+            detail["error"] = {
+                name: task.error.get(name) for name in ("type", "message", "reason") if task.error.get(name)
+            }
+    return detail
 
 
 def without_empty(form: Form) -> dict[str, JsonValue]:

@@ -1,7 +1,7 @@
 """The protocol's own tasks (the extension io.modelcontextprotocol/tasks): a submission that is followed by polling.
 
-A client that knows the extension gets a task handle from submit_task instead of an answer, and asks with ``tasks/get``
-until there is a result. The handle is the id of our task, so it outlives the server and the client.
+A client that knows the extension gets a task handle from ``submit_task(follow=true)`` instead of an answer, and asks with
+``tasks/get`` until there is a result. The handle is the id of our task, so it outlives the server and the client.
 
 A question to a person is no ``input_required``: that would have the client answer it, and a client is an agent. Such a
 task is working, and its message says whom it waits for.
@@ -15,7 +15,9 @@ from typing import Any, Final
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import require_client_extension
-from mcp_types import CallToolRequestParams, CallToolResult, RequestParams, TextContent
+from mcp.shared.exceptions import MCPError
+from mcp_types import HEADER_MISMATCH, CallToolRequestParams, CallToolResult, RequestParams, TextContent
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import Field
 
 from holdfast.mcp.desk import Desk
@@ -62,12 +64,14 @@ class ProtocolTasks:
 
         async def get(ctx: Context, params: TaskParams) -> dict[str, JsonValue]:
             require_client_extension(ctx, EXTENSION)
+            _check_name(ctx, params.task_id)
             desk = desks(ctx)
             desk.check(Scope.READ)
             return {"resultType": "complete", **await _detailed(desk, await _task(desk, params.task_id))}
 
         async def update(ctx: Context, params: UpdateParams) -> dict[str, JsonValue]:
             require_client_extension(ctx, EXTENSION)
+            _check_name(ctx, params.task_id)
             desk = desks(ctx)
             desk.check(Scope.READ)
             await _task(desk, params.task_id)
@@ -76,6 +80,7 @@ class ProtocolTasks:
 
         async def cancel(ctx: Context, params: TaskParams) -> dict[str, JsonValue]:
             require_client_extension(ctx, EXTENSION)
+            _check_name(ctx, params.task_id)
             desk = desks(ctx)
             desk.check(Scope.SUBMIT)
             task = await _task(desk, params.task_id)
@@ -93,14 +98,25 @@ class ProtocolTasks:
         """Return a task handle in place of the answer to a submission, for a client that can follow it."""
         if params.name != "submit_task" or result.is_error or not _declares(ctx):
             return result
+        if not (params.arguments or {}).get("follow"):
+            return result  # a client that gets a handle waits for the end, and may have to wait for days
         answer = result.structured_content
-        if "lease" in answer:
-            return result  # the caller does it itself
         task = await _task(desk, answer["task_id"])
         return {"resultType": "task", **_outline(task)}
 
 
+def _check_name(ctx: Context, task_id: str) -> None:
+    """Refuse a request whose header names another task than its body: something in between went by the header."""
+    named = None if ctx.request is None else ctx.request.headers.get("mcp-name")
+    if named is not None and named.strip() != task_id:
+        raise MCPError(
+            HEADER_MISMATCH, "the header Mcp-Name names another task than the body; send the same id in both"
+        )
+
+
 def _declares(ctx: Context) -> bool:
+    if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        return False  # the extension has no place in the results of older revisions, whatever the client says
     capabilities = ctx.session.client_capabilities
     return bool(capabilities and capabilities.extensions and EXTENSION in capabilities.extensions)
 

@@ -31,8 +31,9 @@ from holdfast.model.errors import HoldfastError, InvalidValue, StoreError
 from holdfast.service import forms
 from holdfast.store.base import ANYTHING
 
-LOOK_EVERY: Final = 0.5
-"""Seconds between two looks without a hint. Told within a second is the promise, also of what sends no hints."""
+LOOK_EVERY: Final = 0.4
+"""Seconds between two looks at everything. Told within a second is the promise, and not every change sends a hint: a
+worker that records a step on PostgreSQL sends none."""
 
 NOT_SOONER: Final = 0.05
 """Seconds between two looks where hints come without a pause."""

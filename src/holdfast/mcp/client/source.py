@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -136,7 +136,7 @@ class ServerTools(ToolSource):
         """Return the tools that the server lists now, or listed last. Raises ServerAway."""
         listing = await reach(self._server).listing(within=self._connect)
         if self._built is None or self._built[0] is not listing:
-            self._built = listing, tuple(self._tool(each) for each in listing.tools if self._is_offered(each.name))
+            self._built = listing, tuple(self._usable(listing))
             missing = (self._only or frozenset(self._declared)) - {each.name for each in listing.tools}
             if missing:
                 _log.warning("the MCP server %s has no tool %s", self._server.label, ", ".join(sorted(missing)))
@@ -148,6 +148,18 @@ class ServerTools(ToolSource):
 
     def _is_offered(self, name: str) -> bool:
         return self._only is None or name in self._only
+
+    def _usable(self, listing: Listing) -> Iterator[ServerTool]:
+        """Make tools of what is offered. One that cannot be one spoils no other, unless it was asked for by name."""
+        for each in listing.tools:
+            if not self._is_offered(each.name):
+                continue
+            try:
+                yield self._tool(each)
+            except InvalidValue as error:
+                if self._only is not None or each.name in self._declared:
+                    raise
+                _log.warning("%s; it is left out", error)
 
     def _tool(self, listed: Listed) -> ServerTool:
         declared = self._declared.get(listed.name, Declared())

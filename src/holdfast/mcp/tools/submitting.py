@@ -55,6 +55,13 @@ class Submitting:
             bool, Field(description="Only without name: claim it yourself at once; the answer has your lease.")
         ] = False,
         lease_seconds: LeaseSeconds = USUAL,
+        follow: Annotated[
+            bool,
+            Field(
+                description="Have the result as the answer of this very call, if your client can follow tasks of the "
+                "protocol; however long it takes."
+            ),
+        ] = False,
     ) -> dict[str, Any]:
         """Have something done, now or later, by another agent or by yourself, so that it survives crashes.
 
@@ -62,6 +69,8 @@ class Submitting:
         task's id and URI (and your lease with take=true); it does not wait: wait_for_task has the result. Pass a key if
         you might call it twice.
         """
+        if follow and take:
+            raise InvalidValue("follow is for work that others do; leave it out, or take")
         if name is not None:
             if take or plan or details is not None:
                 raise InvalidValue(
