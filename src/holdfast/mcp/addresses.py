@@ -99,9 +99,21 @@ def fact_uri(entity: str) -> str:
     return f"fact://{quote(entity, safe='')}"
 
 
+def has_nul(value: object) -> bool:
+    """Say whether there is a NUL in any text of plain data: no store can hold one."""
+    match value:
+        case str():
+            return "\0" in value
+        case Mapping():
+            return any(has_nul(name) or has_nul(item) for name, item in value.items())
+        case list() | tuple():
+            return any(map(has_nul, value))
+    return False
+
+
 def read_address(uri: str) -> Address | None:  # noqa: PLR0911 - one for each kind
     """Return what a URI names; None if it is none of ours. Raises InvalidValue for one of ours that is wrong."""
-    if len(uri) > _LONGEST:
+    if len(uri) > _LONGEST or has_nul(unquote(uri)):
         return None
     path, _, query = uri.partition("?")
     asked = dict(parse_qsl(query, keep_blank_values=True))

@@ -12,11 +12,13 @@ from holdfast.mcp.forms import goal_of, uri_of
 from holdfast.model.context_slice import filter_relevant_state
 from holdfast.model.errors import InvalidValue
 from holdfast.model.step import StepState
+from holdfast.service.handover.lines import notes_of, their_key
 from holdfast.service.handover.offering import first_state
 from holdfast.service.overview import Overview
 
 _BRIEFING_BYTES = 6000
 _STEPS = 15
+_NOTES = 3
 _TASK = PromptArgument(name="task_id", description="The task's id, or enough of its characters.", required=True)
 
 _HOW_TO_GO_ON = (
@@ -60,13 +62,15 @@ async def get_prompt(desk: Desk, name: str, arguments: Mapping[str, str]) -> Get
 
 def _resuming(overview: Overview) -> str:
     task = overview.task
-    done = [step.key for step in overview.steps if step.state is StepState.COMPLETED]
+    done = [their_key(step.key) for step in overview.steps if step.state is StepState.COMPLETED]
+    notes = [f"Note of {one['by']}: {one['note']}" for one in notes_of(overview.steps)[-_NOTES:]]
     steps = [f"Steps on record ({len(done)}): {', '.join(done[-_STEPS:])}"] if done else []
     lines = [
         f"Go on with task {task.id}: {goal_of(task, overview.state)}",
         f"It is {task.state}. {overview.situation.now}",
         *_plan(overview),
         *steps,
+        *notes,
         _known(overview),
         "",
         _HOW_TO_GO_ON.format(task_id=task.id),

@@ -1,7 +1,7 @@
 """The protocol's own tasks (the extension io.modelcontextprotocol/tasks): a submission that is followed by polling.
 
-A client that knows the extension gets a task handle from ``submit_task(follow=true)`` instead of an answer, and asks with
-``tasks/get`` until there is a result. The handle is the id of our task, so it outlives the server and the client.
+A client that knows the extension gets a task handle from ``submit_task(follow=true)`` instead of an answer, and asks
+with ``tasks/get`` until there is a result. The handle is the id of our task: it outlives the server and the client.
 
 A question to a person is no ``input_required``: that would have the client answer it, and a client is an agent. Such a
 task is working, and its message says whom it waits for.

@@ -44,7 +44,7 @@ from starlette.types import Scope as HttpScope
 
 from holdfast._version import __version__
 from holdfast.engine.holdfast import Holdfast
-from holdfast.mcp.addresses import read_address
+from holdfast.mcp.addresses import has_nul, read_address
 from holdfast.mcp.desk import Desk, NotAllowed
 from holdfast.mcp.prompts import PROMPTS, get_prompt
 from holdfast.mcp.protocol_tasks import Handle, ProtocolTasks
@@ -52,7 +52,7 @@ from holdfast.mcp.resources import completing, listing, reading
 from holdfast.mcp.subscribing import Subscriptions
 from holdfast.mcp.tools import toolbox
 from holdfast.mcp.watching import Watcher
-from holdfast.model.errors import HoldfastError, InvalidValue, NotFound
+from holdfast.model.errors import HoldfastError, InvalidValue, NotFound, StoreError
 from holdfast.model.task import HANDOVER
 from holdfast.service.access import CALLER, EVERYTHING, READ_ONLY, Caller, Scope
 from holdfast.service.service import Service
@@ -201,8 +201,7 @@ class McpServer:
         return await self._subscriptions.unsubscribe(ctx, params)
 
     async def _listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-        self._reader(ctx)
-        return await self._subscriptions.listen(ctx, params)
+        return await self._subscriptions.listen(ctx, params, self._reader(ctx).caller.name)
 
     async def _list_prompts(self, ctx: Context, _: PaginatedRequestParams | None) -> ListPromptsResult:
         self._reader(ctx)
@@ -237,6 +236,8 @@ def _refusing(handle: Callable[..., Any]) -> Callable[..., Any]:
     """Return a handler whose refusals are the protocol's errors, and whose faults tell a stranger nothing."""
 
     async def handled(ctx: Context, params: Any) -> Any:  # noqa: ANN401 - the SDK's types, of whichever request
+        if has_nul(ctx.params):
+            raise MCPError(INVALID_PARAMS, "there is a NUL character in it, which no store can hold; leave it out")
         try:
             return await handle(ctx, params)
         except MCPError:
@@ -244,6 +245,9 @@ def _refusing(handle: Callable[..., Any]) -> Callable[..., Any]:
         except (InvalidValue, NotFound, NotAllowed) as error:
             uri = getattr(params, "uri", None)
             raise MCPError(INVALID_PARAMS, str(error), {"uri": str(uri)} if uri is not None else None) from error
+        except StoreError as error:
+            _log.warning("%s: the store does not answer: %s", ctx.method, error)
+            raise MCPError(INTERNAL_ERROR, "the store does not answer; try again in a moment") from error
         except HoldfastError as error:
             raise MCPError(INTERNAL_ERROR, str(error)) from error
         except Exception as error:

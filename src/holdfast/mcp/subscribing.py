@@ -6,7 +6,9 @@ legacy client calls ``resources/subscribe`` and is told on its connection.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from mcp.server.connection import Connection
@@ -22,14 +24,16 @@ from mcp_types import (
 
 from holdfast.mcp.addresses import Address, read_address
 from holdfast.mcp.resources.reading import first_page
-from holdfast.mcp.watching import Tell, Watcher
+from holdfast.mcp.watching import Watcher
 from holdfast.model.errors import InvalidValue
 
 Context = ServerRequestContext[Any, Any]
-Admit = Callable[[Context], Awaitable[None]]
 
 MOST_AT_ONCE = 100
 """Resources of one stream, or of one connection."""
+
+MOST_OF_ONE_CALLER = 500
+"""Resources of all streams of one caller."""
 
 
 class Subscriptions:
@@ -40,29 +44,43 @@ class Subscriptions:
         self._watcher = watcher
         self._bus = InMemorySubscriptionBus()
         self._listen = ListenHandler(self._bus)
-        self._connections: dict[int, dict[str, Tell]] = {}
+        self._connections: dict[int, dict[str, Address]] = {}
+        self._places: Counter[str] = Counter()
 
     def close(self) -> None:
         """End the streams in good order."""
         self._listen.close()
 
+    @contextmanager
+    def _places_for(self, caller: str, wanted: int) -> Iterator[None]:
+        """Keep one caller from taking everybody's places."""
+        if self._places[caller] + wanted > MOST_OF_ONE_CALLER:
+            raise InvalidValue(f"{caller} watches {MOST_OF_ONE_CALLER} resources already; end some subscriptions first")
+        self._places[caller] += wanted
+        try:
+            yield
+        finally:
+            self._places[caller] -= wanted
+
     # Modern
 
-    async def listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
+    async def listen(
+        self, ctx: Context, params: SubscriptionsListenRequestParams, caller: str
+    ) -> SubscriptionsListenResult:
         """Serve one stream. What is none of our URIs is not honoured, which the acknowledgement shows."""
         wanted = params.notifications.resource_subscriptions or []
         known = {uri: address for uri in wanted[:MOST_AT_ONCE] if (address := _address(uri)) is not None}
         honoured = params.notifications.model_copy(update={"resource_subscriptions": list(known)})
-
         watched: list[str] = []
-        try:
-            for uri, address in known.items():
-                await self._watcher.watch(uri, address, self._publish)
-                watched.append(uri)
-            return await self._listen(ctx, params.model_copy(update={"notifications": honoured}))
-        finally:
-            for uri in watched:
-                self._watcher.leave(uri, self._publish)
+        with self._places_for(caller, len(known)):
+            try:
+                for uri, address in known.items():
+                    await self._watcher.watch(uri, address, self._publish)
+                    watched.append(uri)
+                return await self._listen(ctx, params.model_copy(update={"notifications": honoured}))
+            finally:
+                for uri in watched:
+                    self._watcher.leave(uri, known[uri], self._publish)
 
     async def _publish(self, uri: str) -> None:
         """Tell every stream that watches it, at once."""
@@ -73,19 +91,19 @@ class Subscriptions:
     async def subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
         """Tell this connection of changes, until it unsubscribes or ends."""
         uri, connection = str(params.uri), _connection(ctx)
-        own = self._connections.get(id(connection))
-        if own is None:
-            own = self._connections[id(connection)] = {}
-            connection.exit_stack.callback(self._forget, id(connection))
         address = _address(uri)
         if address is None:
             raise InvalidValue(f"{uri[:200]} is no resource of this server")
+        own = self._connections.get(id(connection))
+        if own is None:
+            own = self._connections[id(connection)] = {}
+            connection.exit_stack.callback(self._forget, connection)
         if uri not in own:
             if len(own) >= MOST_AT_ONCE:
                 raise InvalidValue(f"this connection watches {MOST_AT_ONCE} resources already; unsubscribe from some")
-            own[uri] = connection.send_resource_updated  # at once: it may ask twice at the same time
+            own[uri] = address  # at once: it may ask twice at the same time
             try:
-                await self._watcher.watch(uri, address, own[uri])
+                await self._watcher.watch(uri, address, connection.send_resource_updated)
             except BaseException:
                 own.pop(uri, None)
                 raise
@@ -93,15 +111,15 @@ class Subscriptions:
 
     async def unsubscribe(self, ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
         """Tell no more. Whoever never subscribed is answered the same."""
-        uri = str(params.uri)
-        tell = self._connections.get(id(_connection(ctx)), {}).pop(uri, None)
-        if tell is not None:
-            self._watcher.leave(uri, tell)
+        uri, connection = str(params.uri), _connection(ctx)
+        address = self._connections.get(id(connection), {}).pop(uri, None)
+        if address is not None:
+            self._watcher.leave(uri, address, connection.send_resource_updated)
         return EmptyResult()
 
-    def _forget(self, connection: int) -> None:
-        for uri, tell in self._connections.pop(connection, {}).items():
-            self._watcher.leave(uri, tell)
+    def _forget(self, connection: Connection) -> None:
+        for uri, address in self._connections.pop(id(connection), {}).items():
+            self._watcher.leave(uri, address, connection.send_resource_updated)
 
 
 def _address(uri: str) -> Address | None:

@@ -10,7 +10,8 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.mcp.addresses import (
@@ -25,11 +26,15 @@ from holdfast.mcp.addresses import (
 )
 from holdfast.mcp.desk import Desk
 from holdfast.mcp.excerpts import text_of
-from holdfast.mcp.resources.reading import queue_form, running_tasks
+from holdfast.mcp.resources.reading import held_outside, queue_form, running_tasks
 from holdfast.model.canonical import digest
 from holdfast.model.errors import HoldfastError, InvalidValue, StoreError
 from holdfast.service import forms
+from holdfast.service.handover.sweeping import sweep
 from holdfast.store.base import ANYTHING
+
+KEEP_HOUSE_EVERY: Final = 5.0
+"""Seconds between two sweeps while nobody watches anything."""
 
 LOOK_EVERY: Final = 0.4
 """Seconds between two looks at everything. Told within a second is the promise, and not every change sends a hint: a
@@ -45,6 +50,48 @@ Tell = Callable[[str], Awaitable[None]]
 _log = logging.getLogger(__name__)
 
 
+@dataclass
+class Watched:
+    """A resource somebody watches."""
+
+    seen: str
+    """Its fingerprint when it was last looked at."""
+    watching: Counter[tuple[str, Tell]] = field(default_factory=Counter)
+    """Under which of its URIs, and whom to tell; how often, because several streams may have one way."""
+
+
+class Messenger:
+    """Tells one watcher. Somebody who is slow to listen keeps nobody else waiting, and is told once of many changes."""
+
+    def __init__(self, uri: str, tell: Tell) -> None:
+        """Nothing is told yet."""
+        self._uri, self._tell = uri, tell
+        self._going: asyncio.Task[None] | None = None
+        self._again = False
+
+    def send(self) -> None:
+        """Tell, now or as soon as the last word has been heard."""
+        if self._going is not None and not self._going.done():
+            self._again = True
+            return
+        self._going = asyncio.create_task(self._send())
+
+    async def _send(self) -> None:
+        while True:
+            self._again = False
+            try:
+                await self._tell(self._uri)
+            except Exception:  # noqa: BLE001 - the connection is gone, or going
+                _log.warning("somebody who watches %s cannot be told of its changes", self._uri, exc_info=True)
+            if not self._again:
+                return
+
+    def stop(self) -> None:
+        """Tell no more."""
+        if self._going is not None:
+            self._going.cancel()
+
+
 class Watcher:
     """Who watches what, for one server."""
 
@@ -53,34 +100,32 @@ class Watcher:
         self._desk = desk
         self._store = desk.service.hold.store
         self._sweeps = sweeps
-        self._tells: dict[str, Counter[Tell]] = {}
-        """Whom to tell of a resource, and how many of theirs watch it."""
-        self._addresses: dict[str, Address] = {}
-        self._seen: dict[str, str] = {}
-        self._has_work = asyncio.Event()
+        self._watched: dict[Address, Watched] = {}
+        self._changed = asyncio.Event()
+        self._messengers: dict[tuple[str, Tell], Messenger] = {}
 
     async def watch(self, uri: str, address: Address, tell: Tell) -> None:
         """Tell of every change from now on."""
-        if uri not in self._addresses:
-            if len(self._addresses) >= MOST_WATCHED:
+        if address not in self._watched:
+            if len(self._watched) >= MOST_WATCHED:
                 raise InvalidValue(f"{MOST_WATCHED} resources are watched already; end some of the subscriptions first")
-            now = await self._fingerprint(address)
-            self._addresses.setdefault(uri, address)
-            self._seen.setdefault(uri, now)
-        self._tells.setdefault(uri, Counter())[tell] += 1
-        self._has_work.set()
+            seen = await self._fingerprint(address)
+            self._watched.setdefault(address, Watched(seen))
+        self._watched[address].watching[uri, tell] += 1
+        self._changed.set()
 
-    def leave(self, uri: str, tell: Tell) -> None:
+    def leave(self, uri: str, address: Address, tell: Tell) -> None:
         """Tell no more. Leaving twice is fine."""
-        watching = self._tells.get(uri, Counter())
-        watching[tell] -= 1
-        if watching[tell] <= 0:
-            del watching[tell]
-        if not watching:
-            for table in (self._tells, self._addresses, self._seen):
-                table.pop(uri, None)
-        if not self._addresses:
-            self._has_work.clear()
+        watched = self._watched.get(address)
+        if watched is None or (uri, tell) not in watched.watching:
+            return
+        watched.watching[uri, tell] -= 1
+        if not watched.watching[uri, tell]:
+            del watched.watching[uri, tell]
+            if (messenger := self._messengers.pop((uri, tell), None)) is not None:
+                messenger.stop()
+        if not watched.watching:
+            del self._watched[address]
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -90,46 +135,53 @@ class Watcher:
             yield
         finally:
             watching.cancel()
+            for messenger in self._messengers.values():
+                messenger.stop()
             await asyncio.gather(watching, return_exceptions=True)
 
     async def _run(self) -> None:
         while True:
-            await self._has_work.wait()
             try:
-                await self._listen()
+                await (self._listen() if self._watched else self._idle())
             except StoreError as error:
                 _log.warning("cannot watch for changes: %s; trying again", error)
                 await asyncio.sleep(1.0)
+
+    async def _idle(self) -> None:
+        """Nobody watches. Leases run out all the same, and for tasks of agents outside there may be nobody else."""
+        self._changed.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), KEEP_HOUSE_EVERY)
+        if self._sweeps:
+            await sweep(self._store)
 
     async def _listen(self) -> None:
         clock = asyncio.get_running_loop().time
         async with self._store.listen() as listener:
             look_at_all = clock()
-            while self._has_work.is_set():
+            while self._watched:
                 topics = await listener.wait(timeout=max(0.0, look_at_all - clock()))
                 is_due = clock() >= look_at_all  # by the clock: on a busy store hints never pause
                 if is_due:
                     look_at_all = clock() + LOOK_EVERY
                     if self._sweeps:
-                        await self._store.sweep()
-                for uri in list(self._addresses):
-                    if is_due or _may_concern(self._addresses.get(uri), topics):
-                        await self._look(uri)
+                        await sweep(self._store)
+                for address in list(self._watched):
+                    if is_due or _may_concern(address, topics):
+                        await self._look(address)
                 await asyncio.sleep(NOT_SOONER)
 
-    async def _look(self, uri: str) -> None:
-        address = self._addresses.get(uri)
-        if address is None:
-            return  # nobody watches it any more
+    async def _look(self, address: Address) -> None:
         now = await self._fingerprint(address)
-        if now == self._seen.get(uri):
+        watched = self._watched.get(address)
+        if watched is None or now == watched.seen:
             return
-        self._seen[uri] = now
-        for tell in list(self._tells.get(uri, ())):
-            try:
-                await tell(uri)
-            except Exception:  # noqa: BLE001 - whatever is wrong with one of them, the others are to be told
-                _log.warning("somebody who watches %s cannot be told of its changes", uri, exc_info=True)
+        watched.seen = now
+        for uri, tell in watched.watching:
+            messenger = self._messengers.get((uri, tell))
+            if messenger is None:
+                messenger = self._messengers[uri, tell] = Messenger(uri, tell)
+            messenger.send()
 
     async def _fingerprint(self, address: Address) -> str:
         """Return something that changes when the resource does."""
@@ -145,7 +197,9 @@ class Watcher:
                 except HoldfastError:
                     return "wrong"  # a page nobody issued
             case CurrentAddress():
-                return _digest([f"{task.id}/{task.revision}" for task in await running_tasks(self._desk)])
+                running = [f"{task.id}/{task.revision}" for task in await running_tasks(self._desk)]
+                held = [f"{lease.task_id}/{lease.fence}" for lease in await held_outside(self._desk)]
+                return _digest([running, sorted(held)])
             case ArtifactAddress():
                 return "there" if await self._store.artifact(address.artifact_id) is not None else "gone"
             case FactAddress(entity):
@@ -153,7 +207,7 @@ class Watcher:
                 return _digest([forms.fact_form(fact) for fact in facts])
 
 
-def _may_concern(address: Address | None, topics: frozenset[str]) -> bool:
+def _may_concern(address: Address, topics: frozenset[str]) -> bool:
     if ANYTHING in topics:
         return True
     match address:

@@ -132,6 +132,12 @@ def _worked_on(seen: Evidence) -> Situation:
     inside = f" in {_and(steps)}" if steps else ""
     if worker is not None and is_silent(worker, seen.at):
         silence = (seen.at - worker.seen_at).total_seconds()
+        if task.name == HANDOVER:
+            return Situation(
+                now=f"{doing}, in the hands of an agent that is silent{stopping}",
+                why=f"{worker.label} was last heard of {silence:.0f} s ago, and its lease is {worker.lease:g} s; "
+                "the next agent that claims takes the task over",
+            )
         return Situation(
             now=f"{doing}{inside}, on a worker that is silent{stopping}",
             why=f"{name_of(worker)} was last heard of {silence:.0f} s ago, and its lease is {worker.lease:g} s; "

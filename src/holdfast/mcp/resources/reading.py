@@ -31,11 +31,14 @@ from holdfast.model.queries import TaskFilter
 from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.utf8 import decode_anything, drop_cut_end, drop_cut_start, is_text
+from holdfast.model.worker import Lease, WorkerState
 from holdfast.service import forms
 
 JSON = "application/json"
 PAGE = 50
 STEPS = 100
+OUTSIDE_LABEL = "mcp:"
+_RUNNING = frozenset({TaskState.RUNNING})
 _AROUND = 2000
 """Characters of a page around its items."""
 
@@ -133,20 +136,31 @@ async def queue_form(desk: Desk, address: QueueAddress) -> dict[str, JsonValue]:
 
 
 async def current_form(desk: Desk) -> dict[str, JsonValue]:
-    """Return what the caller works on, and what else runs."""
-    running = await running_tasks(desk)
-    labels = {worker.id: worker.label for worker in await desk.service.hold.store.workers()}
-    is_own = {task.id: labels.get(task.owner or "") == desk.caller.actor for task in running}
+    """Return what the caller works on, and what else runs: the newest of it, and how many there are."""
+    store = desk.service.hold.store
+    own = [lease.task_id for lease in await held_outside(desk, desk.caller.actor)][:PAGE]
+    held = [task for task_id in own if (task := await store.get(task_id)) is not None]
+    others = [task for task in await running_tasks(desk) if task.id not in own]
+    count = (await store.count(TaskFilter(states=_RUNNING))).get(TaskState.RUNNING, 0)
     return {
         "caller": desk.caller.name,
-        "yours": [line_of(task) for task in running if is_own[task.id]],
-        "running": [line_of(task) for task in running if not is_own[task.id]],
+        "yours": [line_of(task) for task in held],
+        "running": [line_of(task) for task in others],
+        "running_count": count,
     }
+
+
+async def held_outside(desk: Desk, label: str | None = None) -> list[Lease]:
+    """Return what agents outside hold: those of a label, or all of them."""
+    store = desk.service.hold.store
+    workers = [one for one in await store.workers() if one.state is not WorkerState.DEAD]
+    outside = [one for one in workers if (one.label == label if label else one.label.startswith(OUTSIDE_LABEL))]
+    return [lease for worker in outside for lease in await store.owned(worker.id)]
 
 
 async def running_tasks(desk: Desk) -> Sequence[Task]:
     """Return the tasks somebody works on, the newest first."""
-    return (await desk.service.tasks(TaskFilter(states=frozenset({TaskState.RUNNING})), limit=PAGE)).items
+    return (await desk.service.tasks(TaskFilter(states=_RUNNING), limit=PAGE)).items
 
 
 async def _artifact(desk: Desk, address: ArtifactAddress) -> Content:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from holdfast.mcp.desk import Desk
-from holdfast.mcp.forms import detail_of, line_of, state_form
+from holdfast.mcp.forms import detail_of, line_of, state_form, uri_of
 from holdfast.model.patch import StatePatch
 from holdfast.model.task import DEFAULT_QUEUE, JsonValue
 from holdfast.service.handover import Holding, Lease, Taken, claim
@@ -24,6 +24,10 @@ Facts = Annotated[
     list[dict[str, Any]] | None,
     Field(description='What you found out: [{"key": "disk", "value": "92%", "source": "df -h"}].'),
 ]
+
+
+_NOTES = 3
+"""Of those who had the task before, the last ones."""
 
 
 class Handing:
@@ -49,7 +53,7 @@ class Handing:
 
         Call it when you are ready to work, or to go on with a task somebody left. "task" null means that nothing waits:
         subscribe to task://queue, or ask again later. Otherwise you get the task, its state as the last agent left it
-        (plan, facts, completed steps: do not do those again), answers of people, and a "lease". Pass the lease to
+        (plan, facts, completed steps: do not do those again), "notes", answers of people, and a "lease". Pass it to
         complete_step after every step, to report_progress while a step takes long, and to finish_task, ask_human or
         release_task at the end. Every such call renews it. An error that says that the lease is over means: stop, the
         task is somebody else's.
@@ -118,7 +122,7 @@ class Handing:
         """Ask a person something only they can decide or know.
 
         Call it when you must not go on without an answer. The task is handed back and waits; your lease ends. Once a
-        person has answered (it may take days), the task is pending again: wait_for_task with until="changed", then
+        person has answered (it may take days), the task is pending again: wait_for_task with until="pending", then
         claim_task with its id; the answer is in "answers". You cannot answer yourself, and no tool can.
         """
         approval = await self._holding(lease).ask(question)
@@ -141,7 +145,7 @@ class Handing:
         """
         holding = self._holding(lease)
         standing = await (holding.finish(result) if failed is None else holding.give_up(failed))
-        return detail_of(standing.task)
+        return {"replayed": standing.replayed} | detail_of(standing.task)
 
     async def release_task(
         self,
@@ -165,9 +169,12 @@ class Handing:
 def taken_form(taken: Taken) -> dict[str, JsonValue]:
     """Return a task that was claimed."""
     return {
-        "task": detail_of(taken.task),
+        "task_id": taken.task.id,
+        "uri": uri_of(taken.task),
         "lease": str(taken.lease),
         "lease_seconds": taken.seconds,
+        "task": detail_of(taken.task),
+        "notes": list(taken.notes[-_NOTES:]),
         "answers": [answer.to_json() for answer in taken.answers],
         "shared": state_form(taken.task, taken.state),
     }

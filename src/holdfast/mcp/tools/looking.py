@@ -16,13 +16,14 @@ from holdfast.model.queries import TaskFilter
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.service import forms
+from holdfast.service.handover.lines import notes_of, their_key
 from holdfast.service.overview import last_events
 
 TaskId = Annotated[str, Field(description="The task's id, or enough of its characters to be the only one.")]
 _LONGEST_WAIT, _USUAL_WAIT = 55.0, 25.0
 """Seconds. Many clients give up on a call after a minute."""
 
-_EVENTS, _STEPS = 5, 10
+_EVENTS, _STEPS, _NOTES = 5, 10, 3
 
 
 class Looking:
@@ -52,8 +53,10 @@ class Looking:
                 "questions": [{"id": one.id, "kind": one.kind, "question": one.question} for one in overview.approvals],
                 "doubts": [one.question for one in overview.doubts],
                 "progress": [one.payload for one in overview.events[-_EVENTS:]],
+                "notes": notes_of(overview.steps)[-_NOTES:],
                 "steps": [
-                    {"key": step.key, "kind": step.kind, "state": str(step.state)} for step in overview.steps[-_STEPS:]
+                    {"key": their_key(step.key), "kind": step.kind, "state": str(step.state)}
+                    for step in overview.steps[-_STEPS:]
                 ],
                 "children": {str(state): count for state, count in overview.children.items()},
             }
@@ -97,11 +100,11 @@ class Looking:
             float, Field(ge=0, le=_LONGEST_WAIT, description="How long to wait before answering anyway.")
         ] = _USUAL_WAIT,
         until: Annotated[
-            Literal["ended", "changed"],
-            Field(description="Wait for its end, or only for its next change of state."),
+            Literal["ended", "pending", "changed"],
+            Field(description="Wait for its end, until it can be claimed, or for its next change of state."),
         ] = "ended",
     ) -> dict[str, Any]:
-        """Wait until a task has ended, or has changed its state.
+        """Wait until a task has ended, can be claimed, or has changed its state.
 
         Call it after submit_task for the result, or after ask_human for the answer. "done" false means that the time is
         up and nothing happened: call it again, the task goes on meanwhile. "result" is there if it was completed,
@@ -111,7 +114,8 @@ class Looking:
         began, last = found.state, found
 
         def is_over(task: Task) -> bool:
-            return task.state.is_terminal or (until == "changed" and task.state is not began)
+            wanted = {"pending": task.state is TaskState.PENDING, "changed": task.state is not began}
+            return task.state.is_terminal or wanted.get(until, False)
 
         async def look() -> Task:
             return await self._service.task(found.id)

@@ -7,14 +7,16 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from holdfast.engine.definition import Bound
 from holdfast.engine.submission import new_task
 from holdfast.mcp.desk import Desk
 from holdfast.mcp.forms import line_of
 from holdfast.mcp.tools.handing import LeaseSeconds, taken_form
 from holdfast.mcp.tools.looking import TaskId
 from holdfast.model.errors import InvalidValue, KeyConflict
-from holdfast.model.task import DEFAULT_QUEUE, JsonValue, Task
+from holdfast.model.task import DEFAULT_QUEUE, HANDOVER, JsonValue, Task
 from holdfast.service.access import Scope
+from holdfast.service.binding import bind_plain
 from holdfast.service.handover import claim, offer
 from holdfast.service.handover.lease import USUAL
 
@@ -114,11 +116,17 @@ class Submitting:
 
     async def _submit(self, name: str, arguments: list[JsonValue], *, queue: str | None, **options: JsonValue) -> Task:
         """Submit for Holdfast's own workers; the definition is known here if the application was loaded."""
+        if name == HANDOVER:
+            raise InvalidValue(f"work for whichever agent claims it has no name; leave out name={HANDOVER!r}")
         hold = self._service.hold
+        definition = hold.definitions.get(name)
         if not hold.definitions.names:
             queue = queue or DEFAULT_QUEUE
+        task: Bound[Any] | str = name
+        if definition is not None:
+            task, arguments = bind_plain(definition, arguments, {}), []
         by, now = self._desk.caller.actor, await self._service.now()
-        new, _ = new_task(hold.definitions, name, arguments, now=now, queue=queue, actor=by, **options)
+        new, _ = new_task(hold.definitions, task, arguments, now=now, queue=queue, actor=by, **options)
         [answer] = await hold.store.submit([new])
         if answer.conflict:
             raise KeyConflict(new.name, new.key or new.id, answer.task_id)

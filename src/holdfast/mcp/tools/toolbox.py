@@ -20,7 +20,7 @@ from holdfast.mcp.tools.looking import Looking
 from holdfast.mcp.tools.remembering import Remembering
 from holdfast.mcp.tools.sharing import Sharing
 from holdfast.mcp.tools.submitting import Submitting
-from holdfast.model.errors import HoldfastError, StateConflict
+from holdfast.model.errors import HoldfastError, StateConflict, StoreError
 from holdfast.model.task import JsonValue
 from holdfast.service.access import Scope
 
@@ -105,6 +105,12 @@ async def call(desk: Desk, name: str, arguments: dict[str, JsonValue]) -> CallTo
         task = await desk.service.task(conflict.task_id)
         newer = state_form(task, conflict.state) | {"version": conflict.version}
         return _result({"error": str(conflict), "conflict": True, "newer": newer}, is_error=True)
+    except StoreError as error:
+        _log.warning("tool %s of %s: the store does not answer: %s", name, desk.caller.name, error)
+        words = (
+            "the store does not answer; nobody knows whether this was done. Look, then do it again: a repeated call "
+        )
+        return _result({"error": f"{words}is done once", "kind": type(error).__name__}, is_error=True)
     except HoldfastError as error:
         _log.info("tool %s of %s was refused: %s", name, desk.caller.name, error)
         return _result({"error": str(error), "kind": type(error).__name__}, is_error=True)

@@ -11,6 +11,7 @@ offering     what such a task is, and the state it begins with
 lease        the text that proves a claim
 claiming     taking a task from the queue
 holding      what the holder of a lease may do: record steps, ask a person, finish, hand back
+writing      how that is written; sweeping: what time made true
 facts        what is said again
 sharing      what anybody may add to a task's state: facts, artifacts, a plan
 """

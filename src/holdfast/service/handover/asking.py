@@ -68,10 +68,15 @@ def asking(loaded: Loaded, question: str, *, by: str, at: datetime) -> tuple[App
         *((patch,) if task.version else ()),
         Move(
             to=TaskState.WAITING,
-            reason=f"{by} asks: {question}"[:500],
+            reason=reason_of(question, by),
             waits=(UntilDecided(key=own_key(key), approval_id=identifier),),
         ),
     )
+
+
+def reason_of(question: str, by: str) -> str:
+    """Say why the task waits."""
+    return f"{by} asks: {question}"[:500]
 
 
 def answers_of(loaded: Loaded) -> list[Answer]:

@@ -14,12 +14,14 @@ from holdfast.model.effect import EffectState
 from holdfast.model.errors import Conflict, LeaseHeld
 from holdfast.model.operations import Move, Operation, Release
 from holdfast.model.queries import Loaded, TaskFilter
-from holdfast.model.task import Task
+from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, NewWorker
 from holdfast.service.handover.asking import Answer, answers_of, taking_note
 from holdfast.service.handover.lease import Lease, checked_seconds, new_secret
+from holdfast.service.handover.lines import notes_of
 from holdfast.service.handover.offering import beginning, first_state, found
+from holdfast.service.handover.sweeping import end_if_cancelled, sweep
 from holdfast.store.base import StateStore
 
 _UNSETTLED = frozenset({EffectState.ARMED, EffectState.IN_DOUBT, EffectState.NEEDS_HUMAN, EffectState.COMPENSATING})
@@ -41,6 +43,8 @@ class Taken:
     state: AgentState | None
     answers: Sequence[Answer]
     """What people have said to questions that were asked before."""
+    notes: Sequence[dict[str, JsonValue]]
+    """What agents before this one left for it, oldest first."""
 
 
 async def claim(
@@ -57,9 +61,9 @@ async def claim(
     ``names`` are the tasks that agents outside may take. Raises Conflict if a task that was named cannot be claimed.
     """
     seconds, store = checked_seconds(seconds), hold.store
-    await store.sweep()  # what a dead agent held is free again
+    await sweep(store)  # what a dead agent held is free again
     if task_id is not None:
-        _check_free(await found(store, task_id), names, await store.now())
+        _check_free(await end_if_cancelled(store, task_id), names, await store.now())
     elif not await _is_anything_there(store, names, queues):
         return None
     secret = new_secret()
@@ -137,7 +141,14 @@ class _Claimer:
             await self._commit(task, *operations)
             task = await found(self._store, task.id)
             state = await self._hold.state(task.id) if task.version else state
-        return Taken(lease=lease, seconds=self._seconds, task=task, state=state, answers=answers_of(loaded))
+        return Taken(
+            lease=lease,
+            seconds=self._seconds,
+            task=task,
+            state=state,
+            answers=answers_of(loaded),
+            notes=notes_of(loaded.steps),
+        )
 
     async def _cancel(self, task: Task, why: str) -> None:
         await cancel_children(self._store, task.id, why, actor=self._by)
@@ -177,8 +188,6 @@ def _check_free(task: Task, names: Sequence[str], now: datetime) -> None:
         raise _not_free(task)
     if task.available_at is not None and task.available_at > now:
         raise Conflict(f"task {task.id} is not due before {task.available_at.isoformat()}; claim it then")
-    if task.cancel_requested is not None:
-        raise Conflict(f"task {task.id} is being cancelled: {task.cancel_requested}")
 
 
 def _not_free(task: Task) -> Conflict:

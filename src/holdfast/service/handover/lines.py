@@ -11,19 +11,25 @@ from datetime import datetime
 
 from holdfast.engine.journal import ROUND_SIZE
 from holdfast.model.canonical import digest
-from holdfast.model.codec import encode
+from holdfast.model.codec import decode, encode
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue, Task
 
 OUTSIDE = "outside"
 """The kind of such a line, and the beginning of its key."""
 
-QUESTION = "question"
+NOTE = "note:"
+"""The beginning of their keys of what one agent leaves for the next."""
 
 
 def own_key(key: str) -> str:
     """Return the key under which a step of theirs stands in the journal."""
     return f"{OUTSIDE}:{key}"
+
+
+def their_key(key: str) -> str:
+    """Return what an agent calls a step. It may have read the key in the journal, and say that."""
+    return key.removeprefix(f"{OUTSIDE}:") or key
 
 
 def line(
@@ -52,6 +58,17 @@ def line(
         started_at=at if before is None else before.started_at,
         finished_at=at if state is StepState.COMPLETED else None,
     )
+
+
+def note_line(task: Task, steps: Iterable[Step], note: str, *, by: str, at: datetime) -> Step:
+    """Return the line of what the holder of a lease leaves for the next one."""
+    return line(task, steps, f"{NOTE}{task.fence}", at=at, output={"note": note, "by": by})
+
+
+def notes_of(steps: Iterable[Step]) -> list[dict[str, JsonValue]]:
+    """Return what agents left for those after them, oldest first."""
+    begins = own_key(NOTE)
+    return [decode(step.output) for step in steps if step.key.startswith(begins) and step.output is not None]
 
 
 def recorded(task: Task, steps: Iterable[Step], key: str) -> Step | None:

@@ -65,8 +65,15 @@ def first_patch(task: Task) -> StatePatch | None:
     match task.user_input:
         case [str() as goal, *rest] if task.name == HANDOVER:
             more = rest[0] if rest and isinstance(rest[0], dict) else {}
-            return StatePatch(goal=goal, replace_plan=tuple(more[PLAN]) if more.get(PLAN) else None)
+            return StatePatch(goal=goal, replace_plan=_plan(more.get(PLAN)))
     return None
+
+
+def _plan(given: JsonValue) -> tuple[str, ...] | None:
+    """Read a plan; anybody may have submitted a task of this name, with anything in it."""
+    if not isinstance(given, list) or not all(isinstance(step, str) for step in given):
+        return None
+    return tuple(given) or None
 
 
 def first_state(task: Task) -> AgentState | None:

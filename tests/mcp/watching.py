@@ -1,0 +1,67 @@
+"""Clients that watch resources, in either era."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from mcp import Client
+from mcp.client.client import ConnectMode
+
+from holdfast.mcp.server import McpServer
+from tests.engine_proof.conditions import PATIENCE
+from tests.mcp.support import client_of
+from tests.mcp_proof.watching import Told, hearing, watching
+
+QUIET = 1.2
+"""Seconds in which whoever watches would have been told; looks come every half second."""
+
+
+class Heard:
+    """A client, and what it was told."""
+
+    def __init__(self, client: Client, told: Told) -> None:
+        self.client = client
+        self._told = told
+        self._came: set[str] = set()
+
+    async def of(self, uri: str) -> None:
+        """Wait until it is told of this resource, unless it has been since it was last waited for."""
+        async with asyncio.timeout(PATIENCE):
+            while uri not in self._came:
+                self._came.add(await self._told.get())
+        self._came.discard(uri)
+
+    async def until(self, uri: str, condition: Callable[[], Awaitable[bool]]) -> None:
+        """Look whenever it is told of this resource, and only then, until something is so."""
+        while not await condition():
+            await self.of(uri)
+
+    async def nothing(self) -> None:
+        """Nothing comes, for as long as something would have needed."""
+        await asyncio.sleep(QUIET)
+        assert self._told.empty()
+
+    def forget(self) -> None:
+        """Drop what came so far."""
+        self._came.clear()
+        while not self._told.empty():
+            self._told.get_nowait()
+
+
+@asynccontextmanager
+async def watcher_of(server: McpServer, era: ConnectMode, uris: Sequence[str]) -> AsyncIterator[Heard]:
+    """A client that watches these resources within the block."""
+    told: Told = asyncio.Queue()
+    async with client_of(server, era, message_handler=hearing(told)) as client, _all(client, era, uris, told):
+        yield Heard(client, told)
+
+
+@asynccontextmanager
+async def _all(client: Client, era: ConnectMode, uris: Sequence[str], told: Told) -> AsyncIterator[None]:
+    if not uris:
+        yield
+        return
+    async with watching(client, era, uris[0], told), _all(client, era, uris[1:], told):
+        yield
