@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from holdfast import DeadlineExceeded, Holdfast, InvalidValue, ManualClock, TaskState
+from holdfast import DeadlineExceeded, Handle, Holdfast, InvalidValue, ManualClock, TaskState
 from holdfast.model.errors import CodecError, LeaseLost
 from holdfast.model.task import NewTask
 from tests.handover.support import NOTHING, VERBS, Outside, facts, living_workers, task_of
@@ -30,7 +31,7 @@ async def test_a_result_that_is_no_json_ends_nothing(hold: Holdfast, ada: Outsid
     task = await ada.offer()
     lease = (await ada.take()).lease
     with pytest.raises(CodecError):
-        await ada.holding(lease).finish(object())  # type: ignore[arg-type]
+        await ada.holding(lease).finish(object())
     assert (await task_of(hold, task.id)).owner == lease.worker_id
 
 
@@ -39,7 +40,7 @@ async def test_giving_up(hold: Holdfast, ada: Outside) -> None:
     standing = await ada.holding((await ada.take()).lease).give_up("there is no disk")
     assert standing.task.state is TaskState.FAILED
     assert standing.task.error is not None
-    assert standing.task.error["message"] == "there is no disk"  # type: ignore[index, call-overload]
+    assert standing.task.error["message"] == "there is no disk"
     assert (await reasons(hold, task.id))[-1] == ("failed", "mcp:ada gave up: there is no disk", "mcp:ada")
 
 
@@ -173,7 +174,7 @@ async def test_a_fork_is_a_handover_of_its_own(hold: Holdfast, ada: Outside) -> 
     lease = (await ada.take()).lease
     await ada.step(lease, "look", 1, facts(disk="92%"))
     await ada.holding(lease).finish("done")
-    fork = await hold.fork(task.id, by="ann")
+    fork: Handle[Any] = await hold.fork(task.id, by="ann")
     taken = await ada.take(fork.id)
     assert taken.task.id != task.id
     assert taken.state is not None

@@ -56,7 +56,7 @@ async def test_a_stale_holder_writes_nothing(
     clock.advance(61)
     fresh = (await bob.take()).lease
     before = await everything(hold, task.id)
-    with pytest.raises(LeaseLost, match="somebody else has it.*stop working on it"):
+    with pytest.raises(LeaseLost, match=r"somebody else has it.*stop working on it"):
         await VERBS[verb](ada.holding(stale))
     assert await everything(hold, task.id) == before
     await bob.holding(fresh).finish("bob's")
@@ -82,9 +82,12 @@ async def test_a_lease_ends_with_what_ends_it(hold: Holdfast, ada: Outside, endi
     await VERBS[ending](ada.holding(lease))
     assert await living_workers(hold) == 0
     before = await everything(hold, task.id)
-    for verb in VERBS.values():
-        with pytest.raises(LeaseLost):
-            await verb(ada.holding(lease))
+    for name, verb in VERBS.items():
+        if name == ending:
+            await verb(ada.holding(lease))  # a call whose answer was lost can be repeated, and changes nothing
+        else:
+            with pytest.raises(LeaseLost):
+                await verb(ada.holding(lease))
     assert await everything(hold, task.id) == before
 
 
@@ -129,8 +132,22 @@ def test_the_secret_is_in_no_log_and_does_not_follow_from_the_worker() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "/", "//", "task", "task/1", "task/1/", "task//x", "task/x/y", "task/0/y", "task/-1/y", "task/1.0/y", "/1/y"]
-    + [f"task/{'9' * 5000}/y", "task/¹/y"],
+    [
+        "",
+        "/",
+        "//",
+        "task",
+        "task/1",
+        "task/1/",
+        "task//x",
+        "task/x/y",
+        "task/0/y",
+        "task/-1/y",
+        "task/1.0/y",
+        "/1/y",
+        "task/¹/y",
+        f"task/{'9' * 5000}/y",
+    ],
     ids=lambda text: text[:20] or "nothing",
 )
 def test_what_is_no_lease(text: str) -> None:
@@ -150,6 +167,6 @@ async def test_agents_that_die_alone_with_a_task_condemn_it(
     condemned = await task_of(hold, task.id)
     assert condemned.state is TaskState.FAILED
     assert condemned.error is not None
-    assert condemned.error["type"] == "Poison"  # type: ignore[index, call-overload]
+    assert condemned.error["type"] == "Poison"
     with pytest.raises(Conflict, match="it has ended"):
         await bob.ask(task.id)

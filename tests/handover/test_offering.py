@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -58,10 +59,10 @@ async def test_many_offers_at_once_under_one_key_are_one_task(hold: Holdfast, ad
 
 
 @pytest.mark.parametrize("other", [{"goal": "Leave"}, {"plan": ["a"]}, {"details": 1}], ids=repr)
-async def test_a_key_is_not_lent_to_other_work(ada: Outside, other: dict[str, object]) -> None:
+async def test_a_key_is_not_lent_to_other_work(ada: Outside, other: dict[str, Any]) -> None:
     first = await ada.offer("Look", key="k")
     with pytest.raises(KeyConflict, match=first.id):
-        await ada.offer(**{"goal": "Look", "key": "k"} | other)
+        await ada.offer(**{"goal": "Look", "key": "k", **other})
 
 
 @pytest.mark.parametrize("goal", ["", "  \n ", "a\0b", "\ud800"], ids=repr)

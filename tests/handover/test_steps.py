@@ -19,7 +19,12 @@ async def test_a_step_is_a_line_of_its_own_kind_with_its_patch(hold: Holdfast, a
     patch = StatePatch(complete_steps=("look",), current_step="clean")
     assert not await ada.step(lease, "look", {"disk": "92%"}, patch)
     [step] = await hold.store.steps(task.id)
-    assert (step.key, step.kind, step.state, step.fence) == ("outside:look", "outside", StepState.COMPLETED, lease.fence)
+    assert (step.key, step.kind, step.state, step.fence) == (
+        "outside:look",
+        "outside",
+        StepState.COMPLETED,
+        lease.fence,
+    )
     assert decode(step.output or b"") == {"disk": "92%"}
     assert step.finished_at is not None
     state = await hold.state(task.id)
@@ -57,8 +62,8 @@ async def test_another_output_under_the_key_is_refused(hold: Holdfast, ada: Outs
     lease = (await ada.take()).lease
     await ada.step(lease, "look", 1)
     before = await everything(hold, task.id)
-    with pytest.raises(Conflict, match="'look'.*recorded already, with the output 1; choose another key"):
-        await ada.step(lease, "look", other)  # type: ignore[arg-type]
+    with pytest.raises(Conflict, match=r"'look'.*recorded already, with the output 1; choose another key"):
+        await ada.step(lease, "look", other)
     assert await everything(hold, task.id) == before
 
 
@@ -109,7 +114,7 @@ async def test_an_output_that_is_no_json(hold: Holdfast, ada: Outside) -> None:
     task = await ada.offer()
     lease = (await ada.take()).lease
     with pytest.raises(CodecError):
-        await ada.step(lease, "look", object())  # type: ignore[arg-type]
+        await ada.step(lease, "look", object())
     assert await hold.store.steps(task.id) == []
 
 
@@ -127,9 +132,7 @@ async def test_progress_is_told_to_whoever_watches(hold: Holdfast, ada: Outside)
     standing = await ada.holding(lease).report("half way", 50)
     assert standing.task.id == task.id
     await ada.holding(lease).report("a bit more", None)
-    told: list[object] = []
     await ada.holding(lease).finish(None)
-    async for event in hold.handle(task.id).events():
-        told.append(event.payload)
+    told = [event.payload async for event in hold.handle(task.id).events()]
     assert {"message": "half way", "by": "mcp:ada", "percent": 50} in told
     assert {"message": "a bit more", "by": "mcp:ada"} in told

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -85,8 +84,4 @@ async def submitted(client: Client, goal: str = "Free the disk", **options: Any)
 async def taken(client: Client, goal: str = "Free the disk", **options: Any) -> tuple[str, str]:  # noqa: ANN401
     """Submit something and take it; return its id and the lease."""
     answer = await ask(client, "submit_task", goal=goal, take=True, **options)
-    return str(answer["task"]["task_id"]), str(answer["lease"])
-
-
-async def at_once(*calls: Any) -> list[Any]:  # noqa: ANN401
-    return list(await asyncio.gather(*calls))
+    return str(answer["task_id"]), str(answer["lease"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from holdfast import Context, Holdfast, Retry
+from holdfast import Context, Handle, Holdfast, Retry
 from tests.mcp.support import ask, refused, submitted, taken
 
 
@@ -23,14 +23,14 @@ async def test_a_task_is_shown_with_everything_that_matters(hold: Holdfast, clie
     assert shown["uri"] == f"state://agents/ops/tasks/{task_id}"
     assert shown["version"] == 2
     assert shown["agent_state"]["plan"] == ["look", "clean"]
-    assert shown["steps"] == [{"key": "outside:look", "kind": "outside", "state": "completed"}]
+    assert shown["steps"] == [{"key": "look", "kind": "outside", "state": "completed", "output": 1}]
     assert shown["progress"][-1] == {"message": "half way", "by": "mcp:ada", "percent": 50}
     assert "result" not in shown
     await ask(client, "ask_human", lease=lease, question="Which disk?")
     shown = await ask(client, "get_task", task_id=task_id)
     assert shown["state"] == "waiting"
     assert [one["question"] for one in shown["questions"]] == ["Which disk?"]
-    assert shown["waits_for"]
+    assert shown["why"]
     [asked] = await hold.approvals(task_id)
     assert shown["questions"][0]["id"] == asked.id
 
@@ -49,7 +49,7 @@ async def test_a_task_without_an_agent_has_no_state_to_show(hold: Holdfast, clie
         del ctx
 
     hold.task(plain)
-    handle = await hold.submit("plain")
+    handle: Handle[Any] = await hold.submit("plain")
     shown = await ask(client, "get_task", task_id=handle.id)
     assert "agent_state" not in shown
 
@@ -113,9 +113,7 @@ async def test_waiting_for_the_end(hold: Holdfast, client: Client) -> None:
 async def test_waiting_for_a_change(hold: Holdfast, client: Client) -> None:
     task_id, lease = await taken(client)
     asked = await ask(client, "ask_human", lease=lease, question="Which disk?")
-    waiting = asyncio.create_task(
-        ask(client, "wait_for_task", task_id=task_id, until="changed", timeout_seconds=55)
-    )
+    waiting = asyncio.create_task(ask(client, "wait_for_task", task_id=task_id, until="changed", timeout_seconds=55))
     await asyncio.sleep(0.1)
     assert not waiting.done()
     await hold.answer(asked["question_id"], "sdb", by="ann")
@@ -131,7 +129,7 @@ async def test_when_the_time_is_up_it_says_so(client: Client, until: str) -> Non
     assert (await ask(client, "wait_for_task", task_id=task_id, timeout_seconds=0))["done"] is False
 
 
-async def test_a_change_that_is_not_the_end_is_not_waited_for(hold: Holdfast, client: Client) -> None:
+async def test_a_change_that_is_not_the_end_is_not_waited_for(client: Client) -> None:
     task_id = await submitted(client)
     waiting = asyncio.create_task(ask(client, "wait_for_task", task_id=task_id, timeout_seconds=0.5))
     await asyncio.sleep(0.05)
@@ -148,7 +146,7 @@ async def test_nobody_is_shown_the_inside_of_a_worker(hold: Holdfast, client: Cl
         raise ValueError("no luck")
 
     hold.task(retry=Retry(max_attempts=1))(fail)
-    handle = await hold.submit("fail")
+    handle: Handle[Any] = await hold.submit("fail")
     async with hold.worker():
         shown = await ask(client, "wait_for_task", task_id=handle.id, timeout_seconds=55)
     assert shown["error"]["message"] == "no luck"

@@ -111,7 +111,12 @@ async def test_a_long_queue_has_pages(client: Client) -> None:
 
 
 async def test_what_i_hold_and_what_others_hold(hold: Holdfast, client: Client) -> None:
-    assert await read(client, "task://current") == {"caller": "ada", "yours": [], "running": []}
+    assert await read(client, "task://current") == {
+        "caller": "ada",
+        "yours": [],
+        "running": [],
+        "running_count": 0,
+    }
     mine, _ = await taken(client, "mine")
     async with connected(hold, "bob") as bob:
         theirs, _ = await taken(bob, "theirs")

@@ -11,14 +11,14 @@ from mcp.client.client import ConnectMode
 from mcp.shared.exceptions import MCPError
 
 from holdfast import Holdfast, InvalidValue
-from holdfast.mcp.tools.toolbox import TOOLS
+from holdfast.mcp.toolset.toolbox import TOOLS
 from holdfast.service.access import EVERYTHING, READ_ONLY, Caller, Scope, read_scopes
 from tests.mcp.support import Answer, connected, refused, submitted
 from tests.mcp.test_schemas import REQUIRED
 
 # The rights of every tool, as docs/mcp.md has them.
 SCOPES = {
-    **dict.fromkeys(("get_task", "list_tasks", "wait_for_task", "recall"), Scope.READ),
+    **dict.fromkeys(("get_task", "list_tasks", "wait_for_task", "read_resource", "recall"), Scope.READ),
     **dict.fromkeys(("submit_task", "cancel_task"), Scope.SUBMIT),
     **dict.fromkeys(("patch_state", "append_facts", "add_artifact", "remember"), Scope.WORK),
     **dict.fromkeys(("claim_task", "report_progress", "complete_step"), Scope.WORK),
@@ -26,6 +26,7 @@ SCOPES = {
 }
 ARGUMENTS: dict[str, Any] = {
     "task_id": "nowhere",
+    "uri": "task://queue",
     "goal": "x",
     "reason": "x",
     "version": 0,

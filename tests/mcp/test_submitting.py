@@ -53,12 +53,12 @@ async def test_work_without_a_name_waits_for_whoever_claims_it(client: Client) -
         agent_id="ops",
         deadline_seconds=60,
     )
-    assert answer["submitted"] is True
+    assert answer["created"] is True
     assert (answer["name"], answer["state"], answer["queue"], answer["priority"]) == ("handover", "pending", "disks", 5)
     assert answer["uri"] == f"state://agents/ops/tasks/{answer['task_id']}"
     assert (await ask(client, "get_task", task_id=answer["task_id"]))["deadline"]
     claimed = await ask(client, "claim_task", queues=["disks"])
-    assert claimed["task"]["user_input"][1]["details"] == {"host": "db1"}
+    assert claimed["task"]["details"] == {"host": "db1"}
 
 
 async def test_one_with_a_delay_is_not_there_yet(client: Client) -> None:
@@ -69,7 +69,8 @@ async def test_one_with_a_delay_is_not_there_yet(client: Client) -> None:
 
 async def test_a_key_makes_it_safe_to_call_twice(client: Client) -> None:
     task_id = await submitted(client, key="k")
-    assert await submitted(client, key="k") == task_id
+    again = await ask(client, "submit_task", goal="Free the disk", key="k")
+    assert (again["task_id"], again["created"]) == (task_id, False)
     answer = await refused(client, "submit_task", goal="Something else", key="k")
     assert answer["kind"] == "KeyConflict"
     assert task_id in answer["error"]
@@ -77,9 +78,9 @@ async def test_a_key_makes_it_safe_to_call_twice(client: Client) -> None:
 
 async def test_taking_it_at_once(client: Client) -> None:
     answer = await ask(client, "submit_task", goal="Free the disk", plan=["look"], take=True, lease_seconds=90)
-    assert answer["submitted"] is True
+    assert answer["created"] is True
     assert (answer["task"]["state"], answer["lease_seconds"]) == ("running", 90)
-    assert answer["shared"]["plan"] == ["look"]
+    assert answer["agent_state"]["plan"] == ["look"]
     await ask(client, "finish_task", lease=answer["lease"], result=1)
 
 
@@ -95,7 +96,7 @@ async def test_by_name_with_an_application(application: Holdfast) -> None:
     async with connected(application) as client:
         answer = await ask(client, "submit_task", goal="Ann", name="greet")
         assert (answer["name"], answer["queue"], answer["priority"]) == ("greet", "greetings", 3)
-        more = await ask(client, "submit_task", goal="-", name="greet", arguments=["Bob", 2])
+        more = await ask(client, "submit_task", name="greet", arguments=["Bob", 2])
         async with application.worker(queues=["greetings"]):
             assert (await ask(client, "wait_for_task", task_id=answer["task_id"]))["result"] == "hello Ann"
             assert (await ask(client, "wait_for_task", task_id=more["task_id"]))["result"] == "hello Bobhello Bob"
@@ -104,7 +105,7 @@ async def test_by_name_with_an_application(application: Holdfast) -> None:
 async def test_a_name_that_is_misspelt_is_corrected(application: Holdfast) -> None:
     async with connected(application) as client:
         answer = await refused(client, "submit_task", goal="Ann", name="great")
-        assert "did you mean 'greet'?" in answer["error"]
+        assert "greet" in answer["error"]
         assert answer["kind"] == "InvalidValue"
     assert not (await application.store.find()).items
 
@@ -112,38 +113,41 @@ async def test_a_name_that_is_misspelt_is_corrected(application: Holdfast) -> No
 @pytest.mark.parametrize("arguments", [[], ["Ann", "twice"], ["Ann", 1, 2], [{"a": 1}]], ids=repr)
 async def test_arguments_that_do_not_fit_are_refused(application: Holdfast, arguments: list[object]) -> None:
     async with connected(application) as client:
-        await refused(client, "submit_task", goal="-", name="greet", arguments=arguments)
+        await refused(client, "submit_task", name="greet", arguments=arguments)
     assert not (await application.store.find()).items
 
 
 async def test_arguments_are_read_as_the_task_takes_them(application: Holdfast) -> None:
     reminder = {"text": "Bread", "at": "2030-01-01T00:00:00+00:00"}
     async with connected(application) as client:
-        answer = await ask(client, "submit_task", goal="-", name="remind", arguments=[reminder])
+        answer = await ask(client, "submit_task", name="remind", arguments=[reminder])
         async with application.worker(queues=["greetings"]):
             assert (await ask(client, "wait_for_task", task_id=answer["task_id"]))["result"] == "Bread in 2030"
 
 
 async def test_by_name_without_an_application_it_is_left_to_the_workers(client: Client) -> None:
-    answer = await ask(client, "submit_task", goal="Ann", name="greet", delay_seconds=5, deadline_seconds=60, priority=2)
+    answer = await ask(
+        client, "submit_task", goal="Ann", name="greet", delay_seconds=5, deadline_seconds=60, priority=2
+    )
     assert (answer["name"], answer["queue"], answer["priority"]) == ("greet", "default", 2)
     shown = await ask(client, "get_task", task_id=answer["task_id"])
     assert shown["user_input"] == ["Ann"]
-    assert shown["available_at"] < shown["deadline"]
+    assert shown["deadline"]
     assert (await ask(client, "claim_task"))["task"] is None
 
 
 @pytest.mark.parametrize("more", [{"take": True}, {"plan": ["a"]}, {"details": 1}], ids=repr)
 async def test_what_is_only_for_work_without_a_name(hold: Holdfast, client: Client, more: dict[str, object]) -> None:
     answer = await refused(client, "submit_task", goal="x", name="greet", **more)
-    assert "leave name out" in answer["error"]
+    assert "or the name, out" in answer["error"]
     assert not (await hold.store.find()).items
 
 
 async def test_arguments_are_for_a_name(client: Client) -> None:
-    assert "put what belongs to the goal into details" in (
-        await refused(client, "submit_task", goal="x", arguments=[1])
-    )["error"]
+    assert (
+        "what belongs to it goes into details"
+        in (await refused(client, "submit_task", goal="x", arguments=[1]))["error"]
+    )
 
 
 async def test_cancelling_what_nobody_works_on(hold: Holdfast, client: Client) -> None:

@@ -11,17 +11,17 @@ import pytest
 
 from holdfast import Agent, DuplicateName, Holdfast, InvalidValue, MissingExtra, ScriptedModel, TaskFailed, tool
 from holdfast.agent.scripted import Line, call
-from holdfast.mcp import Declared, ServerTools, tools_of
+from holdfast.mcp import Declared, ServerTools, tools
 from tests.agent.support import finished, register, told
 from tests.mcp_client.support import World, old_command
 
 ANYTHING = {"type": "object"}
 
 
-def lists(*tools: dict[str, Any], **options: Any) -> ServerTools:  # noqa: ANN401
+def lists(*listed: dict[str, Any], **options: Any) -> ServerTools:  # noqa: ANN401
     """The tools of a server that lists these."""
-    named = [{"inputSchema": ANYTHING, **tool} for tool in tools]
-    return tools_of(old_command(), env={"MISBEHAVE": json.dumps({"list": named})}, **options)
+    named = [{"inputSchema": ANYTHING, **each} for each in listed]
+    return tools(old_command(), env={"MISBEHAVE": json.dumps({"list": named})}, **options)
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,13 @@ def lists(*tools: dict[str, Any], **options: Any) -> ServerTools:  # noqa: ANN40
 )
 def test_mistakes_are_told_when_they_are_made(server: Any, options: dict[str, Any], words: str) -> None:  # noqa: ANN401
     with pytest.raises(InvalidValue, match=words):
-        tools_of(server, **options)
+        tools(server, **options)
 
 
 def test_secrets_are_not_shown() -> None:
     for source in (
-        tools_of("https://there/mcp?key=SECRET", token="SECRET", headers={"x-key": "SECRET"}),  # noqa: S106
-        tools_of(["server", "--key=SECRET"], env={"KEY": "SECRET"}),
+        tools("https://there/mcp?key=SECRET", token="SECRET", headers={"x-key": "SECRET"}),  # noqa: S106
+        tools(["server", "--key=SECRET"], env={"KEY": "SECRET"}),
     ):
         assert "SECRET" not in repr(source)
         assert "SECRET" not in repr(vars(source)["_server"].label)
@@ -62,8 +62,8 @@ import sys
 import holdfast.mcp
 assert not any(name.startswith("holdfast.mcp.client") for name in sys.modules)
 from holdfast import Agent, ScriptedModel
-from holdfast.mcp import Declared, tools_of
-source = tools_of(["no-such-program"], declare={"search": Declared(risk="read_only")})
+from holdfast.mcp import Declared, tools
+source = tools(["no-such-program"], declare={"search": Declared(risk="read_only")})
 Agent("ops", model=ScriptedModel([]), tools=[source])
 assert not {"mcp", "mcp_types", "httpx2"} & set(sys.modules)
 """
@@ -73,23 +73,23 @@ assert not {"mcp", "mcp_types", "httpx2"} & set(sys.modules)
 def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.mcp.client.source.find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match=r"pip install 'holdfast\[mcp\]'"):
-        tools_of(["server"])
+        tools(["server"])
 
 
 async def test_which_tools_are_offered(world: World) -> None:
     declared = {"search": Declared(risk="read_only"), "send": Declared(name="post")}
-    assert [tool.name for tool in await tools_of(world.command, declare=declared, only=declared).listed()] == [
+    assert [tool.name for tool in await tools(world.command, declare=declared, only=declared).listed()] == [
         "search",
         "post",
     ]
-    assert [tool.name for tool in await tools_of(world.command, only=["send"], prefix="w-").listed()] == ["w-send"]
-    assert len(await tools_of(world.command).listed()) == 9
+    assert [tool.name for tool in await tools(world.command, only=["send"], prefix="w-").listed()] == ["w-send"]
+    assert len(await tools(world.command).listed()) == 9
 
 
 async def test_a_declared_tool_that_is_not_there_is_said_in_the_log(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert await tools_of(world.command, only=["serach"]).listed() == ()
+    assert await tools(world.command, only=["serach"]).listed() == ()
     assert "has no tool serach" in caplog.text
 
 
@@ -110,7 +110,7 @@ async def test_two_tools_of_one_name_are_the_agents_error(hold: Holdfast, world:
         """Send."""
         return to
 
-    agent, _ = register(hold, ["done"], tools=[send, tools_of(world.command)])
+    agent, _ = register(hold, ["done"], tools=[send, tools(world.command)])
     with pytest.raises(TaskFailed, match="two tools are called 'send'; give one of them another name"):
         await finished(hold, agent)
     with pytest.raises(DuplicateName):
@@ -147,15 +147,15 @@ async def test_a_schema_is_checked_without_following_it_anywhere(monkeypatch: py
         {"name": "evil", "inputSchema": {"type": "object", "properties": {"x": evil}}},
         {"name": "endless", "inputSchema": {"type": "object", **endless}},
     )
-    tools = {tool.name: tool for tool in await source.listed()}
+    found = {tool.name: tool for tool in await source.listed()}
     slow = "a" * 60 + "!"
-    assert tools["patient"].read(json.dumps({"text": slow})) == {"text": slow}  # at once: the server may check it
-    assert tools["patterned"].read(json.dumps({slow: 1})) == {slow: 1}
+    assert found["patient"].read(json.dumps({"text": slow})) == {"text": slow}  # at once: the server may check it
+    assert found["patterned"].read(json.dumps({slow: 1})) == {slow: 1}
     with pytest.raises(InvalidValue, match="cannot be checked"):
-        tools["evil"].read('{"x": 1}')
+        found["evil"].read('{"x": 1}')
     assert fetched == []
     with pytest.raises(InvalidValue, match="cannot be checked"):
-        tools["endless"].read("{}")
+        found["endless"].read("{}")
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ async def test_arguments_that_are_no_object_are_refused(written: str, words: str
 
 
 async def test_a_parameter_may_be_called_anything(hold: Holdfast) -> None:
-    source = tools_of(old_command())
+    source = tools(old_command())
     script: list[Line] = [call("echo", text="one", self="two", arguments="three", effect_id="four"), "done"]
     agent, model = register(hold, script, tools=[source])
     await finished(hold, agent)
@@ -178,4 +178,4 @@ async def test_a_parameter_may_be_called_anything(hold: Holdfast) -> None:
 
 async def test_a_server_that_never_stops_listing_is_stopped() -> None:
     with pytest.raises(InvalidValue, match="lists more than 1000 tools"):
-        await tools_of(old_command(), env={"MISBEHAVE": json.dumps({"endless": True})}).listed()
+        await tools(old_command(), env={"MISBEHAVE": json.dumps({"endless": True})}).listed()

@@ -11,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 from holdfast import Decision, Happened, Holdfast, Retry, StepState
 from holdfast.agent.scripted import call
 from holdfast.agent.tool import ToolError
-from holdfast.mcp import AnswerUnclear, CallRefused, Declared, ServerAway, tools_of
+from holdfast.mcp import AnswerUnclear, CallRefused, Declared, ServerAway, tools
 from holdfast.mcp.client.meaning import meaning_of
 from holdfast.mcp.client.sending import Sending
 from holdfast.model.proof import proves_absence
@@ -53,7 +53,7 @@ def test_the_table(error: Exception, sending: Sending, kind: type[Exception]) ->
 
 async def test_a_server_that_dies_amid_a_once_call_leaves_it_in_doubt(hold: Holdfast, world: World) -> None:
     declared = {"fall_over": Declared(timeout=5, settle=0.1, retry=Retry(max_attempts=5))}
-    agent, model = register(hold, [call("fall_over"), "done"], tools=[tools_of(world.command, declare=declared)])
+    agent, model = register(hold, [call("fall_over"), "done"], tools=[tools(world.command, declare=declared)])
     handle = await hold.submit(agent, "go")
     async with hold.worker():
         await decided(hold, handle, Decision.HAPPENED, result="it fell over")
@@ -64,7 +64,7 @@ async def test_a_server_that_dies_amid_a_once_call_leaves_it_in_doubt(hold: Hold
 
 async def test_a_server_that_dies_amid_a_pure_call_is_asked_again(hold: Holdfast, world: World) -> None:
     declared = {"fall_over": Declared(risk="read_only", retry=Retry(max_attempts=3, initial=0.01))}
-    agent, model = register(hold, [call("fall_over"), "done"], tools=[tools_of(world.command, declare=declared)])
+    agent, model = register(hold, [call("fall_over"), "done"], tools=[tools(world.command, declare=declared)])
     await finished(hold, agent)
     assert world.called == ["fall_over"] * 3
     assert told(model)[0].startswith("Error: AnswerUnclear: the MCP server python")
@@ -79,7 +79,7 @@ async def test_an_answer_that_is_lost_on_the_way_is_a_doubt_that_a_reconcile_cle
 
     declared = {"echo": Declared(timeout=5, settle=0.1, reconcile=was_sent)}
     with old_over_http() as url:
-        source = tools_of(url, declare=declared)
+        source = tools(url, declare=declared)
         agent, model = register(hold, [call("echo", text="hang up"), "done"], tools=[source])
         handle = await finished(hold, agent)
     [step] = [step for step in await hold.store.steps(handle.id) if step.key == "echo:1.0"]
@@ -88,7 +88,7 @@ async def test_an_answer_that_is_lost_on_the_way_is_a_doubt_that_a_reconcile_cle
 
 
 async def test_a_call_that_takes_too_long_is_in_doubt(hold: Holdfast, world: World) -> None:
-    source = tools_of(world.command, declare={"wait_and_send": Declared(timeout=1, settle=0.1)})
+    source = tools(world.command, declare={"wait_and_send": Declared(timeout=1, settle=0.1)})
     agent, model = register(hold, [call("wait_and_send", to="ann"), call("send", to="bob"), "done"], tools=[source])
     handle = await hold.submit(agent, "go")
     async with hold.worker():
@@ -102,7 +102,7 @@ async def test_a_call_that_takes_too_long_is_in_doubt(hold: Holdfast, world: Wor
 
 
 async def test_a_failure_that_a_once_tool_reports_is_its_answer(hold: Holdfast, world: World) -> None:
-    agent, model = register(hold, [call("fail", why="no paper"), "done"], tools=[tools_of(world.command)])
+    agent, model = register(hold, [call("fail", why="no paper"), "done"], tools=[tools(world.command)])
     handle = await finished(hold, agent)
     assert world.called == ["fail"]
     [said] = told(model)
@@ -115,7 +115,7 @@ async def test_a_failure_that_a_once_tool_reports_is_its_answer(hold: Holdfast, 
 
 @pytest.mark.parametrize("declared", [Declared(risk="read_only"), Declared(effect="once", errors="absent")])
 async def test_a_failure_that_means_that_nothing_was_done(hold: Holdfast, world: World, declared: Declared) -> None:
-    source = tools_of(world.command, declare={"fail": declared})
+    source = tools(world.command, declare={"fail": declared})
     agent, model = register(hold, [call("fail", why="no paper"), "done"], tools=[source])
     handle = await finished(hold, agent)
     assert world.called == ["fail"]  # it is the model's to decide about, and not tried again
@@ -127,7 +127,7 @@ async def test_a_failure_that_means_that_nothing_was_done(hold: Holdfast, world:
 
 
 async def test_a_failure_that_leaves_a_doubt(hold: Holdfast, world: World) -> None:
-    source = tools_of(world.command, declare={"fail": Declared(errors="doubt", timeout=5, settle=0.1)})
+    source = tools(world.command, declare={"fail": Declared(errors="doubt", timeout=5, settle=0.1)})
     agent, _ = register(hold, [call("fail", why="half done"), "done"], tools=[source])
     handle = await hold.submit(agent, "go")
     async with hold.worker():
@@ -145,7 +145,7 @@ async def test_a_failure_that_leaves_a_doubt(hold: Holdfast, world: World) -> No
     ],
 )
 async def test_answers_that_say_nothing(answer: dict[str, Any]) -> None:
-    [tool] = await tools_of(old_command(), env={"MISBEHAVE": json.dumps({"answer": answer})}).listed()
+    [tool] = await tools(old_command(), env={"MISBEHAVE": json.dumps({"answer": answer})}).listed()
     with pytest.raises(AnswerUnclear):
         await tool({"text": "x"}, effect_id="1")
 
@@ -158,14 +158,14 @@ async def test_a_result_that_is_not_what_the_tool_promised_is_still_its_result()
         "outputSchema": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
     }
     answer = {"result": {"content": [], "structuredContent": {"n": "five"}}}
-    source = tools_of(old_command(), env={"MISBEHAVE": json.dumps({"list": [promised], "answer": answer})})
+    source = tools(old_command(), env={"MISBEHAVE": json.dumps({"list": [promised], "answer": answer})})
     [tool] = await source.listed()
     assert await tool({}, effect_id="1") == {"n": "five"}
 
 
 async def test_errors_are_told_as_tool_errors_of_pure_tools() -> None:
     failed = {"result": {"isError": True, "content": [{"type": "text", "text": "no"}]}}
-    source = tools_of(
+    source = tools(
         old_command(),
         declare={"echo": Declared(risk="read_only")},
         env={"MISBEHAVE": json.dumps({"answer": failed})},

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Agent, Holdfast, Retry, ScriptedModel, TaskFailed
 from holdfast.agent.scripted import Line, call
-from holdfast.mcp import Declared, ServerAway, ServerTools, tools_of
+from holdfast.mcp import Declared, ServerAway, ServerTools, tools
 from holdfast.mcp.client.reaching import Reach
 from tests.agent.support import PATIENCE, asked, register, told
 from tests.mcp_client.support import World, old_command
@@ -18,7 +18,7 @@ from tests.mcp_client.support import World, old_command
 
 def old_with(*names: str) -> ServerTools:
     listed = [{"name": name, "inputSchema": {"type": "object"}} for name in names]
-    return tools_of(old_command(), env={"MISBEHAVE": json.dumps({"list": listed})})
+    return tools(old_command(), env={"MISBEHAVE": json.dumps({"list": listed})})
 
 
 async def test_a_tool_that_is_gone_by_the_next_attempt(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ async def test_a_tool_is_undone_while_its_server_is_away(
         return RuntimeError("the model gives up")
 
     with world.over_http() as (url, _):
-        source = tools_of(url, declare={"send": Declared(compensate=unsend)})
+        source = tools(url, declare={"send": Declared(compensate=unsend)})
         agent, _ = register(hold, [call("send", to="ann"), stop], tools=[source], retry=Retry(max_attempts=1))
         handle = await hold.submit(agent, "go")
         async with hold.worker():

@@ -19,7 +19,7 @@ from mcp_types import (
 
 from holdfast import Holdfast
 from holdfast.agent.scripted import call
-from holdfast.mcp import tools_of
+from holdfast.mcp import tools
 from holdfast.mcp.client.answers import read_answer
 from tests.agent.support import finished, output_of, register, told
 from tests.mcp_client.support import World
@@ -79,7 +79,7 @@ def test_the_table(content: list[Any], structured: Any, data: Any) -> None:  # n
 
 
 async def test_a_picture_is_no_part_of_the_journal(hold: Holdfast, world: World) -> None:
-    agent, model = register(hold, [call("picture"), "done"], tools=[tools_of(world.command)])
+    agent, model = register(hold, [call("picture"), "done"], tools=[tools(world.command)])
     handle = await finished(hold, agent)
     [step] = [step for step in await hold.store.steps(handle.id) if step.key == "picture:1.0"]
     assert len(step.output or b"") < 1_000
@@ -91,6 +91,6 @@ async def test_a_picture_is_no_part_of_the_journal(hold: Holdfast, world: World)
 
 
 async def test_a_long_text_is_kept_as_an_artifact(hold: Holdfast, world: World) -> None:
-    agent, model = register(hold, [call("long_text"), "done"], tools=[tools_of(world.command)])
+    agent, model = register(hold, [call("long_text"), "done"], tools=[tools(world.command)])
     await finished(hold, agent)
     assert "2700000 bytes, kept as artifact" in told(model)[0]

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.agent.scripted import Line, call
-from holdfast.mcp import Declared, ServerAway, tools_of
+from holdfast.mcp import Declared, ServerAway, tools
 from holdfast.mcp.client.reaching import reach
 from holdfast.mcp.client.servers import Command
 from tests.agent.support import finished, output_of, register, told
@@ -23,7 +23,7 @@ from tests.mcp_client.support import PATIENCE, World, old_command
 
 
 async def test_an_agent_calls_the_tools_of_a_server(hold: Holdfast, world: World) -> None:
-    source = tools_of(world.command, declare={"search": Declared(risk="read_only")}, prefix="w_")
+    source = tools(world.command, declare={"search": Declared(risk="read_only")}, prefix="w_")
     agent, model = register(hold, [call("w_search", query="cats"), call("w_send", to="ann"), "done"], tools=[source])
     handle = await finished(hold, agent)
     assert told(model) == ["nothing about cats", '{"copies": 1, "sent": "ann"}']
@@ -35,7 +35,7 @@ async def test_an_agent_calls_the_tools_of_a_server(hold: Holdfast, world: World
 
 
 async def test_the_effect_id_travels_with_the_call(hold: Holdfast, world: World) -> None:
-    agent, _ = register(hold, [call("send", to="ann"), "done"], tools=[tools_of(world.command)])
+    agent, _ = register(hold, [call("send", to="ann"), "done"], tools=[tools(world.command)])
     handle = await finished(hold, agent)
     [step] = [step for step in await hold.store.steps(handle.id) if step.key == "send:1.0"]
     assert step.effect_id is not None
@@ -44,7 +44,7 @@ async def test_the_effect_id_travels_with_the_call(hold: Holdfast, world: World)
 
 async def test_wrong_arguments_are_told_before_anything_is_sent(hold: Holdfast, world: World) -> None:
     script: list[Line] = [call("send", to=5), call("send"), call("search", query="x", more=1), "done"]
-    agent, model = register(hold, script, tools=[tools_of(world.command)])
+    agent, model = register(hold, script, tools=[tools(world.command)])
     await finished(hold, agent)
     assert told(model)[:2] == [
         "Error: BadArguments: the arguments of send are wrong: to: 5 is not of type 'string'",
@@ -54,7 +54,7 @@ async def test_wrong_arguments_are_told_before_anything_is_sent(hold: Holdfast, 
 
 
 async def test_calls_at_the_same_time_share_one_process(hold: Holdfast, world: World) -> None:
-    source = tools_of(world.command)
+    source = tools(world.command)
     script: list[Line] = [[call("wait_and_send", to=str(number)) for number in range(5)], "done"]
     agent, model = register(hold, script, tools=[source])
     handle = await hold.submit(agent, "go")
@@ -69,7 +69,7 @@ async def test_calls_at_the_same_time_share_one_process(hold: Holdfast, world: W
 
 
 async def test_a_server_that_died_while_nobody_needed_it_is_started_again(hold: Holdfast, world: World) -> None:
-    source = tools_of(world.command)
+    source = tools(world.command)
     agent, model = register(hold, [call("send", to="ann"), "done"], tools=[source])
     await finished(hold, agent)
     [first] = servers()
@@ -85,7 +85,7 @@ async def test_a_server_that_died_while_nobody_needed_it_is_started_again(hold: 
 
 
 async def test_those_who_need_it_first_at_the_same_time_start_it_once(world: World) -> None:
-    source, other = tools_of(world.command), tools_of(world.command, prefix="other_")
+    source, other = tools(world.command), tools(world.command, prefix="other_")
     await asyncio.gather(source.listed(), source.listed(), other.listed(), other.listed())
     assert len(servers()) == 1
 
@@ -101,13 +101,13 @@ async def test_those_who_need_it_first_at_the_same_time_start_it_once(world: Wor
 )
 async def test_a_server_that_does_not_come_up(command: list[str], words: str) -> None:
     with pytest.raises(ServerAway, match=words):
-        await tools_of(command, connect=2).listed()
+        await tools(command, connect=2).listed()
     assert servers() == []
 
 
 async def test_reaching_a_server_takes_half_of_a_tools_time_at_most(world: World) -> None:
     """Or it would be a timeout of the call, and nobody could tell that nothing was sent."""
-    source = tools_of(world.command, declare={"send": Declared(timeout=2)}, only=["send"])
+    source = tools(world.command, declare={"send": Declared(timeout=2)}, only=["send"])
     [send] = await source.listed()
     await source.close()
     source._server = Command((sys.executable, "-c", "import time; time.sleep(600)"))
@@ -116,7 +116,7 @@ async def test_reaching_a_server_takes_half_of_a_tools_time_at_most(world: World
 
 
 async def test_an_old_server_is_understood(hold: Holdfast) -> None:
-    agent, model = register(hold, [call("echo", text="hello"), "done"], tools=[tools_of(old_command())])
+    agent, model = register(hold, [call("echo", text="hello"), "done"], tools=[tools(old_command())])
     await finished(hold, agent)
     assert told(model) == ["hello"]
 
@@ -125,11 +125,11 @@ def test_a_blocking_program_uses_them_and_leaves_nothing_running(tmp_path: Path,
     program = f"""
 from holdfast import Agent, Holdfast, ScriptedModel
 from holdfast.agent.scripted import Line, call
-from holdfast.mcp import tools_of
+from holdfast.mcp import tools
 
 hold = Holdfast("memory://")
 model = ScriptedModel([call("send", to="ann"), "done"])
-agent = hold.register(Agent("agent", model=model, tools=[tools_of({world.command!r})]))
+agent = hold.register(Agent("agent", model=model, tools=[tools({world.command!r})]))
 with hold.sync as h, h.worker():
     print(h.submit(agent, "go").result(timeout=60))
 """
@@ -145,10 +145,10 @@ with hold.sync as h, h.worker():
 def test_a_server_goes_with_the_process_that_is_killed(tmp_path: Path, world: World) -> None:
     program = f"""
 import asyncio, os, signal
-from holdfast.mcp import tools_of
+from holdfast.mcp import tools
 
 async def main():
-    await tools_of({world.command!r}).listed()
+    await tools({world.command!r}).listed()
     print(os.getpid(), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import EffectClass, Holdfast, InvalidValue, RiskLevel
 from holdfast.agent.scripted import Line, call
-from holdfast.mcp import Declared, tools_of
+from holdfast.mcp import Declared, tools
 from holdfast.mcp.client.declaring import Hints, tightened
 from tests.agent.support import PATIENCE, asked, register
 from tests.mcp_client.support import World
@@ -61,17 +61,17 @@ def test_nothing_a_server_can_say_loosens_anything() -> None:
 
 async def test_a_real_server_is_believed_only_when_it_warns(world: World) -> None:
     harmless = Declared(risk="read_only")
-    source = tools_of(world.command, declare={"wipe": harmless, "search": harmless})
-    tools = {tool.name: tool for tool in await source.listed()}
-    assert (tools["wipe"].risk, tools["wipe"].effect) == (FAR, ONCE)
-    assert (tools["search"].risk, tools["search"].effect) == (READ, PURE)
-    assert (tools["innocent"].risk, tools["innocent"].effect) == (FAR, ONCE)
-    assert tools["innocent"].retry.max_attempts == 1
+    source = tools(world.command, declare={"wipe": harmless, "search": harmless})
+    found = {tool.name: tool for tool in await source.listed()}
+    assert (found["wipe"].risk, found["wipe"].effect) == (FAR, ONCE)
+    assert (found["search"].risk, found["search"].effect) == (READ, PURE)
+    assert (found["innocent"].risk, found["innocent"].effect) == (FAR, ONCE)
+    assert found["innocent"].retry.max_attempts == 1
 
 
 async def test_a_tool_that_nobody_declared_needs_a_person(hold: Holdfast, world: World) -> None:
     """Whatever it says about itself."""
-    source = tools_of(world.command, declare={"search": Declared(risk="read_only")})
+    source = tools(world.command, declare={"search": Declared(risk="read_only")})
     script: list[Line] = [call("search", query="x"), call("innocent"), "done"]
     agent, _ = register(hold, script, tools=[source], approve=["external_action"])
     handle = await hold.submit(agent, "go")

@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast import Agent, Holdfast, ScriptedModel, TaskDefinition
 from holdfast.agent.scripted import call
-from holdfast.mcp import Declared, ServerTools, tools_of
+from holdfast.mcp import Declared, ServerTools, tools
 from holdfast.mcp.client.reaching import Reach
 
 LEASE = 2.0
@@ -27,7 +27,7 @@ def describe(
     declared: dict[str, Any],
 ) -> tuple[TaskDefinition[..., str], ServerTools, ScriptedModel]:
     model = ScriptedModel([call("wait_and_send", to="ann"), "done"])
-    source = tools_of(server, declare={"wait_and_send": Declared(**declared)})
+    source = tools(server, declare={"wait_and_send": Declared(**declared)})
     return hold.register(Agent("agent", model=model, tools=[source])), source, model
 
 

@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 
 from holdfast import Agent, Approval, Handle, Holdfast, TaskState, tool
 from holdfast.agent.scripted import Line, ScriptedModel, call
-from holdfast.mcp.tools.toolbox import TOOLS
+from holdfast.mcp.toolset.toolbox import TOOLS
 from holdfast.model.approval import ApprovalState
 from tests.conftest import SOAK
 from tests.engine_proof.conditions import eventually
@@ -83,7 +83,8 @@ async def test_a_hostile_agent_gets_no_approval(reached: Reached, seeds: Sequenc
     async with waiting_for_leave(reached.url) as victim, client_of(reached, "auto", name="mallory") as client:
         await by_design(client, victim)
         let_through = await by_chance(client, victim, random.Random(seeds[0]))
-        assert let_through.keys() >= {"list_tasks", "get_task", "recall", "remember", "submit_task"}  # it really acted
+        assert let_through.keys() >= {"list_tasks", "recall"}  # it really acted, now and then to some purpose
+        assert let_through.total() >= ROUNDS
         assert await victim.decided() == []
         assert victim.deployed == []
         task = await victim.hold.store.get(victim.task_id)

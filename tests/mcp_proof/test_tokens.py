@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from holdfast.mcp.tools.toolbox import TOOLS
+from holdfast.mcp.toolset.toolbox import TOOLS
 from holdfast.service.access import Scope
 from tests.mcp_proof.reaching import TOKEN, client_of, serving
 

@@ -99,7 +99,7 @@ async def test_one_agent_dies_and_the_other_goes_on(reached: Reached, mode: str)
             shared = await until(told, client, uri, "pending")
 
         claimed = await ask(client, "claim_task", task_id=task["task_id"])
-        known = claimed["shared"]["agent_state"]
+        known = claimed["agent_state"]
         assert (known["completed_steps"], known["current_step"]) == (["look"], "clean")
         [fact] = known["known_facts"]
         assert (fact["key"], fact["value"]) == ("disk", "92%")

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,28 @@ def make_store(folder: Path) -> str:
     url = f"sqlite:///{folder}/hold.db"
     holdfast(folder, "migrate", check=True, HOLDFAST_DATABASE_URL=url)
     return url
+
+
+def without_modules(modules: Sequence[str], folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command where these modules are not installed, as far as it can tell."""
+    code = (
+        "import importlib.util, sys\n"
+        "find = importlib.util.find_spec\n"
+        f"importlib.util.find_spec = lambda name, *more: None if name in {list(modules)!r} else find(name, *more)\n"
+        "from holdfast.cli import main\n"
+        f"sys.argv = {['holdfast', *arguments]!r}\n"
+        "main()\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env=clean_environment(),
+        timeout=PATIENCE,
+    )
 
 
 @contextmanager

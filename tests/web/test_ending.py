@@ -19,7 +19,7 @@ class Exchange:
 
     def __init__(self, requests: Requests, method: str) -> None:
         self.sent: list[Message] = []
-        self._scope = {"type": "http", "method": method}
+        self._scope = {"type": "http", "method": method, "path": "/mcp"}
         self.task = asyncio.create_task(requests(self._scope, self._receive, self._send))
 
     async def _receive(self) -> Message:

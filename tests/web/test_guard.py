@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 
 import httpx2
@@ -169,3 +170,17 @@ async def test_a_defect_is_told_to_the_log_and_not_to_the_caller(
     assert "a defect in answering GET /break" in record.getMessage()
     assert OTHER not in caplog.text
     assert SECRET not in caplog.text
+
+
+async def test_no_line_of_the_log_is_somebody_elses(
+    client: httpx2.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "holdfast.web")
+    forged = "\n2026-11-15 12:00:00 CRITICAL the database is gone"
+    for headers, path in (({}, "/nowhere"), (bearer(SECRET), "/break")):
+        await client.get(f"{path}{forged.replace(chr(10), '%0a')}", headers=headers)
+    said = [record.getMessage() for record in caplog.records if record.name.startswith("holdfast.web")]
+    assert [line.split(":")[0] for line in said][:1] == [
+        "GET /nowhere%0A2026-11-15%2012%3A00%3A00%20CRITICAL%20the%20database%20is%20gone"
+    ]
+    assert not any("\n" in line for line in said)

@@ -6,10 +6,11 @@ import hmac
 
 import pytest
 
+from holdfast.engine.settings import unknown_variables
 from holdfast.model.errors import InvalidValue
 from holdfast.service.access import EVERYTHING, Caller, Scope
 from holdfast.web import tokens as module
-from holdfast.web.tokens import MAKE_ONE, Tokens, make_token, read_tokens
+from holdfast.web.tokens import MAKE_ONE, TOKEN_PREFIX, TOKEN_VARIABLE, Tokens, make_token, read_tokens
 from tests.web.support import OTHER, SECRET
 
 
@@ -107,3 +108,7 @@ def test_no_secret_is_kept_or_shown() -> None:
     assert repr(token.digest) not in repr(token)
     assert SECRET.encode() != token.digest
     assert isinstance(tokens, Tokens)
+
+
+def test_nobody_is_told_that_their_tokens_are_read_by_nobody() -> None:
+    assert unknown_variables({TOKEN_VARIABLE: SECRET, f"{TOKEN_PREFIX}CI": f"read:{OTHER}"}) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -48,6 +49,7 @@ MODEL_TIMEOUT = timedelta(minutes=11).total_seconds()
 
 MAX_IDENTICAL_CALLS = 10
 MAX_SENSELESS_ANSWERS = 5
+_log = logging.getLogger(__name__)
 
 
 class Agent:
@@ -90,7 +92,7 @@ class Agent:
         """Describe the agent.
 
         ``model`` is a model's name at an OpenAI-compatible endpoint (``OPENAI_BASE_URL``, ``OPENAI_API_KEY``), or any
-        Model. ``tools`` are functions made with ``@tool``, other agents, or what an MCP server offers (``tools_of`` in
+        Model. ``tools`` are functions made with ``@tool``, other agents, or what an MCP server offers (``tools`` in
         ``holdfast.mcp``). ``budget`` limits each task, and ``prices`` say what a model's tokens cost. ``approve`` names
         the risk levels a person has to agree to; ``deciders`` who that may be, and ``approval_expires`` how long they
         have. ``checkpoint`` says when progress is made durable. ``verify`` looks at the result, and ``observe(tool,
@@ -151,7 +153,11 @@ class Agent:
             return self
         found = [tool for source in self.sources for tool in await source.find(attempt)]
         equipped = copy(self)
-        equipped.tools = _by_name([*self.tools.values(), *found])
+        equipped.tools = _by_name([*self.tools.values(), *(tool for tool in found if not _is_spare(tool))])
+        for tool in filter(_is_spare, found):
+            # What others begin to offer is no reason to fail a task.
+            if equipped.tools.setdefault(tool.name, tool) is not tool:
+                _log.warning("agent %r has a tool called %r already; another one is left out", self.name, tool.name)
         return equipped
 
     def room(self, state: AgentState) -> Room:
@@ -254,6 +260,11 @@ def _built_in(chosen: bool | Sequence[str]) -> list[Tool]:  # noqa: FBT001 - wha
     if unknown or isinstance(chosen, str):
         raise InvalidValue(f"builtins is {chosen!r}; choose from {', '.join(BUILT_IN)}, or True or False")
     return [BUILT_IN[name] for name in chosen]
+
+
+def _is_spare(tool: Tool) -> bool:
+    """Say whether a source found it without anybody having asked for it by name."""
+    return getattr(tool, "is_spare", False)
 
 
 def _by_name(tools: Sequence[Tool | SubAgent]) -> dict[str, Tool | SubAgent]:

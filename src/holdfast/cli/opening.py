@@ -21,7 +21,7 @@ from holdfast.model.errors import InvalidValue, NotAStore
 from holdfast.service.identify import short
 from holdfast.service.service import Service
 from holdfast.store.sqlite.peeking import peek
-from holdfast.store.url import without_password
+from holdfast.store.url import make_store, without_password
 
 P = ParamSpec("P")
 
@@ -52,23 +52,29 @@ async def opened(database_url: str | None) -> AsyncIterator[Service]:
         yield Service(hold)
 
 
+def holdfast_to_serve(application: str | None, database_url: str | None) -> Holdfast:
+    """Return what is served to others, not yet open: the application's Holdfast, if one is named or set.
+
+    Its store is the application's own, unless ``database_url`` names another.
+    """
+    target = application or current_settings()["application"]
+    hold = Holdfast(database_url) if target is None else find_holdfast(target, database_url)
+    if not make_store(hold.url).capabilities.durable:
+        raise InvalidValue(f"{hold.url} lives inside this process and ends with it; name a store that lasts")
+    return hold
+
+
 @asynccontextmanager
-async def opened_to_serve(
-    application: str | None, database_url: str | None, *, read_only: bool
-) -> AsyncIterator[Holdfast]:
-    """Open the store for others to use: with an application's tasks, if one is named or set; created where it may be.
+async def opened_to_serve(hold: Holdfast, *, read_only: bool) -> AsyncIterator[Holdfast]:
+    """Open what is served to others. Its store is created where there is none, unless it is only to be read.
 
     Whoever is served is a program that starts us by itself; it could not submit something first.
     """
     if read_only:
-        async with opened(database_url) as service:
-            yield service.hold
-        return
-    target = application or current_settings()["application"]
-    hold = Holdfast(database_url) if target is None else find_holdfast(target, database_url)
+        _refuse_new(hold.url)
+        if is_postgres(hold.url):
+            hold._options["migrate"] = False  # noqa: SLF001 - the application's other options, its schema, stay
     async with hold:
-        if not hold.store.capabilities.durable:
-            raise InvalidValue(f"{hold.url} lives inside this process and ends with it; name a store that lasts")
         yield hold
 
 

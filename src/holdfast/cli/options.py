@@ -6,6 +6,9 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from holdfast.model.checks import check_name
+from holdfast.model.task import HANDOVER
+
 Application: TypeAlias = Annotated[
     str | None,
     typer.Argument(
@@ -67,3 +70,19 @@ Limit: TypeAlias = Annotated[int, typer.Option(min=1, max=10_000, help="How many
 AsText: TypeAlias = Annotated[
     bool, typer.Option("--text", help="Take it as text, also where it looks like JSON: 3 is then '3'.")
 ]
+
+ReadOnly: TypeAlias = Annotated[bool, typer.Option("--read-only", help="Let nobody change anything.")]
+
+Claim: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help=f"A task that agents outside may claim, beside {HANDOVER!r}; may be repeated.",
+        show_default=False,
+    ),
+]
+
+
+def checked_claims(claim: list[str] | None) -> list[str]:
+    """Return the names of the tasks that agents outside may claim."""
+    return list(dict.fromkeys([HANDOVER, *(check_name("the task to claim", name) for name in claim or ())]))

@@ -30,12 +30,10 @@ DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8787
 _HIGHEST_PORT: Final = 65_535
 
-TOKEN_VARIABLE: Final = "HOLDFAST_API_TOKEN"  # noqa: S105 - where a secret is, not the secret
-TOKEN_PREFIX: Final = "HOLDFAST_API_TOKEN_"  # noqa: S105 - as above
-"""Behind it stands the name of a token: HOLDFAST_API_TOKEN_CI."""
-
-NOT_SETTINGS: Final = frozenset({TOKEN_VARIABLE, "HOLDFAST_MODEL"})
+NOT_SETTINGS: Final = frozenset({"HOLDFAST_API_TOKEN", "HOLDFAST_MODEL"})
 """Variables with our beginning that are read elsewhere, and belong into no file: a secret, an example's choice."""
+_NOT_SETTINGS_EITHER: Final = "HOLDFAST_API_TOKEN_"
+"""Behind it stands a name that whoever serves has chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +182,7 @@ def _is_there(path: Path) -> bool:
 def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
     """Return the HOLDFAST_* variables that nobody reads, each with the one that was probably meant."""
     known = {setting.variable for setting in SETTINGS} | NOT_SETTINGS
-    ours = (name for name in environment if name.startswith(PREFIX) and not name.startswith(TOKEN_PREFIX))
+    ours = (name for name in environment if name.startswith(PREFIX) and not name.startswith(_NOT_SETTINGS_EITHER))
     unknown = sorted(name for name in ours if name not in known)
     # Compared without the beginning, in which all of them are alike.
     own = {name.removeprefix(PREFIX): name for name in sorted(known)}

@@ -2,7 +2,7 @@
 
 server       the server, whichever way it is reached; stdio and HTTP
 resources/   what can be read: states, steps, checkpoints, the queue, artifacts, facts
-tools/       what can be called: submit, share state, take a task over and hand it back, remember
+toolset/     what can be called: submit, share state, take a task over and hand it back, remember
 prompts      briefings for whoever goes on with a task
 watching     subscriptions: who watches what, and when it changed
 client/      the other way round: the tools of any MCP server, for an Agent
@@ -12,10 +12,27 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.mcp.client import AnswerUnclear, CallFailed, CallRefused, Declared, ServerAway, ServerTools, tools_of
+    from holdfast.mcp.client import (
+        AnswerUnclear,
+        CallFailed,
+        CallRefused,
+        CannotStart,
+        Declared,
+        ServerAway,
+        ServerTools,
+        tools,
+    )
 
-# Not called "tools": that is the package of the server's own.
-__all__ = ["AnswerUnclear", "CallFailed", "CallRefused", "Declared", "ServerAway", "ServerTools", "tools_of"]
+__all__ = [
+    "AnswerUnclear",
+    "CallFailed",
+    "CallRefused",
+    "CannotStart",
+    "Declared",
+    "ServerAway",
+    "ServerTools",
+    "tools",
+]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name

@@ -85,6 +85,12 @@ def shortened(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}... [{len(text) - limit} more characters]"
 
 
+def shortened_value(value: JsonValue, limit: int) -> JsonValue:
+    """Return plain data as it is, or as the beginning of its text."""
+    text = text_of(value)
+    return value if len(text) <= limit else shortened(text, limit)
+
+
 def _cut(value: JsonValue, limit: int) -> JsonValue:
     match value:
         case str():

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from holdfast.engine.journal import RESERVED
 from holdfast.mcp.addresses import artifact_uri, state_uri
-from holdfast.mcp.excerpts import shortened
+from holdfast.mcp.excerpts import shortened, shortened_value
 from holdfast.model.agent_state import AgentState
-from holdfast.model.task import JsonValue, Task
-from holdfast.service.forms import Form, moment, plain_input, task_form
-from holdfast.service.handover.offering import first_state
+from holdfast.model.step import Step
+from holdfast.model.task import HANDOVER, JsonValue, Task
+from holdfast.service.forms import Form, moment, plain_input, stored, task_form
+from holdfast.service.handover.lines import NOTE, own_key, their_key
+from holdfast.service.handover.offering import details_of, first_state
 
 _GOAL = 300
+_OUTPUT = 300
+_STEPS = 10
 
 
 def uri_of(task: Task) -> str:
@@ -61,15 +68,46 @@ def state_form(task: Task, state: AgentState | None) -> Form:
 def detail_of(task: Task) -> Form:
     """Return a task with its input and outcome, without its state."""
     form = task_form(task)
-    wanted = ("user_input", "result", "error", "key", "deadline", "available_at", "feedback", "cancel_requested")
+    wanted = ("user_input", "result", "error", "key", "deadline", "feedback", "cancel_requested")
     detail = line_of(task) | {name: form[name] for name in wanted if form[name] is not None}
+    if task.name == HANDOVER:
+        del detail["user_input"]  # the goal stands above, the plan in the state
+        detail |= without_empty({"details": details_of(task)})
     match task.error:
         case {"type": str(), "message": str()}:
             # Where in whose code it went wrong is for people, in `holdfast show`: an agent cannot mend it.
-            detail["error"] = {
-                name: task.error.get(name) for name in ("type", "message", "reason") if task.error.get(name)
-            }
+            detail["error"] = without_empty({name: task.error.get(name) for name in ("type", "message", "reason")})
     return detail
+
+
+def outcome_of(task: Task) -> Form:
+    """Return how a task stands, and what came of it: for whoever asks again and again."""
+    detail = detail_of(task)
+    return {
+        name: detail[name] for name in ("task_id", "state", "result", "error", "cancel_requested") if name in detail
+    }
+
+
+def shared_of(task: Task, state: AgentState | None) -> Form:
+    """Return the state of a task for a model: with its version, and without what is empty."""
+    known = state if state is not None else first_state(task)
+    return {"version": task.version, "agent_state": None if known is None else without_empty(known.to_json())}
+
+
+def steps_of(steps: Sequence[Step]) -> list[Form]:
+    """Return the last steps with what came of them, under the keys their agents know them by."""
+    lines = [step for step in steps if not step.key.startswith((own_key(NOTE), RESERVED))]
+    return [
+        without_empty(
+            {
+                "key": their_key(step.key),
+                "kind": step.kind,
+                "state": str(step.state),
+                "output": shortened_value(stored(step.output), _OUTPUT),
+            }
+        )
+        for step in lines[-_STEPS:]
+    ]
 
 
 def without_empty(form: Form) -> dict[str, JsonValue]:

@@ -67,7 +67,7 @@ def _resuming(overview: Overview) -> str:
     steps = [f"Steps on record ({len(done)}): {', '.join(done[-_STEPS:])}"] if done else []
     lines = [
         f"Go on with task {task.id}: {goal_of(task, overview.state)}",
-        f"It is {task.state}. {overview.situation.now}",
+        f"It is {overview.situation.now}.",
         *_plan(overview),
         *steps,
         *notes,

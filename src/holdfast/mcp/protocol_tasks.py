@@ -23,6 +23,7 @@ from pydantic import Field
 from holdfast.mcp.desk import Desk
 from holdfast.mcp.excerpts import fitted, shortened, text_of
 from holdfast.mcp.forms import detail_of
+from holdfast.mcp.toolset.toolbox import FOLLOW
 from holdfast.model.errors import NotFound
 from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import TaskState
@@ -96,9 +97,9 @@ class ProtocolTasks:
         self, ctx: Context, desk: Desk, params: CallToolRequestParams, result: CallToolResult
     ) -> CallToolResult | Handle:
         """Return a task handle in place of the answer to a submission, for a client that can follow it."""
-        if params.name != "submit_task" or result.is_error or not _declares(ctx):
+        if params.name != "submit_task" or result.is_error or not declares(ctx):
             return result
-        if not (params.arguments or {}).get("follow"):
+        if not (params.arguments or {}).get(FOLLOW):
             return result  # a client that gets a handle waits for the end, and may have to wait for days
         answer = result.structured_content
         task = await _task(desk, answer["task_id"])
@@ -114,7 +115,8 @@ def _check_name(ctx: Context, task_id: str) -> None:
         )
 
 
-def _declares(ctx: Context) -> bool:
+def declares(ctx: Context) -> bool:
+    """Say whether the client follows tasks of the protocol."""
     if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         return False  # the extension has no place in the results of older revisions, whatever the client says
     capabilities = ctx.session.client_capabilities

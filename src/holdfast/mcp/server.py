@@ -47,10 +47,10 @@ from holdfast.engine.holdfast import Holdfast
 from holdfast.mcp.addresses import has_nul, read_address
 from holdfast.mcp.desk import Desk, NotAllowed
 from holdfast.mcp.prompts import PROMPTS, get_prompt
-from holdfast.mcp.protocol_tasks import Handle, ProtocolTasks
+from holdfast.mcp.protocol_tasks import Handle, ProtocolTasks, declares
 from holdfast.mcp.resources import completing, listing, reading
 from holdfast.mcp.subscribing import Subscriptions
-from holdfast.mcp.tools import toolbox
+from holdfast.mcp.toolset import toolbox
 from holdfast.mcp.watching import Watcher
 from holdfast.model.errors import HoldfastError, InvalidValue, NotFound, StoreError
 from holdfast.model.task import HANDOVER
@@ -163,7 +163,7 @@ class McpServer:
         return server
 
     async def _list_tools(self, ctx: Context, _: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=toolbox.shown_to(self.desk(ctx)))
+        return ListToolsResult(tools=toolbox.shown_to(self.desk(ctx), follows=declares(ctx)))
 
     async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | Handle:
         if params.name not in toolbox.TOOLS:

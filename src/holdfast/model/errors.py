@@ -39,7 +39,8 @@ Messages instruct: they say what is wrong, what was left untouched, and what to 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from holdfast.model.agent_state import AgentState
@@ -106,9 +107,10 @@ class KeyConflict(Conflict):
 class LeaseHeld(Conflict):
     """Somebody else is working on the task."""
 
-    def __init__(self, task_id: str, owner: str) -> None:
-        """``owner`` is the incarnation that holds the lease now."""
-        super().__init__(f"task {task_id} is leased by worker {owner}; wait until it lets go, or request a cancel")
+    def __init__(self, task_id: str, owner: str, words: str | None = None) -> None:
+        """``owner`` is the incarnation that holds the lease now; ``words`` say it better where more is known."""
+        usual = f"task {task_id} is leased by worker {owner}; wait until it lets go, or request a cancel"
+        super().__init__(words or usual)
         self.task_id, self.owner = task_id, owner
 
 
@@ -264,9 +266,20 @@ class MissingExtra(HoldfastError, ImportError):
     """An optional dependency is not installed."""
 
     def __init__(self, extra: str, needed_for: str) -> None:
-        """``extra`` is the name in ``holdfast[extra]``."""
+        """``extra`` is the name in ``holdfast[extra]``, or several with commas between them."""
         super().__init__(f"{needed_for} needs an extra that is not installed: pip install 'holdfast[{extra}]'")
         self.extra = extra
+
+
+_MODULES: Final = {"mcp": ("mcp",), "web": ("starlette", "uvicorn")}
+"""What comes with an extra."""
+
+
+def need_extras(needed_for: str, *extras: str) -> None:
+    """Raise MissingExtra with all that are missing at once. Nothing is imported to find out."""
+    missing = [extra for extra in extras if not all(map(find_spec, _MODULES[extra]))]
+    if missing:
+        raise MissingExtra(",".join(missing), needed_for)
 
 
 # Named as users import them, in tracebacks and in what is recorded of an error: the module may move, the name may not.

@@ -12,12 +12,3 @@ serving      the server process
 
 A request passes through them in this order: answers, ending, guard, application.
 """
-
-from __future__ import annotations
-
-from importlib.util import find_spec
-
-from holdfast.model.errors import MissingExtra
-
-if find_spec("starlette") is None or find_spec("uvicorn") is None:
-    raise MissingExtra("web", "holdfast serve")

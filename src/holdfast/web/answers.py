@@ -5,17 +5,25 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
+from urllib.parse import quote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _log = logging.getLogger(__name__)
 
+MCP: Final = "/mcp"
+"""Where the Model Context Protocol is spoken."""
+
 _NO_STORE: Final = b"no-store"
 _NO_SNIFFING: Final = (b"x-content-type-options", b"nosniff")
 _CACHE_CONTROL: Final = b"cache-control"
+
+_INVALID_REQUEST: Final = -32600
+_INTERNAL_ERROR: Final = -32603
+"""As JSON-RPC numbers them."""
 
 
 class Answers:
@@ -27,7 +35,7 @@ class Answers:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        began, status = time.monotonic(), 0
+        began, status, is_replaced = time.monotonic(), 0, False
 
         async def with_headers(message: Message) -> None:
             nonlocal status
@@ -36,27 +44,47 @@ class Answers:
                 message = {**message, "headers": _completed(message.get("headers", ()))}
             await send(message)
 
+        async def in_words(message: Message) -> None:
+            """Say it ourselves where a body is too large: whoever counts the bytes does so in two words of text."""
+            nonlocal is_replaced
+            if message.get("status") == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+                is_replaced = True
+                words = "the request is larger than what is taken here; send less at once"
+                await refuse(scope, with_headers, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words)
+            elif not is_replaced:
+                await with_headers(message)
+
+        # What the client sent is quoted, so that it cannot pass for lines of ours. The query is left out: it is
+        # nobody's business, and may hold what does not belong there.
+        request = f"{scope['method']} {quote(scope['path'])}"
         try:
-            await self._application(scope, receive, with_headers)
+            await self._application(scope, receive, in_words)
         except Exception:
-            _log.exception("a defect in answering %s %s", scope["method"], scope["path"])
+            _log.exception("a defect in answering %s", request)
             if status:
                 raise  # half an answer is out: the connection has to break, or it would pass for a whole one
-            await answer(with_headers, HTTPStatus.INTERNAL_SERVER_ERROR, {"error": "a defect; the server's log has it"})
+            words = "a defect; the server's log has it"
+            await refuse(scope, with_headers, HTTPStatus.INTERNAL_SERVER_ERROR, words)
         finally:
-            # Without the query, which is nobody's business and may hold what does not belong there.
-            took = (time.monotonic() - began) * 1000
-            _log.debug("%s %s: %d after %.0f ms", scope["method"], scope["path"], status, took)
+            _log.debug("%s: %d after %.0f ms", request, status, (time.monotonic() - began) * 1000)
 
 
-async def answer(
-    send: Send, status: HTTPStatus, document: Mapping[str, str], headers: Sequence[tuple[bytes, bytes]] = ()
+async def refuse(
+    scope: Scope, send: Send, status: HTTPStatus, words: str, headers: Sequence[tuple[bytes, bytes]] = ()
 ) -> None:
-    """Answer with a JSON document."""
-    body = json.dumps(document).encode() + b"\n"
+    """Answer that a request is not done, and why."""
+    body = json.dumps(_refusal(scope["path"], status, words)).encode() + b"\n"
     kind, length = (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": status.value, "headers": [kind, length, *headers]})
     await send({"type": "http.response.body", "body": body})
+
+
+def _refusal(path: str, status: HTTPStatus, words: str) -> dict[str, Any]:
+    if path != MCP and not path.startswith(f"{MCP}/"):
+        return {"error": words}
+    # MCP clients show the words of an error of their protocol. Of any other they say that there was one.
+    code = _INTERNAL_ERROR if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _INVALID_REQUEST
+    return {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": words}}
 
 
 def _completed(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

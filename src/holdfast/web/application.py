@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from importlib.util import find_spec
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -15,9 +14,8 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.engine.holdfast import Holdfast
-from holdfast.model.errors import MissingExtra
 from holdfast.model.task import HANDOVER
-from holdfast.web.answers import Answers, answer
+from holdfast.web.answers import MCP, Answers, refuse
 from holdfast.web.ending import Requests
 from holdfast.web.guard import Door, Guard
 from holdfast.web.health import Readiness, alive
@@ -85,8 +83,6 @@ async def application(
 
     ``claimable`` are the tasks that agents outside may take.
     """
-    if find_spec("mcp") is None:
-        raise MissingExtra("mcp", "the endpoint /mcp of holdfast serve")
     from holdfast.mcp.server import McpServer  # noqa: PLC0415 - an extra of its own, and slow to load
 
     server = McpServer(hold, read_only=read_only, claimable=claimable)
@@ -99,7 +95,7 @@ def _pages(hold: Holdfast, mcp: ASGIApp) -> list[Page]:
         Page(path="/", endpoint=_welcome, door=Door.KNOWN_HOST),
         Page(path="/healthz", endpoint=alive, door=Door.OPEN),
         Page(path="/readyz", endpoint=Readiness(hold).ready, door=Door.OPEN),
-        Page(path="/mcp", endpoint=Endpoint(mcp), largest_body=None),
+        Page(path=MCP, endpoint=Endpoint(mcp), largest_body=None),
     ]
 
 
@@ -109,5 +105,5 @@ async def _welcome(request: Request) -> PlainTextResponse:
 
 
 async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
-    del scope, receive
-    await answer(send, HTTPStatus.NOT_FOUND, {"error": "there is nothing at this path; / says what there is"})
+    del receive
+    await refuse(scope, send, HTTPStatus.NOT_FOUND, "there is nothing at this path; / says what there is")

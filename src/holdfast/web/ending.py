@@ -14,7 +14,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.web.answers import answer
+from holdfast.web.answers import refuse
 
 GRACE: Final = 3.0
 """Seconds in which calls may finish once the server is to stop."""
@@ -58,7 +58,7 @@ class Requests:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, unless the server stops meanwhile."""
         if self._stopping:
-            await _send_away(send)
+            await _send_away(scope, send)
             return
         began = is_whole = False
 
@@ -81,7 +81,7 @@ class Requests:
             if not patience.expired():
                 raise
             if not began:
-                await _send_away(send)
+                await _send_away(scope, send)
             elif not is_whole:
                 await send({"type": "http.response.body", "body": b""})  # the stream ends; it does not break
 
@@ -95,6 +95,6 @@ def _end_in(seconds: float, patience: asyncio.Timeout) -> None:
         patience.reschedule(asyncio.get_running_loop().time() + seconds)
 
 
-async def _send_away(send: Send) -> None:
-    words = {"error": "the server is stopping; try again in a moment"}
-    await answer(send, HTTPStatus.SERVICE_UNAVAILABLE, words, [(b"retry-after", b"5")])
+async def _send_away(scope: Scope, send: Send) -> None:
+    words = "the server is stopping; try again in a moment"
+    await refuse(scope, send, HTTPStatus.SERVICE_UNAVAILABLE, words, [(b"retry-after", b"5")])

@@ -10,7 +10,7 @@ from typing import Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.service.access import CALLER, Caller
-from holdfast.web.answers import answer
+from holdfast.web.answers import refuse
 from holdfast.web.names import Names, Place, read_host
 from holdfast.web.tokens import Tokens
 
@@ -50,7 +50,7 @@ class Guard:
         try:
             caller = self._admit(scope)
         except Refusal as refusal:
-            await answer(send, refusal.status, {"error": refusal.words}, refusal.headers)
+            await refuse(scope, send, refusal.status, refusal.words, refusal.headers)
             return
         await self._application({**scope, CALLER: caller}, receive, send)
 

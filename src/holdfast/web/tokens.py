@@ -11,10 +11,15 @@ import hmac
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from holdfast.engine.settings import TOKEN_PREFIX, TOKEN_VARIABLE
 from holdfast.model.errors import InvalidValue
 from holdfast.service.access import Caller, Scope, read_scopes
+from holdfast.web.address import Address
+
+TOKEN_VARIABLE: Final = "HOLDFAST_API_TOKEN"  # noqa: S105 - where a secret is, not the secret
+TOKEN_PREFIX: Final = "HOLDFAST_API_TOKEN_"  # noqa: S105 - as above
+"""Behind it stands the name of a token: HOLDFAST_API_TOKEN_CI."""
 
 SHORTEST = 16
 """Characters. Guessing must be out of the question, since nothing slows it down."""
@@ -82,6 +87,26 @@ def read_tokens(environment: Mapping[str, str]) -> Tokens:
         elif value and variable.startswith(TOKEN_PREFIX):
             tokens.append(_named(variable, value))
     return Tokens(tokens)
+
+
+def find_tokens(environment: Mapping[str, str], address: Address) -> tuple[Tokens, str | None]:
+    """Return the tokens to go by, and the secret of the one that had to be made. There is no server without any."""
+    tokens = read_tokens(environment)
+    if tokens:
+        return tokens, None
+    if not address.is_loopback:
+        raise InvalidValue(
+            f"others can reach {address.host}, and there is no token; set {TOKEN_VARIABLE} to what this prints: "
+            f"{MAKE_ONE}"
+        )
+    return make_token()
+
+
+def introduction(tokens: Tokens, secret: str | None) -> list[str]:
+    """Return what whoever starts the server is told about its tokens, line by line."""
+    if secret is None:
+        return [f"tokens: {tokens}"]
+    return [f"{TOKEN_VARIABLE} is not set; this token holds for this run:", f"Authorization: Bearer {secret}"]
 
 
 def make_token() -> tuple[Tokens, str]:

@@ -6,46 +6,32 @@ import asyncio
 import os
 import signal
 import sys
-from contextlib import suppress
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from holdfast.cli.commands.mcp_config import Client, to_reach, to_start
 from holdfast.cli.exits import SIGNALLED
 from holdfast.cli.logs import log_to_stderr
-from holdfast.cli.opening import command, opened_to_serve, user
-from holdfast.cli.options import Application, OtherUrl
+from holdfast.cli.opening import command, holdfast_to_serve, opened_to_serve, user
+from holdfast.cli.options import Application, Claim, OtherUrl, ReadOnly, checked_claims
 from holdfast.cli.signals import StopSignals
 from holdfast.cli.terminal import say
 from holdfast.model.checks import check_name
-from holdfast.model.errors import InvalidValue, MissingExtra
-from holdfast.model.task import HANDOVER
+from holdfast.model.errors import InvalidValue, MissingExtra, need_extras
 from holdfast.service.access import EVERYTHING, READ_ONLY, Caller
 from holdfast.store.url import without_password
 
 if TYPE_CHECKING:
     from holdfast.mcp.server import McpServer
 
-
-class Client(StrEnum):
-    """A program whose configuration can be printed."""
-
-    JSON = "json"
-    CLAUDE_CODE = "claude-code"
-    VSCODE = "vscode"
-    CODEX = "codex"
-
-
-Claim = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help=f"A task that agents outside may claim, beside {HANDOVER!r}; may be repeated.",
-        show_default=False,
-    ),
-]
-ReadOnly = Annotated[bool, typer.Option("--read-only", help="Let nobody change anything.")]
+_NEEDED_FOR: Final = "serving MCP"
+_LAST_MOMENT: Final = 0.5
+"""Seconds in which calls under way may end once a signal came."""
+_STDOUT: Final = 1
+_STDERR: Final = 2
 
 
 @command
@@ -61,7 +47,17 @@ async def mcp(
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print what to put into a client's configuration, and stop.")
     ] = False,
-    client: Annotated[Client, typer.Option(help="With --print-config: in whose form.")] = Client.JSON,
+    client: Annotated[
+        Client | None, typer.Option(help="With --print-config: in whose form.", show_default=Client.JSON.value)
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="With --print-config: reach a `holdfast serve` there, as http://127.0.0.1:8787/mcp.",
+            show_default=False,
+        ),
+    ] = None,
     database_url: OtherUrl = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on stderr.")] = False,
 ) -> None:
@@ -70,24 +66,31 @@ async def mcp(
     The client has your rights, as far as they reach: it can read, submit and work, but it cannot approve, answer for a
     person or change settings; nobody can over MCP. See --print-config for how to set a client up.
     """
+    if name is not None:
+        check_name("--name", name)
     if print_config:
-        from holdfast.cli.commands.mcp_config import snippet  # noqa: PLC0415 - seldom needed
-
         options = ["--read-only"] if read_only else []
         options += [part for one in claim or () for part in ("--claim", one)]
-        options += [] if name is None else ["--name", name]
-        typer.echo(snippet(client, application, database_url, options))
+        options += ["--name", name] if name else []
+        _print(client or Client.JSON, url, application, database_url, options)
         return
+    if client or url:
+        raise InvalidValue("--client and --url say what --print-config prints; add it, or leave them out")
     if sys.stdin.isatty():
         raise InvalidValue(
             "this speaks MCP on stdin and stdout, and a terminal does not; set it up in your client with what "
             "`holdfast mcp --print-config` prints, or serve it over HTTP with `holdfast serve`"
         )
+    need_extras(_NEEDED_FOR, "mcp")
+    from holdfast.mcp.server import McpServer  # noqa: PLC0415 - an extra, and slow to load
+
     log_to_stderr(quiet=not verbose, verbose=verbose)
     caller = Caller(name or user(None), READ_ONLY if read_only else EVERYTHING)
     claimable = checked_claims(claim)
-    async with opened_to_serve(application, database_url, read_only=read_only) as hold:
-        server = mcp_server()(hold, caller=caller, read_only=read_only, claimable=claimable)
+    with _kept_for_the_protocol():
+        hold = holdfast_to_serve(application, database_url)
+    async with opened_to_serve(hold, read_only=read_only):
+        server = McpServer(hold, caller=caller, read_only=read_only, claimable=claimable)
         rights = ", ".join(sorted(caller.scopes))
         say(
             f"serving {without_password(hold.url)} over stdio with the rights of {caller.name}: {rights}; "
@@ -100,36 +103,49 @@ async def mcp(
         os._exit(SIGNALLED + ended_by)
 
 
-def mcp_server() -> type[McpServer]:
-    """Return the server's class. Raises MissingExtra where the SDK is not installed."""
-    try:
-        from holdfast.mcp.server import McpServer  # noqa: PLC0415 - an extra, and slow to load
-    except ModuleNotFoundError as missing:
-        if missing.name is None or missing.name.startswith("holdfast"):
-            raise
-        raise MissingExtra("mcp", "serving MCP") from missing
-    return McpServer
-
-
-def checked_claims(claim: list[str] | None) -> list[str]:
-    """Return the names of the tasks that agents outside may claim."""
-    return list(dict.fromkeys([HANDOVER, *(check_name("the task to claim", name) for name in claim or ())]))
+def _print(
+    client: Client, url: str | None, application: str | None, database_url: str | None, options: list[str]
+) -> None:
+    """Print the configuration; what is left to do with it is said beside it."""
+    if url is None:
+        printed = to_start(client, application, database_url, options)
+    elif application or database_url or options:
+        raise InvalidValue("--url reaches a server that runs; say what it serves, and to whom, to `holdfast serve`")
+    else:
+        printed = to_reach(client, url)
+    typer.echo(printed.text)
+    for words in printed.to_do:
+        say(words)
+    if url is None:
+        try:
+            need_extras(_NEEDED_FOR, "mcp")
+        except MissingExtra as missing:
+            say(f"it cannot start yet: {missing}")
 
 
 async def _serve(server: McpServer) -> signal.Signals | None:
     """Serve until the client leaves; return the signal that ended it, if one did."""
     serving = asyncio.create_task(server.serve_stdio())
-    ended_by: list[signal.Signals] = []
-
-    def stop(number: signal.Signals) -> None:
-        ended_by.append(number)
-        serving.cancel()
-
-    with StopSignals(stop):
-        await asyncio.wait([serving])
-    if ended_by:
-        with suppress(asyncio.CancelledError):
+    told: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
+    either: list[asyncio.Future[Any]] = [serving, told]
+    with StopSignals(told.set_result):
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not told.done():
             await serving
-        return ended_by[0]
-    await serving
-    return None
+            return None
+        serving.cancel()
+        # What is under way ends. The thread that waits for input does not, until the client says something.
+        await asyncio.wait([serving], timeout=_LAST_MOMENT)
+        return told.result()
+
+
+@contextmanager
+def _kept_for_the_protocol() -> Iterator[None]:
+    """Let nothing but the protocol onto stdout: what an application writes when it is loaded goes to stderr."""
+    kept = os.dup(_STDOUT)
+    os.dup2(_STDERR, _STDOUT)
+    try:
+        yield
+    finally:
+        os.dup2(kept, _STDOUT)
+        os.close(kept)

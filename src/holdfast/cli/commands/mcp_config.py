@@ -1,4 +1,4 @@
-"""What to put into the configuration of an MCP client, so that it starts ``holdfast mcp``."""
+"""What to put into the configuration of an MCP client: to start ``holdfast mcp``, or to reach ``holdfast serve``."""
 
 from __future__ import annotations
 
@@ -6,68 +6,156 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
+from typing import Any, Final, assert_never
+from urllib.parse import unquote, urlsplit
 
-from holdfast.engine.settings import current_settings, is_postgres
+from holdfast.cli.opening import holdfast_to_serve
+from holdfast.engine.settings import current_settings, is_postgres, store_options
+from holdfast.model.errors import InvalidValue
 from holdfast.store.url import without_password
 
-NAME = "holdfast"
+NAME: Final = "holdfast"
+BEARER: Final = "Bearer YOUR-TOKEN"
+
+_TOKEN_VARIABLE: Final = "HOLDFAST_API_TOKEN"  # noqa: S105 - where a secret is, not the secret
+_TOKEN_INPUT: Final = "holdfast-token"  # noqa: S105 - as above
+_ESCAPED: Final = str.maketrans({"%": "%25", "?": "%3F", "#": "%23"})
+"""What would end the path of a URL, or mean something else in it."""
 
 
-def snippet(client: str, application: str | None, database_url: str | None, options: Sequence[str]) -> str:
-    """Return the text for a client: complete, with absolute paths, because clients start servers wherever they are.
+class Client(StrEnum):
+    """A program whose configuration can be printed."""
+
+    JSON = "json"
+    """None in particular: the form most of them take."""
+    CLAUDE_CODE = "claude-code"
+    CLAUDE_DESKTOP = "claude-desktop"
+    CLINE = "cline"
+    CODEX = "codex"
+    CURSOR = "cursor"
+    VSCODE = "vscode"
+    WINDSURF = "windsurf"
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """A configuration, and what is left to do with it."""
+
+    text: str
+    to_do: tuple[str, ...] = ()
+
+
+def to_start(client: Client, application: str | None, database_url: str | None, options: Sequence[str]) -> Printed:
+    """Return the text with which a client starts the server, with absolute paths: clients start it from anywhere.
 
     ``options`` are those of ``holdfast mcp``, apart from where its store is.
     """
-    command, arguments, environment = _start(application, database_url, options)
+    arguments, environment = _store(application, database_url)
+    arguments = ["-m", NAME, "mcp", *arguments, *options]
+    if client is not Client.JSON and "--name" not in options:
+        arguments += ["--name", client]  # or histories could not tell apart the clients of one user
+    entry: dict[str, Any] = {"command": sys.executable, "args": arguments} | (
+        {"env": environment} if environment else {}
+    )
     match client:
-        case "claude-code":
+        case Client.CLAUDE_CODE:
             given = [part for name, value in environment.items() for part in ("--env", f"{name}={value}")]
-            return shlex.join(["claude", "mcp", "add", NAME, *given, "--", command, *arguments])
-        case "vscode":
-            return _json({"servers": {NAME: {"type": "stdio", **_entry(command, arguments, environment)}}})
-        case "codex":
-            return _toml(command, arguments, environment)
-    return _json({"mcpServers": {NAME: _entry(command, arguments, environment)}})
+            text = shlex.join(["claude", "mcp", "add", NAME, *given, "--", sys.executable, *arguments])
+        case Client.VSCODE:
+            text = _json({"servers": {NAME: {"type": "stdio", **entry}}})
+        case Client.CODEX:
+            text = _toml(entry)
+        case Client.JSON | Client.CLAUDE_DESKTOP | Client.CLINE | Client.CURSOR | Client.WINDSURF:
+            text = _json({"mcpServers": {NAME: entry}})
+        case _:
+            assert_never(client)
+    return Printed(text, ("put the password where *** stands; none is printed",) if "***" in text else ())
 
 
-def _start(
-    application: str | None, database_url: str | None, options: Sequence[str]
-) -> tuple[str, list[str], dict[str, str]]:
+def to_reach(client: Client, url: str) -> Printed:
+    """Return the text with which a client reaches a server that runs. No token is in it, only the place for one."""
+    _check(url)
+    headers = {"Authorization": BEARER}
+    entry: dict[str, Any] = {"url": url, "headers": headers}
+    fill_in = ("put a token of that server where YOUR-TOKEN stands, and keep what then holds it to yourself",)
+    match client:
+        case Client.CLAUDE_CODE:
+            header = f"Authorization: {BEARER}"
+            text = shlex.join(["claude", "mcp", "add", "--transport", "http", NAME, url, "--header", header])
+            return Printed(text, fill_in)
+        case Client.VSCODE:
+            asked = {"type": "promptString", "id": _TOKEN_INPUT, "description": "Token of Holdfast", "password": True}
+            entry |= {"type": "http", "headers": {"Authorization": f"Bearer ${{input:{_TOKEN_INPUT}}}"}}
+            return Printed(_json({"inputs": [asked], "servers": {NAME: entry}}), ("VS Code will ask for the token",))
+        case Client.CODEX:
+            text = _toml({"url": url, "bearer_token_env_var": _TOKEN_VARIABLE})
+            return Printed(text, (f"Codex will read the token from {_TOKEN_VARIABLE}; set it where Codex starts",))
+        case Client.CLAUDE_DESKTOP:
+            raise InvalidValue(
+                "the file of Claude Desktop can only start servers; leave --url out, or add the URL under Settings > "
+                "Connectors"
+            )
+        case Client.WINDSURF:
+            entry = {"serverUrl": url, "headers": headers}
+        case Client.CLINE:
+            entry = {"type": "streamableHttp", **entry}
+        case Client.JSON | Client.CURSOR:
+            pass
+        case _:
+            assert_never(client)
+    return Printed(_json({"mcpServers": {NAME: entry}}), fill_in)
+
+
+def _store(application: str | None, database_url: str | None) -> tuple[list[str], dict[str, str]]:
+    """Return the arguments and variables that lead to the store that would be served from here."""
     settings = current_settings()
-    url, environment = str(database_url or settings["database_url"]), {}
-    arguments = ["-m", NAME, "mcp"]
+    url = holdfast_to_serve(application, database_url).url
+    arguments: list[str] = []
+    environment: dict[str, str] = {}
     if target := application or settings["application"]:
         arguments.append(target)
         environment["PYTHONPATH"] = str(Path.cwd() if settings.file is None else settings.file.parent)
-    if without_password(url) == url:
+    shown = without_password(url)
+    if shown == url:
         arguments += ["--database-url", _absolute(url)]
-    else:
-        # A password belongs into no configuration file that is shared; whoever has it fills it in.
-        environment["HOLDFAST_DATABASE_URL"] = without_password(url)
-    return sys.executable, [*arguments, *options], environment
+    # A password belongs into no configuration file that is shared; whoever has it fills it in.
+    elif target is None or url == settings["database_url"]:
+        environment["HOLDFAST_DATABASE_URL"] = shown
+    elif database_url is not None:
+        arguments += ["--database-url", shown]
+    # And where the application names a store by itself, it has the password.
+    if schema := store_options(url).get("schema"):
+        environment["HOLDFAST_SCHEMA"] = schema
+    return arguments, environment
 
 
 def _absolute(url: str) -> str:
     scheme, separator, path = url.partition(":///")
     if not separator or is_postgres(url) or path.startswith("/"):
         return url
-    return f"{scheme}:///{(Path.cwd() / path).resolve()}"
+    return f"{scheme}:///{str((Path.cwd() / unquote(path)).resolve()).translate(_ESCAPED)}"
 
 
-def _entry(command: str, arguments: Sequence[str], environment: dict[str, str]) -> dict[str, object]:
-    entry: dict[str, object] = {"command": command, "args": list(arguments)}
-    return entry | {"env": environment} if environment else entry
+def _check(url: str) -> None:
+    """Refuse a URL that leads to no server; it is not repeated, because it may hold a secret."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path in {"", "/"}:
+        raise InvalidValue("--url takes the whole address of a server's MCP, such as http://127.0.0.1:8787/mcp")
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise InvalidValue("--url takes no password and nothing behind the path; a token is sent in a header")
 
 
 def _json(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def _toml(command: str, arguments: Sequence[str], environment: dict[str, str]) -> str:
-    """Write the few lines it takes; a JSON string is a TOML string."""
-    lines = [f"[mcp_servers.{NAME}]", f"command = {json.dumps(command)}", f"args = {json.dumps(list(arguments))}"]
-    if environment:
-        given = ", ".join(f"{name} = {json.dumps(value)}" for name, value in environment.items())
-        lines.append(f"env = {{ {given} }}")
+def _toml(entry: dict[str, Any]) -> str:
+    """Write the few lines it takes; a JSON string is a TOML string, and so is a list of them."""
+    lines = [f"[mcp_servers.{NAME}]"]
+    for key, value in entry.items():
+        pairs = ", ".join(f"{name} = {json.dumps(one)}" for name, one in value.items()) if key == "env" else ""
+        lines.append(f"{key} = {{ {pairs} }}" if pairs else f"{key} = {json.dumps(value)}")
     return "\n".join(lines)

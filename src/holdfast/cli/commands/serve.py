@@ -11,24 +11,19 @@ import os
 import signal
 import sys
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from holdfast.cli.commands.mcp import Claim, checked_claims
 from holdfast.cli.exits import SIGNALLED
 from holdfast.cli.logs import log_to_stderr
-from holdfast.cli.opening import command, opened_to_serve
-from holdfast.cli.options import Application, OtherUrl
+from holdfast.cli.opening import command, holdfast_to_serve, opened_to_serve
+from holdfast.cli.options import Application, Claim, OtherUrl, ReadOnly, checked_claims
 from holdfast.cli.signals import StopSignals
 from holdfast.cli.terminal import say
-from holdfast.engine.settings import DEFAULT_HOST, DEFAULT_PORT, TOKEN_VARIABLE, current_settings
-from holdfast.model.errors import InvalidValue
+from holdfast.engine.settings import DEFAULT_HOST, DEFAULT_PORT, current_settings
+from holdfast.model.errors import need_extras
 from holdfast.store.url import without_password
-
-if TYPE_CHECKING:
-    from holdfast.web.address import Address
-    from holdfast.web.tokens import Tokens
 
 
 @command
@@ -45,9 +40,7 @@ async def serve(
             min=0, max=65_535, help="The port to listen on; 0 for one that is free.", show_default=str(DEFAULT_PORT)
         ),
     ] = None,
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Let nobody change anything, whatever their token allows.")
-    ] = False,
+    read_only: ReadOnly = False,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
@@ -65,16 +58,18 @@ async def serve(
     Whoever calls needs a token: HOLDFAST_API_TOKEN, or HOLDFAST_API_TOKEN_NAME for one with fewer rights. Where none
     is set, and only this machine can reach the server, one is made for this run and shown.
     """
+    need_extras("holdfast serve", "web", "mcp")
     # Extras, and slow to load.
     from holdfast.web.address import bound, resolve, url_of  # noqa: PLC0415
     from holdfast.web.application import application as web_application  # noqa: PLC0415
     from holdfast.web.names import Names  # noqa: PLC0415
     from holdfast.web.serving import Server  # noqa: PLC0415
+    from holdfast.web.tokens import find_tokens, introduction  # noqa: PLC0415
 
     settings = current_settings()
     address = resolve(host or settings["serve.host"], settings["serve.port"] if port is None else port)
     names = Names(address, allow_host or settings["serve.allow_hosts"] or ())
-    tokens, secret = _find_tokens(address)
+    tokens, secret = find_tokens(os.environ, address)
     claimable = checked_claims(claim)
     log_to_stderr(quiet=False, verbose=verbose)
     told = asyncio.Event()
@@ -86,7 +81,8 @@ async def serve(
     async with AsyncExitStack() as ending:
         ending.enter_context(StopSignals(stop, _leave_at_once))  # first, and so until everything is closed
         listener = ending.enter_context(bound(address))
-        hold = await ending.enter_async_context(opened_to_serve(application, database_url, read_only=read_only))
+        hold = holdfast_to_serve(application, database_url)
+        await ending.enter_async_context(opened_to_serve(hold, read_only=read_only))
         async with web_application(
             hold, tokens=tokens, names=names, read_only=read_only, claimable=claimable
         ) as served:
@@ -94,33 +90,11 @@ async def serve(
             server = await ending.enter_async_context(Server(served, listener))
             how = " read-only" if read_only else ""
             say(f"serving {without_password(hold.url)}{how}; MCP is at {url_of(listener)}/mcp")
-            _introduce(tokens, secret)
+            for line in introduction(tokens, secret):
+                say(line)
             if not names.is_known_elsewhere:
                 say("it answers to localhost alone; name what clients call it with --allow-host")
             await server.run(until=told)
-
-
-def _find_tokens(address: Address) -> tuple[Tokens, str | None]:
-    """Return the tokens to go by, and the secret of the one that had to be made. There is no server without any."""
-    from holdfast.web.tokens import MAKE_ONE, make_token, read_tokens  # noqa: PLC0415 - as above
-
-    tokens = read_tokens(os.environ)
-    if tokens:
-        return tokens, None
-    if not address.is_loopback:
-        raise InvalidValue(
-            f"others can reach {address.host}, and there is no token; set {TOKEN_VARIABLE} to what this prints: "
-            f"{MAKE_ONE}"
-        )
-    return make_token()
-
-
-def _introduce(tokens: Tokens, secret: str | None) -> None:
-    if secret is None:
-        say(f"tokens: {tokens}")
-        return
-    say(f"{TOKEN_VARIABLE} is not set; this token holds for this run:")
-    say(f"Authorization: Bearer {secret}")
 
 
 def _leave_at_once(number: signal.Signals) -> None:

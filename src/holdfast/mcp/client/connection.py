@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from contextvars import Context
+from errno import EACCES, EISDIR, ENOENT, ENOEXEC, ENOTDIR, EPERM
 from typing import Any
 
 from mcp import Client
@@ -30,7 +31,7 @@ from pydantic import TypeAdapter
 from holdfast._version import __version__
 from holdfast.mcp.client.answers import Answer, read_answer
 from holdfast.mcp.client.declaring import Hints
-from holdfast.mcp.client.errors import AnswerUnclear, ServerAway
+from holdfast.mcp.client.errors import AnswerUnclear, CannotStart, ServerAway
 from holdfast.mcp.client.listing import Listed, Listing
 from holdfast.mcp.client.meaning import meaning_of
 from holdfast.mcp.client.sending import CURRENT, Sending
@@ -126,6 +127,8 @@ class Connection:
             error = error.exceptions[0]
         if isinstance(error, InvalidValue):
             return error
+        if isinstance(self._server, Command) and _is_no_program(error):
+            return CannotStart(f"the MCP server {self._server.label} cannot be started: {error}; mend its command")
         if isinstance(error, TimeoutError):
             said = f"it did not answer within {self._within:g} s"
         elif isinstance(error, MCPError) and error.code == CONNECTION_CLOSED and isinstance(self._server, Command):
@@ -160,12 +163,12 @@ class Connection:
             page = await self._client.list_tools(cursor=cursor)
             found += page.tools
             cursor = page.next_cursor
-            if cursor is None:
-                return Listing(tuple(map(_listed, found)), time.monotonic())
-            if len(found) > MOST_TOOLS or not page.tools:
+            if len(found) > MOST_TOOLS or (cursor is not None and not page.tools):
                 raise InvalidValue(
                     f"the MCP server {self._server.label} lists more than {MOST_TOOLS} tools, or goes on for ever"
                 )
+            if cursor is None:
+                return Listing(tuple(map(_listed, found)), time.monotonic())
 
     async def call(self, tool: str, arguments: Mapping[str, JsonValue], meta: Mapping[str, Any]) -> Answer:
         """Call a tool. Raises ServerAway, CallRefused or AnswerUnclear, by what is known of the call then."""
@@ -194,6 +197,11 @@ class Connection:
         self._busy -= 1
         if self._retired.is_set():
             self.retire()
+
+
+def _is_no_program(error: BaseException) -> bool:
+    """Say whether there is no such program or folder, or none that may be used: waiting does not help against that."""
+    return isinstance(error, OSError) and error.errno in {ENOENT, ENOTDIR, EISDIR, EACCES, EPERM, ENOEXEC}
 
 
 def _listed(tool: Tool) -> Listed:

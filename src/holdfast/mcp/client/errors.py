@@ -2,6 +2,7 @@
 
 NotHappened
 ├── ServerAway                    the server could not be reached, or did not let us in: no call was made
+│   └── CannotStart               its command does not exist, or may not be executed
 └── ToolError
     └── CallRefused               it answered that it does not make this call
 HoldfastError
@@ -17,6 +18,10 @@ from holdfast.model.errors import HoldfastError, NotHappened
 
 class ServerAway(NotHappened):
     """The server could not be reached, or did not let us in: no call was made."""
+
+
+class CannotStart(ServerAway):
+    """The command of a server does not exist, or may not be executed: somebody has to mend that."""
 
 
 class CallRefused(ToolError):

@@ -1,12 +1,13 @@
 """What a server's tool takes: its JSON Schema, as the model is shown it and as arguments are checked against it.
 
-It was written by whoever wrote the server. It is cut to size for the model, and of what it asks to be checked, nothing
-is followed that could reach out or never end: no reference to another document, no regular expression.
+It was written by whoever wrote the server. It is cut to size for the model, and what it asks to be checked is checked
+within bounds: see validating.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from holdfast.agent.tool import BadArguments
@@ -27,7 +28,8 @@ _NAMED = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
 """Keywords whose keys are names that the server chose, and no keywords."""
 
 _REMARKS = frozenset({"description", "title", "$comment"})
-_PATTERNED = frozenset({"patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames"})
+_DATA = frozenset({"const", "enum", "default", "examples"})
+"""Keywords whose values are no schemas."""
 
 
 class Form:
@@ -35,18 +37,37 @@ class Form:
 
     def __init__(self, tool: str, schema: Mapping[str, Any]) -> None:
         """``tool`` is its name, for messages."""
+        from holdfast.mcp.client.validating import TooDeep, TooMuchWork, Validator  # noqa: PLC0415 - jsonschema is an extra
+
         self._tool = tool
-        self.shown = shown(tool, schema)
+        self._out_of_work = TooMuchWork
+        self.shown, size = shown(tool, schema)
         """For the model."""
-        self._validator = _validator(tool, checkable(dict(schema)))
+        wrong: str | None = None
+        try:
+            self._validator = Validator(self.shown, size, draft=schema.get("$schema"))
+            for fault in islice(self._validator.faults_of_schema(), 1):
+                wrong = fault.message
+        except (TooMuchWork, TooDeep):
+            pass  # what is wrong with it shows when it is used
+        except Exception as error:  # noqa: BLE001 - whatever a schema makes of its validator
+            wrong = repr(error)
+        if wrong is not None:
+            raise InvalidValue(
+                f"the MCP tool {tool!r} describes its parameters wrongly ({storable(wrong, 200)}); "
+                "leave it out with only="
+            )
 
     def check(self, arguments: Mapping[str, JsonValue]) -> None:
         """Raise BadArguments, in words a model can act on."""
+        faults: list[str] = []
         try:
-            faults = [
-                f"{'.'.join(map(str, fault.absolute_path)) or 'arguments'}: {storable(fault.message, 300)}"
-                for _, fault in zip(range(_MOST_FAULTS), self._validator.iter_errors(arguments), strict=False)
-            ]
+            size = len(canonical(dict(arguments), name="arguments"))
+            for fault in islice(self._validator.faults(arguments, size), _MOST_FAULTS):
+                where = ".".join(map(str, fault.absolute_path)) or "arguments"
+                faults.append(f"{where}: {storable(fault.message, 300)}")
+        except self._out_of_work:
+            pass  # the rest is for the server to check
         except Exception as error:  # noqa: BLE001 - whatever a schema makes of its validator
             # A reference to nowhere, or to itself: whatever the tool takes, the operator did not agree to a guess.
             raise BadArguments(f"the arguments of {self._tool} cannot be checked: {error!r}") from None
@@ -54,9 +75,9 @@ class Form:
             raise BadArguments(f"the arguments of {self._tool} are wrong: {'; '.join(faults)}")
 
 
-def shown(tool: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema as a model is shown it; refuse one that would fill the model's context."""
-    cut: dict[str, Any] = _cut({key: value for key, value in schema.items() if key != "$schema"})
+def shown(tool: str, schema: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+    """Return a schema as a model is shown it, and its size; refuse one that would fill the model's context."""
+    cut = _cut({key: value for key, value in schema.items() if key != "$schema"})
     try:
         size = len(canonical(cut, name=f"the schema of {tool}"))
     except CodecError as error:
@@ -66,54 +87,20 @@ def shown(tool: str, schema: Mapping[str, Any]) -> dict[str, Any]:
             f"the schema of the MCP tool {tool!r} takes {size} bytes, more than {MOST_SCHEMA_BYTES}; "
             "leave the tool out with only="
         )
-    return {"type": "object", "properties": {}} | cut
+    return {"type": "object", "properties": {}} | cut, size
 
 
-def _cut(schema: Any) -> Any:  # noqa: ANN401 - JSON
-    if isinstance(schema, list):
-        return [_cut(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: {name: _cut(item) for name, item in value.items()}
-        if key in _NAMED and isinstance(value, dict)
-        else storable(value, LONGEST_REMARK)
-        if key in _REMARKS and isinstance(value, str)
-        else _cut(value)
-        for key, value in schema.items()
-    }
+def _cut(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _cut_value(key, value) for key, value in schema.items()}
 
 
-def checkable(schema: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return the part of a schema that is checked here: all but regular expressions, which can take for ever."""
-    if isinstance(schema, list):
-        return [checkable(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    left_out = {"pattern", *(_PATTERNED if "patternProperties" in schema else ())}
-    return {
-        key: {name: checkable(item) for name, item in value.items()}
-        if key in _NAMED and isinstance(value, dict)
-        else value
-        if key in {"const", "enum", "default", "examples"}
-        else checkable(value)
-        for key, value in schema.items()
-        if key not in left_out
-    }
-
-
-def _validator(tool: str, schema: dict[str, Any]) -> Any:  # noqa: ANN401 - jsonschema has no types
-    from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra
-    from jsonschema.validators import validator_for  # type: ignore[import-untyped]  # noqa: PLC0415
-    from referencing import Registry  # noqa: PLC0415
-
-    draft = validator_for(schema, default=Draft202012Validator)
-    try:
-        draft.check_schema(schema)
-    except SchemaError as error:
-        raise InvalidValue(
-            f"the MCP tool {tool!r} describes its parameters wrongly ({storable(error.message, 200)}); "
-            "leave it out with only="
-        ) from None
-    # With an empty registry, for the usual one fetches what a reference names.
-    return draft(schema, registry=Registry())
+def _cut_value(key: str, value: Any) -> Any:  # noqa: ANN401 - JSON
+    if key in _DATA:
+        return value
+    if key in _REMARKS and isinstance(value, str):
+        return storable(value, LONGEST_REMARK)
+    if key in _NAMED and isinstance(value, dict):
+        return {name: _cut_value("", item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_cut_value("", item) for item in value]
+    return _cut(value) if isinstance(value, dict) else value

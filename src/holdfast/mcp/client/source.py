@@ -1,10 +1,12 @@
-"""tools_of: the tools of an MCP server, for an Agent's ``tools=``."""
+"""tools: the tools of an MCP server, for an Agent's ``tools=``."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -16,13 +18,14 @@ from holdfast.engine.definition import check_retry
 from holdfast.engine.journal import RESERVED
 from holdfast.engine.stepping import perform
 from holdfast.mcp.client.declaring import Declared
-from holdfast.mcp.client.errors import ServerAway
+from holdfast.mcp.client.errors import CannotStart, ServerAway
 from holdfast.mcp.client.listing import Listed, Listing
 from holdfast.mcp.client.reaching import reach
 from holdfast.mcp.client.servers import Server, server_at
 from holdfast.mcp.client.tool import ServerTool
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import InvalidValue, MissingExtra
+from holdfast.model.failure import storable
 from holdfast.model.retry import Retry
 from holdfast.model.task import JsonValue
 
@@ -35,13 +38,16 @@ CONNECT = 30.0
 PATIENCE = Retry(max_attempts=60, initial=1.0, max_delay=60.0, jitter="equal", retry_on=(ServerAway,))
 """How a task waits for a server that is away when an attempt begins: for about three quarters of an hour."""
 
+FEW = 4
+"""Tries, some seconds in all, where its command does not exist: it may be just being installed, or mistyped."""
+
 WAIT = "tools"
 """The kind of step that such a wait is."""
 
 _log = logging.getLogger(__name__)
 
 
-def tools_of(
+def tools(
     server: str | Sequence[str],
     *,
     declare: Mapping[str, Declared] | None = None,
@@ -56,7 +62,7 @@ def tools_of(
 ) -> ServerTools:
     """Return the tools of an MCP server, for an agent.
 
-    ``Agent("ops", model=..., tools=[check_disk, tools_of(["uvx", "some-server"])])``
+    ``Agent("ops", model=..., tools=[check_disk, tools(["uvx", "some-server"])])``
 
     ``server`` is a command (a list of words; ``env`` is added to a small safe environment, ``cwd`` is its folder) or
     the URL of one that speaks streamable HTTP (``headers``, or ``token`` for a bearer token). It is reached when an
@@ -68,7 +74,7 @@ def tools_of(
     as well. ``prefix`` is put before their names.
 
     ``connect`` limits how long reaching the server takes. While it is away at the beginning of an attempt, the task
-    waits without holding a worker, as ``wait`` says.
+    waits without holding a worker, as ``wait`` says; for a command that does not exist, a few seconds.
     """
     return ServerTools(
         server_at(server, env=env, cwd=cwd, headers=headers, token=token),
@@ -93,7 +99,7 @@ class ServerTools(ToolSource):
         connect: float,
         wait: Retry,
     ) -> None:
-        """See ``tools_of``."""
+        """See ``tools``."""
         if find_spec("mcp") is None:
             raise MissingExtra("mcp", "an Agent with the tools of an MCP server")
         if isinstance(only, str):
@@ -123,10 +129,16 @@ class ServerTools(ToolSource):
             return await self.listed()
         except ServerAway as away:
             _log.warning("task %s waits: %s", attempt.task.id, away)
-        waits = len(attempt.journal.completed(WAIT))
-        key = f"{RESERVED}{WAIT}:{waits + 1}"
-        await perform(attempt, Call(key, self._until_there, (), self._wait, None, None, kind=WAIT))
+            wait = self._wait_for(away)
+        number = len(attempt.journal.completed(WAIT)) + 1
+        key = f"{RESERVED}{WAIT}:{storable(self._server.label, 100)}:{number}"
+        await perform(attempt, Call(key, self._until_there, (), wait, None, None, kind=WAIT))
         return await self.listed()
+
+    def _wait_for(self, away: ServerAway) -> Retry:
+        if isinstance(away, CannotStart):
+            return replace(self._wait, max_attempts=min(FEW, self._wait.max_attempts))
+        return self._wait
 
     async def _until_there(self) -> str:
         await self.listed()
@@ -136,9 +148,9 @@ class ServerTools(ToolSource):
         """Return the tools that the server lists now, or listed last. Raises ServerAway."""
         listing = await reach(self._server).listing(within=self._connect)
         if self._built is None or self._built[0] is not listing:
-            self._built = listing, tuple(self._usable(listing))
-            missing = (self._only or frozenset(self._declared)) - {each.name for each in listing.tools}
-            if missing:
+            self._built = listing, tuple([tool async for tool in self._usable(listing)])
+            asked_for = frozenset(self._declared) if self._only is None else self._only
+            if missing := asked_for - {each.name for each in listing.tools}:
                 _log.warning("the MCP server %s has no tool %s", self._server.label, ", ".join(sorted(missing)))
         return self._built[1]
 
@@ -149,17 +161,26 @@ class ServerTools(ToolSource):
     def _is_offered(self, name: str) -> bool:
         return self._only is None or name in self._only
 
-    def _usable(self, listing: Listing) -> Iterator[ServerTool]:
+    def _is_asked_for(self, name: str) -> bool:
+        return self._only is not None or name in self._declared
+
+    async def _usable(self, listing: Listing) -> AsyncIterator[ServerTool]:
         """Make tools of what is offered. One that cannot be one spoils no other, unless it was asked for by name."""
+        seen: set[str] = set()
         for each in listing.tools:
             if not self._is_offered(each.name):
                 continue
+            if each.name in seen:
+                _log.warning("the MCP server %s lists %r twice; one is left out", self._server.label, each.name[:80])
+                continue
+            seen.add(each.name)
             try:
                 yield self._tool(each)
             except InvalidValue as error:
-                if self._only is not None or each.name in self._declared:
+                if self._is_asked_for(each.name):
                     raise
                 _log.warning("%s; it is left out", error)
+            await asyncio.sleep(0)  # others have work to do, and leases to renew: a server may list a great deal
 
     def _tool(self, listed: Listed) -> ServerTool:
         declared = self._declared.get(listed.name, Declared())
@@ -171,7 +192,14 @@ class ServerTools(ToolSource):
                 f"the MCP server {self._server.label} has a tool {listed.name[:80]!r}: {error}; name it with "
                 "declare={...: Declared(name=...)}, choose another prefix=, or leave it out with only="
             ) from None
-        return ServerTool(name, listed, declared, self._call, server=self._server.label)
+        return ServerTool(
+            name,
+            listed,
+            declared,
+            self._call,
+            server=self._server.label,
+            is_spare=not self._is_asked_for(listed.name),
+        )
 
     async def _call(
         self, tool: str, arguments: Mapping[str, JsonValue], meta: Mapping[str, Any], timeout: float

@@ -31,9 +31,13 @@ Calling = Callable[[str, Mapping[str, JsonValue], Mapping[str, Any], float], Awa
 class ServerTool(Tool):
     """One tool. Its function takes the arguments as one dict: a server may call its parameters what it likes."""
 
-    def __init__(self, name: str, listed: Listed, declared: Declared, calling: Calling, *, server: str) -> None:
+    def __init__(
+        self, name: str, listed: Listed, declared: Declared, calling: Calling, *, server: str, is_spare: bool = False
+    ) -> None:
         """``name`` is what the model calls it, ``calling`` what reaches ``server``."""
         self._listed, self._calling = listed, calling
+        self.is_spare = is_spare
+        """Nobody asked for it by name: an agent leaves it out where another tool is called the same."""
         self._errors = OnError(declared.errors)
         risk, effect = tightened(RiskLevel(declared.risk), declared.effect_class, listed.hints)
         said = declared.description or storable(listed.description.strip(), LONGEST_DESCRIPTION)

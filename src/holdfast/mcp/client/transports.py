@@ -21,10 +21,11 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED
 
+from holdfast.mcp.client.lines import ENCODING
 from holdfast.mcp.client.sending import Sending, sending_of
 from holdfast.mcp.client.servers import Command, Endpoint, Server
 
-LONGEST_EVENT = 32 * 1024 * 1024
+LONGEST_ANSWER = 32 * 1024 * 1024
 """Bytes of an answer over HTTP. One that is longer is lost, and with it what came of the call."""
 
 _WRITE_TIMEOUT = 60.0
@@ -40,6 +41,7 @@ async def transport_to(server: Server, *, connect: float) -> AsyncIterator[Any]:
                 args=list(server.words[1:]),
                 env=dict(server.environment),
                 cwd=server.folder,
+                encoding=ENCODING,
             )
             log = sys.__stderr__ or stack.enter_context(_nowhere())
             read, write = await stack.enter_async_context(stdio_client(words, log))
@@ -47,7 +49,7 @@ async def transport_to(server: Server, *, connect: float) -> AsyncIterator[Any]:
         else:
             client = await stack.enter_async_context(_client(server, connect))
             yield await stack.enter_async_context(
-                streamable_http_client(server.url, http_client=client, max_sse_event_size=LONGEST_EVENT)
+                streamable_http_client(server.url, http_client=client, max_sse_event_size=LONGEST_ANSWER)
             )
 
 
@@ -78,8 +80,10 @@ class _WatchedPipe:
 
 
 def _client(server: Endpoint, connect: float) -> _WatchedClient:
+    headers = httpx2.Headers(server.headers)
+    headers["Accept-Encoding"] = "identity"  # a few bytes could unpack to more than there is memory for
     return _WatchedClient(
-        headers=list(server.headers),
+        headers=headers,
         # How long an answer may take is the tool's timeout, which the engine counts.
         timeout=httpx2.Timeout(None, connect=connect, write=_WRITE_TIMEOUT),
         # A connection of its own for each request: one that is kept alive may be closed by the server just when it is
@@ -98,12 +102,17 @@ class _WatchedClient(httpx2.AsyncClient):
             response = await super().send(request, **options)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol) as error:
             sending.is_sent = False
-            return _stand_in(request, sending, error)
+            return _stand_in(request, sending, _in_words(error))
         except httpx2.TransportError as error:
-            return _stand_in(request, sending, error)
+            return _stand_in(request, sending, _in_words(error))
         sending.status = response.status_code
+        if (packing := response.headers.get("content-encoding", "identity").strip().lower()) != "identity":
+            await response.aclose()
+            return _stand_in(request, sending, f"its answer is packed ({packing[:40]}), which nobody asked for")
         if isinstance(response.stream, httpx2.AsyncByteStream):
-            response.stream = _UpToTheBreak(response.stream, sending)
+            # Of a stream, the SDK limits each event. The stream itself may go on.
+            limit = None if _is_stream(response) else LONGEST_ANSWER
+            response.stream = _UpToTheBreak(response.stream, sending, limit)
         return response
 
 
@@ -115,15 +124,26 @@ def _method(request: httpx2.Request) -> str | None:
     return said if isinstance(said, str) else None
 
 
-class _UpToTheBreak(httpx2.AsyncByteStream):
-    """An answer that ends where it breaks off. What is left of it is no whole answer, and is taken for none."""
+def _is_stream(response: httpx2.Response) -> bool:
+    """Say whether the SDK reads an answer as events; it reads every other one whole, and those that lead elsewhere."""
+    kind = response.headers.get("content-type", "").lower()
+    return response.request.method != "DELETE" and response.is_success and kind.startswith("text/event-stream")
 
-    def __init__(self, stream: httpx2.AsyncByteStream, sending: Sending) -> None:
-        self._stream, self._sending = stream, sending
+
+class _UpToTheBreak(httpx2.AsyncByteStream):
+    """An answer that ends where it breaks off, or becomes too long. What is left of it is taken for no answer."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, sending: Sending, limit: int | None) -> None:
+        self._stream, self._sending, self._limit = stream, sending, limit
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        read = 0
         try:
             async for part in self._stream:
+                read += len(part)
+                if self._limit is not None and read > self._limit:
+                    self._sending.trouble = f"its answer is longer than {self._limit} bytes"
+                    return
                 yield part
         except httpx2.TransportError as error:
             self._sending.trouble = _in_words(error)
@@ -132,9 +152,9 @@ class _UpToTheBreak(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
-def _stand_in(request: httpx2.Request, sending: Sending, error: httpx2.TransportError) -> httpx2.Response:
+def _stand_in(request: httpx2.Request, sending: Sending, trouble: str) -> httpx2.Response:
     """Return an answer that the SDK gives to this request alone."""
-    sending.trouble = _in_words(error)
+    sending.trouble = trouble
     body = {"jsonrpc": "2.0", "id": None, "error": {"code": CONNECTION_CLOSED, "message": sending.trouble}}
     return httpx2.Response(httpx2.codes.BAD_GATEWAY, json=body, request=request)
 

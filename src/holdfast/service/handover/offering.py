@@ -76,6 +76,14 @@ def _plan(given: JsonValue) -> tuple[str, ...] | None:
     return tuple(given) or None
 
 
+def details_of(task: Task) -> JsonValue:
+    """Return what was offered beside goal and plan."""
+    match task.user_input:
+        case [str(), {"details": details}, *_]:
+            return details
+    return None
+
+
 def first_state(task: Task) -> AgentState | None:
     """Return the state of a task that nobody has changed yet."""
     patch = first_patch(task)

@@ -74,14 +74,16 @@ def _in_name_of(fact: KnownFact, by: str) -> KnownFact:
 
 async def patch_state(hold: Holdfast, task_id: str, patch: StatePatch, *, version: int, by: str, reason: str) -> Shared:
     """Change the state if it is still at ``version``. Raises StateConflict, which carries the newer one."""
-    await begun(hold.store, task_id, by=by)
+    task = await begun(hold.store, task_id, by=by)
+    _check_open(task)
+    await _check_answers(hold, task, patch)
     state = await hold.patch_state(task_id, patch, version=version, by=by, reason=reason)
     return Shared(task=await found(hold.store, task_id), state=state)
 
 
 async def append(hold: Holdfast, task_id: str, patch: StatePatch, *, by: str, lease: Lease | None) -> Shared:
     """Add to the state, whatever version it has come to: what is only added contradicts nobody."""
-    await begun(hold.store, task_id, by=by)
+    _check_open(await begun(hold.store, task_id, by=by))
     if lease is not None:
         await _holding(hold, task_id, lease, by).patch(patch)
     else:
@@ -103,8 +105,7 @@ async def add_artifact(
 ) -> ArtifactRef:
     """Store bytes, link them to the task, and mention them in its state."""
     task = await begun(hold.store, task_id, by=by)
-    if task.state not in OPEN:
-        raise Conflict(f"task {task_id} is {task.state}: nothing can be added any more, nothing was changed")
+    _check_open(task)
     if lease is not None:
         await _holding(hold, task_id, lease, by).renew()
     current = (await hold.state(task_id)).current_step if task.version else None
@@ -127,6 +128,21 @@ async def add_artifact(
         if not verdict.applied:
             raise verdict.error()
     return mention
+
+
+def _check_open(task: Task) -> None:
+    if task.state not in OPEN:
+        raise Conflict(
+            f"task {task.id} is {task.state}: nobody goes by its state any more, nothing was changed; for more work "
+            "submit a new task"
+        )
+
+
+async def _check_answers(hold: Holdfast, task: Task, patch: StatePatch) -> None:
+    """Refuse to close a question that a person is still asked: only their answer does."""
+    asked = {approval.question for approval in await hold.approvals(task.id)}
+    if closed := [question for question in patch.resolve_questions if question in asked]:
+        raise Conflict(f"a person is still asked {closed[0]!r}, and only the answer closes it; nothing was changed")
 
 
 def _holding(hold: Holdfast, task_id: str, lease: Lease, by: str) -> Holding:

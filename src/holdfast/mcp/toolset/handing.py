@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from holdfast.mcp.desk import Desk
-from holdfast.mcp.forms import detail_of, line_of, state_form, uri_of
+from holdfast.mcp.forms import detail_of, line_of, shared_of, steps_of, uri_of
+from holdfast.model.errors import InvalidValue
 from holdfast.model.patch import StatePatch
 from holdfast.model.task import DEFAULT_QUEUE, JsonValue
 from holdfast.service.handover import Holding, Lease, Taken, claim
 from holdfast.service.handover.holding import Standing
 from holdfast.service.handover.lease import LONGEST, SHORTEST, USUAL
 from holdfast.service.handover.sharing import checked_patch
+from holdfast.service.identify import short
 
 LeaseText = Annotated[str, Field(description="The lease claim_task gave you, exactly as it was.")]
 LeaseSeconds = Annotated[
@@ -25,6 +29,9 @@ Facts = Annotated[
     Field(description='What you found out: [{"key": "disk", "value": "92%", "source": "df -h"}].'),
 ]
 
+
+_LONGEST_WAIT = 55.0
+"""Seconds. Many clients give up on a call after a minute."""
 
 _NOTES = 3
 """Of those who had the task before, the last ones."""
@@ -48,26 +55,47 @@ class Handing:
             list[str] | None, Field(description="Where to look; the queue 'default' if left out.")
         ] = None,
         lease_seconds: LeaseSeconds = USUAL,
+        wait_seconds: Annotated[
+            float, Field(ge=0, le=_LONGEST_WAIT, description="How long to wait for work, if there is none.")
+        ] = 0,
     ) -> dict[str, Any]:
         """Take a task to work on it. Nobody else gets it while your lease lasts.
 
-        Call it when you are ready to work, or to go on with a task somebody left. "task" null means that nothing waits:
-        subscribe to task://queue, or ask again later. Otherwise you get the task, its state as the last agent left it
-        (plan, facts, completed steps: do not do those again), "notes", answers of people, and a "lease". Pass it to
-        complete_step after every step, to report_progress while a step takes long, and to finish_task, ask_human or
-        release_task at the end. Every such call renews it. An error that says that the lease is over means: stop, the
-        task is somebody else's.
+        Call it when you are ready to work, or to go on with a task somebody left. "task" null means that nothing waits
+        for you ("elsewhere": in which other queues something does); ask again later. Otherwise you get the task, its
+        state as the last agent left it (plan, facts, completed steps: do not do those again), "notes", answers of
+        people, and a "lease". Pass it to complete_step after every step, to report_progress while a step takes long,
+        and to finish_task, ask_human or release_task at the end. Every such call renews it. An error that says that the
+        lease is over means: stop, the task is somebody else's.
         """
         whole = None if task_id is None else await self._desk.service.task_id(task_id)
-        taken = await claim(
-            self._hold,
-            by=self._desk.caller.actor,
-            names=self._desk.claimable,
-            queues=queues or [DEFAULT_QUEUE],
-            task_id=whole,
-            seconds=lease_seconds,
-        )
-        return {"task": None} if taken is None else taken_form(taken)
+        looked_at = queues or [DEFAULT_QUEUE]
+
+        async def look() -> Taken | None:
+            return await claim(
+                self._hold,
+                by=self._desk.caller.actor,
+                names=self._desk.claimable,
+                queues=looked_at,
+                task_id=whole,
+                seconds=lease_seconds,
+            )
+
+        taken = await self._until_there_is(look, wait_seconds)
+        if taken is not None:
+            return taken_form(taken)
+        counts = await self._desk.service.queues()
+        elsewhere = {one.name: one.ready for one in counts if one.ready and one.name not in looked_at}
+        return {"task": None, "elsewhere": elsewhere}
+
+    async def _until_there_is(self, look: Callable[[], Awaitable[Taken | None]], seconds: float) -> Taken | None:
+        """Claim, again whenever something changed, until there is something or the time is up."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + seconds
+        async with self._hold.store.listen() as listener:
+            while (taken := await look()) is None and (left := until - clock()) > 0:
+                await listener.wait(timeout=min(left, 1.0))
+        return taken
 
     async def report_progress(
         self,
@@ -110,8 +138,20 @@ class Handing:
         if next_step:
             given["current_step"] = next_step
         patch = checked_patch(given, self._desk.caller.actor) if given else StatePatch()
+        await self._check_plan(Lease.read(lease).task_id, [line for line in (plan_step, next_step) if line])
         standing = await self._holding(lease).complete_step(key, output, patch)
         return {"replayed": standing.replayed} | _standing_form(standing)
+
+    async def _check_plan(self, task_id: str, lines: list[str]) -> None:
+        """Refuse a step of the plan that is none: a slip of the pen would leave the plan undone for ever."""
+        task = await self._hold.store.get(task_id)
+        if not lines or task is None or not task.version:
+            return
+        plan = (await self._hold.state(task_id)).plan
+        if plan and (unknown := [line for line in lines if line not in plan]):
+            raise InvalidValue(
+                f"{unknown[0]!r} is no line of the plan; nothing was recorded. The plan is: {'; '.join(plan)[:1000]}"
+            )
 
     async def ask_human(
         self,
@@ -127,7 +167,8 @@ class Handing:
         """
         approval = await self._holding(lease).ask(question)
         task = await self._desk.service.task(approval.task_id)
-        return {"question_id": approval.id, "question": question, "asked": True} | line_of(task)
+        how = f"a person answers with: holdfast answer {short(approval.id)} ANSWER"
+        return {"question_id": approval.id, "question": question, "how": how} | line_of(task)
 
     async def finish_task(
         self,
@@ -174,9 +215,10 @@ def taken_form(taken: Taken) -> dict[str, JsonValue]:
         "lease": str(taken.lease),
         "lease_seconds": taken.seconds,
         "task": detail_of(taken.task),
+        **shared_of(taken.task, taken.state),
+        "steps": steps_of(taken.steps),
         "notes": list(taken.notes[-_NOTES:]),
         "answers": [answer.to_json() for answer in taken.answers],
-        "shared": state_form(taken.task, taken.state),
     }
 
 

@@ -9,21 +9,24 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from holdfast.engine.waiting import event_channel
+from holdfast.mcp.addresses import read_address
 from holdfast.mcp.desk import Desk
 from holdfast.mcp.excerpts import MAX_ANSWER, text_of
-from holdfast.mcp.forms import detail_of, line_of, state_form, without_empty
+from holdfast.mcp.forms import detail_of, line_of, outcome_of, shared_of, steps_of, without_empty
+from holdfast.mcp.resources.reading import read
+from holdfast.model.errors import NotFound
 from holdfast.model.queries import TaskFilter
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.service import forms
-from holdfast.service.handover.lines import notes_of, their_key
+from holdfast.service.handover.lines import notes_of
 from holdfast.service.overview import last_events
 
 TaskId = Annotated[str, Field(description="The task's id, or enough of its characters to be the only one.")]
 _LONGEST_WAIT, _USUAL_WAIT = 55.0, 25.0
 """Seconds. Many clients give up on a call after a minute."""
 
-_EVENTS, _STEPS, _NOTES = 5, 10, 3
+_EVENTS, _NOTES = 5, 3
 
 
 class Looking:
@@ -38,26 +41,21 @@ class Looking:
         """Look at one task: where it stands, why, its plan, facts, open questions, last steps and result.
 
         Call it to find out how a task is doing, or before you go on with one. "version" is what patch_state asks for.
-        "waits_for" says what it waits for; "questions" are open ones that a person has to answer. What is empty is left
-        out: no "result" means that there is none yet, no "agent_state" that no agent keeps one.
+        "why" says what it waits for, or why it is as it is; "questions" are open ones that a person has to answer. What
+        is empty is left out: no "result" means that there is none yet, no "agent_state" that no agent keeps one.
         """
         overview = await self._service.overview(task_id)
         task = overview.task
-        shared = state_form(task, overview.state)
         return detail_of(task) | without_empty(
             {
                 "now": overview.situation.now,
-                "waits_for": overview.situation.why,
-                "version": task.version,
-                "agent_state": shared["agent_state"],
+                "why": overview.situation.why,
+                **shared_of(task, overview.state),
                 "questions": [{"id": one.id, "kind": one.kind, "question": one.question} for one in overview.approvals],
                 "doubts": [one.question for one in overview.doubts],
                 "progress": [one.payload for one in overview.events[-_EVENTS:]],
                 "notes": notes_of(overview.steps)[-_NOTES:],
-                "steps": [
-                    {"key": their_key(step.key), "kind": step.kind, "state": str(step.state)}
-                    for step in overview.steps[-_STEPS:]
-                ],
+                "steps": steps_of(overview.steps),
                 "children": {str(state): count for state, count in overview.children.items()},
             }
         )
@@ -133,4 +131,25 @@ class Looking:
             pass  # said by "done"
         told = await last_events(self._service.hold, event_channel(found.id), _EVENTS)
         progress = [forms.event_form(event)["payload"] for event in told]
-        return {"done": is_over(last)} | detail_of(last) | without_empty({"progress": progress})
+        return {"done": is_over(last)} | outcome_of(last) | without_empty({"progress": progress})
+
+    async def read_resource(
+        self,
+        *,
+        uri: Annotated[
+            str, Field(max_length=2000, description="As other answers name it: state://..., artifact://..., fact://...")
+        ],
+    ) -> dict[str, Any]:
+        """Read a resource of this server, if your client does not offer its resources to you.
+
+        Call it for what other answers point to: an artifact, the journal of a task (its URI with /steps), the rest of
+        something that was cut. "text" is its content; of anything that is no text only type and size are told.
+        """
+        address = read_address(uri)
+        if address is None:
+            raise NotFound("resource", uri[:200], where="here; use a URI that another answer named")
+        content = await read(self._desk, address)
+        if content.text is None:
+            size = len(content.blob or "") * 3 // 4
+            return {"uri": uri, "mime_type": content.mime_type, "text": f"[no text: about {size} bytes]"}
+        return {"uri": uri, "mime_type": content.mime_type, "text": content.text}

@@ -10,7 +10,7 @@ from pydantic import Field
 from holdfast.mcp.addresses import artifact_uri
 from holdfast.mcp.desk import Desk
 from holdfast.mcp.forms import state_form
-from holdfast.mcp.tools.looking import TaskId
+from holdfast.mcp.toolset.looking import TaskId
 from holdfast.model.errors import InvalidValue
 from holdfast.service.handover import Lease, add_artifact, patch_state
 from holdfast.service.handover.sharing import append, checked_patch

@@ -14,15 +14,19 @@ from mcp_types import Tool as ShownTool
 from holdfast.agent.tool import Tool
 from holdfast.mcp.desk import Desk
 from holdfast.mcp.excerpts import fitted, text_of
-from holdfast.mcp.forms import state_form
-from holdfast.mcp.tools.handing import Handing
-from holdfast.mcp.tools.looking import Looking
-from holdfast.mcp.tools.remembering import Remembering
-from holdfast.mcp.tools.sharing import Sharing
-from holdfast.mcp.tools.submitting import Submitting
+from holdfast.mcp.forms import shared_of
+from holdfast.mcp.toolset.handing import Handing
+from holdfast.mcp.toolset.looking import Looking
+from holdfast.mcp.toolset.remembering import Remembering
+from holdfast.mcp.toolset.schemas import slim
+from holdfast.mcp.toolset.sharing import Sharing
+from holdfast.mcp.toolset.submitting import Submitting
 from holdfast.model.errors import HoldfastError, StateConflict, StoreError
 from holdfast.model.task import JsonValue
 from holdfast.service.access import Scope
+
+FOLLOW: Final = "follow"
+"""The parameter that asks for a task of the protocol; of no use to a client that does not know them."""
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +55,7 @@ class Exposed:
             name=self.name,
             title=self.name.replace("_", " ").capitalize(),
             description=self.tool.description,
-            input_schema=dict(self.tool.spec.parameters),
+            input_schema=slim(self.tool.spec.parameters),
             annotations=ToolAnnotations(
                 read_only_hint=self.scope is Scope.READ,
                 destructive_hint=self.is_destructive,
@@ -74,6 +78,7 @@ TOOLS: Final[dict[str, Exposed]] = {
         Exposed(Looking, "get_task", Scope.READ),
         Exposed(Looking, "list_tasks", Scope.READ),
         Exposed(Looking, "wait_for_task", Scope.READ),
+        Exposed(Looking, "read_resource", Scope.READ),
         Exposed(Submitting, "submit_task", Scope.SUBMIT),
         Exposed(Submitting, "cancel_task", Scope.SUBMIT, is_destructive=True, is_idempotent=True),
         Exposed(Sharing, "patch_state", Scope.WORK, is_destructive=True),
@@ -91,9 +96,18 @@ TOOLS: Final[dict[str, Exposed]] = {
 }
 
 
-def shown_to(desk: Desk) -> list[ShownTool]:
-    """Return the tools the caller may call."""
-    return [exposed.shown for exposed in TOOLS.values() if desk.caller.may(exposed.scope)]
+def shown_to(desk: Desk, *, follows: bool) -> list[ShownTool]:
+    """Return the tools the caller may call; ``follows``: whether its client follows tasks of the protocol."""
+    shown = [exposed.shown for exposed in TOOLS.values() if desk.caller.may(exposed.scope)]
+    return shown if follows else [_without(tool, FOLLOW) for tool in shown]
+
+
+def _without(tool: ShownTool, parameter: str) -> ShownTool:
+    properties = tool.input_schema["properties"]
+    if parameter not in properties:
+        return tool
+    kept = {name: schema for name, schema in properties.items() if name != parameter}
+    return tool.model_copy(update={"input_schema": {**tool.input_schema, "properties": kept}})
 
 
 async def call(desk: Desk, name: str, arguments: dict[str, JsonValue]) -> CallToolResult:
@@ -103,8 +117,12 @@ async def call(desk: Desk, name: str, arguments: dict[str, JsonValue]) -> CallTo
         answer = await exposed.call(desk, text_of(arguments))
     except StateConflict as conflict:
         task = await desk.service.task(conflict.task_id)
-        newer = state_form(task, conflict.state) | {"version": conflict.version}
-        return _result({"error": str(conflict), "conflict": True, "newer": newer}, is_error=True)
+        newer = shared_of(task, conflict.state) | {"version": conflict.version}
+        words = (
+            f"the state is at version {conflict.version} by now, not {conflict.expected}; nothing was changed. Look at "
+            "'newer', merge, and call again with its version"
+        )
+        return _result({"error": words, "kind": "StateConflict", "newer": newer}, is_error=True)
     except StoreError as error:
         _log.warning("tool %s of %s: the store does not answer: %s", name, desk.caller.name, error)
         words = (
@@ -112,7 +130,7 @@ async def call(desk: Desk, name: str, arguments: dict[str, JsonValue]) -> CallTo
         )
         return _result({"error": f"{words}is done once", "kind": type(error).__name__}, is_error=True)
     except HoldfastError as error:
-        _log.info("tool %s of %s was refused: %s", name, desk.caller.name, error)
+        _log.debug("tool %s of %s was refused: %s", name, desk.caller.name, error)
         return _result({"error": str(error), "kind": type(error).__name__}, is_error=True)
     return _result(answer)
 
