@@ -4,16 +4,19 @@
     python old_server.py PORT       over HTTP, with sessions
 
 MISBEHAVE in its environment is JSON: {"list": [...]} replaces its tools, {"endless": true} never stops listing,
-{"answer": {...}} is what every call is answered with, {"token": "..."} whom it lets in.
+{"answer": {...}} is what every call is answered with, {"token": "..."} whom it lets in, {"pack": true} packs what it
+answers over HTTP.
 
 Over HTTP a text may be an order: "hang up" and "break off" end a call without an answer or amid it, "wait" waits until
 somebody says "go", "port" tells where the request came from, "calls" what was called, "stream" answers with a long
-event, "resume" with a stream that ends and promises more, "ask" with one that asks back, refuses what it is told, and
-ends; "forget me" forgets all sessions.
+event, "chatter" with many short ones before, "resume" with a stream that ends and promises more, "ask" with one that
+asks back, refuses what it is told, and ends; "accepts" tells which encodings the request takes; "forget me" forgets all
+sessions.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import sys
@@ -103,6 +106,8 @@ class Handler(BaseHTTPRequestHandler):
                 said["result"] = {"content": [{"type": "text", "text": str(self.client_address[1])}]}
             case "calls":
                 said["result"] = {"content": [{"type": "text", "text": " ".join(self.calls)}]}
+            case "accepts":
+                said["result"] = {"content": [{"type": "text", "text": self.headers["Accept-Encoding"]}]}
             case "forget me":
                 self.sessions.clear()
         if not self._misbehave(order, said):
@@ -117,6 +122,15 @@ class Handler(BaseHTTPRequestHandler):
             case "stream":
                 said["result"] = {"content": [{"type": "text", "text": "x" * 3_000_000}]}
                 self._reply(200, said, is_event=True)
+            case "chatter":
+                note = {
+                    "jsonrpc": "2.0",
+                    "method": "notifications/message",
+                    "params": {"level": "info", "data": "x" * 99},
+                }
+                said["result"] = {"content": [{"type": "text", "text": "at last"}]}
+                events = [*[note] * 100, said]
+                self._stream(b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events))
             case "resume":
                 self._stream(b"id: 1\ndata: \n\n")
             case "ask":
@@ -149,6 +163,8 @@ class Handler(BaseHTTPRequestHandler):
         kind = "application/json" if body else "text/plain"
         if is_event:
             content, kind = b"event: message\ndata: " + content + b"\n\n", "text/event-stream"
+        if TROUBLE.get("pack"):
+            content, headers = gzip.compress(content), {"Content-Encoding": "gzip", **(headers or {})}
         self.send_response(status)
         for name, value in {"Content-Type": kind, "Content-Length": str(len(content)), **(headers or {})}.items():
             self.send_header(name, value)

@@ -104,17 +104,62 @@ async def test_a_name_that_no_endpoint_takes_is_told_with_what_to_do(caplog: pyt
     assert tool.name == "read"
 
 
-async def test_two_tools_of_one_name_are_the_agents_error(hold: Holdfast, world: World) -> None:
-    @tool
-    async def send(to: str) -> str:
-        """Send."""
-        return to
+@tool
+async def send(to: str) -> str:
+    """Send, without any server."""
+    return f"sent to {to} by hand"
 
-    agent, _ = register(hold, ["done"], tools=[send, tools(world.command)])
+
+@pytest.mark.parametrize("asked", [{"declare": {"send": Declared()}}, {"only": ["send"]}])
+async def test_two_tools_of_one_name_that_were_asked_for_are_an_error(
+    hold: Holdfast, world: World, asked: dict[str, Any]
+) -> None:
+    agent, _ = register(hold, ["done"], tools=[send, tools(world.command, **asked)])
     with pytest.raises(TaskFailed, match="two tools are called 'send'; give one of them another name"):
         await finished(hold, agent)
     with pytest.raises(DuplicateName):
         Agent("agent", model=ScriptedModel([]), tools=[send, send])
+
+
+async def test_a_tool_that_nobody_asked_for_gives_way_to_one_of_its_name(
+    hold: Holdfast, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server that begins to list another tool is no reason to fail tasks."""
+    script: list[Line] = [call("send", to="ann"), call("search", query="x"), "done"]
+    agent, model = register(hold, script, tools=[send, tools(world.command)])
+    await finished(hold, agent)
+    assert told(model) == ["sent to ann by hand", "nothing about x"]
+    assert world.called == ["search"]
+    assert "has a tool called 'send' already; another one is left out" in caplog.text
+
+
+async def test_a_tool_that_was_asked_for_comes_before_one_that_was_not(hold: Holdfast, world: World) -> None:
+    """Whichever server is named first."""
+    stranger = lists({"name": "send", "description": "Say it is done."}, {"name": "other"})
+    agent, model = register(
+        hold, [call("send", to="ann"), "done"], tools=[stranger, tools(world.command, only=["send"])]
+    )
+    await finished(hold, agent)
+    assert world.called == ["send"]
+    assert [spec.name for spec in model.requests[0].tools][-2:] == ["send", "other"]
+
+
+async def test_of_two_that_nobody_asked_for_the_first_servers_is_taken(hold: Holdfast, world: World) -> None:
+    stranger = lists({"name": "send", "description": "Say it is done."})
+    agent, _ = register(hold, [call("send", to="ann"), "done"], tools=[tools(world.command), stranger])
+    await finished(hold, agent)
+    assert world.called == ["send"]
+
+
+async def test_a_tool_that_is_listed_twice_is_taken_once(caplog: pytest.LogCaptureFixture) -> None:
+    source = lists({"name": "t", "description": "1"}, {"name": "t", "description": "2"}, declare={"t": Declared()})
+    assert [tool.description for tool in await source.listed()] == ["1"]
+    assert "lists 't' twice; one is left out" in caplog.text
+
+
+async def test_only_nothing_is_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    assert await lists({"name": "t"}, declare={"other": Declared()}, only=[]).listed() == ()
+    assert "has no tool" not in caplog.text
 
 
 async def test_what_a_server_says_is_cut_to_size() -> None:

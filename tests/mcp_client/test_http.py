@@ -121,7 +121,8 @@ async def test_a_task_waits_for_a_server_that_is_away(hold: Holdfast, world: Wor
 
         async def is_waiting() -> bool:
             steps = await hold.store.steps(handle.id)
-            return any(step.kind == "tools" and step.retry_at is not None for step in steps)
+            key = f"holdfast:tools:127.0.0.1:{port}/mcp:1"
+            return any((step.key, step.kind) == (key, "tools") and step.retry_at is not None for step in steps)
 
         await until(is_waiting, patience=PATIENCE)
         assert model.requests == []

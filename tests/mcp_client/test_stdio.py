@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Holdfast, Retry, TaskFailed
 from holdfast.agent.scripted import Line, call
-from holdfast.mcp import Declared, ServerAway, tools
+from holdfast.mcp import CannotStart, Declared, ServerAway, tools
 from holdfast.mcp.client.reaching import reach
 from holdfast.mcp.client.servers import Command
 from tests.agent.support import finished, output_of, register, told
@@ -93,7 +94,6 @@ async def test_those_who_need_it_first_at_the_same_time_start_it_once(world: Wor
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (["no-such-program"], "the MCP server no-such-program cannot be reached: .*No such file"),
         ([sys.executable, "-c", "pass"], "cannot be reached: it ended; what it had to say about that is on stderr"),
         ([sys.executable, "-c", "import time; time.sleep(600)"], "it did not answer within 2 s"),
         ([sys.executable, "-c", "print('not JSON', flush=True); input()"], "cannot be reached"),
@@ -103,6 +103,32 @@ async def test_a_server_that_does_not_come_up(command: list[str], words: str) ->
     with pytest.raises(ServerAway, match=words):
         await tools(command, connect=2).listed()
     assert servers() == []
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "words"),
+    [
+        (["no-such-program"], {}, "No such file"),
+        ([str(Path(__file__).parent)], {}, "Permission denied"),
+        ([sys.executable], {"cwd": "no-such-folder"}, "No such file.*no-such-folder"),
+    ],
+)
+async def test_a_command_that_is_none_is_not_waited_for(
+    hold: Holdfast, command: list[str], options: dict[str, Any], words: str
+) -> None:
+    """Somebody has to mend it, so somebody is told."""
+    patient = Retry(max_attempts=60, initial=0.01, jitter="none", retry_on=(ServerAway,))
+    source = tools(command, wait=patient, **options)
+    with pytest.raises(CannotStart, match=f"cannot be started: .*{words}.*; mend its command"):
+        await source.listed()
+    agent, _ = register(hold, ["done"], tools=[source], retry=Retry(max_attempts=1))
+    handle = await hold.submit(agent, "go")
+    async with hold.worker():
+        with pytest.raises(TaskFailed, match=f"cannot be started: .*{words}"):
+            await handle.result(timeout=PATIENCE)
+    [step] = [step for step in await hold.store.steps(handle.id) if step.kind == "tools"]
+    assert step.key == f"holdfast:tools:{Path(command[0]).name}:1"
+    assert step.attempts == 4
 
 
 async def test_reaching_a_server_takes_half_of_a_tools_time_at_most(world: World) -> None:

@@ -14,6 +14,7 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 
 from tests.cli_project.support import PATIENCE
 from tests.web.support import OTHER, SECRET, Served, bearer, make_store, serving
@@ -53,6 +54,28 @@ async def test_a_client_gets_what_its_token_allows(tmp_path: Path, url: str, era
         assert SECRET not in served.said
         assert OTHER not in served.said
         assert "Traceback" not in served.said
+
+
+@pytest.mark.parametrize("era", ["auto", "legacy"])
+async def test_a_client_is_shown_why_it_is_refused(tmp_path: Path, url: str, era: Era) -> None:
+    with serving(tmp_path, url, command=COMMAND, **TOKENS) as served:
+        with pytest.raises(ExceptionGroup) as refused:
+            async with connected(served, "x" * 32, era):
+                pass
+        assert refused.group_contains(MCPError, match="a token is missing or wrong")
+        async with connected(served, SECRET, era) as client:
+            with pytest.raises(MCPError, match="larger than what is taken here; send less at once"):
+                await client.call_tool("submit_task", {"goal": "x" * 5 * 1024**2})
+        assert "defect" not in served.said
+
+
+async def test_calls_are_not_logged_unless_asked_for(tmp_path: Path, url: str) -> None:
+    with serving(tmp_path, url, command=COMMAND, **TOKENS) as served:
+        async with connected(served, OTHER, "auto") as client:
+            answer = await client.call_tool("submit_task", {"goal": "what the model wrote"})
+            assert answer.is_error
+        assert served.stop(signal.SIGTERM) == 0
+        assert served.said.splitlines()[2:] == ["holdfast: SIGTERM: stopping"]
 
 
 async def test_a_large_body_is_the_endpoints_own_to_refuse(tmp_path: Path, url: str) -> None:

@@ -4,7 +4,9 @@ server       the server, whichever way it is reached; stdio and HTTP
 resources/   what can be read: states, steps, checkpoints, the queue, artifacts, facts
 toolset/     what can be called: submit, share state, take a task over and hand it back, remember
 prompts      briefings for whoever goes on with a task
-watching     subscriptions: who watches what, and when it changed
+watching     who watches what, and when it changed; subscribing: how both eras of clients ask for it
+protocol_tasks   the extension for tasks of the protocol
+addresses    URIs; forms, excerpts: what is shown, and how much of it; desk: one request, and its caller
 client/      the other way round: the tools of any MCP server, for an Agent
 """
 

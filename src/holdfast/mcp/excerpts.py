@@ -118,12 +118,10 @@ def _cut_object(value: dict[str, JsonValue], limit: int) -> dict[str, JsonValue]
 
 def _bare(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """Return only what is never left out, and the objects that hold such things."""
-    bare: dict[str, JsonValue] = {}
-    for name, item in value.items():
-        if name in KEPT:
-            bare[name] = (
-                _cut(item, _LONGEST_KEPT) if isinstance(item, str) else None if isinstance(item, dict) else item
-            )
-        elif isinstance(item, dict) and (inside := _bare(item)):
-            bare[name] = inside
-    return bare
+    bare = {name: _cut(item, _LONGEST_KEPT) for name, item in value.items() if name in KEPT and _is_small(item)}
+    inside = {name: _bare(item) for name, item in value.items() if isinstance(item, dict)}
+    return bare | {name: held for name, held in inside.items() if held}
+
+
+def _is_small(value: JsonValue) -> bool:
+    return not isinstance(value, list | dict)

@@ -9,8 +9,8 @@ task is working, and its message says whom it waits for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, cast
 
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
@@ -25,10 +25,10 @@ from holdfast.mcp.excerpts import fitted, shortened, text_of
 from holdfast.mcp.forms import detail_of
 from holdfast.mcp.toolset.toolbox import FOLLOW
 from holdfast.model.errors import NotFound
-from holdfast.model.task import JsonValue, Task
+from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.service.access import Scope
-from holdfast.service.forms import moment
+from holdfast.service.forms import Form, moment
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 POLL_MS: Final = 2000
@@ -41,8 +41,6 @@ _STATUS: Final = {
 
 Context = ServerRequestContext[Any, Any]
 Desks = Callable[[Context], Desk]
-Handle = dict[str, JsonValue]
-"""A task handle, in the extension's form."""
 
 
 class TaskParams(RequestParams):
@@ -57,53 +55,45 @@ class UpdateParams(TaskParams):
     input_responses: dict[str, Any] = Field(default_factory=dict, alias="inputResponses")
 
 
-class ProtocolTasks:
-    """The extension's methods."""
+def register(server: Server[Any], desks: Desks, refusing: Callable[..., Any]) -> None:
+    """Have a server answer the extension's methods, and say that it does."""
 
-    def register(self, server: Server[Any], desks: Desks, refusing: Callable[..., Any]) -> None:
-        """Have the server answer them, and say that it does."""
-
-        async def get(ctx: Context, params: TaskParams) -> dict[str, JsonValue]:
+    def method(scope: Scope, answer: Callable[[Desk, Task], Awaitable[Form]]) -> Callable[..., Any]:
+        async def handle(ctx: Context, params: TaskParams) -> Form:
             require_client_extension(ctx, EXTENSION)
             _check_name(ctx, params.task_id)
             desk = desks(ctx)
-            desk.check(Scope.READ)
-            return {"resultType": "complete", **await _detailed(desk, await _task(desk, params.task_id))}
+            desk.check(scope)
+            return {"resultType": "complete", **await answer(desk, await _task(desk, params.task_id))}
 
-        async def update(ctx: Context, params: UpdateParams) -> dict[str, JsonValue]:
-            require_client_extension(ctx, EXTENSION)
-            _check_name(ctx, params.task_id)
-            desk = desks(ctx)
-            desk.check(Scope.READ)
-            await _task(desk, params.task_id)
-            # Nothing is ever asked of a client. Answers nobody asked for are to be ignored, says the extension.
-            return {"resultType": "complete"}
+        return cast("Callable[..., Any]", refusing(handle))
 
-        async def cancel(ctx: Context, params: TaskParams) -> dict[str, JsonValue]:
-            require_client_extension(ctx, EXTENSION)
-            _check_name(ctx, params.task_id)
-            desk = desks(ctx)
-            desk.check(Scope.SUBMIT)
-            task = await _task(desk, params.task_id)
-            await desk.service.hold.cancel(task.id, "cancelled by its client", by=desk.caller.actor)
-            return {"resultType": "complete"}
+    server.add_request_handler("tasks/get", TaskParams, method(Scope.READ, _detailed))
+    server.add_request_handler("tasks/update", UpdateParams, method(Scope.READ, _update))
+    server.add_request_handler("tasks/cancel", TaskParams, method(Scope.SUBMIT, _cancel))
+    server.extensions[EXTENSION] = {}
 
-        server.add_request_handler("tasks/get", TaskParams, refusing(get))
-        server.add_request_handler("tasks/update", UpdateParams, refusing(update))
-        server.add_request_handler("tasks/cancel", TaskParams, refusing(cancel))
-        server.extensions[EXTENSION] = {}
 
-    async def or_task(
-        self, ctx: Context, desk: Desk, params: CallToolRequestParams, result: CallToolResult
-    ) -> CallToolResult | Handle:
-        """Return a task handle in place of the answer to a submission, for a client that can follow it."""
-        if params.name != "submit_task" or result.is_error or not declares(ctx):
-            return result
-        if not (params.arguments or {}).get(FOLLOW):
-            return result  # a client that gets a handle waits for the end, and may have to wait for days
-        answer = result.structured_content
-        task = await _task(desk, answer["task_id"])
-        return {"resultType": "task", **_outline(task)}
+async def or_task(
+    ctx: Context, desk: Desk, params: CallToolRequestParams, result: CallToolResult
+) -> CallToolResult | Form:
+    """Return a task handle in place of the answer to a submission, for a client that wants to follow it."""
+    if params.name != "submit_task" or result.is_error or not declares(ctx):
+        return result
+    if not (params.arguments or {}).get(FOLLOW):
+        return result  # a client that gets a handle waits for the end, and may have to wait for days
+    task = await _task(desk, result.structured_content["task_id"])
+    return {"resultType": "task", **_outline(task)}
+
+
+async def _update(_desk: Desk, _task: Task) -> Form:
+    """Nothing is ever asked of a client. Answers nobody asked for are to be ignored, says the extension."""
+    return {}
+
+
+async def _cancel(desk: Desk, task: Task) -> Form:
+    await desk.service.hold.cancel(task.id, "cancelled by its client", by=desk.caller.actor)
+    return {}
 
 
 def _check_name(ctx: Context, task_id: str) -> None:
@@ -130,7 +120,7 @@ async def _task(desk: Desk, task_id: str) -> Task:
     return task
 
 
-def _outline(task: Task) -> dict[str, JsonValue]:
+def _outline(task: Task) -> Form:
     return {
         "taskId": task.id,
         "status": _STATUS.get(task.state, "working"),
@@ -142,7 +132,7 @@ def _outline(task: Task) -> dict[str, JsonValue]:
     }
 
 
-async def _detailed(desk: Desk, task: Task) -> dict[str, JsonValue]:
+async def _detailed(desk: Desk, task: Task) -> Form:
     outline = _outline(task)
     if not task.state.is_terminal:
         situation = (await desk.service.overview(task.id)).situation

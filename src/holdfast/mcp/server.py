@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, TypeVar
+from contextlib import asynccontextmanager
+from typing import Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -44,10 +44,10 @@ from starlette.types import Scope as HttpScope
 
 from holdfast._version import __version__
 from holdfast.engine.holdfast import Holdfast
+from holdfast.mcp import protocol_tasks
 from holdfast.mcp.addresses import has_nul, read_address
 from holdfast.mcp.desk import Desk, NotAllowed
 from holdfast.mcp.prompts import PROMPTS, get_prompt
-from holdfast.mcp.protocol_tasks import Handle, ProtocolTasks, declares
 from holdfast.mcp.resources import completing, listing, reading
 from holdfast.mcp.subscribing import Subscriptions
 from holdfast.mcp.toolset import toolbox
@@ -55,12 +55,12 @@ from holdfast.mcp.watching import Watcher
 from holdfast.model.errors import HoldfastError, InvalidValue, NotFound, StoreError
 from holdfast.model.task import HANDOVER
 from holdfast.service.access import CALLER, EVERYTHING, READ_ONLY, Caller, Scope
+from holdfast.service.forms import Form
 from holdfast.service.service import Service
 
 _NOBODY = Caller("nobody", frozenset())
 _log = logging.getLogger(__name__)
 Context = ServerRequestContext[Any, Any]
-T = TypeVar("T")
 
 INSTRUCTIONS = (
     "Holdfast keeps long-running work: tasks, their state, steps and results survive crashes, and agents hand them to "
@@ -93,15 +93,11 @@ class McpServer:
         machine_room = Desk(service=Service(hold), caller=_NOBODY, claimable=self._claimable)
         self._watcher = Watcher(machine_room, sweeps=not read_only)
         self._subscriptions = Subscriptions(self._watcher)
-        self._tasks = ProtocolTasks()
         self._protocol = self._make()
 
-    def http(self) -> AbstractAsyncContextManager[ASGIApp]:
-        """Serve requests over HTTP for as long as the block lasts; the value is called for each of them."""
-        return self._serve_http()
-
     @asynccontextmanager
-    async def _serve_http(self) -> AsyncIterator[ASGIApp]:
+    async def http(self) -> AsyncIterator[ASGIApp]:
+        """Serve requests over HTTP for as long as the block lasts; the value is called for each of them."""
         # Host and Origin are checked in front of everything, by whoever serves this.
         manager = StreamableHTTPSessionManager(app=self._protocol)
         async with self._watcher.running(), manager.run():
@@ -121,7 +117,7 @@ class McpServer:
 
     @property
     def protocol(self) -> Server[Any]:
-        """The server as the SDK knows it."""
+        """The server as the SDK knows it, for clients in the same process."""
         return self._protocol
 
     # Who calls
@@ -159,18 +155,18 @@ class McpServer:
             on_get_prompt=_refusing(self._get_prompt),
             on_completion=_refusing(self._complete),
         )
-        self._tasks.register(server, self.desk, _refusing)
+        protocol_tasks.register(server, self.desk, _refusing)
         return server
 
     async def _list_tools(self, ctx: Context, _: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=toolbox.shown_to(self.desk(ctx), follows=declares(ctx)))
+        return ListToolsResult(tools=toolbox.shown_to(self.desk(ctx), follows=protocol_tasks.declares(ctx)))
 
-    async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | Handle:
+    async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | Form:
         if params.name not in toolbox.TOOLS:
             raise InvalidValue(f"there is no tool {params.name[:100]!r}; there are {', '.join(toolbox.TOOLS)}")
         desk = self.desk(ctx)
         result = await toolbox.call(desk, params.name, params.arguments or {})
-        return await self._tasks.or_task(ctx, desk, params, result)
+        return await protocol_tasks.or_task(ctx, desk, params, result)
 
     async def _list_resources(self, ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
         return await listing.list_resources(self._reader(ctx), params.cursor if params else None)

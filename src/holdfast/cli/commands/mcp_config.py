@@ -141,10 +141,15 @@ def _absolute(url: str) -> str:
 
 def _check(url: str) -> None:
     """Refuse a URL that leads to no server; it is not repeated, because it may hold a secret."""
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path in {"", "/"}:
-        raise InvalidValue("--url takes the whole address of a server's MCP, such as http://127.0.0.1:8787/mcp")
-    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+    wrong = InvalidValue("--url takes the whole address of a server's MCP, such as http://127.0.0.1:8787/mcp")
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - read when it is asked for
+    except ValueError:  # a port that is none, or half an IPv6 address
+        raise wrong from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not parts.path.strip("/"):
+        raise wrong
+    if "@" in parts.netloc or parts.query or parts.fragment:
         raise InvalidValue("--url takes no password and nothing behind the path; a token is sent in a header")
 
 

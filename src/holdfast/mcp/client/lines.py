@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    from _typeshed import ReadableBuffer
 
 ENCODING = "holdfast_mcp_lines"
 LONGEST_LINE = 32 * 1024 * 1024
@@ -27,7 +27,7 @@ class _Decoder(codecs.IncrementalDecoder):
         self._decoder = _UTF_8.incrementaldecoder(errors)
         self._length = 0
 
-    def decode(self, input: Buffer, final: bool = False) -> str:  # noqa: A002, FBT001, FBT002 - as codecs calls them
+    def decode(self, input: ReadableBuffer, final: bool = False) -> str:  # noqa: A002, FBT001, FBT002 - as codecs calls them
         rest, *lines = self._decoder.decode(input, final).split("\n")
         kept = [self._kept(rest)]
         for line in lines:

@@ -21,7 +21,7 @@ from referencing import Registry
 MOST_WORK = 100_000
 """For one look at arguments, or at a schema. It takes a few tenths of a second; a few hundred units are usual."""
 
-MOST_DEPTH = 120
+MOST_DEPTH = 150
 """Keywords within keywords. Python's own limit is not far beyond it, and the libraries underneath do not survive that.
 """
 

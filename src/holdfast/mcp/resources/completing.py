@@ -10,6 +10,9 @@ from holdfast.model.queries import Noun, TaskFilter
 MOST = 100
 """The protocol allows no more."""
 
+_LOOKED_INTO = 20
+"""Tasks whose artifacts are looked through, one after the other, the newest ones."""
+
 _LOOKED_AT = 500
 """Tasks or facts whose names are looked through, the newest ones."""
 
@@ -51,7 +54,7 @@ async def _checkpoints(desk: Desk, begun: str, task_id: str | None) -> list[str]
 
 async def _artifact_ids(desk: Desk, begun: str) -> list[str]:
     store = desk.service.hold.store
-    tasks = (await desk.service.tasks(TaskFilter(), limit=MOST)).items
+    tasks = (await desk.service.tasks(TaskFilter(), limit=_LOOKED_INTO)).items
     links = [link for task in tasks for link in await store.artifact_links(task.id)]
     return _beginning(begun, (link.artifact_id for link in links))
 

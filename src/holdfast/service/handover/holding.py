@@ -61,14 +61,13 @@ class Holding:
         Raises Conflict where the key was recorded with another output: one of the two is not what happened.
         """
         key = their_key(check_name("the step's key", key))
-        body, tries = encode(output), 0
+        body, mark, replayed = encode(output), new_id(), False
 
         async def write(loaded: Loaded, at: datetime) -> Sequence[Operation]:
-            nonlocal tries
+            nonlocal replayed
             before = recorded(loaded.task, loaded.steps, key)
             if before is None:
-                tries += 1
-                done = WriteStep(line(loaded.task, loaded.steps, key, at=at, output=output))
+                done = WriteStep(line(loaded.task, loaded.steps, key, at=at, output=output, mark=mark))
                 return (done, *await self._writer.patching(patch, at, step_key=own_key(key)))
             if before.output != body:
                 known = decode(before.output or b"null")
@@ -76,10 +75,11 @@ class Holding:
                     f"step {key!r} of task {loaded.task.id} is recorded already, with the output {known!r:.200}; "
                     "choose another key for another step. Nothing was changed"
                 )
+            replayed = before.digest != mark
             return ()
 
         await self._writer.commit(write)
-        return await self._standing(replayed=not tries)
+        return await self._standing(replayed=replayed)
 
     async def report(self, message: str, percent: float | None) -> Standing:
         """Tell whoever watches how far it is."""

@@ -120,14 +120,19 @@ async def add_artifact(
     if task.version:  # otherwise no agent keeps a state there, and the link is all there is
         body = canonical(StatePatch(add_artifacts=(mention,)).to_json())
         operations = (*operations, ApplyPatch(body=body, author=by))
+    await _write(hold, task_id, operations, by, lease)
+    return mention
+
+
+async def _write(hold: Holdfast, task_id: str, operations: tuple[Operation, ...], by: str, lease: Lease | None) -> None:
+    """Apply what may be applied twice: under the lease, or as anybody may while the task is open."""
     if lease is not None:
         await _holding(hold, task_id, lease, by).change(*operations)
-    else:
-        guard = Expect(states=OPEN)
-        [verdict] = await hold.store.commit([Commit(task_id=task_id, guard=guard, operations=operations, actor=by)])
-        if not verdict.applied:
-            raise verdict.error()
-    return mention
+        return
+    sent = Commit(task_id=task_id, guard=Expect(states=OPEN), operations=operations, actor=by)
+    [verdict] = await hold.store.commit([sent])
+    if not verdict.applied:
+        raise verdict.error()
 
 
 def _check_open(task: Task) -> None:
