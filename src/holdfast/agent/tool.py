@@ -38,6 +38,9 @@ DEFAULT_TIMEOUT = timedelta(minutes=5).total_seconds()
 
 THREE_TRIES = Retry(max_attempts=3)
 ONE_TRY = Retry(max_attempts=1)
+_MOST_FAULTS = 5
+"""Told at once: a model mends a few things at a time, and could send thousands."""
+
 _OURS = frozenset({"effect_id"})
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAMELESS = {
@@ -284,7 +287,8 @@ def _explain(name: str, error: ValidationError) -> str:
         f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}"
         for fault in error.errors(include_url=False, include_input=False)
     ]
-    return f"the arguments of {name} are wrong: {'; '.join(faults)}"
+    more = f"; and {len(faults) - _MOST_FAULTS} more" if len(faults) > _MOST_FAULTS else ""
+    return f"the arguments of {name} are wrong: {'; '.join(faults[:_MOST_FAULTS])}{more}"
 
 
 def _without_titles(schema: Any) -> Any:  # noqa: ANN401 - JSON

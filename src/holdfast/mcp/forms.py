@@ -11,7 +11,7 @@ from holdfast.model.agent_state import AgentState
 from holdfast.model.step import Step
 from holdfast.model.task import HANDOVER, JsonValue, Task
 from holdfast.service.forms import Form, moment, plain_input, stored, task_form
-from holdfast.service.handover.lines import NOTE, own_key, their_key
+from holdfast.service.handover.lines import ASKED, NOTE, their_key
 from holdfast.service.handover.offering import details_of, first_state
 
 _GOAL = 300
@@ -96,7 +96,7 @@ def shared_of(task: Task, state: AgentState | None) -> Form:
 
 def steps_of(steps: Sequence[Step]) -> list[Form]:
     """Return the last steps with what came of them, under the keys their agents know them by."""
-    lines = [step for step in steps if not step.key.startswith((own_key(NOTE), RESERVED))]
+    lines = [step for step in steps if not step.key.startswith((NOTE, ASKED, RESERVED))]
     return [
         without_empty(
             {

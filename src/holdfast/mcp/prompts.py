@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from mcp_types import GetPromptResult, Prompt, PromptArgument, PromptMessage, TextContent
 
 from holdfast.mcp.desk import Desk
-from holdfast.mcp.excerpts import shortened
+from holdfast.mcp.excerpts import MAX_ANSWER, shortened
 from holdfast.mcp.forms import goal_of, uri_of
 from holdfast.model.context_slice import filter_relevant_state
 from holdfast.model.errors import InvalidValue
@@ -19,6 +19,7 @@ from holdfast.service.overview import Overview
 _BRIEFING_BYTES = 6000
 _STEPS = 15
 _NOTES = 3
+_LINES, _LINE = 50, 200
 _TASK = PromptArgument(name="task_id", description="The task's id, or enough of its characters.", required=True)
 
 _HOW_TO_GO_ON = (
@@ -56,7 +57,7 @@ async def get_prompt(desk: Desk, name: str, arguments: Mapping[str, str]) -> Get
         raise InvalidValue(f"{name} needs the argument task_id; list_tasks shows which there are")
     overview = await desk.service.overview(part)
     text = _resuming(overview) if name == "resume_task" else _handing(overview, arguments.get("to", "").strip())
-    message = PromptMessage(role="user", content=TextContent(type="text", text=text))
+    message = PromptMessage(role="user", content=TextContent(type="text", text=shortened(text, MAX_ANSWER)))
     return GetPromptResult(description=prompt.description, messages=[message])
 
 
@@ -81,7 +82,11 @@ def _resuming(overview: Overview) -> str:
 
 def _plan(overview: Overview) -> list[str]:
     marks = {(True, False): "x", (False, True): ">"}
-    lines = [f"  [{marks.get((step.is_done, step.is_current), ' ')}] {step.text}" for step in overview.plan]
+    lines = [
+        f"  [{marks.get((step.is_done, step.is_current), ' ')}] {shortened(step.text, _LINE)}" for step in overview.plan
+    ]
+    if len(lines) > _LINES:
+        lines = [*lines[:_LINES], f"  ... {len(lines) - _LINES} more"]
     return ["Plan:", *lines] if lines else []
 
 

@@ -189,8 +189,7 @@ class McpServer:
         return ReadResourceResult(contents=[held])
 
     async def _subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
-        self._reader(ctx)
-        return await self._subscriptions.subscribe(ctx, params)
+        return await self._subscriptions.subscribe(ctx, params, self._reader(ctx).caller.name)
 
     async def _unsubscribe(self, ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
         self._reader(ctx)

@@ -33,7 +33,7 @@ MOST_AT_ONCE = 100
 """Resources of one stream, or of one connection."""
 
 MOST_OF_ONE_CALLER = 500
-"""Resources of all streams of one caller."""
+"""Resources of all streams and connections of one caller; a stream without any counts as one."""
 
 
 class Subscriptions:
@@ -45,6 +45,8 @@ class Subscriptions:
         self._bus = InMemorySubscriptionBus()
         self._listen = ListenHandler(self._bus)
         self._connections: dict[int, dict[str, Address]] = {}
+        self._callers: dict[int, str] = {}
+        """Who opened a connection; its places are theirs."""
         self._places: Counter[str] = Counter()
 
     def close(self) -> None:
@@ -53,14 +55,17 @@ class Subscriptions:
 
     @contextmanager
     def _places_for(self, caller: str, wanted: int) -> Iterator[None]:
-        """Keep one caller from taking everybody's places."""
-        if self._places[caller] + wanted > MOST_OF_ONE_CALLER:
-            raise InvalidValue(f"{caller} watches {MOST_OF_ONE_CALLER} resources already; end some subscriptions first")
-        self._places[caller] += wanted
+        self._take_places(caller, wanted)
         try:
             yield
         finally:
             self._places[caller] -= wanted
+
+    def _take_places(self, caller: str, wanted: int) -> None:
+        """Keep one caller from taking everybody's places."""
+        if self._places[caller] + wanted > MOST_OF_ONE_CALLER:
+            raise InvalidValue(f"{caller} watches {MOST_OF_ONE_CALLER} resources already; end some subscriptions first")
+        self._places[caller] += wanted
 
     # Modern
 
@@ -72,7 +77,7 @@ class Subscriptions:
         known = {uri: address for uri in wanted[:MOST_AT_ONCE] if (address := _address(uri)) is not None}
         honoured = params.notifications.model_copy(update={"resource_subscriptions": list(known)})
         watched: list[str] = []
-        with self._places_for(caller, len(known)):
+        with self._places_for(caller, max(1, len(known))):
             try:
                 for uri, address in known.items():
                     await self._watcher.watch(uri, address, self._publish)
@@ -88,7 +93,7 @@ class Subscriptions:
 
     # Legacy
 
-    async def subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
+    async def subscribe(self, ctx: Context, params: SubscribeRequestParams, caller: str) -> EmptyResult:
         """Tell this connection of changes, until it unsubscribes or ends."""
         uri, connection = str(params.uri), _connection(ctx)
         address = _address(uri)
@@ -97,15 +102,18 @@ class Subscriptions:
         own = self._connections.get(id(connection))
         if own is None:
             own = self._connections[id(connection)] = {}
+            self._callers[id(connection)] = caller
             connection.exit_stack.callback(self._forget, connection)
         if uri not in own:
             if len(own) >= MOST_AT_ONCE:
                 raise InvalidValue(f"this connection watches {MOST_AT_ONCE} resources already; unsubscribe from some")
+            self._take_places(self._callers[id(connection)], 1)
             own[uri] = address  # at once: it may ask twice at the same time
             try:
                 await self._watcher.watch(uri, address, connection.send_resource_updated)
             except BaseException:
-                own.pop(uri, None)
+                if own.pop(uri, None) is not None:
+                    self._places[self._callers[id(connection)]] -= 1
                 raise
         return EmptyResult()
 
@@ -114,11 +122,14 @@ class Subscriptions:
         uri, connection = str(params.uri), _connection(ctx)
         address = self._connections.get(id(connection), {}).pop(uri, None)
         if address is not None:
+            self._places[self._callers[id(connection)]] -= 1
             self._watcher.leave(uri, address, connection.send_resource_updated)
         return EmptyResult()
 
     def _forget(self, connection: Connection) -> None:
+        caller = self._callers.pop(id(connection), "")
         for uri, address in self._connections.pop(id(connection), {}).items():
+            self._places[caller] -= 1
             self._watcher.leave(uri, address, connection.send_resource_updated)
 
 

@@ -30,7 +30,7 @@ from holdfast.mcp.resources.reading import held_outside, queue_form, running_tas
 from holdfast.model.canonical import digest
 from holdfast.model.errors import HoldfastError, InvalidValue, StoreError
 from holdfast.service import forms
-from holdfast.service.handover.sweeping import sweep
+from holdfast.service.handover.sweeping import sweep, tidy
 from holdfast.store.base import ANYTHING
 
 KEEP_HOUSE_EVERY: Final = 5.0
@@ -146,19 +146,26 @@ class Watcher:
             except StoreError as error:
                 _log.warning("cannot watch for changes: %s; trying again", error)
                 await asyncio.sleep(1.0)
+            except Exception:  # noqa: BLE001
+                # Whatever it was: nobody would be told of anything any more, and nobody would know.
+                _log.exception("a defect in watching for changes; trying again")
+                await asyncio.sleep(1.0)
 
     async def _idle(self) -> None:
         """Nobody watches. Leases run out all the same, and for tasks of agents outside there may be nobody else."""
         self._changed.clear()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), KEEP_HOUSE_EVERY)
+        await self._keep_house()
+
+    async def _keep_house(self) -> None:
         if self._sweeps:
-            await sweep(self._store)
+            await tidy(self._store)
 
     async def _listen(self) -> None:
         clock = asyncio.get_running_loop().time
         async with self._store.listen() as listener:
-            look_at_all = clock()
+            look_at_all = keep_house = clock()
             while self._watched:
                 topics = await listener.wait(timeout=max(0.0, look_at_all - clock()))
                 is_due = clock() >= look_at_all  # by the clock: on a busy store hints never pause
@@ -166,6 +173,9 @@ class Watcher:
                     look_at_all = clock() + LOOK_EVERY
                     if self._sweeps:
                         await sweep(self._store)
+                if clock() >= keep_house:
+                    keep_house = clock() + KEEP_HOUSE_EVERY
+                    await self._keep_house()
                 for address in list(self._watched):
                     if is_due or _may_concern(address, topics):
                         await self._look(address)

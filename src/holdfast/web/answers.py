@@ -51,7 +51,7 @@ class Answers:
                 is_replaced = True
                 words = "the request is larger than what is taken here; send less at once"
                 await refuse(scope, with_headers, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words)
-            else:
+            elif not is_replaced:
                 await with_headers(message)
 
         # What the client sent is quoted, so that it cannot pass for lines of ours. The query is left out: it is

@@ -15,11 +15,9 @@ from holdfast.model.operations import ApplyPatch, Move, OpenApproval, Operation,
 from holdfast.model.patch import StatePatch
 from holdfast.model.queries import Loaded
 from holdfast.model.step import StepState
-from holdfast.model.task import JsonValue, Task
+from holdfast.model.task import JsonValue
 from holdfast.model.transitions import TaskState
-from holdfast.service.handover.lines import OUTSIDE, line, own_key
-
-_ASKED = f"{OUTSIDE}:question:"
+from holdfast.service.handover.lines import ASKED, line
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +46,18 @@ def asking(loaded: Loaded, question: str, *, by: str, at: datetime) -> tuple[App
     """Return the question, and what asks it and lets the task wait for its answer."""
     Ask(question)  # refuses what cannot be asked
     task, identifier, nothing = loaded.task, new_id(), canonical(None)
-    key = f"question:{identifier}"
+    key = f"{ASKED}{identifier}"
     approval = Approval(
         id=identifier,
         task_id=task.id,
         kind=QUESTION,
         question=question,
-        step_key=own_key(key),
+        step_key=key,
         arguments=nothing,
         arguments_hash=digest(nothing),
         requested_by=by,
     )
-    patch = ApplyPatch(
-        body=canonical(StatePatch(add_questions=(question,)).to_json()), author=by, step_key=own_key(key)
-    )
+    patch = ApplyPatch(body=canonical(StatePatch(add_questions=(question,)).to_json()), author=by, step_key=key)
     return approval, (
         OpenApproval(approval),
         WriteStep(line(task, loaded.steps, key, at=at, state=StepState.PENDING)),
@@ -69,7 +65,7 @@ def asking(loaded: Loaded, question: str, *, by: str, at: datetime) -> tuple[App
         Move(
             to=TaskState.WAITING,
             reason=reason_of(question, by),
-            waits=(UntilDecided(key=own_key(key), approval_id=identifier),),
+            waits=(UntilDecided(key=key, approval_id=identifier),),
         ),
     )
 
@@ -84,7 +80,7 @@ def answers_of(loaded: Loaded) -> list[Answer]:
     return [
         Answer(one.question, one.state, one.answer, one.decided_by, one.note)
         for one in sorted(loaded.approvals, key=lambda one: (one.decided_at is None, one.decided_at, one.id))
-        if one.step_key.startswith(_ASKED) and one.state is not ApprovalState.OPEN
+        if one.step_key.startswith(ASKED) and one.state is not ApprovalState.OPEN
     ]
 
 
@@ -93,7 +89,7 @@ def taking_note(loaded: Loaded, state: AgentState, at: datetime) -> tuple[Operat
     operations: list[Operation] = []
     still_open = set(state.open_questions)
     for approval in _unnoted(loaded):
-        key = approval.step_key.removeprefix(f"{OUTSIDE}:")
+        key = approval.step_key
         is_open = approval.question in still_open
         still_open.discard(approval.question)
         patch = StatePatch(append_facts=_fact(approval), resolve_questions=(approval.question,) if is_open else ())
@@ -105,15 +101,9 @@ def taking_note(loaded: Loaded, state: AgentState, at: datetime) -> tuple[Operat
 
 
 def _unnoted(loaded: Loaded) -> Iterable[Approval]:
-    waiting = {
-        step.key for step in loaded.steps if step.state is not StepState.COMPLETED and _is_own(loaded.task, step)
-    }
+    asked = [step for step in loaded.steps if step.key.startswith(ASKED) and step.round == loaded.task.round]
+    waiting = {step.key for step in asked if step.state is not StepState.COMPLETED}
     return [one for one in loaded.approvals if one.step_key in waiting and one.state is not ApprovalState.OPEN]
-
-
-def _is_own(task: Task, step: object) -> bool:
-    key, round_ = getattr(step, "key", ""), getattr(step, "round", 0)
-    return key.startswith(_ASKED) and round_ == task.round
 
 
 def _fact(approval: Approval) -> tuple[KnownFact, ...]:

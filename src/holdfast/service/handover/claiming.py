@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from holdfast.model.errors import Conflict, LeaseHeld
 from holdfast.model.operations import Move, Operation, Release
 from holdfast.model.queries import Loaded, TaskFilter
 from holdfast.model.step import Step
-from holdfast.model.task import HANDOVER, JsonValue, Task
+from holdfast.model.task import HANDOVER, JsonValue, Task, rank
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, NewWorker
 from holdfast.service.handover.asking import Answer, answers_of, taking_note
@@ -29,7 +30,7 @@ from holdfast.service.handover.sweeping import end_if_cancelled, sweep
 _UNSETTLED = frozenset({EffectState.ARMED, EffectState.IN_DOUBT, EffectState.NEEDS_HUMAN, EffectState.COMPENSATING})
 _LOOKED_AT = 50
 """Tasks of a queue that are looked at before a claim. Where more wait that were offered, the claim itself finds out; of
-tasks with a definition those behind are not for agents outside until these are gone."""
+tasks with a definition, for each name, those behind are not for agents outside until these are gone."""
 
 _WAITS = {
     TaskState.WAITING: "it waits for a person or for something else; claim it when it is pending again",
@@ -98,7 +99,10 @@ class _Claimer:
             yield taken
         finally:
             if not taken:
-                await self._store.retire(self._worker_id)
+                # Also if the caller is cancelled: nobody will ever use this lease.
+                retiring = asyncio.create_task(self._store.retire(self._worker_id))
+                self._hold.services.keep(retiring)
+                await asyncio.shield(retiring)
 
     async def this(self, task: Task) -> Taken:
         """Lease this very task. Raises Conflict."""
@@ -144,11 +148,12 @@ class _Claimer:
         return None
 
     async def _waiting(self, names: Sequence[str], queue: str) -> list[Task]:
-        if not names:
-            return []
-        now = await self._store.now()
-        page = await self._store.queued(queue=queue, limit=_LOOKED_AT)
-        return [task for task in page.items if task.name in names and _is_due(task, now)]
+        now, due = await self._store.now(), []
+        for name in names:
+            waiting = TaskFilter(states=frozenset({TaskState.PENDING}), queue=queue, name=name)
+            page = await self._store.find(waiting, limit=_LOOKED_AT, newest_first=False)
+            due += [task for task in page.items if _is_due(task, now)]
+        return sorted(due, key=lambda task: (rank(task.available_at or now, task.priority), task.id))
 
     async def _is_any_due(self, queues: Sequence[str]) -> bool:
         """Look first: a claim that finds nothing should leave nothing, and most do while somebody waits for work."""

@@ -9,7 +9,6 @@ from datetime import datetime
 from holdfast.engine.cancelling import cancel_children
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.waiting import event_channel
-from holdfast.model.agent_state import AgentState
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.canonical import canonical
 from holdfast.model.checks import check_name, check_text
@@ -36,7 +35,6 @@ class Standing:
     """How a task stands after something was written."""
 
     task: Task
-    state: AgentState | None
     replayed: bool = False
     """It had been done before; nothing was written."""
 
@@ -47,7 +45,6 @@ class Holding:
     def __init__(self, hold: Holdfast, lease: Lease, *, by: str) -> None:
         """``by`` is who calls; the lease says what it holds."""
         self._writer = Writer(hold, lease, by)
-        self._hold = hold
         self._store = hold.store
         self._by = by
 
@@ -67,7 +64,7 @@ class Holding:
             nonlocal replayed
             before = recorded(loaded.task, loaded.steps, key)
             if before is None:
-                done = WriteStep(line(loaded.task, loaded.steps, key, at=at, output=output, mark=mark))
+                done = WriteStep(line(loaded.task, loaded.steps, own_key(key), at=at, output=output, mark=mark))
                 return (done, *await self._writer.patching(patch, at, step_key=own_key(key)))
             if before.output != body:
                 known = decode(before.output or b"null")
@@ -212,6 +209,4 @@ class Holding:
         return any(event.key == key for event in await self._store.events(channel, after=max(0, last - 100)))
 
     async def _standing(self, *, replayed: bool = False) -> Standing:
-        task = await self._writer.task()
-        state = await self._hold.state(task.id) if task.version else None
-        return Standing(task=task, state=state, replayed=replayed)
+        return Standing(task=await self._writer.task(), replayed=replayed)

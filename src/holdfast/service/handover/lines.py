@@ -17,8 +17,11 @@ from holdfast.model.task import JsonValue, Task
 OUTSIDE = "outside"
 """The kind of such a line, and the beginning of its key."""
 
-NOTE = "note:"
-"""The beginning of their keys of what one agent leaves for the next."""
+NOTE = f"{OUTSIDE}-note:"
+"""The beginning of the keys of what one agent leaves for the next. No step an agent names can have such a key."""
+
+ASKED = f"{OUTSIDE}-question:"
+"""The same, of what people are asked."""
 
 
 def own_key(key: str) -> str:
@@ -41,16 +44,16 @@ def line(
     state: StepState = StepState.COMPLETED,
     mark: str = "",
 ) -> Step:
-    """Return a line at its place: that of the one under this key, or the next one.
+    """Return a line at its place: that of the one under this very key, or the next one.
 
     ``mark`` is by whom it was written, for whoever has to find out whether it was them.
     """
     own = [step for step in steps if step.round == task.round]
-    before = next((step for step in own if step.key == own_key(key)), None)
+    before = next((step for step in own if step.key == key), None)
     last = max((step.position for step in own), default=(task.round - 1) * ROUND_SIZE)
     body = encode(output) if state is StepState.COMPLETED else None
     return Step(
-        key=own_key(key),
+        key=key,
         kind=OUTSIDE,
         position=last + 1 if before is None else before.position,
         state=state,
@@ -70,8 +73,7 @@ def note_line(task: Task, steps: Iterable[Step], note: str, *, by: str, at: date
 
 def notes_of(steps: Iterable[Step]) -> list[dict[str, JsonValue]]:
     """Return what agents left for those after them, oldest first."""
-    begins = own_key(NOTE)
-    return [decode(step.output) for step in steps if step.key.startswith(begins) and step.output is not None]
+    return [decode(step.output) for step in steps if step.key.startswith(NOTE) and step.output is not None]
 
 
 def recorded(task: Task, steps: Iterable[Step], key: str) -> Step | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from holdfast.engine.cancelling import cancel
+from holdfast.model.queries import TaskFilter
 from holdfast.model.task import HANDOVER, Task
 from holdfast.model.transitions import TaskState
 from holdfast.service.handover.offering import found
 from holdfast.store.base import StateStore
 
 SWEEP = "sweep"
+_LOOKED_AT = 500
 
 
 async def sweep(store: StateStore) -> None:
@@ -20,6 +22,15 @@ async def sweep(store: StateStore) -> None:
     swept = await store.sweep()
     for task_id in (*swept.recovered, *swept.woken):
         await end_if_cancelled(store, task_id)
+
+
+async def tidy(store: StateStore) -> None:
+    """Sweep, and end what was to be cancelled and was taken back by somebody else's sweep."""
+    await sweep(store)
+    waiting = TaskFilter(states=frozenset({TaskState.PENDING}), name=HANDOVER)
+    for task in (await store.find(waiting, limit=_LOOKED_AT)).items:
+        if task.cancel_requested is not None:
+            await end_if_cancelled(store, task.id)
 
 
 async def end_if_cancelled(store: StateStore, task_id: str) -> Task:
