@@ -76,7 +76,7 @@ def test_vs_code_asks_for_the_token(tmp_path: Path) -> None:
     [
         (["--client", "codex"], "--client and --url say what --print-config prints; add it, or leave them out"),
         (["--url", URL], "--client and --url say what --print-config prints"),
-        (["--print-config", "--client", "claude-desktop", "--url", URL], "can only start servers; leave --url out"),
+        (["--print-config", "--client", "claude-desktop", "--url", URL], "can only start a server of its own"),
         (["--print-config", "--url", URL, "--read-only"], "say what it serves, and to whom, to `holdfast serve`"),
         (["--print-config", "--url", URL, "--name", "ada"], "say what it serves, and to whom"),
         (["--print-config", "--url", URL, "app:hold"], "say what it serves, and to whom"),

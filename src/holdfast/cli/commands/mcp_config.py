@@ -88,16 +88,13 @@ def to_reach(client: Client, url: str) -> Printed:
             return Printed(text, fill_in)
         case Client.VSCODE:
             asked = {"type": "promptString", "id": _TOKEN_INPUT, "description": "Token of Holdfast", "password": True}
-            entry |= {"type": "http", "headers": {"Authorization": f"Bearer ${{input:{_TOKEN_INPUT}}}"}}
+            entry = {"type": "http", "url": url, "headers": {"Authorization": f"Bearer ${{input:{_TOKEN_INPUT}}}"}}
             return Printed(_json({"inputs": [asked], "servers": {NAME: entry}}), ("VS Code will ask for the token",))
         case Client.CODEX:
             text = _toml({"url": url, "bearer_token_env_var": _TOKEN_VARIABLE})
             return Printed(text, (f"Codex will read the token from {_TOKEN_VARIABLE}; set it where Codex starts",))
         case Client.CLAUDE_DESKTOP:
-            raise InvalidValue(
-                "the file of Claude Desktop can only start servers; leave --url out, or add the URL under Settings > "
-                "Connectors"
-            )
+            raise InvalidValue("Claude Desktop can only start a server of its own; leave --url out")
         case Client.WINDSURF:
             entry = {"serverUrl": url, "headers": headers}
         case Client.CLINE:
