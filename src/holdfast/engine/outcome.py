@@ -102,9 +102,9 @@ async def _record_result(attempt: Attempt, value: object) -> None:
 async def ask_verifier(attempt: Attempt) -> bool | str:
     """Let the verifier look at the result; True, or False or a string that says why not."""
     definition = attempt.definition
-    value = from_json(attempt.task.result, definition.returns, name="result")
     if definition.verifier is None:
-        return True  # it had one when it went into review, or somebody outside did the work: its type is all there is
+        return True  # it had one when it went into review, and has none any more
+    value = from_json(attempt.task.result, definition.returns, name="result")
     context: Any = Context(attempt, prefix=VERIFY)
     if is_async(definition.verifier):
         answer = await definition.verifier(context, value)

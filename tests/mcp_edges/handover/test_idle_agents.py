@@ -39,12 +39,13 @@ async def undo(hold: Holdfast) -> str:
     return handle.id
 
 
-def effect_in(state: EffectState) -> Callable[[Holdfast], Awaitable[str]]:
+def effect_in(*states: EffectState) -> Callable[[Holdfast], Awaitable[str]]:
     async def make(hold: Holdfast) -> str:
         """A task with a call nobody knows the outcome of."""
         await hold.store.submit([NewTask(id="blocked", name="deploy", priority=9)])
-        effect = Effect(effect_id="effect", step_key="pay", effect_class=EffectClass.ONCE, state=state)
-        await write(hold, "blocked", WriteEffect(effect))
+        for state in states:
+            effect = Effect(effect_id="effect", step_key="pay", effect_class=EffectClass.ONCE, state=state)
+            await write(hold, "blocked", WriteEffect(effect))
         return "blocked"
 
     return make
@@ -53,8 +54,8 @@ def effect_in(state: EffectState) -> Callable[[Holdfast], Awaitable[str]]:
 NOT_FOR_THEM: dict[str, Callable[[Holdfast], Awaitable[str]]] = {
     "steps to undo": undo,
     "a call that may be under way": effect_in(EffectState.ARMED),
-    "a call in doubt": effect_in(EffectState.IN_DOUBT),
-    "a call a person has to settle": effect_in(EffectState.NEEDS_HUMAN),
+    "a call in doubt": effect_in(EffectState.ARMED, EffectState.IN_DOUBT),
+    "a call a person has to settle": effect_in(EffectState.ARMED, EffectState.IN_DOUBT, EffectState.NEEDS_HUMAN),
 }
 
 

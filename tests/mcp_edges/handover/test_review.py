@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -11,26 +10,19 @@ from holdfast import Context, Handle, Holdfast, TaskFailed
 from tests.handover.support import Outside
 
 
-@dataclass
-class Freed:
-    """What a task below returns."""
-
-    gigabytes: int
-
-
 def define(hold: Holdfast, *, is_verified: bool) -> list[object]:
-    """Define a task that returns a Freed; return what its verifier was asked."""
+    """Define a task that returns a number; return what its verifier was asked."""
     asked: list[object] = []
 
-    async def clean(ctx: Context) -> Freed:
+    async def clean(ctx: Context) -> int:
         del ctx
-        return Freed(1)
+        return 1
 
     definition = hold.task(clean)
     if is_verified:
 
         @definition.verify
-        async def verify(ctx: Context, result: Freed) -> bool:
+        async def verify(ctx: Context, result: int) -> bool:
             del ctx
             asked.append(result)
             return True
@@ -46,7 +38,7 @@ async def finished(hold: Holdfast, result: Any) -> Handle[Any]:  # noqa: ANN401 
 
 
 @pytest.mark.parametrize("is_verified", [False, True])
-@pytest.mark.parametrize("result", ["20 GB", None, {"gigabytes": "many"}, {"megabytes": 1}, [20]], ids=repr)
+@pytest.mark.parametrize("result", ["20 GB", None, {"gigabytes": 20}, [20]], ids=repr)
 async def test_a_result_of_another_type_is_none(living: Holdfast, result: object, *, is_verified: bool) -> None:
     asked = define(living, is_verified=is_verified)
     handle = await finished(living, result)
@@ -59,7 +51,7 @@ async def test_a_result_of_another_type_is_none(living: Holdfast, result: object
 @pytest.mark.parametrize("is_verified", [False, True])
 async def test_one_of_its_type_is_what_the_caller_gets(living: Holdfast, *, is_verified: bool) -> None:
     asked = define(living, is_verified=is_verified)
-    handle = await finished(living, {"gigabytes": 20})
+    handle = await finished(living, 20)
     async with living.worker():
-        assert await handle.result(60) in (Freed(20), {"gigabytes": 20})
-    assert asked == ([Freed(20)] if is_verified else [])
+        assert await handle.result(60) == 20
+    assert asked == ([20] if is_verified else [])

@@ -18,7 +18,9 @@ from holdfast.model.failure import Failure
 from holdfast.model.ids import new_id
 from holdfast.model.operations import Emit, Move, Operation, Release, WriteStep
 from holdfast.model.patch import StatePatch
+from holdfast.model.payload import to_json
 from holdfast.model.queries import Loaded
+from holdfast.model.restore import restore
 from holdfast.model.task import HANDOVER, JsonValue, Task
 from holdfast.model.transitions import TaskState
 from holdfast.service.handover.asking import asking, reason_of
@@ -46,6 +48,7 @@ class Holding:
         """``by`` is who calls; the lease says what it holds."""
         self._writer = Writer(hold, lease, by)
         self._store = hold.store
+        self._definitions = hold.definitions
         self._by = by
 
     async def renew(self) -> Task:
@@ -130,8 +133,8 @@ class Holding:
 
     async def finish(self, result: JsonValue) -> Standing:
         """The work is done. A task that has a definition goes to its own verifier, whatever the agent thinks of it."""
-        canonical(result, name="result")
         task = await self._writer.task()
+        result = self._result(task, result)
         move = Move(
             to=TaskState.COMPLETED if task.name == HANDOVER else TaskState.REVIEW,
             reason=f"work done, by {self._by}",
@@ -145,6 +148,14 @@ class Holding:
                 "was changed"
             )
         return standing
+
+    def _result(self, task: Task, given: JsonValue) -> JsonValue:
+        """Return a result as it is stored: as its task's definition wants it, where that is known here."""
+        canonical(given, name="result")
+        definition = self._definitions.get(task.name)
+        if definition is None:
+            return given
+        return to_json(restore(given, definition.returns, name="result"), definition.returns, name="result")
 
     async def give_up(self, why: str) -> Standing:
         """The work cannot be done. Whether that is so for a task with a definition is for its own worker to say."""
