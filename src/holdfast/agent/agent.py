@@ -153,8 +153,8 @@ class Agent:
             return self
         found = [tool for source in self.sources for tool in await source.find(attempt)]
         equipped = copy(self)
-        equipped.tools = _by_name([*self.tools.values(), *(tool for tool in found if not _is_spare(tool))])
-        for tool in filter(_is_spare, found):
+        equipped.tools = _by_name([*self.tools.values(), *(tool for tool in found if not tool.is_spare)])
+        for tool in (tool for tool in found if tool.is_spare):
             # What others begin to offer is no reason to fail a task.
             if equipped.tools.setdefault(tool.name, tool) is not tool:
                 _log.warning("agent %r has a tool called %r already; another one is left out", self.name, tool.name)
@@ -260,11 +260,6 @@ def _built_in(chosen: bool | Sequence[str]) -> list[Tool]:  # noqa: FBT001 - wha
     if unknown or isinstance(chosen, str):
         raise InvalidValue(f"builtins is {chosen!r}; choose from {', '.join(BUILT_IN)}, or True or False")
     return [BUILT_IN[name] for name in chosen]
-
-
-def _is_spare(tool: Tool) -> bool:
-    """Say whether a source found it without anybody having asked for it by name."""
-    return getattr(tool, "is_spare", False)
 
 
 def _by_name(tools: Sequence[Tool | SubAgent]) -> dict[str, Tool | SubAgent]:

@@ -61,6 +61,9 @@ class BadArguments(InvalidValue):
 class Tool:
     """A tool. ``@tool`` makes one of a function; calling it calls the function."""
 
+    is_spare: bool = False
+    """A source found it, and nobody asked for it by name: it gives way to another tool of its name."""
+
     def __init__(
         self,
         function: Callable[..., Any],
