@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import holdfast
+import holdfast.mcp
 
 
 def test_the_public_names_are_these() -> None:
@@ -14,9 +15,23 @@ def test_the_public_names_are_these() -> None:
     assert all(hasattr(holdfast, name) for name in holdfast.__all__)
 
 
+def test_what_mcp_offers_to_agents_is_this() -> None:
+    assert holdfast.mcp.__all__ == [
+        "AnswerUnclear",
+        "CallFailed",
+        "CallRefused",
+        "CannotStart",
+        "Declared",
+        "ServerAway",
+        "ServerTools",
+        "tools",
+    ]
+    assert all(hasattr(holdfast.mcp, name) for name in holdfast.mcp.__all__)
+
+
 def test_importing_holdfast_brings_no_database_driver_and_no_front_end() -> None:
     """What a process does not use it does not load."""
-    heavy = {"apsw", "psycopg", "pydantic", "openai", "typer", "rich"}
+    heavy = {"apsw", "psycopg", "pydantic", "openai", "typer", "rich", "mcp", "mcp_types", "starlette", "uvicorn"}
     code = "import sys, holdfast; print(' '.join(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert heavy.isdisjoint(loaded)
