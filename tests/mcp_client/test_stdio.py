@@ -61,19 +61,19 @@ async def test_calls_at_the_same_time_share_one_process(hold: Holdfast, world: W
     handle = await hold.submit(agent, "go")
     async with hold.worker():
         await until(lambda: len(world.calls) == 5, patience=PATIENCE)
-        assert len(servers()) == 1
+        assert len(servers(world.command)) == 1
         world.gate.touch()
         await handle.result(timeout=PATIENCE)
     assert sorted(told(model)) == [f"sent to {number}" for number in range(5)]
     await source.close()
-    assert servers() == []
+    assert servers(world.command) == []
 
 
 async def test_a_server_that_died_while_nobody_needed_it_is_started_again(hold: Holdfast, world: World) -> None:
     source = tools(world.command)
     agent, model = register(hold, [call("send", to="ann"), "done"], tools=[source])
     await finished(hold, agent)
-    [first] = servers()
+    [first] = servers(world.command)
     session = reach(source._server)._connection._client.session  # type: ignore[union-attr]
     first.kill()
     # Until its end was noticed, nobody could tell that a call was not sent: it would be in doubt, and rightly so.
@@ -82,13 +82,13 @@ async def test_a_server_that_died_while_nobody_needed_it_is_started_again(hold: 
     assert await hold.doubts(handle) == []
     assert world.called == ["send", "send"]
     assert told(model) == ['{"copies": 1, "sent": "ann"}']
-    assert first not in servers()
+    assert first not in servers(world.command)
 
 
 async def test_those_who_need_it_first_at_the_same_time_start_it_once(world: World) -> None:
     source, other = tools(world.command), tools(world.command, prefix="other_")
     await asyncio.gather(source.listed(), source.listed(), other.listed(), other.listed())
-    assert len(servers()) == 1
+    assert len(servers(world.command)) == 1
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ async def test_those_who_need_it_first_at_the_same_time_start_it_once(world: Wor
 async def test_a_server_that_does_not_come_up(command: list[str], words: str) -> None:
     with pytest.raises(ServerAway, match=words):
         await tools(command, connect=2).listed()
-    assert servers() == []
+    assert servers(command) == []
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,6 @@ asyncio.run(main())
     assert psutil.wait_procs(left, timeout=30)[1] == []
 
 
-def servers() -> list[psutil.Process]:
-    """The servers that this process has started and that still run."""
-    children = psutil.Process(os.getpid()).children()
-    return [each for each in children if each.cmdline()[:1] == [sys.executable]]
+def servers(command: list[str]) -> list[psutil.Process]:
+    """The servers that this process has started with a command, and that still run."""
+    return [each for each in psutil.Process(os.getpid()).children() if each.cmdline() == command]

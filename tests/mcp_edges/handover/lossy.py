@@ -1,4 +1,4 @@
-"""A store whose answer gets lost after the work is done: it sends the Commit again, and answers what comes back then."""
+"""A store that loses an answer after the work is done: it sends the Commit again, and answers what comes back then."""
 
 from __future__ import annotations
 

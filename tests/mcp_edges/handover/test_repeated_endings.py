@@ -1,4 +1,4 @@
-"""An agent whose last call was never answered makes it again: it is told how things stand, and nothing is done twice."""
+"""An agent whose last call was never answered makes it again: it is told how things stand; nothing is done twice."""
 
 from __future__ import annotations
 
@@ -71,6 +71,17 @@ async def test_somebody_else_with_the_same_lease_is_told_that_it_is_over(
     with pytest.raises(LeaseLost, match="stop working on it"):
         await ENDINGS[ending](bob.holding(lease))
     assert await everything(hold, task.id) == before
+
+
+async def test_nor_does_a_cancel_tell_them_apart(hold: Holdfast, ada: Outside, bob: Outside) -> None:
+    """Its reason is that of whoever cancelled, and names no agent."""
+    task = await ada.offer()
+    lease = (await ada.take()).lease
+    await hold.cancel(task.id, "not wanted", by="ann")
+    await ada.holding(lease).release("bye")
+    assert (await ada.holding(lease).release("bye")).replayed
+    with pytest.raises(LeaseLost, match="stop working on it"):
+        await bob.holding(lease).release("bye")
 
 
 async def test_handing_back_again_takes_nothing_from_who_has_it_now(hold: Holdfast, ada: Outside, bob: Outside) -> None:

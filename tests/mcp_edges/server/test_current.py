@@ -11,6 +11,8 @@ from tests.mcp.support import connected, read, server_of
 from tests.mcp.watching import watcher_of
 
 OTHERS = 55
+LONG = 3600.0
+"""Seconds of a lease that outlasts any test: one that runs out would be a change too."""
 
 
 @pytest.fixture
@@ -18,9 +20,9 @@ async def mine(hold: Holdfast) -> Outside:
     """Ada, whose one task is older than those of everybody else."""
     ada, bob = Outside(hold, "ada"), Outside(hold, "bob")
     await ada.offer("mine")
-    await ada.take()
+    await ada.take(seconds=LONG)
     for number in range(OTHERS):
-        await bob.take((await bob.offer(f"theirs {number}")).id)
+        await bob.take((await bob.offer(f"theirs {number}")).id, seconds=LONG)
     return ada
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
@@ -25,8 +26,8 @@ from tests.mcp.support import server_of
 VERSION = MODERN_PROTOCOL_VERSIONS[-1]
 
 
-@pytest.fixture
-async def http(hold: Holdfast) -> AsyncIterator[httpx2.AsyncClient]:
+@asynccontextmanager
+async def over_http(hold: Holdfast) -> AsyncIterator[httpx2.AsyncClient]:
     """Ada, over HTTP, without a network in between."""
     async with server_of(hold).http() as endpoint:
 
@@ -52,22 +53,22 @@ async def send(http: httpx2.AsyncClient, method: str, task_id: str, **headers: s
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
-async def test_a_header_that_names_another_task_is_refused(
-    hold: Holdfast, http: httpx2.AsyncClient, method: str
-) -> None:
+async def test_a_header_that_names_another_task_is_refused(hold: Holdfast, method: str) -> None:
     ada = Outside(hold, "ada")
     task, other = await ada.offer(), await ada.offer("other")
-    for named in (other.id, "nowhere", task.id.upper(), ""):
-        refused = await send(http, method, task.id, **{"Mcp-Name": named})
-        assert refused["error"]["code"] == HEADER_MISMATCH
-        assert "names another task than the body; send the same id in both" in refused["error"]["message"]
+    async with over_http(hold) as http:
+        for named in (other.id, "nowhere", task.id.upper(), ""):
+            refused = await send(http, method, task.id, **{"Mcp-Name": named})
+            assert refused["error"]["code"] == HEADER_MISMATCH
+            assert "names another task than the body; send the same id in both" in refused["error"]["message"]
     assert {(await task_of(hold, one)).state for one in (task.id, other.id)} == {TaskState.PENDING}
 
 
-async def test_one_that_names_this_task_or_none_is_served(hold: Holdfast, http: httpx2.AsyncClient) -> None:
+async def test_one_that_names_this_task_or_none_is_served(hold: Holdfast) -> None:
     task = await Outside(hold, "ada").offer()
-    for headers in ({"Mcp-Name": task.id}, {}):
-        answer = await send(http, "tasks/get", task.id, **headers)
-        assert (answer["result"]["taskId"], answer["result"]["status"]) == (task.id, "working")
-    await send(http, "tasks/cancel", task.id, **{"Mcp-Name": task.id})
+    async with over_http(hold) as http:
+        for headers in ({"Mcp-Name": task.id}, {}):
+            answer = await send(http, "tasks/get", task.id, **headers)
+            assert (answer["result"]["taskId"], answer["result"]["status"]) == (task.id, "working")
+        await send(http, "tasks/cancel", task.id, **{"Mcp-Name": task.id})
     assert (await task_of(hold, task.id)).state is TaskState.CANCELLED

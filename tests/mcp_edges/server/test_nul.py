@@ -71,7 +71,13 @@ async def test_in_no_other_request(client: Client) -> None:
 
 @pytest.mark.parametrize(
     "uri",
-    ["state://agents/a/tasks/%00", "state://agents/%00/tasks/a", "fact://%00", "artifact://%00", "task://queue?queue=%00"],
+    [
+        "state://agents/a/tasks/%00",
+        "state://agents/%00/tasks/a",
+        "fact://%00",
+        "artifact://%00",
+        "task://queue?queue=%00",
+    ],
 )
 async def test_in_no_uri_as_it_is_written_there(hold: Holdfast, uri: str) -> None:
     async with connected(hold) as client:
@@ -116,5 +122,3 @@ async def test_a_store_that_fails_keeps_its_address_to_itself(
                 await client.read_resource(uri)
             assert SECRET not in str(refusal.value.error)
     assert failed >= 9
-
-
