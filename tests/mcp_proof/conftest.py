@@ -9,8 +9,20 @@ import pytest
 
 from tests.engine_proof.conftest import new_database, url
 from tests.mcp_proof.reaching import Reached, serving
+from tests.postgres_server import PostgresServer
 
 __all__ = ["new_database", "url"]
+
+
+@pytest.fixture(params=["stdio-sqlite", "http-postgres"])
+async def either(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Reached]:
+    """Each way and each database once, for what neither of them has much to do with."""
+    if request.param == "stdio-sqlite":
+        yield Reached(f"sqlite:///{tmp_path}/agents.db")
+        return
+    server: PostgresServer = request.getfixturevalue("postgres18")
+    async with serving(server.create_database(), tmp_path) as reached:
+        yield reached
 
 
 @pytest.fixture(params=["stdio", "http"])

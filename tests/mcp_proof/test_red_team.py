@@ -79,8 +79,8 @@ async def attempt(client: Client, name: str, /, **arguments: Any) -> tuple[bool,
     return not result.is_error, result.structured_content
 
 
-async def test_a_hostile_agent_gets_no_approval(reached: Reached, seeds: Sequence[int]) -> None:
-    async with waiting_for_leave(reached.url) as victim, client_of(reached, "auto", name="mallory") as client:
+async def test_a_hostile_agent_gets_no_approval(either: Reached, seeds: Sequence[int]) -> None:
+    async with waiting_for_leave(either.url) as victim, client_of(either, "auto", name="mallory") as client:
         await by_design(client, victim)
         let_through = await by_chance(client, victim, random.Random(seeds[0]))
         assert let_through.keys() >= {"list_tasks", "recall"}  # it really acted, now and then to some purpose

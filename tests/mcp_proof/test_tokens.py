@@ -15,9 +15,9 @@ from tests.mcp_proof.reaching import TOKEN, client_of, serving
 SECRETS = {scope: f"a-long-secret-for-{scope}" for scope in Scope}
 
 
-async def test_a_token_does_what_its_scopes_allow(url: str, tmp_path: Path) -> None:
+async def test_a_token_does_what_its_scopes_allow(tmp_path: Path) -> None:
     tokens = {f"HOLDFAST_API_TOKEN_{scope.upper()}": f"{scope}:{secret}" for scope, secret in SECRETS.items()}
-    async with serving(url, tmp_path, **tokens) as reached:
+    async with serving(f"sqlite:///{tmp_path}/agents.db", tmp_path, **tokens) as reached:
         for scope, secret in SECRETS.items():
             async with client_of(reached, "auto", token=secret) as client:
                 offered = {tool.name for tool in (await client.list_tools()).tools}
@@ -33,10 +33,10 @@ async def test_a_token_does_what_its_scopes_allow(url: str, tmp_path: Path) -> N
                             await look
 
 
-async def test_a_session_is_its_openers_alone(url: str, tmp_path: Path) -> None:
+async def test_a_session_is_its_openers_alone(tmp_path: Path) -> None:
     other = SECRETS[Scope.READ]
     async with (
-        serving(url, tmp_path, HOLDFAST_API_TOKEN_OTHER=f"read:{other}") as reached,
+        serving(f"sqlite:///{tmp_path}/agents.db", tmp_path, HOLDFAST_API_TOKEN_OTHER=f"read:{other}") as reached,
         httpx2.AsyncClient() as http,
     ):
         assert reached.address is not None

@@ -87,17 +87,7 @@ class Holding:
         told: dict[str, JsonValue] = {"message": message, "by": self._by}
         if percent is not None:
             told["percent"] = percent
-        key, sent = new_id(), False
-
-        async def write(loaded: Loaded, _: datetime) -> Sequence[Operation]:
-            nonlocal sent
-            channel = event_channel(loaded.task.id)
-            if sent and await self._has_told(channel, key):
-                return ()
-            sent = True
-            return (Emit(channel=channel, payload=told, key=key),)
-
-        await self._writer.commit(write)
+        await self.change(Emit(channel=event_channel(self._writer.lease.task_id), payload=told, key=new_id()))
         return await self._standing()
 
     async def patch(self, patch: StatePatch) -> None:
@@ -214,10 +204,6 @@ class Holding:
             task_id=self._writer.lease.task_id, states=frozenset(ApprovalState), limit=1000
         )
         return [one for one in every if one.question == question and one.requested_by == self._by][-1]
-
-    async def _has_told(self, channel: str, key: str) -> bool:
-        last = await self._store.position(channel)
-        return any(event.key == key for event in await self._store.events(channel, after=max(0, last - 100)))
 
     async def _standing(self, *, replayed: bool = False) -> Standing:
         return Standing(task=await self._writer.task(), replayed=replayed)
