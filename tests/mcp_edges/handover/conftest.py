@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.conftest import EmptiedDatabase
 from tests.handover.conftest import ada, bob, clock, emptied_database, hold, living
+from tests.store.contract.truncating import EmptiedDatabase
 
 __all__ = ["ada", "bob", "clock", "emptied_database", "hold", "living"]
 
