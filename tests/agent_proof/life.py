@@ -34,7 +34,7 @@ from tests.engine_proof.doom import die
 from tests.engine_proof.nursery import impatient
 from tests.engine_proof.test_frozen_worker import may_write
 
-LEASE = 3.0
+LEASE = 2.0
 """Seconds, of a worker that is killed or frozen: short, as whoever takes over waits for its end."""
 
 LONG_LEASE = 9.0

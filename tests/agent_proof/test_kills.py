@@ -22,7 +22,7 @@ from tests.agent_proof.outcome import Outcome, outcome_of, recorded, spent_token
 from tests.agent_proof.scene import Scene, insisting, side_by_side
 from tests.conftest import SOAK
 
-SAMPLE = 2
+SAMPLE = 1
 """Places for each setting, beside the costliest, where not all of them are tried. The seed chooses them."""
 
 FEWEST_PLACES = 45

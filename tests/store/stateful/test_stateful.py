@@ -22,7 +22,7 @@ from tests.store.contract.truncating import SCHEMA, EmptiedDatabase
 from tests.store.stateful.machine import StoreMachine
 
 SETTINGS = hypothesis.settings(
-    max_examples=1000 if SOAK else 30,
+    max_examples=1000 if SOAK else 20,
     stateful_step_count=80 if SOAK else 40,
     deadline=None,
     suppress_health_check=list(hypothesis.HealthCheck),
