@@ -31,6 +31,7 @@ TOOLS = {
     "finish_task",
     "release_task",
     "remember",
+    "read_resource",
     "recall",
 }
 
@@ -63,7 +64,7 @@ def test_schemas_are_portable(inspector: Inspector) -> None:
 def test_a_task_is_submitted_once_done_and_found(inspector: Inspector, request: pytest.FixtureRequest) -> None:
     """In the modern era the inspector knows the extension of tasks, and may be given a task to follow to its end."""
     label = request.node.name
-    submission = {"goal": "Be done", "name": "slow_compute", "arguments": [0, label], "key": label}
+    submission = {"name": "slow_compute", "arguments": [0, label], "key": label}
     first = inspector.call("submit_task", **submission)
     again = inspector.call("submit_task", **submission)
     assert again["task_id"] == first["task_id"]
