@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from holdfast import Context, Holdfast
+from holdfast.cli.progress import show_progress
+from holdfast.model.errors import StoreUnavailable
+from holdfast.service.overview import Overview
+from holdfast.service.service import Service
 from tests.cli_edges.support import holdfast, read, run, submit
 from tests.cli_look import support as look
 from tests.cli_project.support import refusal
@@ -75,6 +83,46 @@ async def test_a_quiet_run_still_says_what_a_person_has_to_decide(url: str) -> N
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=look.PATIENCE)
     assert re.match(r"  holdfast answer [0-9a-f]{8} ANSWER    answer\n", line), line
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_an_end_that_comes_while_the_task_is_looked_at_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_away: bool
+) -> None:
+    """The view was read before the end and is handed over after it: another one is taken, if the store answers."""
+    hold = Holdfast("memory://")
+    looks = 0
+
+    @hold.task
+    async def work(ctx: Context) -> None:
+        await ctx.step("one", lambda: None)
+
+    async def see_then_end(task_id: str) -> Overview:
+        nonlocal looks
+        looks += 1
+        if looks > 1 and is_away:
+            raise StoreUnavailable("away")
+        seen = await Service.overview(service, task_id)
+        if looks == 1:
+            go.set()
+            await working
+        return seen
+
+    async def run_when_seen() -> None:
+        await go.wait()
+        await hold.run(handle)
+
+    async with hold:
+        service, go = Service(hold), asyncio.Event()
+        handle = await hold.submit(work)
+        before = await service.overview(handle.id)
+        monkeypatch.setattr(service, "overview", see_then_end)
+        working = asyncio.create_task(run_when_seen())
+        await show_progress(service, before, working, quiet=False)
+    assert looks == 2
+    told = [line.strip() for line in capsys.readouterr().err.splitlines()]
+    assert told[0] == "pending: submitted"
+    assert told[-2:] == (["pending: submitted"] if is_away else ["✓ one", "completed: work done"])
 
 
 def test_going_on_does_not_tell_the_past_as_if_it_happened_now(url: str, tmp_path: Path) -> None:

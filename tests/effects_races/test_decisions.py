@@ -20,7 +20,7 @@ from holdfast.model.operations import OpenApproval
 from holdfast.testing import Sandbox
 from tests.effects.support import Send, World, open_doubt, stand_between
 from tests.effects_races.support import ONE_TRY, Agency, failed
-from tests.engine.support import ended, reaches, until
+from tests.engine.support import ended, passes, reaches, until
 from tests.sagas.support import doubts_of
 
 S = EffectState
@@ -271,7 +271,7 @@ async def test_an_open_question_keeps_its_answers_when_the_code_learns_another(q
         await reaches(handle, TaskState.WAITING)
         terms["compensate"] = agency.release
         await handle.cancel("ill")
-        await reaches(handle, TaskState.RUNNING)
+        await passes(quick, handle, TaskState.RUNNING, times=2)
         [doubt] = await doubts_of(quick, handle, "letter")
         await quick.resolve(doubt, "happened", result=None, by="anna")
         with pytest.raises(TaskCancelled):

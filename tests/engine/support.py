@@ -47,6 +47,15 @@ async def reaches(handle: Handle[Any], *states: TaskState) -> None:
     await until(is_there)
 
 
+async def passes(hold: Holdfast, handle: Handle[Any], state: TaskState, *, times: int) -> None:
+    """Return when the task has come into this state so often; however shortly it stayed, its history knows."""
+
+    async def came() -> bool:
+        return await count_moves(hold, handle, state) >= times
+
+    await until(came)
+
+
 async def ended(handle: Handle[R]) -> R:
     """Return the result of a task that is about to end; in real time, whatever the clock says."""
     async with asyncio.timeout(PATIENCE):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -15,6 +15,7 @@ from holdfast.cli.render.overview import command_for, page
 from holdfast.cli.render.steps import mark_of, step_name, visible
 from holdfast.cli.render.words import safe
 from holdfast.cli.terminal import words
+from holdfast.model.errors import StoreBusy, StoreUnavailable
 from holdfast.model.step import StepState
 from holdfast.model.transitions import TaskState
 from holdfast.service.following import View
@@ -31,34 +32,44 @@ async def show_progress(service: Service, before: Overview, working: asyncio.Tas
 
     ``quiet`` leaves what it asks of people: it would wait for them without a word.
     """
-    task_id = before.task.id
+    async with aclosing(_views(service, before.task.id, working)) as views:
+        if can_redraw(words()) and not quiet:
+            await _show_page(views)
+        else:
+            with suppress(BrokenPipeError):  # nobody listens any more, and the work goes on
+                await _tell_news(views, before, tell=_advice if quiet else _lines)
+
+
+async def _views(service: Service, task_id: str, working: asyncio.Task[Any]) -> AsyncGenerator[View[Overview], None]:
+    """Follow a task until it has ended, or ``working`` has and was looked at since."""
 
     async def look() -> Overview:
         return await service.overview(task_id)
 
     async with aclosing(service.follow(look, task_id=task_id)) as views:
-        if can_redraw(words()) and not quiet:
-            await _show_page(views, working)
-        else:
-            with suppress(BrokenPipeError):  # nobody listens any more, and the work goes on
-                await _tell_news(views, before, working, tell=_advice if quiet else _lines)
+        async for view in views:
+            yield view
+            if view.seen.task.state.is_terminal:
+                return
+            if working.done():
+                break
+    # The view may be older than the end of the work: without another, how it ended would go untold.
+    try:
+        last = await look()
+    except (StoreUnavailable, StoreBusy):
+        return
+    yield View(last)
 
 
-async def _show_page(views: AsyncIterator[View[Overview]], working: asyncio.Task[Any]) -> None:
+async def _show_page(views: AsyncIterator[View[Overview]]) -> None:
     with Live(console=words(), auto_refresh=False, vertical_overflow="crop") as live:
         async for view in views:
             drawn = page(view.seen, height=words().height)
             live.update(with_news_of_the_store(drawn, view.away), refresh=True)
-            if working.done() or view.seen.task.state.is_terminal:
-                return
 
 
 async def _tell_news(
-    views: AsyncIterator[View[Overview]],
-    before: Overview,
-    working: asyncio.Task[Any],
-    *,
-    tell: Callable[[Overview], list[tuple[str, str]]],
+    views: AsyncIterator[View[Overview]], before: Overview, *, tell: Callable[[Overview], list[tuple[str, str]]]
 ) -> None:
     told: set[str] = set()
     if before.task.started_at is not None and tell is _lines:
@@ -71,8 +82,6 @@ async def _tell_news(
             if key not in told:
                 told.add(key)
                 typer.echo(safe(line), err=True)
-        if working.done() or view.seen.task.state.is_terminal:
-            return
 
 
 def _lines(seen: Overview) -> list[tuple[str, str]]:
