@@ -13,7 +13,7 @@ from holdfast.store.base import StateStore
 
 R = TypeVar("R")
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 """Seconds before a condition that does not come true fails its test."""
 
 

@@ -11,7 +11,7 @@ import pytest
 from holdfast import Context, Holdfast, ManualClock, NotFound, SyncContext, TaskCancelled, TaskState
 from holdfast.model.commit import Commit, Verdict
 from holdfast.model.queries import Loaded
-from tests.engine.support import moves_of, pass_time, reaches, settle, until
+from tests.engine.support import PATIENCE, moves_of, pass_time, reaches, settle, until
 
 
 async def test_a_pending_task_is_cancelled_at_once(hold: Holdfast) -> None:
@@ -53,7 +53,7 @@ async def test_a_running_task_is_stopped_where_it_awaits(hold: Holdfast) -> None
         await ctx.step("forever", forever)
 
     handle = await hold.submit(work)
-    async with hold.worker(lease=2):
+    async with hold.worker():
         await began.wait()
         assert await handle.cancel("enough") is TaskState.RUNNING
         with pytest.raises(TaskCancelled, match="enough"):
@@ -94,7 +94,7 @@ async def test_a_blocking_task_is_left_to_its_thread_and_can_do_nothing_more(qui
     def work(ctx: SyncContext) -> None:
         try:
             began.set()
-            go.wait(10)
+            go.wait(PATIENCE)
             ctx.step("late", seen.append, "ran")
         except BaseException as error:
             seen.append(type(error).__name__)
@@ -103,7 +103,7 @@ async def test_a_blocking_task_is_left_to_its_thread_and_can_do_nothing_more(qui
             over.set()
 
     handle = await quick.submit(work)
-    async with quick.worker(lease=1):
+    async with quick.worker():
         await until(began.is_set)
         await handle.cancel()
         await reaches(handle, TaskState.CANCELLED)
@@ -130,7 +130,7 @@ async def test_children_are_cancelled_with_their_parent(hold: Holdfast) -> None:
             await asyncio.sleep(60)
         await asyncio.gather(*(one.result() for one in children))
 
-    async with hold.worker(lease=2):
+    async with hold.worker():
         for suspended in (True, False):
             handle = await hold.submit(parent, suspended)
             busy = 0 if suspended else 1

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Context, Handle, Holdfast, ManualClock, Retry, StepState, SyncContext, TaskFailed, TaskState
 from holdfast.model.commit import Commit, Verdict
-from tests.engine.support import crash, ended, pass_time, reaches, settle, steps_of, until
+from tests.engine.support import PATIENCE, crash, ended, pass_time, reaches, settle, steps_of, until
 
 ONCE = Retry(max_attempts=1)
 
@@ -84,7 +84,7 @@ async def test_a_blocking_task_is_abandoned_at_its_deadline_and_its_late_result_
     @still.task(deadline=10.0)
     def work(ctx: SyncContext) -> str:
         began.set()
-        go.wait(10)
+        go.wait(PATIENCE)
         try:
             ctx.step("late", lambda: "late")
         finally:
@@ -220,23 +220,28 @@ async def test_the_message_of_a_timeout_says_which_and_by_how_much(still: Holdfa
     assert "TimeoutError" in failed.failure.type_names
 
 
-async def test_a_blocking_step_that_takes_too_long_is_abandoned(quick: Holdfast) -> None:
-    go, tries = threading.Event(), 0
+async def test_a_blocking_step_that_takes_too_long_is_abandoned(still: Holdfast, clock: ManualClock) -> None:
+    began, go, tries = threading.Event(), threading.Event(), 0
 
     def slow() -> str:
         nonlocal tries
         tries += 1
         if tries == 1:
-            go.wait(10)
+            began.set()
+            go.wait(PATIENCE)
             return "late"
         return "in time"
 
-    @quick.task
+    @still.task
     async def work(ctx: Context) -> str:
-        return await ctx.step("slow", slow, timeout=0.05, retry=Retry(initial=0.0))
+        return await ctx.step("slow", slow, timeout=5, retry=Retry(initial=0.0))
 
-    assert await quick.run(await quick.submit(work)) == "in time"
-    go.set()
+    handle = await still.submit(work)
+    async with still.worker(grace=0.0):
+        await until(began.is_set)
+        clock.advance(5)
+        assert await ended(handle) == "in time"
+        go.set()
 
 
 async def test_a_timeout_error_of_the_code_itself_is_no_timeout_of_the_step(quick: Holdfast) -> None:

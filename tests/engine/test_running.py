@@ -3,7 +3,7 @@
 # ruff: noqa: ARG001 - a task takes its ctx, whether it needs it or not
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from holdfast import (
     InvalidURL,
     InvalidValue,
     KeyConflict,
+    ManualClock,
     NotFound,
     Retry,
     StepState,
@@ -27,7 +28,7 @@ from holdfast import (
     TaskState,
 )
 from holdfast.store.memory import MemoryStore
-from tests.engine.support import moves_of, reaches, steps_of
+from tests.engine.support import moves_of, pass_time, reaches, steps_of
 
 ONCE = Retry(max_attempts=1)
 
@@ -163,17 +164,18 @@ async def test_two_runs_of_one_task_run_it_once(hold: Holdfast) -> None:
     assert runs == 1
 
 
-async def test_run_sleeps_and_retries_by_itself(quick: Holdfast) -> None:
-    @quick.task(retry=Retry(initial=0.02, jitter="none"))
+async def test_run_sleeps_and_retries_by_itself(still: Holdfast, clock: ManualClock) -> None:
+    @still.task(retry=Retry(initial=0.02, jitter="none"))
     async def work(ctx: Context) -> int:
         await ctx.sleep(0.01)
         if ctx.attempt < 3:
             raise ConnectionError
         return ctx.attempt
 
-    handle = await quick.submit(work)
-    async with asyncio.timeout(1.0):  # it wakes when the retry is due, and does not only look every second
-        assert await quick.run(handle) == 3
+    running = asyncio.create_task(still.run(await still.submit(work)))
+    await pass_time(clock, 0.3, by=0.01)  # it wakes when the retry is due, and does not only look every second
+    assert running.done()
+    assert await running == 3
 
 
 async def test_a_run_that_is_cancelled_hands_the_task_back(hold: Holdfast) -> None:
@@ -235,17 +237,18 @@ async def test_submit_many_submits_each(hold: Holdfast) -> None:
         assert [await handle.result(timeout=10) for handle in handles] == list(range(20))
 
 
-async def test_a_delayed_task_waits(quick: Holdfast) -> None:
-    @quick.task
+async def test_a_delayed_task_waits(still: Holdfast, clock: ManualClock) -> None:
+    @still.task
     async def work(ctx: Context) -> None: ...
 
-    async with quick.worker():
-        began = datetime.now(UTC)
-        handle = await quick.submit(work, delay=timedelta(milliseconds=80))
-        await handle.result(timeout=0.9)  # in time, and not only at the next look
-    task = await handle.task()
+    async with still.worker(grace=0.0):
+        began = clock.now()
+        handle = await still.submit(work, delay=timedelta(milliseconds=80))
+        await pass_time(clock, 0.1, by=0.01)  # in time, and not only at the next look
+        task = await handle.task()
+    assert task.state is TaskState.COMPLETED
     assert task.started_at is not None
-    assert (task.started_at - began).total_seconds() >= 0.08
+    assert task.started_at - began == timedelta(milliseconds=80)
 
 
 async def test_a_result_that_is_not_there_in_time_says_so_and_the_task_goes_on(quick: Holdfast) -> None:

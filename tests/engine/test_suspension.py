@@ -5,10 +5,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast import Context, Holdfast, ManualClock, Retry, StepFailed, TaskFailed, TaskState
-from tests.engine.support import count_moves, ended, pass_time, reaches, settle, until
+from holdfast import Context, Handle, Holdfast, ManualClock, Retry, StepFailed, StepState, TaskFailed, TaskState
+from tests.engine.support import count_moves, ended, pass_time, reaches, settle, steps_of, until
 
 Shape = Callable[[Context], Awaitable[object]]
+Gated = Callable[[Context, asyncio.Event], Awaitable[object]]
+"""What goes on by itself until the event is set."""
 
 
 async def one(ctx: Context) -> None:
@@ -68,36 +70,38 @@ async def test_a_task_whose_branches_all_wait_is_suspended(still: Holdfast, cloc
         assert await ended(handle) == "done"
 
 
-async def raw_sleep(ctx: Context) -> None:
-    await asyncio.gather(ctx.wait_event("go"), asyncio.sleep(0.1))
+async def raw_sleep(ctx: Context, over: asyncio.Event) -> None:
+    async def sleep() -> None:
+        while not over.is_set():  # noqa: ASYNC110 - the point: it sleeps
+            await asyncio.sleep(0.02)
+
+    await asyncio.gather(ctx.wait_event("go"), sleep())
 
 
-async def raw_event(ctx: Context) -> None:
-    over = asyncio.Event()
-    asyncio.get_running_loop().call_later(0.1, over.set)
+async def raw_event(ctx: Context, over: asyncio.Event) -> None:
     await asyncio.gather(ctx.wait_event("go"), over.wait())
 
 
-async def with_wait_for(ctx: Context) -> None:
+async def with_wait_for(ctx: Context, _: asyncio.Event) -> None:
     await asyncio.wait_for(ctx.wait_event("go"), 60)
 
 
-async def with_timeout(ctx: Context) -> None:
+async def with_timeout(ctx: Context, _: asyncio.Event) -> None:
     async with asyncio.timeout(60):
         await ctx.wait_event("go")
 
 
-async def with_timeout_around_branches(ctx: Context) -> None:
+async def with_timeout_around_branches(ctx: Context, _: asyncio.Event) -> None:
     async with asyncio.timeout(60):
         await asyncio.gather(ctx.wait_event("go"), ctx.wait_event("go", key="too"))
 
 
-async def with_wait_timeout(ctx: Context) -> None:
+async def with_wait_timeout(ctx: Context, _: asyncio.Event) -> None:
     await asyncio.wait([asyncio.create_task(ctx.wait_event("go"))], timeout=60)
 
 
-async def step_beside(ctx: Context) -> None:
-    await asyncio.gather(ctx.wait_event("go"), ctx.step("slow", asyncio.sleep, 0.1))
+async def step_beside(ctx: Context, over: asyncio.Event) -> None:
+    await asyncio.gather(ctx.wait_event("go"), ctx.step("slow", over.wait))
 
 
 @pytest.mark.parametrize(
@@ -113,15 +117,15 @@ async def step_beside(ctx: Context) -> None:
     ],
 )
 async def test_what_might_go_on_by_itself_keeps_its_slot_and_is_answered_in_place(
-    quick: Holdfast, shape: Shape
+    quick: Holdfast, shape: Gated
 ) -> None:
-    runs = 0
+    runs, over = 0, asyncio.Event()
 
     @quick.task
     async def work(ctx: Context) -> str:
         nonlocal runs
         runs += 1
-        await shape(ctx)
+        await shape(ctx, over)
         return "done"
 
     handle = await quick.submit(work)
@@ -131,9 +135,21 @@ async def test_what_might_go_on_by_itself_keeps_its_slot_and_is_answered_in_plac
         assert worker.running == 1
         await quick.emit("go")
         await quick.emit("go")
-        assert await handle.result(timeout=5) == "done"
+        await until_heard(quick, handle)
+        over.set()
+        assert await ended(handle) == "done"
     assert runs == 1
     assert await count_moves(quick, handle, TaskState.WAITING) == 0
+
+
+async def until_heard(hold: Holdfast, handle: Handle[str]) -> None:
+    """Return when the event has been answered."""
+
+    async def is_answered() -> bool:
+        step = (await steps_of(hold, handle)).get("event:go")
+        return step is not None and step.state is StepState.COMPLETED
+
+    await until(is_answered)
 
 
 async def test_a_timeout_around_a_durable_wait_fires(quick: Holdfast) -> None:
@@ -154,12 +170,14 @@ async def test_a_timeout_around_a_durable_wait_fires(quick: Holdfast) -> None:
 async def test_once_the_busy_branch_is_through_the_slot_is_given_back(quick: Holdfast) -> None:
     @quick.task
     async def work(ctx: Context) -> str:
-        await asyncio.gather(ctx.wait_event("go"), ctx.step("slow", asyncio.sleep, 0.03))
+        await asyncio.gather(ctx.wait_event("go"), ctx.step("slow", over.wait))
         return "done"
 
+    over = asyncio.Event()
     handle = await quick.submit(work)
     async with quick.worker() as worker:
         await until(lambda: worker.running == 1)
+        over.set()
         await reaches(handle, TaskState.WAITING)
         await quick.emit("go")
         assert await handle.result(timeout=5) == "done"

@@ -18,7 +18,7 @@ from holdfast import (
     TaskFailed,
     TaskState,
 )
-from tests.engine.support import count_moves, crash, ended, pass_time, reaches, settle, steps_of
+from tests.engine.support import count_moves, crash, ended, pass_time, reaches, settle, steps_of, until
 
 
 async def test_a_short_sleep_keeps_its_slot(still: Holdfast, clock: ManualClock) -> None:
@@ -271,8 +271,7 @@ async def test_blocking_functions_wait_without_a_slot_too(hold: Holdfast) -> Non
     handle = await hold.submit(work)
     async with hold.worker() as worker:
         await reaches(handle, TaskState.WAITING)
-        await asyncio.sleep(0.02)
-        assert worker.running == 0
+        await until(lambda: worker.running == 0)
         await hold.emit("answers", 1)
         assert await handle.result(timeout=10) == 42
     assert len(unwound) == 2
