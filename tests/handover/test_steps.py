@@ -10,6 +10,7 @@ from holdfast import Conflict, Holdfast, InvalidValue, ManualClock, StepState
 from holdfast.model.codec import decode
 from holdfast.model.errors import CodecError
 from holdfast.model.patch import StatePatch
+from tests.engine.support import Watched
 from tests.handover.support import Outside, everything, facts, outside_steps, task_of
 
 
@@ -31,6 +32,22 @@ async def test_a_step_is_a_line_of_its_own_kind_with_its_patch(hold: Holdfast, a
     assert (state.completed_steps, state.current_step) == (("look",), "clean")
     last = (await hold.state_history(task.id))[-1]
     assert (last.author, last.step_key) == ("mcp:ada", "outside:look")
+
+
+async def test_the_journal_is_not_read_for_one_more_line(hold: Holdfast, ada: Outside) -> None:
+    """It grows with every call, and a call should not cost more for it."""
+    task = await ada.offer()
+    lease = (await ada.take()).lease
+    await ada.step(lease, "first")
+    watched = Watched(hold.store)
+    await ada.step(lease, "second", None, facts(disk="92%"))
+    await ada.step(lease, "second", None, facts(disk="92%"))
+    await ada.holding(lease).report("half way", 50)
+    assert (watched.calls["load"], watched.calls["steps"]) == (0, 0)
+    assert [(step.key, step.position) for step in await hold.store.steps(task.id)] == [
+        ("outside:first", 1),
+        ("outside:second", 2),
+    ]
 
 
 async def test_the_same_again_is_answered_and_changes_nothing(hold: Holdfast, ada: Outside) -> None:

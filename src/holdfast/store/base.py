@@ -225,6 +225,10 @@ class Reads(ABC):
         """Return the whole journal of all rounds, by position."""
 
     @abstractmethod
+    async def step(self, task_id: str, key: str, *, of_round: int) -> Step | None:
+        """Return the line under one key of the journal, or None. A long journal is not read for it."""
+
+    @abstractmethod
     async def last_steps(self, task_ids: Collection[str]) -> dict[str, Step]:
         """Return the newest line of each task's journal, without its payloads; a task that has none is absent."""
 

@@ -15,9 +15,10 @@ from holdfast.model.operations import ApplyPatch, Move, OpenApproval, Operation,
 from holdfast.model.patch import StatePatch
 from holdfast.model.queries import Loaded
 from holdfast.model.step import StepState
-from holdfast.model.task import JsonValue
+from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import TaskState
 from holdfast.service.handover.lines import ASKED, line
+from holdfast.store.base import StateStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,12 @@ class Answer:
         }
 
 
-def asking(loaded: Loaded, question: str, *, by: str, at: datetime) -> tuple[Approval, tuple[Operation, ...]]:
+async def asking(
+    store: StateStore, task: Task, question: str, *, by: str, at: datetime
+) -> tuple[Approval, tuple[Operation, ...]]:
     """Return the question, and what asks it and lets the task wait for its answer."""
     Ask(question)  # refuses what cannot be asked
-    task, identifier, nothing = loaded.task, new_id(), canonical(None)
+    identifier, nothing = new_id(), canonical(None)
     key = f"{ASKED}{identifier}"
     approval = Approval(
         id=identifier,
@@ -60,7 +63,7 @@ def asking(loaded: Loaded, question: str, *, by: str, at: datetime) -> tuple[App
     patch = ApplyPatch(body=canonical(StatePatch(add_questions=(question,)).to_json()), author=by, step_key=key)
     return approval, (
         OpenApproval(approval),
-        WriteStep(line(task, loaded.steps, key, at=at, state=StepState.PENDING)),
+        WriteStep(await line(store, task, key, at=at, state=StepState.PENDING)),
         *((patch,) if task.version else ()),
         Move(
             to=TaskState.WAITING,
@@ -84,7 +87,7 @@ def answers_of(loaded: Loaded) -> list[Answer]:
     ]
 
 
-def taking_note(loaded: Loaded, state: AgentState, at: datetime) -> tuple[Operation, ...]:
+async def taking_note(store: StateStore, loaded: Loaded, state: AgentState, at: datetime) -> tuple[Operation, ...]:
     """Return what makes new answers part of the state: each becomes a fact, and its question is closed."""
     operations: list[Operation] = []
     still_open = set(state.open_questions)
@@ -93,7 +96,7 @@ def taking_note(loaded: Loaded, state: AgentState, at: datetime) -> tuple[Operat
         is_open = approval.question in still_open
         still_open.discard(approval.question)
         patch = StatePatch(append_facts=_fact(approval), resolve_questions=(approval.question,) if is_open else ())
-        operations.append(WriteStep(line(loaded.task, loaded.steps, key, at=at, output=_outcome(approval))))
+        operations.append(WriteStep(await line(store, loaded.task, key, at=at, output=_outcome(approval))))
         if not patch.is_empty:
             author = f"human:{approval.decided_by}" if approval.decided_by else "engine"
             operations.append(ApplyPatch(body=canonical(patch.to_json()), author=author, step_key=approval.step_key))

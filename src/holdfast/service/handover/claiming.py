@@ -209,7 +209,7 @@ class _Claimer:
         lease = Lease(task.id, task.fence, self._secret)
         now = await self._store.now()
         state = await self._hold.state(task.id) if task.version else first_state(task)
-        noted = () if state is None else taking_note(loaded, state, now)
+        noted = () if state is None else await taking_note(self._store, loaded, state, now)
         operations = (*beginning(task, self._by), *noted, *moves)
         if operations:
             await self._commit(task, *operations)

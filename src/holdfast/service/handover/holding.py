@@ -19,7 +19,6 @@ from holdfast.model.ids import new_id
 from holdfast.model.operations import Emit, Move, Operation, Release, WriteStep
 from holdfast.model.patch import StatePatch
 from holdfast.model.payload import to_json
-from holdfast.model.queries import Loaded
 from holdfast.model.restore import restore
 from holdfast.model.task import HANDOVER, JsonValue, Task
 from holdfast.model.transitions import TaskState
@@ -63,16 +62,16 @@ class Holding:
         key = their_key(check_name("the step's key", key))
         body, mark, replayed = encode(output), new_id(), False
 
-        async def write(loaded: Loaded, at: datetime) -> Sequence[Operation]:
+        async def write(task: Task, at: datetime) -> Sequence[Operation]:
             nonlocal replayed
-            before = recorded(loaded.task, loaded.steps, key)
+            before = await recorded(self._store, task, key)
             if before is None:
-                done = WriteStep(line(loaded.task, loaded.steps, own_key(key), at=at, output=output, mark=mark))
+                done = WriteStep(await line(self._store, task, own_key(key), at=at, output=output, mark=mark))
                 return (done, *await self._writer.patching(patch, at, step_key=own_key(key)))
             if before.output != body:
                 known = decode(before.output or b"null")
                 raise Conflict(
-                    f"step {key!r} of task {loaded.task.id} is recorded already, with the output {known!r:.200}; "
+                    f"step {key!r} of task {task.id} is recorded already, with the output {known!r:.200}; "
                     "choose another key for another step. Nothing was changed"
                 )
             replayed = before.digest != mark
@@ -97,7 +96,7 @@ class Holding:
     async def change(self, *operations: Operation) -> None:
         """Apply other operations under the lease, such as may be applied twice."""
 
-        async def write(_: Loaded, __: datetime) -> Sequence[Operation]:
+        async def write(_: Task, __: datetime) -> Sequence[Operation]:
             return operations
 
         await self._writer.commit(write)
@@ -108,12 +107,10 @@ class Holding:
         """Ask a person. The task is handed back, and claimable again once somebody has answered."""
         asked: list[Approval] = []
 
-        async def write(loaded: Loaded, at: datetime) -> Sequence[Operation]:
-            if loaded.task.cancel_requested is not None:
-                raise Conflict(
-                    f"task {loaded.task.id} is to be cancelled ({loaded.task.cancel_requested}); release it instead"
-                )
-            approval, operations = asking(loaded, question, by=self._by, at=at)
+        async def write(task: Task, at: datetime) -> Sequence[Operation]:
+            if task.cancel_requested is not None:
+                raise Conflict(f"task {task.id} is to be cancelled ({task.cancel_requested}); release it instead")
+            approval, operations = await asking(self._store, task, question, by=self._by, at=at)
             asked[:] = [approval]
             return operations
 
@@ -180,8 +177,8 @@ class Holding:
         return await self._standing(replayed=not is_new)
 
     async def _move(self, move: Move, patch: StatePatch = NOTHING, note: str = "") -> bool:
-        async def write(loaded: Loaded, at: datetime) -> Sequence[Operation]:
-            noted = [WriteStep(note_line(loaded.task, loaded.steps, note, by=self._by, at=at))] if note else []
+        async def write(task: Task, at: datetime) -> Sequence[Operation]:
+            noted = [WriteStep(await note_line(self._store, task, note, by=self._by, at=at))] if note else []
             return (*noted, *await self._writer.patching(patch, at), move, Release())
 
         return await self._end(write, move.to, move.reason)

@@ -13,6 +13,7 @@ from holdfast.engine.journal import ROUND_SIZE
 from holdfast.model.codec import decode, encode
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue, Task
+from holdfast.store.base import StateStore
 
 OUTSIDE = "outside"
 """The kind of such a line, and the beginning of its key."""
@@ -34,9 +35,9 @@ def their_key(key: str) -> str:
     return key.removeprefix(f"{OUTSIDE}:") or key
 
 
-def line(
+async def line(
+    store: StateStore,
     task: Task,
-    steps: Iterable[Step],
     key: str,
     *,
     at: datetime,
@@ -48,14 +49,12 @@ def line(
 
     ``mark`` is by whom it was written, for whoever has to find out whether it was them.
     """
-    own = [step for step in steps if step.round == task.round]
-    before = next((step for step in own if step.key == key), None)
-    last = max((step.position for step in own), default=(task.round - 1) * ROUND_SIZE)
+    before = await store.step(task.id, key, of_round=task.round)
     body = encode(output) if state is StepState.COMPLETED else None
     return Step(
         key=key,
         kind=OUTSIDE,
-        position=last + 1 if before is None else before.position,
+        position=await _next_position(store, task) if before is None else before.position,
         state=state,
         round=task.round,
         fence=task.fence,
@@ -66,9 +65,15 @@ def line(
     )
 
 
-def note_line(task: Task, steps: Iterable[Step], note: str, *, by: str, at: datetime) -> Step:
+async def _next_position(store: StateStore, task: Task) -> int:
+    last = (await store.last_steps([task.id])).get(task.id)
+    before_round = (task.round - 1) * ROUND_SIZE
+    return max(before_round, 0 if last is None else last.position) + 1
+
+
+async def note_line(store: StateStore, task: Task, note: str, *, by: str, at: datetime) -> Step:
     """Return the line of what the holder of a lease leaves for the next one."""
-    return line(task, steps, f"{NOTE}{task.fence}", at=at, output={"note": note, "by": by})
+    return await line(store, task, f"{NOTE}{task.fence}", at=at, output={"note": note, "by": by})
 
 
 def notes_of(steps: Iterable[Step]) -> list[dict[str, JsonValue]]:
@@ -76,13 +81,7 @@ def notes_of(steps: Iterable[Step]) -> list[dict[str, JsonValue]]:
     return [decode(step.output) for step in steps if step.key.startswith(NOTE) and step.output is not None]
 
 
-def recorded(task: Task, steps: Iterable[Step], key: str) -> Step | None:
+async def recorded(store: StateStore, task: Task, key: str) -> Step | None:
     """Return what stands under a key of theirs in this round, if it is complete."""
-    return next(
-        (
-            step
-            for step in steps
-            if step.key == own_key(key) and step.round == task.round and step.state is StepState.COMPLETED
-        ),
-        None,
-    )
+    step = await store.step(task.id, own_key(key), of_round=task.round)
+    return step if step is not None and step.state is StepState.COMPLETED else None

@@ -15,15 +15,17 @@ from holdfast.model.errors import Conflict, DeadlineExceeded, LeaseLost, WorkerD
 from holdfast.model.failure import Failure
 from holdfast.model.operations import ApplyPatch, Move, Operation
 from holdfast.model.patch import StatePatch, apply
-from holdfast.model.queries import Loaded
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.service.handover.facts import without_known_facts
 from holdfast.service.handover.lease import Lease
 from holdfast.service.handover.offering import found
 
-Write: TypeAlias = Callable[[Loaded, datetime], Awaitable[Sequence[Operation]]]
-"""Makes operations of the task as it stands. It may be asked again, and then sees what it wrote itself."""
+Write: TypeAlias = Callable[[Task, datetime], Awaitable[Sequence[Operation]]]
+"""Makes operations of the task as it stands. It may be asked again, and then sees what it wrote itself.
+
+What it reads is at least as new as the task. If somebody wrote in between, the number of the Commit is taken.
+"""
 
 _MOST_TRIES = 20
 """Calls under one lease at the same time that can get in each other's way; agents make them one after the other."""
@@ -65,13 +67,12 @@ class Writer:
         it looks again: the next try writes behind the other call, or finds that all is there.
         """
         for _ in range(_MOST_TRIES):
-            await self.renew()
-            loaded = await self.store.load(self.lease.task_id)
-            operations = tuple(await write(loaded, await self.store.now()))
+            task = await self.renew()
+            operations = tuple(await write(task, await self.store.now()))
             if not operations:
                 return
-            guard = Held(self.lease.worker_id, self.lease.fence, loaded.task.sequence + 1)
-            sent = Commit(task_id=loaded.task.id, guard=guard, operations=operations, actor=self.by)
+            guard = Held(self.lease.worker_id, self.lease.fence, task.sequence + 1)
+            sent = Commit(task_id=task.id, guard=guard, operations=operations, actor=self.by)
             [verdict] = await self.store.commit([sent])
             if not verdict.applied:
                 raise verdict.error()

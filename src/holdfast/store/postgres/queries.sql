@@ -137,6 +137,9 @@ WHERE t.id = $1
 -- name: steps
 SELECT * FROM {schema}.steps WHERE task_id = $1 ORDER BY position, round, key
 
+-- name: step
+SELECT * FROM {schema}.steps WHERE task_id = $1 AND round = $2 AND key = $3
+
 -- name: last_steps
 -- For a board: one line of each task, without its payloads.
 SELECT DISTINCT ON (task_id) task_id, round, key, kind, position, state, attempts, fence, digest, NULL, NULL, effect_id,

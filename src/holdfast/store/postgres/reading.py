@@ -97,6 +97,11 @@ class Reading(PostgresBase):
         """See Reads."""
         return [RECORDS.step(row) for row in await self._fetch("steps", task_id)]
 
+    async def step(self, task_id: str, key: str, *, of_round: int) -> Step | None:
+        """See Reads."""
+        rows = await self._fetch("step", task_id, of_round, key)
+        return RECORDS.step(rows[0]) if rows else None
+
     async def last_steps(self, task_ids: Collection[str]) -> dict[str, Step]:
         """See Reads."""
         return {row[0]: RECORDS.step(row) for row in await self._fetch("last_steps", list(task_ids))}

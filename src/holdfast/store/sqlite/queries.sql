@@ -305,6 +305,9 @@ SELECT task_id, number, from_state, to_state, reason, actor, fence, at FROM tran
 -- name: steps
 SELECT * FROM steps WHERE task_id = ? ORDER BY position, round, key
 
+-- name: step
+SELECT * FROM steps WHERE task_id = ? AND round = ? AND key = ?
+
 -- name: last_steps
 -- For a board: one line of each task, without its payloads. SQLite takes the other columns from the row of the maximum.
 SELECT task_id, round, key, kind, max(position), state, attempts, fence, digest, NULL, NULL, effect_id, started_at,

@@ -137,6 +137,11 @@ class Reader:
         """See Reads."""
         return self._all(RECORDS.step, "steps", task_id)
 
+    def step(self, task_id: str, key: str, of_round: int) -> Step | None:
+        """See Reads."""
+        found = self._all(RECORDS.step, "step", task_id, of_round, key)
+        return found[0] if found else None
+
     def last_steps(self, task_ids: Collection[str]) -> dict[str, Step]:
         """See Reads."""
         rows = self._connection.execute(QUERIES["last_steps"], (json.dumps(list(task_ids)),))

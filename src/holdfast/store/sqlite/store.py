@@ -311,6 +311,10 @@ class SqliteStore(Uploading, SimpleInterface):
         """See Reads."""
         return await self._read(lambda reader: reader.steps(task_id))
 
+    async def step(self, task_id: str, key: str, *, of_round: int) -> Step | None:
+        """See Reads."""
+        return await self._read(lambda reader: reader.step(task_id, key, of_round))
+
     async def last_steps(self, task_ids: Collection[str]) -> dict[str, Step]:
         """See Reads."""
         return await self._read(lambda reader: reader.last_steps(task_ids))

@@ -70,6 +70,21 @@ class StepsContract(ContractBase):
         }
         assert await store.last_steps([]) == {}
 
+    async def test_one_line_of_a_journal_is_found_by_its_key_and_round(self, store: StateStore) -> None:
+        """With its payloads; None for another key, another round, another task."""
+        one = await running_task(store, "one")
+        await one.apply(WriteStep(step("a", 1, output=b'"first"', round=1)), WriteStep(step("b", 2, round=1)))
+        await one.apply(WriteStep(step("a", 10_001, output=b'"second"', round=2)))
+        await submit_one(store, "two")
+        journal = {(line.round, line.key): line for line in await store.steps("one")}
+        assert len(journal) == 3
+        for (of_round, key), line in journal.items():
+            assert await store.step("one", key, of_round=of_round) == line
+        assert await store.step("one", "b", of_round=2) is None
+        assert await store.step("one", "A", of_round=1) is None
+        assert await store.step("two", "a", of_round=1) is None
+        assert await store.step("nobody", "a", of_round=1) is None
+
     async def test_a_step_is_stored_as_it_was_written(self, store: StateStore, clock: ManualClock) -> None:
         """Every field."""
         now = clock.now()

@@ -122,6 +122,10 @@ class Oracle:
     def steps(self, task_id: str) -> list[Step]:
         return reading.steps(self.tables, task_id)
 
+    def step(self, task_id: str, key: str, *, of_round: int) -> Step | None:
+        lines = reading.steps(self.tables, task_id)
+        return next((line for line in lines if (line.round, line.key) == (of_round, key)), None)
+
     def last_steps(self, task_ids: Collection[str]) -> dict[str, Step]:
         return {
             task_id: replace(steps[-1], output=None, error=None)
