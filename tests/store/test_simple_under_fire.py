@@ -12,53 +12,72 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import LeaseHeld, LeaseLost, NewTask, Task, TaskState
-from holdfast.model.worker import Claim, Claimed, NewWorker, WorkerState
+from holdfast import LeaseHeld, LeaseLost, ManualClock, NewTask, Task, TaskState
+from holdfast.model.worker import Claim, Claimed, Heartbeat, NewWorker, WorkerState
 from holdfast.store.sqlite import SqliteStore
 
 RUNNING = Task(id="task", state=TaskState.RUNNING)
 
 
+PATIENCE = 60.0
+"""Seconds before something that does not happen fails its test."""
+
+
 @pytest.fixture
-async def store(tmp_path: Path) -> SqliteStore:  # type: ignore[misc]
-    async with SqliteStore(tmp_path / "agents.db") as opened:
+def clock() -> ManualClock:
+    """The time of the store: no lease runs out because the machine is busy."""
+    return ManualClock()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: ManualClock) -> SqliteStore:  # type: ignore[misc]
+    async with SqliteStore(tmp_path / "agents.db", clock=clock) as opened:
         await opened.save(RUNNING)
         yield opened
 
 
-async def test_a_blocking_step_keeps_its_lease(store: SqliteStore) -> None:
+async def test_a_blocking_step_keeps_its_lease(
+    store: SqliteStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It runs in a thread, so that the lease is renewed meanwhile; another process would otherwise run it too."""
+    began, go_on, renewed = threading.Event(), threading.Event(), asyncio.Event()
+    lease = 0.3
+    heartbeat = store.heartbeat
 
-    began, go_on = threading.Event(), threading.Event()
+    async def renew(worker_id: str) -> Heartbeat:
+        answer = await heartbeat(worker_id)
+        renewed.set()
+        return answer
 
     def blocking(task: Task) -> Task:
         began.set()
-        go_on.wait(30)
+        assert go_on.wait(PATIENCE)
         return replace(task, result="once")
 
-    step = asyncio.create_task(store.execute_step("task", blocking, lease=0.5))
-    await asyncio.to_thread(began.wait, 30)
-    until = time.monotonic() + 1.5
-    async with SqliteStore(store.path) as other:
-        while time.monotonic() < until:
+    monkeypatch.setattr(store, "heartbeat", renew)
+    step = asyncio.create_task(store.execute_step("task", blocking, lease=lease))
+    assert await asyncio.to_thread(began.wait, PATIENCE)
+    async with asyncio.timeout(PATIENCE), SqliteStore(store.path, clock=clock) as other:
+        for _ in range(3):
+            renewed.clear()
+            await renewed.wait()
+            clock.advance(0.9 * lease)
             with pytest.raises(LeaseHeld):
                 await other.execute_step("task", lambda task: task)
-            await asyncio.sleep(0.05)
     go_on.set()
     assert (await step).result == "once"
 
 
 async def test_a_step_of_nothing_but_store_calls_lets_the_loop_run(store: SqliteStore) -> None:
     """Calls that are answered inline would otherwise starve heartbeats and timeouts."""
+    turns, enough = 0, 20
 
     async def chatty(task: Task) -> Task:
-        until = time.monotonic() + 0.5
-        while time.monotonic() < until:
+        give_up_at = time.monotonic() + PATIENCE
+        while turns < enough and time.monotonic() < give_up_at:
             await store.emit("progress", 1)
             await store.get("task")
         return replace(task, result="once")
-
-    turns = 0
 
     async def count() -> None:
         nonlocal turns
@@ -67,18 +86,20 @@ async def test_a_step_of_nothing_but_store_calls_lets_the_loop_run(store: Sqlite
             turns += 1
 
     counting = asyncio.create_task(count())
-    assert (await store.execute_step("task", chatty, lease=0.2)).result == "once"
+    assert (await store.execute_step("task", chatty)).result == "once"
     counting.cancel()
-    assert turns > 20
+    assert turns >= enough
 
 
 async def test_a_timeout_is_a_timeout_and_leaves_the_task_as_it_was(store: SqliteStore) -> None:
     async def slow(task: Task) -> Task:
-        await asyncio.sleep(10)
+        limit.reschedule(0)  # it has begun, and is too late
+        await asyncio.Event().wait()
         return task
 
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(store.execute_step("task", slow), 0.1)
+        async with asyncio.timeout(PATIENCE) as limit:
+            await store.execute_step("task", slow)
     task = await store.get("task")
     assert task is not None
     assert (task.state, task.owner) == (TaskState.RUNNING, None)
@@ -103,16 +124,18 @@ async def test_a_cancellation_while_the_lease_is_being_written(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The write goes on in the writer's thread; its lease must not be taken for a dead worker's."""
-    real = store.acquire
+    real, begun = store.acquire, asyncio.Event()
     with Path(f"{store.path}-gate").open() as gate:
 
         async def acquire_behind_the_gate(task_id: str, worker_id: str) -> Claimed:
             fcntl.flock(gate, fcntl.LOCK_EX)  # another process is writing
+            begun.set()
             return await real(task_id, worker_id)
 
         monkeypatch.setattr(store, "acquire", acquire_behind_the_gate)
         running = asyncio.create_task(store.execute_step("task", lambda task: task))
-        await asyncio.sleep(0.1)
+        async with asyncio.timeout(PATIENCE):
+            await begun.wait()
         running.cancel()
         await asyncio.sleep(0.1)
         fcntl.flock(gate, fcntl.LOCK_UN)
@@ -160,11 +183,11 @@ async def test_true_is_not_one(store: SqliteStore) -> None:
     assert (await store.save(replace(RUNNING, result=True))).result is True
 
 
-async def test_however_many_a_dead_worker_held(store: SqliteStore) -> None:
+async def test_however_many_a_dead_worker_held(store: SqliteStore, clock: ManualClock) -> None:
     await store.submit([NewTask(id=f"t{n:03}", name="job") for n in range(150)])
-    worker = await store.register(NewWorker(lease=0.05))
-    await store.claim(Claim(worker_id=worker.id, number=1, limit=150, names=("job",)))
-    await asyncio.sleep(0.1)
+    worker = await store.register(NewWorker())
+    assert len(await store.claim(Claim(worker_id=worker.id, number=1, limit=150, names=("job",)))) == 150
+    clock.advance(worker.lease)
     await store.execute_step("t149", lambda task: task)
 
 

@@ -2,16 +2,18 @@
 
 A `Paused` store does its verbs inside a transaction that stays open until `finish()`: the moment between the work of a
 function and its COMMIT, stretched. What the other side does meanwhile is started with `begin()`; `is_blocked()` says
-that it waits for a lock.
+whether it waits for a lock, as soon as the server knows.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import psycopg
 
+from holdfast.model.clock import Clock
 from holdfast.model.commit import Commit, Expect, Held
 from holdfast.model.operations import Move, Operation, WriteStep
 from holdfast.model.step import Step, StepState
@@ -22,8 +24,8 @@ from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.connections import Connection, Row, fetch_on
 
 T = TypeVar("T")
-LONG_ENOUGH = 0.15
-"""Seconds after which something that has not happened is taken to be blocked."""
+PATIENCE = 60.0
+"""Seconds before something that does not happen fails its test."""
 
 
 class Paused(PostgresStore):
@@ -40,8 +42,8 @@ class Paused(PostgresStore):
 
 
 @asynccontextmanager
-async def paused(url: str) -> AsyncIterator[Paused]:
-    async with Paused(url) as store:
+async def paused(url: str, clock: Clock | None = None) -> AsyncIterator[Paused]:
+    async with Paused(url, clock=clock) as store:
         store.connection = await store._open_connections().connect()
         await store.connection.set_autocommit(False)
         try:
@@ -54,19 +56,33 @@ def begin(work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
     return asyncio.create_task(work)
 
 
-async def is_blocked(task: "asyncio.Task[Any]") -> bool:
-    done, _ = await asyncio.wait({task}, timeout=LONG_ENOUGH)
-    return not done
+async def is_blocked(url: str, task: "asyncio.Task[Any]") -> bool:
+    """Say, once it can be told, whether something waits for a lock or has gone through: however busy the machine is."""
+    give_up_at = time.monotonic() + PATIENCE
+    while time.monotonic() < give_up_at:
+        if task.done():
+            return False
+        if waiters(url):
+            return True
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"it neither waited for a lock nor went through within {PATIENCE:g} s")
 
 
 async def wait_for_waiters(url: str, count: int) -> None:
-    """Return when so many sessions wait for a lock, by what the server itself says: however busy the machine is."""
-    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    for _ in range(3000):
-        if execute(url, waiting) == [(count,)]:
+    """Return when so many sessions wait for a lock."""
+    give_up_at = time.monotonic() + PATIENCE
+    while time.monotonic() < give_up_at:
+        if waiters(url) == count:
             return
         await asyncio.sleep(0.02)
-    raise AssertionError(f"{count} sessions were to wait for a lock within a minute")
+    raise AssertionError(f"{count} sessions were to wait for a lock within {PATIENCE:g} s")
+
+
+def waiters(url: str) -> int:
+    """Return how many sessions wait for a lock, by what the server itself says."""
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    [(count,)] = execute(url, waiting)
+    return int(count)
 
 
 async def claimed(store: PostgresStore, *task_ids: str, worker_id: str = "worker", lease: float = 60) -> list[Claimed]:

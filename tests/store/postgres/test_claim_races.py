@@ -13,7 +13,7 @@ import pytest
 from holdfast import NewTask, TaskState
 from holdfast.model.worker import Claim, NewWorker
 from holdfast.store.postgres import PostgresStore
-from tests.store.postgres.support import execute
+from tests.store.postgres.support import PATIENCE, begin, execute, is_blocked
 
 QUEUES, NAMES = ("q1", "q2", "q3"), ("n1", "n2", "n3", "n4", "n5")
 
@@ -45,7 +45,7 @@ from holdfast.store.postgres import PostgresStore
 
 async def main():
     store = await PostgresStore(sys.argv[1]).open()
-    await store.register(NewWorker(id="frozen", lease=0.5))
+    await store.register(NewWorker(id="frozen"))
     connection = await store._open_connections().connect()
     query = store._queries["claim"].encode()
     connection.pgconn.send_query_params(
@@ -67,12 +67,14 @@ async def test_a_client_that_stops_reading_keeps_no_lock(url: str, store: Postgr
     try:
         assert frozen.stdout is not None
         assert frozen.stdout.readline() == b"sent\n"
-        await asyncio.sleep(1)
+        async with asyncio.timeout(PATIENCE):
+            while len(await store.owned("frozen")) < 200:  # noqa: ASYNC110 - the server goes on alone
+                await asyncio.sleep(0.05)
+        execute(url, "UPDATE holdfast.workers SET (lease, expires_at) = (0.001, seen_at)")  # it was silent for long
         recovered = 0
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while recovered < 200:
                 recovered += len((await store.sweep()).recovered)
-                await asyncio.sleep(0.05)
     finally:
         os.kill(frozen.pid, signal.SIGKILL)
         frozen.wait()
@@ -88,8 +90,8 @@ async def test_a_submission_beside_a_prune_keeps_its_key(url: str, store: Postgr
     with psycopg.connect(url) as other:
         other.execute("SELECT holdfast.prune(clock_timestamp() + interval '1 hour', 10)")
         new = NewTask(id="old" if same_id else "new", name="job", key="k", user_input="again")
-        submitting = asyncio.create_task(store.submit([new]))
-        await asyncio.sleep(0.2)
+        submitting = begin(store.submit([new]))
+        assert await is_blocked(url, submitting)
         other.commit()
     [submitted] = await submitting
     assert submitted.created

@@ -47,7 +47,7 @@ async def test_a_zombies_steps_do_not_land_after_the_take_over(
         await taker.retire("worker")
         # Two Commits, so that they do not go through the scalar form.
         late = begin(store.commit([held(claim, 1, step(), *SHAPES[shape]) for claim in (zombie, other)]))
-        await is_blocked(late)
+        await is_blocked(url, late)
         await taker.finish()
     if broken:
         # It judged the row as it stood before the take-over committed, and wrote its steps under a dead fence.
@@ -63,7 +63,7 @@ async def test_a_zombies_lone_step_does_not_land_either(url: str, store: Postgre
     async with paused(url) as taker:
         await taker.retire("worker")
         late = begin(store.commit([held(zombie, 1, step())]))
-        assert await is_blocked(late)
+        assert await is_blocked(url, late)
         await taker.finish()
     [verdict] = await late
     assert verdict.refusal is Refusal.SUPERSEDED
@@ -75,7 +75,7 @@ async def test_a_take_over_waits_for_a_commit_under_way_and_loads_it(url: str, s
     async with paused(url) as worker:
         await worker.commit([held(claim, 1, step())])
         taken = begin(store.retire("worker"))
-        assert await is_blocked(taken)
+        assert await is_blocked(url, taken)
         await worker.finish()
     assert await taken == ["a"]
     assert [one.key for one in (await store.load("a")).steps] == ["step"]
@@ -88,7 +88,7 @@ async def test_an_unknown_outcome_is_asked_for_under_the_lock(url: str, store: P
     async with paused(url) as first:
         await first.commit([commit])
         again = begin(store.commit([commit]))
-        assert await is_blocked(again)
+        assert await is_blocked(url, again)
         await first.finish()
     [verdict] = await again
     assert (verdict.applied, verdict.duplicate, verdict.state) == (True, True, TaskState.COMPLETED)
@@ -101,7 +101,7 @@ async def test_batches_in_opposite_order_do_not_meet_in_a_circle(url: str, store
     async with paused(url) as first:
         await first.commit([held(two, 1, step()), held(one, 1, step())])
         second = begin(store.commit([held(one, 2, step()), held(two, 2, step())]))
-        assert await is_blocked(second)
+        assert await is_blocked(url, second)
         await first.finish()
     assert [verdict.applied for verdict in await second] == [True, True]
 
@@ -128,7 +128,7 @@ async def test_one_order_of_locks_for_everybody(url: str, store: PostgresStore, 
     assert all(verdict.applied for verdict in verdicts)  # the loser of a circle is sent again, a second later
     await store.close()
     deadlocks = 0
-    for _ in range(50):  # statistics arrive a moment after the session ends
+    for _ in range(600):  # statistics arrive a moment after the session ends
         [(deadlocks,)] = execute(url, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
         if deadlocks or not broken:
             break
@@ -142,7 +142,7 @@ async def test_of_two_submissions_of_one_key_the_loser_learns_who_won(url: str, 
         await winner.submit([NewTask(name="job", key="k", id="winner", user_input=1)])
         same = begin(store.submit([NewTask(name="job", key="k", id="same", user_input=1)]))
         other = begin(store.submit([NewTask(name="job", key="k", id="other", user_input=2)]))
-        assert await is_blocked(same)
+        assert await is_blocked(url, same)
         await winner.finish()
     [[same_answer], [other_answer]] = await asyncio.gather(same, other)
     assert (same_answer.task_id, same_answer.created, same_answer.conflict) == ("winner", False, False)
@@ -160,7 +160,7 @@ async def test_the_statement_that_lost_a_key_cannot_see_who_won(url: str, store:
     async with paused(url) as winner, await psycopg.AsyncConnection.connect(url, autocommit=True) as loser:
         await winner.submit([NewTask(id="winner", name="job", key="k")])
         asking = begin(loser.execute(naive))
-        assert await is_blocked(asking)
+        assert await is_blocked(url, asking)
         await winner.finish()
         assert await (await asking).fetchall() == []
     [submitted] = await store.submit([NewTask(id="loser", name="job", key="k")])
@@ -171,7 +171,7 @@ async def test_a_key_is_free_again_when_its_submission_is_undone(url: str, store
     async with paused(url) as first:
         await first.submit([NewTask(name="job", key="k", id="first")])
         second = begin(store.submit([NewTask(name="job", key="k", id="second")]))
-        assert await is_blocked(second)
+        assert await is_blocked(url, second)
         await first.connection.rollback()
     [answer] = await second
     assert (answer.task_id, answer.created) == ("second", True)
@@ -184,7 +184,7 @@ async def test_children_with_the_same_keys_in_opposite_order(url: str, store: Po
     async with paused(url) as first:
         await first.commit([held(one, 1, keyed[1], keyed[0])])
         second = begin(store.commit([held(two, 1, *keyed)]))
-        assert await is_blocked(second)
+        assert await is_blocked(url, second)
         await first.finish()
     [verdict] = await second
     assert [child.created for child in verdict.children] == [False, False]

@@ -1,7 +1,6 @@
 """Leases: who is dead, who may claim, and what a restart of the database means."""
 
-import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 
 import pytest
@@ -16,7 +15,19 @@ from holdfast.store.postgres import PostgresStore
 from tests.postgres_server import PostgresServer, ServerUnavailable, start_postgres
 from tests.store.postgres.support import begin, break_rule, claimed, execute, held, is_blocked, paused, step
 
-SHORT = 0.2
+LEASE = 30.0
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The time of the store."""
+    return ManualClock()
+
+
+@pytest.fixture
+async def store(url: str, clock: ManualClock) -> AsyncIterator[PostgresStore]:
+    async with PostgresStore(url, clock=clock) as store:
+        yield store
 
 
 def claim_of(worker_id: str, number: int = 1, limit: int = 10) -> Claim:
@@ -29,20 +40,21 @@ def forget_the_restart(url: str) -> None:
 
 
 @pytest.mark.parametrize("broken", [False, True])
-async def test_a_sweep_leaves_a_worker_alone_while_it_claims(url: str, store: PostgresStore, *, broken: bool) -> None:
+async def test_a_sweep_leaves_a_worker_alone_while_it_claims(
+    url: str, store: PostgresStore, clock: ManualClock, *, broken: bool
+) -> None:
     """Its lease runs out between its claim's look and its claim's commit: the sweep must not come in between.
 
     Otherwise the tasks of that claim belong to a worker that is already dead and was already swept.
     """
-    forget_the_restart(url)
     if broken:
         break_rule(url, "living_worker", "FOR NO KEY UPDATE")
         break_rule(url, "claim", 'UPDATE "holdfast".workers w SET claims = number WHERE w.id = worker.id;')
     await store.submit([NewTask(name="job", id="a")])
-    await store.register(NewWorker(id="slow", lease=SHORT))
-    async with paused(url) as slow:
+    await store.register(NewWorker(id="slow", lease=LEASE))
+    async with paused(url, clock) as slow:
         assert len(await slow.claim(claim_of("slow"))) == 1
-        await asyncio.sleep(SHORT)
+        clock.advance(LEASE)
         await store.sweep()
         await slow.finish()
     [worker] = await store.workers()
@@ -56,26 +68,26 @@ async def test_a_sweep_leaves_a_worker_alone_while_it_claims(url: str, store: Po
 
 
 @pytest.mark.parametrize("broken", [False, True])
-async def test_a_heartbeat_that_came_first_counts(url: str, store: PostgresStore, *, broken: bool) -> None:
+async def test_a_heartbeat_that_came_first_counts(
+    url: str, store: PostgresStore, clock: ManualClock, *, broken: bool
+) -> None:
     """The sweep looks at the expiry again under the lock."""
-    forget_the_restart(url)
     if broken:
         break_rule(url, "declare_dead", "FOR UPDATE SKIP LOCKED")
-    await claimed(store, "a", lease=SHORT)
-    await asyncio.sleep(SHORT)
-    async with paused(url) as alive:
+    await claimed(store, "a", lease=LEASE)
+    clock.advance(LEASE)
+    async with paused(url, clock) as alive:
         await alive.heartbeat("worker")
         sweeping = begin(store.sweep())
-        await is_blocked(sweeping)
+        assert await is_blocked(url, sweeping) is broken
         await alive.finish()
     swept = await sweeping
     assert swept.recovered == (("a",) if broken else ())
 
 
-async def test_dead_is_final(url: str, store: PostgresStore) -> None:
-    forget_the_restart(url)
-    [claim] = await claimed(store, "a", lease=SHORT)
-    await asyncio.sleep(SHORT)
+async def test_dead_is_final(store: PostgresStore, clock: ManualClock) -> None:
+    [claim] = await claimed(store, "a", lease=LEASE)
+    clock.advance(LEASE)
     assert (await store.sweep()).recovered == ("a",)
     for verb in (
         store.heartbeat("worker"),
@@ -89,24 +101,24 @@ async def test_dead_is_final(url: str, store: PostgresStore) -> None:
     assert verdict.refusal is Refusal.SUPERSEDED
 
 
-async def test_a_claim_sent_twice_at_once_leases_once(url: str, store: PostgresStore) -> None:
+async def test_a_claim_sent_twice_at_once_leases_once(url: str, store: PostgresStore, clock: ManualClock) -> None:
     """The first answer is only late, not lost: both sends of the number get the same tasks."""
     await store.submit([NewTask(name="job") for _ in range(10)])
     await store.register(NewWorker(id="w"))
-    async with paused(url) as first:
+    async with paused(url, clock) as first:
         got = await first.claim(claim_of("w", limit=3))
         again = begin(store.claim(claim_of("w", limit=3)))
-        assert await is_blocked(again)
+        assert await is_blocked(url, again)
         await first.finish()
     assert [one.task.id for one in await again] == [one.task.id for one in got]
     assert len(await store.owned("w")) == 3
 
 
-async def test_claims_pass_by_what_another_claim_holds(url: str, store: PostgresStore) -> None:
+async def test_claims_pass_by_what_another_claim_holds(url: str, store: PostgresStore, clock: ManualClock) -> None:
     await store.submit([NewTask(name="job") for _ in range(6)])
     await store.register(NewWorker(id="one"))
     await store.register(NewWorker(id="two"))
-    async with paused(url) as first:
+    async with paused(url, clock) as first:
         mine = {one.task.id for one in await first.claim(claim_of("one", limit=3))}
         theirs = {one.task.id for one in await store.claim(claim_of("two", limit=6))}
         await first.finish()
@@ -114,18 +126,18 @@ async def test_claims_pass_by_what_another_claim_holds(url: str, store: Postgres
     assert not mine & theirs
 
 
-async def test_a_sweep_waits_for_nobody(url: str) -> None:
+async def test_a_sweep_waits_for_nobody(url: str, store: PostgresStore, clock: ManualClock) -> None:
     """What somebody holds is swept the next time."""
-    clock = ManualClock()
-    async with PostgresStore(url, clock=clock) as timed:
-        await timed.submit([NewTask(name="job", id=i, deadline=clock.now() + timedelta(seconds=5)) for i in ("a", "b")])
-        await timed.register(NewWorker(id="w", lease=60))
-        clock.advance(10)
-        async with paused(url) as holder:
-            await holder.connection.execute(b"SELECT FROM holdfast.tasks WHERE id = 'a' FOR UPDATE")
-            assert (await asyncio.wait_for(timed.sweep(), 5)).failed == ("b",)
-            await holder.finish()
-        assert (await timed.sweep()).failed == ("a",)
+    await store.submit([NewTask(name="job", id=i, deadline=clock.now() + timedelta(seconds=5)) for i in ("a", "b")])
+    await store.register(NewWorker(id="w", lease=60))
+    clock.advance(10)
+    async with paused(url) as holder:
+        await holder.connection.execute(b"SELECT FROM holdfast.tasks WHERE id = 'a' FOR UPDATE")
+        sweeping = begin(store.sweep())
+        assert not await is_blocked(url, sweeping)
+        assert (await sweeping).failed == ("b",)
+        await holder.finish()
+    assert (await store.sweep()).failed == ("a",)
 
 
 @pytest.fixture(params=[15, 16, 18])
@@ -141,15 +153,14 @@ def own_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
 @pytest.mark.parametrize("broken", [False, True])
 async def test_nobody_is_dead_right_after_a_restart(own_server: PostgresServer, *, broken: bool) -> None:
     """A crash of the server longer than every lease: no worker could renew, and none loses its tasks for that."""
-    lease = 2.0
     url = own_server.create_database()
     async with PostgresStore(url) as store:
-        [claim] = await claimed(store, "a", lease=lease)
+        [claim] = await claimed(store, "a", lease=600)
         if broken:
             forget_the_restart(url)
-        own_server.stop("immediate")
-        await asyncio.sleep(lease)
-        own_server.start()
+        # As if the server were away for an hour.
+        execute(url, "UPDATE holdfast.workers SET expires_at = expires_at - interval '1 hour'")
+        own_server.restart("immediate")
         if broken:
             assert (await store.sweep()).recovered == ("a",)
             return
@@ -157,7 +168,8 @@ async def test_nobody_is_dead_right_after_a_restart(own_server: PostgresServer, 
         await store.heartbeat("worker")
         [verdict] = await store.commit([held(claim, 1, step())])
         assert verdict.applied
-        await asyncio.sleep(lease + 0.1)  # this time it was silent while the server was there
+        # This time it was silent while the server was there: for longer than a lease, were it a short one.
+        execute(url, "UPDATE holdfast.workers SET (lease, expires_at) = (0.001, seen_at)")
         assert (await store.sweep()).recovered == ("a",)
         task = await store.get("a")
         assert task is not None

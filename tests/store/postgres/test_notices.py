@@ -12,19 +12,20 @@ from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.notices import LONGEST_PAYLOAD, _payload
 from tests.conftest import PgBouncerFactory
 from tests.postgres_server import PostgresServer
-from tests.store.postgres.support import COMPLETE, claimed, execute, held, step
+from tests.store.postgres.support import COMPLETE, PATIENCE, claimed, execute, held, step
 
 
 async def heard(listener: Listener, topic: str) -> bool:
-    """Listen until the topic comes, or for some seconds."""
-    async with asyncio.timeout(5):
+    """Listen until the topic comes."""
+    async with asyncio.timeout(PATIENCE):
         while True:
-            if topic in await listener.wait(5):
+            if topic in await listener.wait(PATIENCE):
                 return True
 
 
 async def test_another_process_hears_what_became_claimable(url: str, store: PostgresStore) -> None:
     async with PostgresStore(url) as other, other.listen() as listener:
+        await heard(listener, ANYTHING)  # the connection was made
         await store.submit([NewTask(name="job", id="a", queue="mail")])
         assert await heard(listener, "queue:mail")
 
@@ -33,7 +34,7 @@ async def test_our_own_hints_do_not_come_twice(store: PostgresStore) -> None:
     async with store.listen() as listener:
         await heard(listener, ANYTHING)  # the connection was made
         await store.emit("news", 1)
-        assert await listener.wait(1) == {"channel:news"}
+        assert await listener.wait(PATIENCE) == {"channel:news"}
         assert await listener.wait(0.2) == frozenset()
 
 
@@ -65,6 +66,7 @@ async def test_behind_a_pooler_in_transaction_mode(
         PostgresStore(pooled, prepare=False, listen_url=url) as two,
         two.listen() as listener,
     ):
+        await heard(listener, ANYTHING)  # its connection was made
         claims = await claimed(one, "a", "b")
         assert await heard(listener, "task:a")
         await asyncio.gather(*(one.commit([held(claim, 1, step())]) for claim in claims))

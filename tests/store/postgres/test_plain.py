@@ -139,7 +139,7 @@ async def test_a_parent_that_begins_to_wait_while_its_child_is_completed(
     async with paused(url) as waiter:
         await waiter.commit([held(parent, 1, wait)])
         ending = begin(store.commit([held(child, 1, COMPLETE)]))
-        assert await is_blocked(ending)
+        assert await is_blocked(url, ending)
         await waiter.finish()
     [verdict] = await ending
     assert verdict.state is TaskState.COMPLETED
@@ -163,7 +163,7 @@ async def test_two_lone_submissions_of_one_id_at_once(url: str, store: PostgresS
     async with paused(url) as first:
         await first.submit([NewTask(id="a", name="job", user_input=1)])
         second = begin(store.submit([NewTask(id="a", name="job", key="k", user_input=1)]))
-        assert await is_blocked(second)
+        assert await is_blocked(url, second)
         await first.finish()
     [answer] = await second
     assert (answer.task_id, answer.created, answer.conflict) == ("a", False, False)

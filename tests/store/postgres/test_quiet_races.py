@@ -9,7 +9,6 @@ from holdfast.model.commit import Refusal
 from holdfast.model.operations import Emit, RequireQuiet
 from holdfast.model.transitions import TaskState
 from holdfast.store.postgres import PostgresStore
-from tests.engine.support import PATIENCE
 from tests.store.postgres.support import (
     COMPLETE,
     begin,
@@ -41,12 +40,9 @@ async def state_of(store: PostgresStore, task_id: str) -> TaskState:
     return task.state
 
 
-async def meets(task: "asyncio.Task[Any]", *, lock: bool) -> None:
+async def meets(url: str, task: "asyncio.Task[Any]", *, lock: bool) -> None:
     """Return once a task waits for a lock; where there is none, once it has gone through."""
-    if lock:
-        assert await is_blocked(task)
-    else:
-        await asyncio.wait_for(asyncio.shield(task), PATIENCE)
+    assert await is_blocked(url, task) is lock
 
 
 class Overlooked:
@@ -76,7 +72,7 @@ async def test_an_event_that_is_being_committed_refuses_the_end(
     async with paused(url) as emitter:
         await emit(emitter, how)
         ending = begin(store.commit([held(claim, 1, QUIET, COMPLETE)]))
-        await meets(ending, lock=not broken)
+        await meets(url, ending, lock=not broken)
         await emitter.finish()
     [verdict] = await ending
     assert verdict.refusal is (None if broken else Refusal.CONFLICT)
@@ -101,7 +97,7 @@ async def test_an_event_comes_after_an_end_that_is_being_committed(
         [verdict] = await ender.commit([held(claim, 1, QUIET, COMPLETE)])
         assert verdict.applied
         emitting = begin(emit(store, how))
-        await meets(emitting, lock=not broken)
+        await meets(url, emitting, lock=not broken)
         await ender.finish()
     await emitting
     assert [event.number for event in await store.events("inbox")] == [1]
@@ -114,7 +110,7 @@ async def test_an_event_that_is_rolled_back_was_not_there(url: str, store: Postg
     async with paused(url) as emitter:
         await emitter.emit("inbox", "news")
         ending = begin(store.commit([held(claim, 1, QUIET, COMPLETE)]))
-        assert await is_blocked(ending)
+        assert await is_blocked(url, ending)
         await emitter.connection.rollback()
     [verdict] = await ending
     assert verdict.applied

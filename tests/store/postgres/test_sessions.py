@@ -6,9 +6,13 @@ import psycopg
 import pytest
 
 from holdfast.model.errors import NotAStore, StoreError
+from holdfast.store.base import ANYTHING
 from holdfast.store.postgres import PostgresStore
 from tests.postgres_server import PostgresServer
-from tests.store.postgres.support import claimed, execute, held, step
+from tests.store.postgres.support import PATIENCE, begin, claimed, execute, held, step
+from tests.store.postgres.test_notices import heard
+
+LOCKED_OUT = "SELECT query_start FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
 def configure(url: str, setting: str) -> None:
@@ -75,29 +79,36 @@ async def test_a_timeout_of_the_administrators_is_no_refusal(url: str, store: Po
     """What was undone is sent again, not answered as an error: the lock was free a moment later."""
     [claim] = await claimed(store, "a")
     await store.close()
-    configure(url, "statement_timeout = '200ms'")
+    configure(url, "statement_timeout = '1s'")
     async with PostgresStore(url) as patient:
         with psycopg.connect(url, autocommit=True) as other:
             other.execute("SET statement_timeout = 0")
             with other.transaction():
                 other.execute("SELECT FROM holdfast.tasks FOR UPDATE")
-                waiting = asyncio.create_task(patient.commit([held(claim, 1, step())]))
-                await asyncio.sleep(0.6)
+                waiting = begin(patient.commit([held(claim, 1, step())]))
+                await until_sent_twice(url)
         [verdict] = await waiting
         assert verdict.applied
 
 
+async def until_sent_twice(url: str) -> None:
+    """Return once a statement that waited for a lock was cancelled, and another one waits for it."""
+    seen: set[object] = set()
+    async with asyncio.timeout(PATIENCE):
+        while len(seen) < 2:
+            seen.update(execute(url, LOCKED_OUT))
+            await asyncio.sleep(0.05)
+
+
 async def test_anybody_may_notify_on_our_channel(url: str, store: PostgresStore) -> None:
     async with store.listen() as listener:
-        await listener.wait(1)
+        await heard(listener, ANYTHING)  # the connection was made
         for payload in ("5", "null", '["x", 5]', "nonsense"):
             execute(url, f"NOTIFY holdfast_hints, '{payload}'")
-        await listener.wait(1)
+        await heard(listener, ANYTHING)
         async with PostgresStore(url) as other:
             await other.emit("news", 1)
-        async with asyncio.timeout(5):
-            while "channel:news" not in await listener.wait():
-                pass
+            await heard(listener, "channel:news")
 
 
 async def test_an_unknown_error_of_the_database_is_still_ours(url: str, store: PostgresStore) -> None:

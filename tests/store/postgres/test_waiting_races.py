@@ -44,7 +44,7 @@ async def test_an_event_that_commits_while_a_task_begins_to_wait(
     async with paused(url) as emitter:
         await emitter.emit("news", 1)
         waiting = begin(store.commit([held(claim, 1, LISTEN)]))
-        assert await is_blocked(waiting) is not broken
+        assert await is_blocked(url, waiting) is not broken
         await emitter.finish()
     await waiting
     assert await state_of(store, "a") is (TaskState.WAITING if broken else TaskState.PENDING)
@@ -62,7 +62,7 @@ async def test_a_task_that_begins_to_wait_while_an_event_commits(
     async with paused(url) as waiter:
         await waiter.commit([held(claim, 1, LISTEN)])
         emitting = begin(store.emit("news", 1))
-        assert await is_blocked(emitting) is not broken
+        assert await is_blocked(url, emitting) is not broken
         await waiter.finish()
     await emitting
     assert await state_of(store, "a") is (TaskState.WAITING if broken else TaskState.PENDING)
@@ -93,7 +93,7 @@ async def test_a_commit_on_a_waiting_task_does_not_hide_it_from_an_emitter(url: 
     async with paused(url) as zombie:
         await zombie.commit([held(claim, 7, step()), held(claim, 8, step())])
         emitting = begin(store.emit("news", 1))
-        assert await is_blocked(emitting)
+        assert await is_blocked(url, emitting)
         await zombie.finish()
     await emitting
     assert await state_of(store, "a") is TaskState.PENDING
@@ -112,7 +112,7 @@ async def test_a_child_that_ends_while_its_parent_begins_to_wait(
     async with paused(url) as child:
         await child.commit([outside("child", move(TaskState.CANCELLED))])
         waiting = begin(store.commit([held(parent, 1, wait)]))
-        assert await is_blocked(waiting) != broken
+        assert await is_blocked(url, waiting) != broken
         await child.finish()
     await waiting
     # Without the rule the parent counts on a child that has just ended, and sleeps for ever.
@@ -132,7 +132,7 @@ async def test_a_parent_that_begins_to_wait_while_its_child_ends(
     async with paused(url) as waiter:
         await waiter.commit([held(parent, 1, wait)])
         ending = begin(store.commit([outside("child", move(TaskState.CANCELLED))]))
-        assert await is_blocked(ending) != broken
+        assert await is_blocked(url, ending) != broken
         await waiter.finish()
     await ending
     assert await state_of(store, "parent") is (TaskState.WAITING if broken else TaskState.PENDING)
@@ -146,7 +146,7 @@ async def test_the_last_two_children_ending_at_once(url: str, store: PostgresSto
     async with paused(url) as first:
         await first.commit([held(children[0], 1, COMPLETE)])
         second = begin(store.commit([held(children[1], 1, COMPLETE)]))
-        assert await is_blocked(second)
+        assert await is_blocked(url, second)
         await first.finish()
     await second
     assert await state_of(store, "parent") is TaskState.PENDING

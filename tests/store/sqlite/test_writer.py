@@ -10,13 +10,19 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast import NewTask, StoreError, TaskState
+from holdfast import ManualClock, NewTask, StoreError, TaskState
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.operations import Move
-from holdfast.model.worker import Claim, NewWorker
+from holdfast.model.worker import Claim, NewWorker, Worker
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.gate import FileGate
 from holdfast.store.sqlite.transaction import Transaction
 from holdfast.store.sqlite.writer import INLINE_ITEMS
+
+PATIENCE = 60.0
+"""Seconds before something that does not happen fails its test."""
+
+LEASE = 30.0
 
 
 @pytest.fixture
@@ -71,7 +77,7 @@ async def test_what_was_done_on_the_loop_is_committed_though_its_caller_is_cance
     assert writer is not None
     threads = record_commits(store)
     go_on = threading.Event()
-    writer._thread.submit(go_on.wait, 5)  # the COMMIT has to wait for its thread
+    writer._thread.submit(go_on.wait, PATIENCE)  # the COMMIT has to wait for its thread
     tasks = [NewTask(id=f"task-{number:02}", name="work") for number in range(INLINE_ITEMS + 1)]
     caller = asyncio.create_task(store.submit(tasks))
     await asyncio.sleep(0.01)
@@ -132,7 +138,7 @@ async def test_a_cancelled_caller_does_not_let_two_writers_at_the_connection(
 
     def slow(tx: Transaction) -> None:
         began.set()
-        go_on.wait(5)
+        go_on.wait(PATIENCE)
         tx.run("set_limit", "account", "steps", 1)
 
     with (tmp_path / "agents.db-gate").open() as gate:  # push it to the thread
@@ -140,7 +146,7 @@ async def test_a_cancelled_caller_does_not_let_two_writers_at_the_connection(
         caller = asyncio.create_task(store._write(slow))
         await asyncio.sleep(0.02)
         fcntl.flock(gate, fcntl.LOCK_UN)
-    await asyncio.to_thread(began.wait, 5)
+    assert await asyncio.to_thread(began.wait, PATIENCE)
     caller.cancel()
     await asyncio.sleep(0)
     beside = asyncio.create_task(store._write(thread_of))
@@ -199,30 +205,46 @@ async def test_what_the_database_itself_refuses_spoils_one_commit_only(
 
 
 async def test_nobody_is_declared_dead_after_everybody_stood_at_the_gate(
-    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All leases lapse together while one process sits on the lock; nobody died."""
-    monkeypatch.setattr("holdfast.store.sqlite.writer.LONG_WAIT", 0.1)
-    worker = await store.register(NewWorker(lease=0.2))
-    await store.submit([NewTask(id="held", name="work")])
-    await store.claim(Claim(worker_id=worker.id, number=1, limit=1, names=("work",)))
-    with (tmp_path / "agents.db-gate").open() as gate:
-        fcntl.flock(gate, fcntl.LOCK_EX)
-        sweep = asyncio.create_task(store.sweep())
-        await asyncio.sleep(0.3)
-        fcntl.flock(gate, fcntl.LOCK_UN)
-    assert (await sweep).recovered == ()
-    await store.heartbeat(worker.id)  # it lives, and has its lease again
-    await asyncio.sleep(0.3)
-    assert (await store.sweep()).recovered == ("held",)
+    clock, at_the_gate = ManualClock(), threading.Event()
+    enter = FileGate.enter
+
+    def enter_late(gate: FileGate) -> None:
+        at_the_gate.set()  # and it has looked at the clock
+        enter(gate)
+
+    monkeypatch.setattr(FileGate, "enter", enter_late)
+    async with SqliteStore(tmp_path / "agents.db", clock=clock) as store:
+        worker = await working(store)
+        with (tmp_path / "agents.db-gate").open() as gate:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            at_the_gate.clear()
+            sweep = asyncio.create_task(store.sweep())
+            assert await asyncio.to_thread(at_the_gate.wait, PATIENCE)
+            clock.advance(LEASE)
+            fcntl.flock(gate, fcntl.LOCK_UN)
+        assert (await sweep).recovered == ()
+        await store.heartbeat(worker.id)  # it lives, and has its lease again
+        clock.advance(LEASE)
+        assert (await store.sweep()).recovered == ("held",)
 
 
-async def test_without_a_stall_a_lapsed_lease_is_death(store: SqliteStore) -> None:
-    worker = await store.register(NewWorker(lease=0.05))
+async def test_without_a_stall_a_lapsed_lease_is_death(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with SqliteStore(tmp_path / "agents.db", clock=clock) as store:
+        await working(store)
+        clock.advance(LEASE)
+        assert (await store.sweep()).recovered == ("held",)
+
+
+async def working(store: SqliteStore) -> Worker:
+    """Return a worker that has claimed its task."""
+    worker = await store.register(NewWorker(lease=LEASE))
     await store.submit([NewTask(id="held", name="work")])
-    await store.claim(Claim(worker_id=worker.id, number=1, limit=1, names=("work",)))
-    await asyncio.sleep(0.1)
-    assert (await store.sweep()).recovered == ("held",)
+    assert await store.claim(Claim(worker_id=worker.id, number=1, limit=1, names=("work",)))
+    return worker
 
 
 @pytest.mark.parametrize("kept_short", [True, False])
