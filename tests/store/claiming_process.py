@@ -1,8 +1,8 @@
 """One of many processes that claim from the same store: ``python claiming_process.py URL SEED LOG``.
 
-Claims in batches and completes what it claims. Now and then it plays dead: it stops renewing its lease in the middle
-of a batch, comes back after somebody else may have taken its tasks, and tries to complete them all the same.
-Every claim and every accepted completion goes to the log, one line each.
+Says that it is ready, and begins when it is told to. Claims in batches and completes what it claims. Now and then it
+plays dead: it lets its lease run out in the middle of a batch, comes back after somebody else has taken its tasks, and
+tries to complete them all the same. Every claim and every accepted completion goes to the log, one line each.
 """
 
 from __future__ import annotations
@@ -19,47 +19,64 @@ from holdfast.model.operations import Move
 from holdfast.model.worker import Claim, Claimed, NewWorker
 
 NAME = "crowd"
-LEASE = 0.6
+LEASE = 60.0
+"""Seconds, of one that lives: no busy machine takes its tasks away from it."""
+SHORT_LEASE = 0.6
+"""Seconds, of one that will play dead with its first batch."""
 BATCH = 50
 DEATHS = 2
+PATIENCE = 60.0
 
 
 async def main(url: str, seed: int, log: Path) -> None:
     dice = random.Random(seed)
     async with open_store(url) as store:
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        sys.stdin.readline()
         with log.open("w") as lines:
-            deaths = 0
-            while not await finished(store):
-                try:
-                    deaths += await live(store, seed, lines, dice, may_die=deaths < DEATHS)
-                except WorkerDead:  # a busy machine: too slow for its own lease
-                    lines.write("late\n")
+            for _ in range(DEATHS if seed else 0):  # somebody has to be there to find out
+                await live(store, seed, lines, batches=dice.randrange(8))
+                await play_dead(store, seed, lines)
+            await live(store, seed, lines)
 
 
-async def live(store: StateStore, seed: int, lines: TextIO, dice: random.Random, *, may_die: bool) -> bool:
-    """Work as one incarnation until everything is done, or until death; say whether it played dead."""
+async def live(store: StateStore, seed: int, lines: TextIO, *, batches: int | None = None) -> None:
+    """Work as one incarnation for so many batches, or until everything is done."""
     worker = await store.register(NewWorker(label=f"crowd-{seed}", lease=LEASE))
     number = 0
-    while True:
+    while batches is None or number < batches:
         await store.sweep()
         number += 1
         claims = await store.claim(Claim(worker_id=worker.id, number=number, limit=BATCH, names=(NAME,)))
-        alone = not claims
-        if alone:  # a task that two workers died with is handed only to one that runs nothing else
+        if not claims:  # a task that two workers died with is handed only to one that runs nothing else
             number += 1
             claims = await store.claim(Claim(worker_id=worker.id, number=number, limit=1, names=(NAME,), alone=True))
-        lines.writelines(f"claimed {claimed.task.id} {claimed.fence}\n" for claimed in claims)
+        note(lines, claims)
         if not claims and await finished(store):
-            await store.retire(worker.id)
-            return False
-        plays_dead = may_die and not alone and dice.random() < 0.1
-        if plays_dead:
-            await asyncio.sleep(LEASE * dice.uniform(1.2, 2))
-            lines.write(f"slept {len(claims)}\n")
+            break
         lines.writelines(await complete(store, worker.id, claims))
-        if plays_dead:
-            return True
         await store.heartbeat(worker.id)
+    await store.retire(worker.id)
+
+
+async def play_dead(store: StateStore, seed: int, lines: TextIO) -> None:
+    """Claim one batch, be silent until nothing of it is left to this incarnation, and come back."""
+    worker = await store.register(NewWorker(label=f"crowd-{seed}", lease=SHORT_LEASE))
+    try:
+        claims = await store.claim(Claim(worker_id=worker.id, number=1, limit=BATCH, names=(NAME,)))
+    except WorkerDead:  # a busy machine: too slow for its own lease
+        return
+    note(lines, claims)
+    async with asyncio.timeout(PATIENCE):
+        while await store.owned(worker.id):  # noqa: ASYNC110 - others take them
+            await asyncio.sleep(0.05)
+    lines.write(f"slept {len(claims)}\n")
+    lines.writelines(await complete(store, worker.id, claims))
+
+
+def note(lines: TextIO, claims: list[Claimed]) -> None:
+    lines.writelines(f"claimed {claimed.task.id} {claimed.fence}\n" for claimed in claims)
 
 
 async def finished(store: StateStore) -> bool:

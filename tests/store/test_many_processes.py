@@ -6,6 +6,8 @@ import asyncio
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,8 @@ from tests.store import claiming_process
 
 PROCESSES = 8
 TASKS = 10_000
+LONGEST = 300
+"""Seconds until the crowd is taken to hang."""
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -31,11 +35,7 @@ async def test_a_crowd_of_workers_some_of_them_dying(url: str, tmp_path: Path) -
         for start in range(0, TASKS, 2000):
             await store.submit([NewTask(id=f"t{n}", name=claiming_process.NAME) for n in range(start, start + 2000)])
         logs = [tmp_path / f"{seed}.log" for seed in range(PROCESSES)]
-        crowd = [
-            subprocess.Popen([sys.executable, claiming_process.__file__, url, str(seed), log])
-            for seed, log in enumerate(logs)
-        ]
-        codes = await asyncio.gather(*(asyncio.to_thread(process.wait, 120) for process in crowd))
+        codes = await asyncio.to_thread(let_loose, url, logs)
         assert codes == [0] * PROCESSES
 
         lines = [line.split() for log in logs for line in log.read_text().splitlines()]
@@ -55,3 +55,29 @@ async def test_a_crowd_of_workers_some_of_them_dying(url: str, tmp_path: Path) -
             assert int(fence) < task.fence
         assert await store.count() == {TaskState.COMPLETED: TASKS}
         assert sum(log.read_text().count("claimed") > 0 for log in logs) > 1
+
+
+def let_loose(url: str, logs: Sequence[Path]) -> list[int]:
+    """Have all of them begin at the same time; return their exit codes."""
+    with ExitStack() as running:
+        crowd = [
+            running.enter_context(
+                subprocess.Popen(
+                    [sys.executable, claiming_process.__file__, url, str(seed), log],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            for seed, log in enumerate(logs)
+        ]
+        for process in crowd:
+            running.callback(process.kill)
+        for process in crowd:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in crowd:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        return [process.wait(LONGEST) for process in crowd]
