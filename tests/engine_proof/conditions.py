@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+import psycopg
+
 PATIENCE = 60.0
 """Seconds a condition gets before whoever waits gives up; an idle machine needs one or two."""
 
@@ -21,3 +23,22 @@ async def eventually(
             return
         assert time.monotonic() < give_up_at, f"not within {within:g} s: {what}"
         await asyncio.sleep(every)
+
+
+async def until_nobody_else_is_connected(url: str) -> None:
+    """Return when what a killed process had sent is over: PostgreSQL finishes it, and only then looks for its client.
+
+    In a file, whoever is dead is done.
+    """
+    if not url.startswith("postgresql"):
+        return
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+
+        async def is_alone() -> bool:
+            found = await connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+            )
+            return await found.fetchone() == (0,)
+
+        await eventually("nobody else is connected", is_alone)

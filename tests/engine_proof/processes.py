@@ -19,7 +19,7 @@ from tests.engine_proof import worker_process
 from tests.engine_proof.conditions import PATIENCE, eventually
 
 CLONE = Path(__file__).parents[2]
-LEASE = 2.0
+LEASE = 6.0
 """Short, as a test waits for its end, and yet longer than any pause of a busy machine should be."""
 
 

@@ -30,7 +30,7 @@ from holdfast.model.step import StepState
 from holdfast.model.transitions import OPEN
 from holdfast.store.simple import SimpleInterface
 from holdfast.store.sqlite import SqliteStore
-from tests.engine_proof.conditions import eventually
+from tests.engine_proof.conditions import eventually, until_nobody_else_is_connected
 from tests.transactions.support import ask
 
 TASKS, LEGS = 20, 3
@@ -145,6 +145,7 @@ async def live(url: str, doom: Doom, *, is_first: bool) -> None:
 
 async def look_at(url: str) -> None:
     """Give back what the dead held, and compare the rows with the journal."""
+    await until_nobody_else_is_connected(url)
     async with open_store(url) as store:
         for worker in await store.workers():
             await store.retire(worker.id)
