@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -316,10 +317,17 @@ run_command(["sh", "-c", sys.argv[1]], markers=sys.argv[2], refusals={75})(effec
 
 
 def start_in_a_worker_and_kill_that(script: str, markers: Path, begun: Path) -> None:
-    """The command, which creates ``begun``, goes on."""
+    """The command, which creates ``begun``, goes on. Its worker lives long enough to note which process it is."""
     with subprocess.Popen([sys.executable, "-c", WORKER, script, markers, ID]) as worker:
+
+        def is_noted() -> bool:
+            with suppress(ValueError):  # half written
+                return bool(json.loads((markers / f"{ID}.started").read_text())["process"] != worker.pid)
+            return False
+
         try:
             wait_for("the command has begun", begun.exists)
+            wait_for("its process is noted", is_noted)
         finally:
             worker.kill()
 
