@@ -12,8 +12,11 @@ from holdfast.model.commit import Commit, Verdict
 from holdfast.model.operations import WriteEffect
 from tests.engine.support import steps_of, until
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 """Real seconds in which a function that hangs is let go at the latest."""
+
+A_WHILE = 3.0
+"""Real seconds: a timeout that a test waits for, and a busy machine still does everything that comes before it in."""
 
 Send = Callable[[Sequence[Commit]], Awaitable[list[Verdict]]]
 

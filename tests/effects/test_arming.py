@@ -24,7 +24,7 @@ from holdfast import (
 )
 from holdfast.testing import sandbox
 from holdfast.testing.crashes import When
-from tests.effects.support import World, commits_of, effect_of, stands
+from tests.effects.support import A_WHILE, World, commits_of, effect_of, stands
 from tests.engine.support import crashing_worker, ended, steps_of, until
 
 S = EffectState
@@ -217,7 +217,9 @@ async def test_another_worker_takes_a_call_over_as_doubt(hold: Holdfast, world: 
 
     @hold.task
     async def work(ctx: Context) -> str:
-        return await ctx.step("pay", world.hang, 5, effect="once", reconcile=world.was_paid, timeout=0.2, settle=0.05)
+        return await ctx.step(
+            "pay", world.hang, 5, effect="once", reconcile=world.was_paid, timeout=A_WHILE, settle=0.05
+        )
 
     handle = await hold.submit(work)
     async with crashing_worker(hold):

@@ -30,11 +30,11 @@ from holdfast import (
     current_effect_id,
 )
 from holdfast.testing import sandbox
-from tests.effects.support import World, commits_of, effect_of, effects_by_key, effects_in, open_doubt
+from tests.effects.support import A_WHILE, World, commits_of, effect_of, effects_by_key, effects_in, open_doubt
 from tests.engine.support import crashing_worker, ended, reaches, until
 
 S = EffectState
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,9 @@ async def test_another_worker_takes_over_a_blocking_task(quick: Holdfast, world:
 
     @quick.task
     def work(ctx: SyncContext) -> str:
-        return ctx.step("pay", world.hang_blocking, 5, effect="once", timeout=0.2, settle=0, reconcile=world.was_paid)
+        return ctx.step(
+            "pay", world.hang_blocking, 5, effect="once", timeout=A_WHILE, settle=0, reconcile=world.was_paid
+        )
 
     handle: Handle[str] = await quick.submit(work)
     async with crashing_worker(quick):

@@ -27,6 +27,7 @@ from holdfast.model.commit import Commit, Verdict
 from holdfast.model.effect import Evidence
 from holdfast.testing import sandbox
 from tests.effects.support import (
+    A_WHILE,
     Send,
     World,
     effect_of,
@@ -77,7 +78,7 @@ async def test_a_blocking_call_that_outlives_its_worker_says_what_it_returned(ho
     @hold.task
     async def work(ctx: Context) -> int:
         receipt = await ctx.step(
-            "pay", pay, 5, effect="once", reconcile=world.was_paid, timeout=0.5, settle=0.1, returns=Receipt
+            "pay", pay, 5, effect="once", reconcile=world.was_paid, timeout=A_WHILE, settle=0.1, returns=Receipt
         )
         results.append(receipt)
         return receipt.amount
@@ -105,7 +106,7 @@ async def test_an_async_call_that_outlives_its_worker_says_what_it_returned(quic
 
     @quick.task
     async def work(ctx: Context) -> str:
-        return await ctx.step("pay", pay, 5, effect="once", reconcile=world.was_paid, timeout=0.5, settle=0.1)
+        return await ctx.step("pay", pay, 5, effect="once", reconcile=world.was_paid, timeout=A_WHILE, settle=0.1)
 
     handle = await quick.submit(work)
     async with crashing_worker(quick):

@@ -12,7 +12,7 @@ import pytest
 from holdfast import Context, EffectState, Holdfast, JournalMismatch, Retry, StepFailed, TaskFailed
 from holdfast.testing import sandbox
 from tests.effects.support import World, effect_of, open_doubt, stands
-from tests.engine.support import ended
+from tests.engine.support import ended, until
 
 S = EffectState
 TWICE = Retry(max_attempts=2, initial=0.0)
@@ -263,7 +263,7 @@ async def test_a_doubt_of_an_earlier_round_is_cleared_up_first(app: Holdfast, wo
         if ctx.feedback is not None:
             return await ctx.step("pay", world.pay, 5, effect="once", reconcile=world.was_paid)
         hanging = asyncio.create_task(ctx.step("pay", world.hang, 5, effect="once"))
-        await asyncio.wait([hanging], timeout=0.05)
+        await until(lambda: world.calls)
         hanging.cancel()
         return "left behind"
 
@@ -295,8 +295,8 @@ async def test_a_doubt_of_a_failed_task_is_cleared_up_when_it_is_brought_back(
     async def work(ctx: Context) -> str:
         function = world.hang if broken else world.pay
         paying = asyncio.create_task(ctx.step("pay", function, 5, effect="once", reconcile=world.was_paid))
-        await asyncio.wait([paying], timeout=0.05)
         if broken:
+            await until(lambda: world.calls)
             raise ZeroDivisionError
         return await paying
 

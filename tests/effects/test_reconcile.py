@@ -19,7 +19,7 @@ from holdfast import (
     Unknown,
 )
 from holdfast.testing import sandbox
-from tests.effects.support import World, effect_of, open_doubt, stands
+from tests.effects.support import A_WHILE, World, effect_of, open_doubt, stands
 from tests.engine.support import crashing_worker, ended, reaches, steps_of, until
 
 S = EffectState
@@ -400,7 +400,7 @@ async def test_absent_proves_nothing_while_a_thread_may_go_on(quick: Holdfast, w
     @quick.task
     async def work(ctx: Context) -> str:
         return await ctx.step(
-            "pay", world.hang_blocking, 5, effect="once", reconcile=world.was_paid, timeout=0.1, settle=0.1
+            "pay", world.hang_blocking, 5, effect="once", reconcile=world.was_paid, timeout=A_WHILE, settle=0.1
         )
 
     handle = await quick.submit(work)

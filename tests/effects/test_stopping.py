@@ -22,7 +22,7 @@ from holdfast import (
     TaskState,
 )
 from holdfast.testing import sandbox
-from tests.effects.support import World, effect_of, effects_by_key, open_doubt, stands
+from tests.effects.support import A_WHILE, World, effect_of, effects_by_key, open_doubt, stands
 from tests.engine.support import ended, reaches, steps_of, until
 
 S = EffectState
@@ -77,9 +77,11 @@ async def test_a_sibling_that_fails_stops_it(app: Holdfast, world: World) -> Non
 async def test_code_that_goes_on_without_it_leaves_a_doubt(quick: Holdfast, world: World, blocking: bool) -> None:
     @quick.task
     async def work(ctx: Context) -> str:
+        paying: asyncio.Task[str] = asyncio.create_task(ctx.step("pay", hanging(world, blocking), 5, effect="once"))
+        await until(lambda: world.calls)
         try:
-            async with asyncio.timeout(0.05):
-                return await ctx.step("pay", hanging(world, blocking), 5, effect="once")
+            async with asyncio.timeout(0.01):
+                return await paying
         except TimeoutError:
             return "without it"
 
@@ -97,7 +99,7 @@ async def test_code_that_waits_afterwards_leaves_a_doubt(app: Holdfast, world: W
     @app.task
     async def work(ctx: Context) -> str:
         paying = asyncio.create_task(ctx.step("pay", world.hang, 5, effect="once"))
-        await asyncio.wait([paying], timeout=0.05)
+        await until(lambda: world.calls)
         paying.cancel()
         await ctx.sleep(3600)
         return "without it"
@@ -123,7 +125,7 @@ async def test_a_cancel_stops_it(hold: Holdfast, world: World) -> None:
         return await ctx.step("pay", world.hang, 5, effect="once", reconcile=world.was_paid)
 
     handle = await hold.submit(work)
-    async with hold.worker(lease=3):
+    async with hold.worker():
         await until(lambda: world.calls)
         await hold.cancel(handle, "changed my mind")
         with pytest.raises(TaskCancelled, match="changed my mind"):
@@ -235,7 +237,9 @@ async def test_a_worker_that_stops_hands_it_over_as_doubt(hold: Holdfast, world:
 
     @hold.task
     async def work(ctx: Context) -> str:
-        return await ctx.step("pay", world.hang, 5, effect="once", reconcile=world.was_paid, timeout=0.2, settle=0.05)
+        return await ctx.step(
+            "pay", world.hang, 5, effect="once", reconcile=world.was_paid, timeout=A_WHILE, settle=0.05
+        )
 
     handle = await hold.submit(work)
     async with hold.worker(grace=0):

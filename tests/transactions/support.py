@@ -16,6 +16,9 @@ T = TypeVar("T")
 LONG = 60.0
 """Seconds: a timeout that no test comes near."""
 
+A_WHILE = 3.0
+"""Seconds: a timeout that a test waits for, and a busy machine still does everything that comes before it in."""
+
 
 class Bookings:
     """The table of a test, in the words of its database."""

@@ -37,7 +37,7 @@ from holdfast.engine.signals import Unwind
 from holdfast.model.commit import Commit, Verdict
 from holdfast.store.transaction import Work
 from tests.engine.support import crashing_worker, ended, settle, steps_of, until, vanish
-from tests.transactions.support import Bookings, seats
+from tests.transactions.support import A_WHILE, LONG, Bookings, seats
 
 ONE_ATTEMPT = Retry(max_attempts=1)
 AT_ONCE = Retry(initial=0.0)
@@ -233,7 +233,7 @@ async def test_a_blocking_function_that_is_too_slow_is_abandoned(hold: Holdfast,
 
     def book(tx: SyncTransaction) -> None:
         tx.execute(bookings.insert, "1A")
-        go_on.wait(10)
+        go_on.wait(LONG)
         try:
             tx.execute(bookings.insert, "2B")
         except HoldfastError as error:
@@ -241,7 +241,7 @@ async def test_a_blocking_function_that_is_too_slow_is_abandoned(hold: Holdfast,
 
     @hold.task(retry=ONE_ATTEMPT)
     async def travel(ctx: Context) -> None:
-        await ctx.transaction("book", book, timeout=0.5)
+        await ctx.transaction("book", book, timeout=A_WHILE)
 
     handle = await hold.submit(travel)
     async with hold.worker():
@@ -654,7 +654,7 @@ async def test_a_cancelled_task_leaves_nothing(hold: Holdfast, bookings: Booking
         await ctx.transaction("book", book)
 
     handle = await hold.submit(travel)
-    async with hold.worker(lease=3) as worker:
+    async with hold.worker() as worker:
         await inside.wait()
         cancelling = asyncio.create_task(handle.cancel("enough"))
         if not bookings.is_postgres:

@@ -32,7 +32,7 @@ from tests.conftest import PgBouncerFactory
 from tests.engine.support import ended, until
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.support import execute
-from tests.transactions.support import LONG, Bookings, ask, book_with, claim, commit, keys_of, seats
+from tests.transactions.support import A_WHILE, LONG, Bookings, ask, book_with, claim, commit, keys_of, seats
 
 BOOKINGS = Bookings("postgresql:")
 Finish = Callable[[Connection], Coroutine[Any, Any, psycopg.Error | None]]
@@ -306,7 +306,7 @@ async def test_a_connection_that_died_while_idle_is_replaced(store: PostgresStor
 
 
 async def test_a_connection_is_used_again_after_whatever_went_wrong(store: PostgresStore) -> None:
-    async def pid_of(then: Callable[[Transaction], Coroutine[Any, Any, None]]) -> int:
+    async def pid_of(then: Callable[[Transaction], Coroutine[Any, Any, None]], *, timeout: float = LONG) -> int:
         found: list[int] = []
 
         async def work(tx: Transaction) -> tuple[None, None]:
@@ -315,7 +315,7 @@ async def test_a_connection_is_used_again_after_whatever_went_wrong(store: Postg
             return None, None
 
         with pytest.raises((LookupError, StoreError, DeadlineExceeded)):
-            await store.transact(work, timeout=0.2)
+            await store.transact(work, timeout=timeout)
         return found[0]
 
     async def fail(tx: Transaction) -> None:
@@ -328,7 +328,8 @@ async def test_a_connection_is_used_again_after_whatever_went_wrong(store: Postg
     async def dawdle(tx: Transaction) -> None:
         await tx.execute("SELECT pg_sleep(60)")
 
-    assert len({await pid_of(fail), await pid_of(divide), await pid_of(dawdle), await pid_of(fail)}) == 1
+    pids = [await pid_of(fail), await pid_of(divide), await pid_of(dawdle, timeout=A_WHILE), await pid_of(fail)]
+    assert len(set(pids)) == 1
 
 
 async def test_two_that_lock_each_other_out_both_succeed_in_the_end(postgres_url: str) -> None:
@@ -398,16 +399,16 @@ async def test_the_server_ends_what_a_frozen_process_left_open(store: PostgresSt
 
     async def work(tx: Transaction) -> tuple[None, None]:
         nonlocal frozen
-        assert await tx.execute("SHOW idle_in_transaction_session_timeout") == [("1100ms",)]
+        assert await tx.execute("SHOW idle_in_transaction_session_timeout") == [("4s",)]
         assert await tx.execute("SHOW transaction_isolation") == [("read committed",)]
         await BOOKINGS.book(tx, "1A")
-        time.sleep(2)  # noqa: ASYNC251 - the loop stands still, and with it the client's own timeout
+        time.sleep(5)  # noqa: ASYNC251 - the loop stands still, and with it the client's own timeout
         frozen += 1
         await BOOKINGS.book(tx, "2B")
         return None, None
 
     with pytest.raises(DeadlineExceeded, match="rolled back"):
-        await store.transact(work, timeout=0.1)
+        await store.transact(work, timeout=A_WHILE)
     assert frozen == 1
     assert await seats(store) == []
     assert await ask(store, "SHOW idle_in_transaction_session_timeout") == [("61s",)]
@@ -426,7 +427,7 @@ async def test_open_transactions_keep_nobody_from_working(postgres_url: str) -> 
 
         opened = [asyncio.create_task(store.transact(work, timeout=LONG)) for _ in range(5)]
         await asyncio.sleep(0.1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LONG):
             await store.register(NewWorker(id="worker"))
             await asyncio.gather(*(store.heartbeat("worker") for _ in range(5)))
             await store.submit([NewTask(name="job")])

@@ -17,7 +17,7 @@ from holdfast.store.sqlite import writer as writing
 from holdfast.store.sqlite.guard import OWN_TABLES
 from holdfast.store.transaction import Transaction
 from tests.engine.support import until
-from tests.transactions.support import LONG, Bookings, ask, seats
+from tests.transactions.support import A_WHILE, LONG, Bookings, ask, seats
 
 BOOKINGS = Bookings("sqlite:")
 
@@ -62,7 +62,7 @@ async def test_the_gate_is_held_while_it_is_open_and_left_however_it_ends(
     store: SqliteStore, tmp_path: Path, end: str
 ) -> None:
     path = tmp_path / "hold.db"
-    opened = Open(store, timeout=1.0 if end == "timeout" else LONG)
+    opened = Open(store, timeout=A_WHILE if end == "timeout" else LONG)
     async with asyncio.timeout(LONG):
         await opened.inside.wait()
     assert not await is_free(path)
