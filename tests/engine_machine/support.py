@@ -24,7 +24,7 @@ TICKET: dict[str, Any] = {
 
 async def result_of(hold: Holdfast, handle: Handle[R]) -> R:
     """Work until the task has ended."""
-    async with hold.worker(lease=5.0), asyncio.timeout(20):
+    async with hold.worker(lease=5.0), asyncio.timeout(60):
         return await handle.result()
 
 
@@ -38,7 +38,7 @@ async def told_by(handle: Handle[Any]) -> list[tuple[str | None, str]]:
 
 
 async def reaches(handle: Handle[Any], state: TaskState) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await handle.task()).state is not state:  # noqa: ASYNC110 - another process might be the one to move it
             await asyncio.sleep(0.001)
 

@@ -26,7 +26,7 @@ def nothing_left_behind() -> Iterator[None]:
     """Whatever a test does, no thread of it goes on afterwards."""
     before = {*threading.enumerate()}
     yield
-    give_up_at = time.monotonic() + 10
+    give_up_at = time.monotonic() + 60
     while left := [thread for thread in {*threading.enumerate()} - before if "holdfast" in thread.name]:
         assert time.monotonic() < give_up_at, left
         time.sleep(0.01)

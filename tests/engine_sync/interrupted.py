@@ -23,6 +23,8 @@ def main(where: str) -> None:
     with hold.sync as h:
         handle = h.submit(slow)
         worker = h.worker(grace=60)
+        if where == "join":
+            drain_on_terminate(worker)  # before anything is said: the signal may come right after it
         with worker:
             if where == "worker":
                 return until_begun(handle.id)  # and then it waits for the task to finish
@@ -32,7 +34,6 @@ def main(where: str) -> None:
                 for _ in handle.events():
                     pass
             elif where == "join":
-                drain_on_terminate(worker)
                 worker.join()
             else:
                 h.run(handle)

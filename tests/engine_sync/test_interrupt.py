@@ -29,7 +29,7 @@ def test_an_interrupt_leaves_cleanly(where: str, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/hold.db"
     process = start(url, where)
     process.send_signal(signal.SIGINT)
-    told, complaints = process.communicate(timeout=30)
+    told, complaints = process.communicate(timeout=60)
     assert (told, complaints) == ("interrupted\nthreads []\n", "")
     with Holdfast(url).sync as h:
         summary = h.summary()
@@ -42,4 +42,4 @@ def test_an_interrupt_leaves_cleanly(where: str, tmp_path: Path) -> None:
 def test_a_signal_handler_may_drain_the_worker(tmp_path: Path) -> None:
     process = start(f"sqlite:///{tmp_path}/hold.db", "join")
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=30) == ("left\nthreads []\n", "")
+    assert process.communicate(timeout=60) == ("left\nthreads []\n", "")

@@ -353,9 +353,11 @@ async def _one_more(number: int) -> int:
 
 
 def test_a_call_that_is_under_way_when_another_thread_closes_it_is_told(quick: Holdfast) -> None:
+    begun: list[None] = []
     ended = threading.Event()
 
     async def for_ever() -> None:
+        begun.append(None)
         try:
             await asyncio.sleep(3600)
         finally:
@@ -366,7 +368,7 @@ def test_a_call_that_is_under_way_when_another_thread_closes_it_is_told(quick: H
     with ThreadPoolExecutor(4) as pool:
         with quick.sync as h:
             calls = [pool.submit(h.wait, for_ever()) for _ in range(3)]
-            time.sleep(0.05)
+            _until(lambda: len(begun) == 3)
         for call in calls:
             with pytest.raises(StoreClosed, match="ended in another thread"):
                 call.result(timeout=20)
@@ -387,7 +389,7 @@ def _loop_threads() -> int:
 
 
 def _until(condition: Callable[[], bool]) -> None:
-    give_up_at = time.monotonic() + 10
+    give_up_at = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < give_up_at
         time.sleep(0.01)
