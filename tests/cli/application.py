@@ -52,6 +52,19 @@ async def _nap(marker: str, first: float, later: float) -> None:
 
 
 @hold.task
+async def gated(ctx: Context, marker: str, gate: str) -> str:
+    """Leave a marker, and wait until a file is there."""
+    await ctx.step("wait", _until_there, marker, gate)
+    return "through"
+
+
+async def _until_there(marker: str, gate: str) -> None:
+    Path(marker).touch()
+    while not Path(gate).exists():  # noqa: ASYNC110 - another process makes it
+        await asyncio.sleep(0.02)
+
+
+@hold.task
 def hang(ctx: SyncContext, marker: str) -> None:
     ctx.step("hang", _hang, marker)
 

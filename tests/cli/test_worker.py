@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -34,12 +33,13 @@ def test_it_says_once_what_it_works_on_and_then_what_happens(tmp_path: Path, url
     with worker(tmp_path, url, "--queues", "a,b", "--queues", "default", "--label", "vulcan") as process:
         answer = holdfast("submit", APPLICATION, "greet", "--args", '["you"]', "--wait", url=url)
         assert (answer.returncode, answer.stdout) == (0, '"hello you"\n')
+        until(lambda: "running -> completed" in process.said, process.process)  # whoever waits may know it first
         process.signal(signal.SIGTERM)
         assert process.leave() == 0
     first, *_, last = process.said.splitlines()
     assert first == (
         f"holdfast: worker 'vulcan' (pid {process.process.pid}) works on {url}; "
-        "queues: a, b, default; tasks: double, fail, greet, hang, hang_in_executor, nap"
+        "queues: a, b, default; tasks: double, fail, gated, greet, hang, hang_in_executor, nap"
     )
     assert "INFO task greet" in process.said
     assert "running -> completed" in process.said
@@ -47,15 +47,17 @@ def test_it_says_once_what_it_works_on_and_then_what_happens(tmp_path: Path, url
 
 
 async def test_sigterm_lets_a_step_finish_within_the_grace(tmp_path: Path, url: str) -> None:
-    marker = tmp_path / "began"
-    task_id = await submit(url, "nap", str(marker), 1.0)
-    with worker(tmp_path, url) as process:
+    marker, gate = tmp_path / "began", tmp_path / "gate"
+    task_id = await submit(url, "gated", str(marker), str(gate))
+    with worker(tmp_path, url, "--grace", "600") as process:
         until(marker.exists, process.process)
         process.signal(signal.SIGTERM)
+        until(lambda: "stopping" in process.said, process.process)
+        gate.touch()
         assert process.leave() == 0
-    assert "1 running task may take 20 s" in process.said
+    assert "1 running task may take 600 s" in process.said
     task = await stored(url, task_id)
-    assert (task.state, task.result) == (TaskState.COMPLETED, "slept")
+    assert (task.state, task.result) == (TaskState.COMPLETED, "through")
 
 
 async def test_sigterm_hands_back_what_takes_longer_than_the_grace(tmp_path: Path, url: str) -> None:
@@ -70,7 +72,7 @@ async def test_sigterm_hands_back_what_takes_longer_than_the_grace(tmp_path: Pat
 
     with worker(tmp_path, url) as process:
         async with Holdfast(url) as hold:
-            assert await hold.handle(task_id).result(timeout=30) == "slept"
+            assert await hold.handle(task_id).result(timeout=60) == "slept"
 
 
 @pytest.mark.parametrize(
@@ -86,14 +88,12 @@ async def test_a_second_signal_forces_even_while_a_thread_hangs(
 ) -> None:
     marker = tmp_path / "began"
     task_id = await submit(url, task, str(marker))
-    with worker(tmp_path, url) as process:
+    with worker(tmp_path, url, "--grace", "600") as process:  # far longer than anybody here waits for it to leave
         until(marker.exists, process.process)
         process.signal(signals[0])
         until(lambda: "stopping" in process.said, process.process)
-        asked = time.monotonic()
         process.signal(signals[1])
         assert process.leave() == code
-        assert time.monotonic() - asked < 10
     left = await stored(url, task_id)
     assert (left.state, left.attempts, left.deaths, left.owner) == (TaskState.PENDING, 0, 0, None)
 

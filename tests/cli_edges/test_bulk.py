@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -14,9 +15,25 @@ from holdfast.cli.choosing import report
 from holdfast.model.queries import TaskFilter
 from holdfast.service.selecting import Done
 from tests.cli_edges.support import FOLDER
-from tests.cli_look.support import PATIENCE, command, surroundings
+from tests.cli_look.support import PATIENCE, surroundings
 
 MANY = 400
+
+UNHURRIED = """
+import asyncio
+from holdfast import Holdfast
+from holdfast.cli import main
+
+cancel = Holdfast.cancel
+
+async def cancel_after_a_pause(*args, **options):
+    await asyncio.sleep(0.1)
+    return await cancel(*args, **options)
+
+Holdfast.cancel = cancel_after_a_pause
+main()
+"""
+"""The command, but so slow that nobody who wants to stop it in the middle comes too late."""
 
 
 @pytest.fixture
@@ -35,7 +52,7 @@ async def test_who_is_stopped_in_the_middle_says_how_far_it_came(
     url: str, ids: list[str], option: tuple[str, ...]
 ) -> None:
     with subprocess.Popen(
-        command("cancel", "--queue", "q", "--yes", *option),
+        [sys.executable, "-c", UNHURRIED, "cancel", "--queue", "q", "--yes", *option],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from holdfast import Handle, Holdfast, Task, TaskState
+from holdfast import Handle, Holdfast, ManualClock, Task, TaskState
 from holdfast.model.queries import TaskFilter
 from holdfast.model.worker import Claim, NewWorker
 from holdfast.service.overview import read_overview
@@ -64,9 +65,10 @@ async def _make(url: str) -> dict[str, str]:
         ids["delayed"] = (await hold.submit("greet", "later", queue="nobody", delay=3600)).id
         review = await hold.store.save(Task(agent_id="by-hand", user_input="look at it", state=TaskState.REVIEW))
         ids["review"] = review.id
-        ids["running"] = await _claimed(hold, "vulcan", lease=50_000)
-        ids["silent"] = await _claimed(hold, "ghost", lease=0.05)
-        await asyncio.sleep(0.2)
+        ids["running"] = await _claimed(hold, hold, "vulcan", lease=50_000)
+        # Nobody has to hurry to claim within a lease that is over for everybody else.
+        async with Holdfast(url, clock=ManualClock(datetime.now(UTC) - timedelta(minutes=2))) as earlier:
+            ids["silent"] = await _claimed(hold, earlier, "ghost", lease=60)
     return ids
 
 
@@ -99,12 +101,12 @@ async def _is_settled(hold: Holdfast, task_id: str, state: TaskState) -> bool:
     return seen.task.state is state and all(doubt.decisions for doubt in seen.doubts)
 
 
-async def _claimed(hold: Holdfast, label: str, *, lease: float) -> str:
-    """Leave a task to a worker that is not there: only its lease says whether it lives."""
+async def _claimed(hold: Holdfast, theirs: Holdfast, label: str, *, lease: float) -> str:
+    """Leave a task to a worker that is not there, and was at their time: only its lease says whether it lives."""
     handle: Handle[Any] = await hold.submit("greet", label, queue=label)
     details = {"host": "host", "pid": 4711, "queues": [label], "tasks": ["greet"], "concurrency": 4}
-    worker = await hold.store.register(NewWorker(label=label, lease=lease, details=details))
-    claimed = await hold.store.claim(Claim(worker_id=worker.id, number=1, limit=1, queues=[label], names=["greet"]))
+    worker = await theirs.store.register(NewWorker(label=label, lease=lease, details=details))
+    claimed = await theirs.store.claim(Claim(worker_id=worker.id, number=1, limit=1, queues=[label], names=["greet"]))
     assert [one.task.id for one in claimed] == [handle.id]
     assert (await hold.store.count(TaskFilter(owner=worker.id))) == {TaskState.RUNNING: 1}
     return handle.id

@@ -84,7 +84,7 @@ async def test_ctrl_c_hands_back_and_id_goes_on(url: str, tmp_path: Path) -> Non
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL")
 async def test_the_same_key_goes_on_after_a_sigkill(url: str, tmp_path: Path) -> None:
-    with start(url, "journey", "-i", str(tmp_path), "--key", "k", "--lease", "1") as process:
+    with start(url, "journey", "-i", str(tmp_path), "--key", "k", "--lease", "5") as process:
         until(lambda: traces(tmp_path, "second") == 1, process)
         process.kill()
     assert process.returncode == -signal.SIGKILL

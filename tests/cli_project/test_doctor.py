@@ -1,7 +1,7 @@
 """``holdfast doctor``, in real processes: what it finds, and that it changes nothing."""
 
-import asyncio
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import apsw
 import psycopg
 import pytest
 
-from holdfast import Handle, Holdfast
+from holdfast import Handle, Holdfast, ManualClock
 from holdfast.model.worker import Claim, NewWorker
 from holdfast.store.sqlite.connection import APPLICATION_ID
 from tests.cli_project.support import contents, holdfast
@@ -218,10 +218,10 @@ async def test_a_dead_worker_keeps_its_task_until_somebody_takes_it_back(tmp_pat
     url = f"sqlite:///{tmp_path}/holdfast.db"
     async with Holdfast(url) as hold:
         handle: Handle[None] = await hold.submit("work", queue="default")
-        worker = await hold.store.register(NewWorker(lease=0.05, details={"queues": ["default"]}))
-        (claimed,) = await hold.store.claim(Claim(worker_id=worker.id, number=1, limit=1, names=["work"]))
+    async with Holdfast(url, clock=ManualClock(datetime.now(UTC) - timedelta(minutes=2))) as earlier:
+        worker = await earlier.store.register(NewWorker(lease=60, details={"queues": ["default"]}))
+        (claimed,) = await earlier.store.claim(Claim(worker_id=worker.id, number=1, limit=1, names=["work"]))
         assert claimed.task.id == handle.id
-    await asyncio.sleep(0.1)
     for _ in range(2):
         found = doctor(tmp_path, code=1)
         assert level(found, "leases") == "error"
