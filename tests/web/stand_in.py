@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.cli import main
 from holdfast.service.access import Caller
+from holdfast.web import health
 
 
 class StandIn:
@@ -37,7 +38,9 @@ class StandIn:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         response: Response
-        match request.headers.get("x-do"):
+        if (order := request.headers.get("x-do")) is not None:
+            print(f"{order} begins", file=sys.stderr)  # noqa: T201
+        match order:
             case "stream":
                 response = StreamingResponse(_endless(), media_type="text/event-stream")
             case "dawdle":
@@ -64,4 +67,6 @@ if __name__ == "__main__":
     module = ModuleType("holdfast.mcp.server")
     module.__dict__["McpServer"] = StandIn
     sys.modules[module.__name__] = module
+    # A probe of a busy machine is not to find a store away that is well.
+    health.PATIENCE = 10.0  # type: ignore[misc]
     main()

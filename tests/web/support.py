@@ -109,7 +109,8 @@ def serving(
     ):
         served = Served(process, words)
         try:
-            served.until(lambda: "/mcp" in served.said)
+            # What comes after its address is said in further lines; the last one is about tokens.
+            served.until(lambda: "MCP is at " in served.said and re.search("tokens: |Bearer ", served.said) is not None)
             yield served
         finally:
             process.kill()

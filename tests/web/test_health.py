@@ -19,6 +19,12 @@ from tests.postgres_server import PostgresServer
 NOT_OURS = "the schema of the store is not the one this version of Holdfast speaks"
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that is well may take longer than a probe would wait, where many tests share the machine."""
+    monkeypatch.setattr(health, "PATIENCE", 60.0)
+
+
 class Clock:
     """Moved by hand."""
 

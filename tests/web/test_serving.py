@@ -36,7 +36,7 @@ async def serving() -> AsyncIterator[tuple[Server, str]]:
 
 async def test_signals_stay_with_whoever_runs_the_process() -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    async with serving() as (_, url), httpx2.AsyncClient() as client:
+    async with serving() as (_, url), httpx2.AsyncClient(timeout=60) as client:
         assert (await client.get(url)).text == "hello from /"
         assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
 

@@ -54,7 +54,7 @@ def test_a_call_under_way_is_answered(tmp_path: Path, url: str) -> None:
         answers: list[httpx2.Response] = []
         calling = threading.Thread(target=lambda: answers.append(served.call(**{"x-do": "dawdle"})))
         calling.start()
-        _until_connected(served)
+        served.until(lambda: "dawdle begins" in served.said)
         assert served.stop(signal.SIGTERM) == 0
         calling.join(PATIENCE)
         assert [answer.json() for answer in answers] == ["done"]
@@ -65,7 +65,7 @@ def test_a_call_that_hangs_does_not_hold_it_up(tmp_path: Path, url: str) -> None
         answers: list[httpx2.Response] = []
         calling = threading.Thread(target=lambda: answers.append(served.call(**{"x-do": "hang"})))
         calling.start()
-        _until_connected(served)
+        served.until(lambda: "hang begins" in served.said)
         began = time.monotonic()
         assert served.stop(signal.SIGTERM) == 0
         assert time.monotonic() - began < SECONDS
@@ -78,7 +78,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, url: str, second: signa
     with serving(tmp_path, url, HOLDFAST_API_TOKEN=SECRET) as served:
         calling = threading.Thread(target=_call_and_lose, args=(served,))
         calling.start()
-        _until_connected(served)
+        served.until(lambda: "hang begins" in served.said)
         served.process.send_signal(signal.SIGTERM)
         served.until(lambda: "stopping" in served.said)
         assert served.stop(second) == 128 + second
@@ -131,13 +131,6 @@ def test_an_outage_is_told_to_probes_and_survived(tmp_path: Path, server: Postgr
         assert served.stop(signal.SIGTERM) == 0
         assert time.monotonic() - began < SECONDS
     server.start()
-
-
-def _until_connected(served: Served) -> None:
-    """Wait until the server has read a request that it does not answer yet."""
-    process = psutil.Process(served.process.pid)
-    served.until(lambda: any(one.status == psutil.CONN_ESTABLISHED for one in process.net_connections("tcp")))
-    served.get("/healthz")  # by then, whatever came before has begun
 
 
 def _call_and_lose(served: Served) -> None:
