@@ -80,7 +80,7 @@ def test_a_signal_ends_it_at_once(url: str, number: signal.Signals) -> None:
     with started(url) as process:
         greet(process)
         process.send_signal(number)
-        assert process.wait(30) == 128 + number  # though its stdin is still open
+        assert process.wait(PATIENCE) == 128 + number  # though its stdin is still open
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
 from mcp import Client
 
 from holdfast import Context, Handle, Holdfast, Retry
+from holdfast.store.base import Listener
 from tests.mcp.support import ask, refused, submitted, taken
 
 
@@ -110,10 +112,19 @@ async def test_waiting_for_the_end(hold: Holdfast, client: Client) -> None:
     assert (await hold.handle(task_id).task()).state.is_terminal
 
 
-async def test_waiting_for_a_change(hold: Holdfast, client: Client) -> None:
+async def test_waiting_for_a_change(hold: Holdfast, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     task_id, lease = await taken(client)
     asked = await ask(client, "ask_human", lease=lease, question="Which disk?")
+    listens = asyncio.Event()
+    listen = hold.store.listen
+
+    def listen_and_say_so() -> AbstractAsyncContextManager[Listener]:
+        listens.set()
+        return listen()
+
+    monkeypatch.setattr(hold.store, "listen", listen_and_say_so)
     waiting = asyncio.create_task(ask(client, "wait_for_task", task_id=task_id, until="changed", timeout_seconds=55))
+    await asyncio.wait_for(listens.wait(), 60)  # it has seen by now what is to change
     await asyncio.sleep(0.1)
     assert not waiting.done()
     await hold.answer(asked["question_id"], "sdb", by="ann")
@@ -131,7 +142,7 @@ async def test_when_the_time_is_up_it_says_so(client: Client, until: str) -> Non
 
 async def test_a_change_that_is_not_the_end_is_not_waited_for(client: Client) -> None:
     task_id = await submitted(client)
-    waiting = asyncio.create_task(ask(client, "wait_for_task", task_id=task_id, timeout_seconds=0.5))
+    waiting = asyncio.create_task(ask(client, "wait_for_task", task_id=task_id, timeout_seconds=3))
     await asyncio.sleep(0.05)
     await ask(client, "claim_task", task_id=task_id)
     shown = await waiting

@@ -87,7 +87,7 @@ async def test_a_lease_that_runs_out_is_a_change(hold: Holdfast, elsewhere: Outs
     server = server_of(hold)
     uri = f"state://agents/default/tasks/{task.id}"
     async with server.http(), watcher_of(server, era, [uri]) as heard:
-        await elsewhere.take(seconds=1)
+        await elsewhere.take(seconds=3)
         await heard.until(uri, lambda: is_free(hold, task.id))  # nobody did anything: time did
 
 

@@ -49,7 +49,7 @@ def proxy(upstream: str) -> Proxy:
 
 @pytest.fixture
 def client(proxy: Proxy) -> Iterator[httpx2.Client]:
-    with running(proxy) as address, httpx2.Client(base_url=address, trust_env=False) as client:
+    with running(proxy) as address, httpx2.Client(base_url=address, trust_env=False, timeout=60) as client:
         yield client
 
 
@@ -96,7 +96,7 @@ def test_a_completion_is_translated_by_what_it_refers_to(upstream: str) -> None:
     ours = {"ref": {"type": "ref/prompt", "name": "ours"}, "argument": {"name": "task_id"}}
     proxy = Proxy(upstream, "secret", {"test_prompt": lambda _: ours})
     params = {"ref": {"type": "ref/prompt", "name": "test_prompt"}, "argument": {"name": "arg1", "value": "x"}}
-    with running(proxy) as address, httpx2.Client(base_url=address, trust_env=False) as client:
+    with running(proxy) as address, httpx2.Client(base_url=address, trust_env=False, timeout=60) as client:
         arrived = seen(client.post("/mcp", json={"id": 1, "method": "completion/complete", "params": params}))
     assert json.loads(arrived["body"])["params"] == ours
 

@@ -10,7 +10,7 @@ from mcp import Client
 
 from tests.mcp_proof.reaching import Reached, client_of
 
-LEASE = 2.0
+LEASE = 6.0
 """Seconds of silence after which its task is free again."""
 
 

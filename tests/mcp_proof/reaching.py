@@ -19,7 +19,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.client import ConnectMode
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.engine_proof.conditions import eventually
+from tests.engine_proof.conditions import PATIENCE, eventually
 
 TOKEN = "a-token-that-only-the-tests-know"  # noqa: S105
 _LISTENS = re.compile(r"MCP is at (http://\S+/mcp)")
@@ -87,7 +87,7 @@ async def serving(url: str, folder: Path, **tokens: str) -> AsyncIterator[Reache
         yield Reached(url, found[1])
     finally:
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(process.wait, 30) == 0, log.read_text()
+        assert await asyncio.to_thread(process.wait, PATIENCE) == 0, log.read_text()
 
 
 def _environment() -> dict[str, str]:

@@ -10,6 +10,7 @@ from mcp.shared.exceptions import MCPError
 
 from holdfast.mcp.toolset.toolbox import TOOLS
 from holdfast.service.access import Scope
+from tests.engine_proof.conditions import PATIENCE
 from tests.mcp_proof.reaching import TOKEN, client_of, serving
 
 SECRETS = {scope: f"a-long-secret-for-{scope}" for scope in Scope}
@@ -37,7 +38,7 @@ async def test_a_session_is_its_openers_alone(tmp_path: Path) -> None:
     other = SECRETS[Scope.READ]
     async with (
         serving(f"sqlite:///{tmp_path}/agents.db", tmp_path, HOLDFAST_API_TOKEN_OTHER=f"read:{other}") as reached,
-        httpx2.AsyncClient() as http,
+        httpx2.AsyncClient(timeout=PATIENCE) as http,
     ):
         assert reached.address is not None
         opening = {

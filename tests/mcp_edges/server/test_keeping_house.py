@@ -30,7 +30,7 @@ def is_in(hold: Holdfast, task_id: str, state: TaskState) -> Callable[[], object
 async def test_what_a_dead_agent_held_is_free_without_anybody_watching(hold: Holdfast) -> None:
     ada = Outside(hold, "ada")
     task = await ada.offer()
-    await ada.take(seconds=1)
+    await ada.take(seconds=3)
     async with server_of(hold).http():
         await eventually("it is free", is_in(hold, task.id, TaskState.PENDING))  # type: ignore[arg-type]
 
@@ -41,7 +41,7 @@ async def test_what_was_to_be_cancelled_ends(hold: Holdfast, *, is_watched: bool
     """Also if somebody else's sweep took it back before: theirs knows nothing of such tasks."""
     ada = Outside(hold, "ada")
     task = await ada.offer()
-    lease = (await ada.take(seconds=1)).lease
+    lease = (await ada.take(seconds=3)).lease
     await hold.cancel(task.id, "not wanted", by="ann")
     if is_taken_back:
         await hold.store.retire(lease.worker_id)
