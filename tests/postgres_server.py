@@ -28,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, NamedTuple, Self, TypedDict
@@ -42,8 +43,14 @@ if sys.platform != "win32":
 StopMode = Literal["fast", "immediate"]
 
 SUPERUSER = "holdfast"
-PATIENCE = 30.0
+PATIENCE = 90.0
 """Seconds that a server gets to start or to stop; an idle machine needs a tenth of one."""
+
+# Below the ports that systems give to whoever asks for any, and for each test process some of its own: between the
+# look at a port and the server on it, nobody else takes it.
+_PORTS_OF_A_PROCESS = 100
+_FIRST_PORT = 20_000 + os.getpid() % 120 * _PORTS_OF_A_PROCESS
+_ports = itertools.cycle(range(_FIRST_PORT, _FIRST_PORT + _PORTS_OF_A_PROCESS))
 
 _WHEEL_FOLDERS = {16: "pginstall", 18: "pginstall18"}
 
@@ -352,10 +359,12 @@ def private_folder(prefix: str, *, in_memory: bool = False) -> Path:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that is still free when somebody who was told its number comes to bind it."""
+    for port in itertools.islice(_ports, _PORTS_OF_A_PROCESS):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no port is free")
 
 
 def _roomy(memory: Path) -> bool:

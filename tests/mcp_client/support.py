@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.postgres_server import free_port
+
 HERE = Path(__file__).parent
 PATIENCE = 60.0
 
@@ -72,9 +74,3 @@ def running(
             yield process
         finally:
             process.kill()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

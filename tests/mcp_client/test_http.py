@@ -13,7 +13,8 @@ from holdfast.mcp.client import reaching
 from holdfast.mcp.client.reaching import reach
 from tests.agent.support import finished, register, told
 from tests.engine.support import until
-from tests.mcp_client.support import PATIENCE, World, free_port, old_over_http
+from tests.mcp_client.support import PATIENCE, World, old_over_http
+from tests.postgres_server import free_port
 
 
 async def test_an_agent_calls_the_tools_of_a_server(hold: Holdfast, world: World) -> None:

@@ -19,7 +19,7 @@ from tests.conftest import SOAK
 from tests.engine.support import until
 from tests.mcp_client.support import HERE, PATIENCE, World
 from tests.mcp_client.test_meaning import decided
-from tests.mcp_client.victim import LEASE, describe
+from tests.mcp_client.victim import describe
 
 ROOT = HERE.parent.parent
 
@@ -66,7 +66,7 @@ async def test_a_once_call_is_not_made_again(tmp_path: Path, world: World, how: 
         agent, _, model = describe(hold, server, declared)
         async with hold:
             handle = await hold.submit(agent, "go", key="only")
-            async with hold.worker(lease=LEASE):
+            async with hold.worker():
                 await decided(hold, handle, Decision.HAPPENED, result="somebody saw it")
                 assert await handle.result(timeout=PATIENCE) == "done"
     assert world.called == ["wait_and_send"]
@@ -83,7 +83,7 @@ async def test_what_may_be_called_again_is(tmp_path: Path, world: World, declare
         agent, _, model = describe(hold, server, declared)
         async with hold:
             handle = await hold.submit(agent, "go", key="only")
-            async with hold.worker(lease=LEASE):
+            async with hold.worker():
                 assert await handle.result(timeout=PATIENCE) == "done"
             assert await hold.doubts(handle) == []
     assert world.called == ["wait_and_send", "wait_and_send"]

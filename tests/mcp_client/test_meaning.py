@@ -88,7 +88,7 @@ async def test_an_answer_that_is_lost_on_the_way_is_a_doubt_that_a_reconcile_cle
 
 
 async def test_a_call_that_takes_too_long_is_in_doubt(hold: Holdfast, world: World) -> None:
-    source = tools(world.command, declare={"wait_and_send": Declared(timeout=1, settle=0.1)})
+    source = tools(world.command, declare={"wait_and_send": Declared(timeout=4, settle=0.1)})
     agent, model = register(hold, [call("wait_and_send", to="ann"), call("send", to="bob"), "done"], tools=[source])
     handle = await hold.submit(agent, "go")
     async with hold.worker():

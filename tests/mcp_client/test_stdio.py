@@ -92,16 +92,17 @@ async def test_those_who_need_it_first_at_the_same_time_start_it_once(world: Wor
 
 
 @pytest.mark.parametrize(
-    ("command", "words"),
+    ("code", "connect", "words"),
     [
-        ([sys.executable, "-c", "pass"], "cannot be reached: it ended; what it had to say about that is on stderr"),
-        ([sys.executable, "-c", "import time; time.sleep(600)"], "it did not answer within 2 s"),
-        ([sys.executable, "-c", "print('not JSON', flush=True); input()"], "cannot be reached"),
+        ("pass", PATIENCE, "cannot be reached: it ended; what it had to say about that is on stderr"),
+        ("import time; time.sleep(600)", 2, "it did not answer within 2 s"),
+        ("print('not JSON', flush=True); input()", 2, "cannot be reached"),
     ],
 )
-async def test_a_server_that_does_not_come_up(command: list[str], words: str) -> None:
+async def test_a_server_that_does_not_come_up(code: str, connect: float, words: str) -> None:
+    command = [sys.executable, "-c", code]
     with pytest.raises(ServerAway, match=words):
-        await tools(command, connect=2).listed()
+        await tools(command, connect=connect).listed()
     assert servers(command) == []
 
 
@@ -183,7 +184,7 @@ asyncio.run(main())
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert ended.returncode == -signal.SIGKILL
     left = [each for each in psutil.process_iter(["cmdline"]) if str(world.file) in (each.info["cmdline"] or [])]
-    assert psutil.wait_procs(left, timeout=30)[1] == []
+    assert psutil.wait_procs(left, timeout=PATIENCE)[1] == []
 
 
 def servers(command: list[str]) -> list[psutil.Process]:

@@ -18,7 +18,7 @@ from holdfast.agent.scripted import call
 from holdfast.mcp import Declared, ServerTools, tools
 from holdfast.mcp.client.reaching import Reach
 
-LEASE = 2.0
+LEASE = 5.0
 
 
 def describe(
