@@ -173,7 +173,7 @@ def test_a_background_command_that_ends_without_its_lines_fails(run: RunText) ->
 
 def test_a_background_command_that_never_says_its_lines_fails(run: RunText) -> None:
     with pytest.raises(Differs, match="-ready"):
-        run(console("$ sleep 1000 &", "ready"), longest=1.0)
+        run(console("$ sleep 1000 &", "ready"), longest=5.0)
 
 
 def test_a_background_command_that_does_not_stop_fails_and_is_gone(run: RunText, tmp_path: Path) -> None:
