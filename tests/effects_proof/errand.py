@@ -17,7 +17,7 @@ from holdfast.testing.ledger import Ledger, Trouble
 from tests.effects_proof.roads import KINDS, Kind
 from tests.effects_proof.trap import STEP, Trap
 
-TIMEOUT, SETTLE = 1.0, 0.5
+TIMEOUT, SETTLE = 2.0, 0.5
 """Seconds of the step: short, as whoever takes over waits for them, and yet longer than a call ever takes."""
 
 UNDER_WAY = ("sending", "sent", "recorded")

@@ -76,6 +76,7 @@ class Orders:
     keeps_slot: bool = True
     """It waits in place for a call to settle, instead of giving its task back meanwhile."""
     timeout: float = TIMEOUT
+    lease: float = LEASE
     hesitation: float = 0.0
     trouble: Trouble = field(default_factory=Trouble)
 
@@ -205,7 +206,7 @@ async def _work(orders: Orders, trap: Trap) -> None:
             handle = await hold.submit(
                 errands[orders.kind], orders.number, orders.manner, queue=orders.queue, key=str(orders.number)
             )
-            async with hold.worker(queues=orders.queue, lease=LEASE, label=orders.log.stem):
+            async with hold.worker(queues=orders.queue, lease=orders.lease, label=orders.log.stem):
                 if orders.enough is not None:
                     await eventually("it is enough", orders.enough.exists, within=LONGEST)
                 else:

@@ -18,6 +18,9 @@ from tests.effects_proof.trap import Trap
 from tests.engine_proof.conditions import eventually
 from tests.engine_proof.test_frozen_worker import everything_about
 
+LEASE = 2.5
+"""Seconds: short, as a test waits for its end, and yet long enough for those who live to keep it."""
+
 _numbers = itertools.count(1)
 """Of tasks: all scenes share a ledger, which knows them by their numbers."""
 
@@ -68,6 +71,7 @@ class Scene:
                 kind=self.kind,
                 manner=self.manner,
                 timeout=self.timeout,
+                lease=LEASE,
                 enough=self.folder / f"enough-{label}",
                 **orders,
             )

@@ -65,7 +65,7 @@ async def test_nor_by_another_worker_while_its_process_lives(url: str, ledger: L
 async def test_nor_because_its_worker_gave_up_waiting_for_it(url: str, ledger: Ledger, tmp_path: Path) -> None:
     """A timeout ends the wait for a thread, and not the thread. Its worker is well, but has lost the task meanwhile."""
     cut = tmp_path / "cut"
-    async with Scene(url, ledger, tmp_path, manner="blocking", timeout=3.0) as scene:
+    async with Scene(url, ledger, tmp_path, manner="blocking", timeout=6.0) as scene:
         with scene.start("slow", trap="entered", gate=scene.gate, cut=cut) as slow:
             await slow.until_it_says("held")
             cut.touch()

@@ -11,10 +11,10 @@ from holdfast.testing.ledger import Ledger
 from tests.effects_proof.errand import expected_result
 from tests.effects_proof.scene import Scene
 
-LONG_CALL = 4.0
+LONG_CALL = 10.0
 """Seconds the call may take. It takes effect later than its worker's lease is over, and sooner than this."""
 
-TAKES_EFFECT_AFTER = 3000
+TAKES_EFFECT_AFTER = 6000
 """Milliseconds."""
 
 CLOCKS_DIFFER = 0.5
