@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from holdfast import Handle, Holdfast, TaskDefinition
 from tests.postgres_server import free_port
 
 HERE = Path(__file__).parent
-PATIENCE = 60.0
+PATIENCE = 120.0
+"""Seconds: starting a server takes most of one on an idle machine, and ten on a busy one."""
 
 
 class World:
@@ -44,6 +46,14 @@ class World:
         port = port or free_port()
         with running([*self.command, str(port)], port) as process:
             yield f"http://127.0.0.1:{port}/mcp", process
+
+
+async def finished(hold: Holdfast, agent: TaskDefinition[..., str]) -> Handle[str]:
+    """Submit to an agent, and return when a worker has done it, with whatever servers it started."""
+    handle = await hold.submit(agent, "go")
+    async with hold.worker(concurrency=10):
+        await handle.result(timeout=PATIENCE)
+    return handle
 
 
 def old_command() -> list[str]:

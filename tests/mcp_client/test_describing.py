@@ -12,8 +12,8 @@ import pytest
 from holdfast import Agent, DuplicateName, Holdfast, InvalidValue, MissingExtra, ScriptedModel, TaskFailed, tool
 from holdfast.agent.scripted import Line, call
 from holdfast.mcp import Declared, ServerTools, tools
-from tests.agent.support import finished, register, told
-from tests.mcp_client.support import World, old_command
+from tests.agent.support import register, told
+from tests.mcp_client.support import World, finished, old_command
 
 ANYTHING = {"type": "object"}
 

@@ -11,9 +11,9 @@ from holdfast.agent.scripted import Line, ScriptedCall, call
 from holdfast.mcp import AnswerUnclear, CallRefused, Declared, ServerAway, tools
 from holdfast.mcp.client import reaching
 from holdfast.mcp.client.reaching import reach
-from tests.agent.support import finished, register, told
+from tests.agent.support import register, told
 from tests.engine.support import until
-from tests.mcp_client.support import PATIENCE, World, old_over_http
+from tests.mcp_client.support import PATIENCE, World, finished, old_over_http
 from tests.postgres_server import free_port
 
 

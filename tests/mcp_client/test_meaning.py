@@ -15,9 +15,9 @@ from holdfast.mcp import AnswerUnclear, CallRefused, Declared, ServerAway, tools
 from holdfast.mcp.client.meaning import meaning_of
 from holdfast.mcp.client.sending import Sending
 from holdfast.model.proof import proves_absence
-from tests.agent.support import PATIENCE, finished, register, told
+from tests.agent.support import register, told
 from tests.engine.support import until
-from tests.mcp_client.support import World, old_command, old_over_http
+from tests.mcp_client.support import PATIENCE, World, finished, old_command, old_over_http
 
 TABLE = [
     # Not sent, whatever was raised.

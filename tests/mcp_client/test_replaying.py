@@ -12,8 +12,8 @@ from holdfast import Agent, Holdfast, Retry, ScriptedModel, TaskFailed
 from holdfast.agent.scripted import Line, call
 from holdfast.mcp import Declared, ServerAway, ServerTools, tools
 from holdfast.mcp.client.reaching import Reach
-from tests.agent.support import PATIENCE, asked, register, told
-from tests.mcp_client.support import World, old_command
+from tests.agent.support import asked, register, told
+from tests.mcp_client.support import PATIENCE, World, old_command
 
 
 def old_with(*names: str) -> ServerTools:

@@ -21,8 +21,8 @@ from holdfast import Holdfast
 from holdfast.agent.scripted import call
 from holdfast.mcp import tools
 from holdfast.mcp.client.answers import read_answer
-from tests.agent.support import finished, output_of, register, told
-from tests.mcp_client.support import World
+from tests.agent.support import output_of, register, told
+from tests.mcp_client.support import World, finished
 
 THREE = base64.b64encode(b"abc").decode()
 FOUR = base64.b64encode(b"abcd").decode()

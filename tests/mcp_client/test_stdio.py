@@ -18,9 +18,9 @@ from holdfast.agent.scripted import Line, call
 from holdfast.mcp import CannotStart, Declared, ServerAway, tools
 from holdfast.mcp.client.reaching import reach
 from holdfast.mcp.client.servers import Command
-from tests.agent.support import finished, output_of, register, told
+from tests.agent.support import output_of, register, told
 from tests.engine.support import until
-from tests.mcp_client.support import PATIENCE, World, old_command
+from tests.mcp_client.support import PATIENCE, World, finished, old_command
 
 
 async def test_an_agent_calls_the_tools_of_a_server(hold: Holdfast, world: World) -> None:

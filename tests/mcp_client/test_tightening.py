@@ -10,8 +10,8 @@ from holdfast import EffectClass, Holdfast, InvalidValue, RiskLevel
 from holdfast.agent.scripted import Line, call
 from holdfast.mcp import Declared, tools
 from holdfast.mcp.client.declaring import Hints, tightened
-from tests.agent.support import PATIENCE, asked, register
-from tests.mcp_client.support import World
+from tests.agent.support import asked, register
+from tests.mcp_client.support import PATIENCE, World
 
 READ, LOCAL, FAR = RiskLevel
 PURE, IDEMPOTENT, ONCE = EffectClass
