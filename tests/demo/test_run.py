@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from dataclasses import dataclass
@@ -125,11 +126,12 @@ async def check_neighbour(run: Run, hold: Holdfast) -> None:
 
 
 def check_workers(run: Run) -> None:
-    """They are gone, and had nothing to complain about."""
+    """They are gone, and had nothing to complain about but a machine that gave them no time."""
     for pid in run.facts["workers"].values():
         with pytest.raises(ProcessLookupError):
             os.kill(pid, signal.SIG_DFL)
-    assert [(run.kept / f"worker-{number}.txt").read_text() for number in (1, 2)] == ["", ""]
+    said = [line for number in (1, 2) for line in (run.kept / f"worker-{number}.txt").read_text().splitlines()]
+    assert [line for line in said if not re.search(r"the event loop of worker worker-\d was blocked for", line)] == []
 
 
 @pytest.mark.parametrize(
