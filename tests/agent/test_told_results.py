@@ -23,6 +23,7 @@ from holdfast.agent.scripted import call
 from holdfast.engine.context import Context, attempt_of
 from holdfast.model.operations import ApplyPatch
 from holdfast.testing import sandbox
+from tests.agent.support import PATIENCE
 from tests.engine.support import until
 
 LARGE = "x" * 10_000
@@ -64,10 +65,10 @@ async def test_a_result_that_a_reconcile_tells_is_observed_and_kept_like_any_oth
 async def test_what_a_blocking_tool_returns_after_its_timeout_is_the_result(tmp_path: object) -> None:
     gate = threading.Event()
 
-    @tool(timeout=0.2, settle=2)
+    @tool(timeout=0.2, settle=6)
     def pay() -> str:
         """Pay."""
-        assert gate.wait(30)
+        assert gate.wait(PATIENCE)
         return "paid, late"
 
     hold = Holdfast(f"sqlite:///{tmp_path}/agents.db")
@@ -79,7 +80,7 @@ async def test_what_a_blocking_tool_returns_after_its_timeout_is_the_result(tmp_
         async def is_in_doubt() -> bool:
             return any(effect.state == "in_doubt" for effect in await hold.store.effects(task_id=handle.id))
 
-        await until(is_in_doubt)
+        await until(is_in_doubt, patience=PATIENCE)
         gate.set()
         assert await handle.result(timeout=60) == "done"
     assert [message.content for message in model.requests[-1].messages if message.role == "tool"] == ["paid, late"]

@@ -118,8 +118,8 @@ DISK_SCRIPT = (
     Answer(text="Old logs fill it, so I delete them.", calls=(call("clean_logs"),)),
     Answer(text="The disk was full of logs. I freed 20GB."),
 )
-IDLE = 2.0
-"""Seconds of silence after which an endpoint is taken to hang."""
+IDLE = 8.0
+"""Seconds of silence after which an endpoint is taken to hang: more than a busy machine keeps one that works silent."""
 
 
 @dataclass(frozen=True)

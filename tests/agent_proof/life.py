@@ -37,10 +37,10 @@ from tests.engine_proof.test_frozen_worker import may_write
 LEASE = 2.0
 """Seconds, of a worker that is killed or frozen: short, as whoever takes over waits for its end."""
 
-LONG_LEASE = 9.0
+LONG_LEASE = 30.0
 """Seconds, of a worker that lives: it does not lose its task because the machine stands still for a moment."""
 
-LONGEST = 90
+LONGEST = 240
 """Seconds after which a life that should be over shows where it hangs, and ends."""
 
 LOOK_EVERY = 0.2

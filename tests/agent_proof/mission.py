@@ -39,8 +39,9 @@ PLAN = ["Look around", "Clean up", "Apply changes", "Verify again"]
 PAUSE = 0.01
 """Seconds between two words of an answer, so that one can be interrupted."""
 
-TIMEOUT, SETTLE = 3.0, 0.5
-"""Seconds of the call that must not be made twice: short, as whoever takes over waits for them."""
+TIMEOUT, SETTLE = 8.0, 1.0
+"""Seconds of the call that must not be made twice: as short as a busy machine allows, as whoever takes over waits for
+them."""
 
 SCRIPT = (
     Answer(text="I look around first.", calls=(call("check_disk"),), pause=PAUSE),

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from holdfast import Meter
 from tests.agent_proof import mission
 from tests.agent_proof.casts import Mission
 from tests.agent_proof.endpoint import Endpoint
+from tests.agent_proof.life import Missed
 from tests.agent_proof.mission import STEPS
 from tests.agent_proof.outcome import outcome_of, recorded, spent_tokens
-from tests.agent_proof.scene import Scene
+from tests.agent_proof.scene import Scene, insisting
 
 
 @pytest.mark.parametrize("place", ["amid answer 3", "before llm:3 completed"])
 async def test_what_a_worker_hears_after_its_lease_is_not_recorded(
     scene: Scene, endpoint: Endpoint, place: str
 ) -> None:
-    hold, gate, enough = scene.hold, scene.folder / "gate", scene.folder / "enough"
+    await insisting(partial(oversleep, endpoint, place), scene)
+
+
+async def oversleep(endpoint: Endpoint, place: str, scene: Scene) -> None:
+    hold = scene.hold
+    gate, enough = (scene.folder / f"{name}-{scene.number}" for name in ("gate", "enough"))
     cast = Mission(endpoint.base_url, scene.ledger, scene.number, "every_step", limited=True)
     with scene.start("sleeper", cast, trap=place, gate=gate, enough=enough) as sleeper:
         await sleeper.until_it_says("held")
+        is_late = sleeper.lost_its_lease
+        if is_late:
+            raise Missed(f"not held {place} in its first life\n{sleeper.log}")
         await sleeper.freeze()
         gate.touch()  # so that it goes on from there when it wakes up
         with scene.start("heir", cast) as heir:

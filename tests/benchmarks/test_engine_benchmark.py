@@ -23,10 +23,13 @@ TINY = Sizes(seconds=0.02, rounds=1, tasks=3, steps=2, drained=5, samples=3, in_
 SYNC = """
 import os, sys, tempfile, time
 with tempfile.TemporaryFile() as file:
-    began = time.monotonic()
-    os.fsync(file.fileno())
-    sys.exit(time.monotonic() - began < 0.05)
+    def sync():
+        began = time.monotonic()
+        os.fsync(file.fileno())
+        return time.monotonic() - began
+    sys.exit(any(sync() < 0.05 for _ in range(20)))
 """
+"""Ends with 1 if any sync was fast: that a busy machine makes one slow proves nothing."""
 
 
 @pytest.mark.parametrize("measure", MEASURES)

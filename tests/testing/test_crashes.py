@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from datetime import timedelta
 
 import pytest
@@ -14,6 +13,7 @@ from holdfast.model.operations import Release
 from holdfast.model.worker import NewWorker
 from holdfast.testing import CrashDidNotHappen, sandbox
 from holdfast.testing.mortal import MortalCommitter, Stage
+from tests.engine.support import until
 
 hold = Holdfast("memory://")
 done: list[str] = []
@@ -148,9 +148,11 @@ async def test_a_task_that_kills_every_worker_is_poison() -> None:
 async def test_a_crash_now_hits_whatever_runs_and_nothing_is_handed_back() -> None:
     app = Holdfast("memory://")
     may_go_on = asyncio.Event()
+    begun: list[str] = []
     seen: list[str] = []
 
     async def wait() -> None:
+        begun.append("wait")
         try:
             await may_go_on.wait()
         except asyncio.CancelledError:
@@ -163,7 +165,7 @@ async def test_a_crash_now_hits_whatever_runs_and_nothing_is_handed_back() -> No
 
     async with sandbox(app, patience=5) as box:
         handles = await app.submit_many(long, [() for _ in range(3)])
-        await asyncio.sleep(0.05)
+        await until(lambda: len(begun) == 3)
         box.crash_now()
         with pytest.raises(HoldfastError, match="no worker"):
             box.crash_now()
@@ -192,8 +194,8 @@ async def test_nothing_a_dead_worker_still_tries_is_written() -> None:
 
     async with sandbox(app) as box:
         box.crash("second", when="before_effect")
-        handle = await app.submit(tidy)
         with box.frozen():
+            handle = await app.submit(tidy)
             await box.idle()
             assert tried == ["cleaning"]
             assert [step.key for step in await app.store.steps(handle.id)] == ["first"]
@@ -336,9 +338,10 @@ async def test_a_verifier_is_crashed_too() -> None:
 
 async def test_code_that_refuses_to_be_stopped_does_not_keep_the_next_worker_away() -> None:
     app = Holdfast("memory://")
-    stubborn = asyncio.Event()
+    begun, stubborn = asyncio.Event(), asyncio.Event()
 
     async def refuse() -> None:
+        begun.set()
         while not stubborn.is_set():
             try:
                 await stubborn.wait()
@@ -351,12 +354,13 @@ async def test_code_that_refuses_to_be_stopped_does_not_keep_the_next_worker_awa
 
     async with sandbox(app, patience=0.05) as box:
         handle = await app.submit(stay)
-        await asyncio.sleep(0.02)
+        await until(begun.is_set)
         box.crash_now()
-        began = time.monotonic()
-        while (await handle.task()).deaths == 0:
-            await asyncio.sleep(0.01)
-            assert time.monotonic() - began < 10
+
+        async def is_missed() -> bool:
+            return (await handle.task()).deaths > 0
+
+        await until(is_missed, patience=60.0)
         stubborn.set()
         await handle.result()
 

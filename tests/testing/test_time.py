@@ -44,7 +44,7 @@ async def test_a_sleep_takes_exactly_its_time_and_no_real_one(
         handle = await hold.submit(task, seconds)
         await handle.result()
         assert box.elapsed == timedelta(seconds=seconds)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 45  # less than the shortest of those that would be noticed
 
 
 async def test_many_sleepers_each_get_their_own_time() -> None:
