@@ -86,7 +86,7 @@ async def test_a_question_about_other_details_voids_the_open_one(hold: Holdfast,
         with pytest.raises(Exception, match="void"):
             await hold.approve(first.id, by="anna")
         await hold.approve(second.id, by="anna")
-        assert await handle.result(timeout=20) == (second.id, 30)
+        assert await handle.result(timeout=60) == (second.id, 30)
     assert [one.state.value for one in await all_approvals(hold, handle)] == ["void", "approved"]
 
 
@@ -115,7 +115,7 @@ async def test_an_approval_that_was_given_for_other_details_lets_nothing_through
         assert scaled == []
         await hold.reject(second.id, by="anna")
         with pytest.raises(TaskFailed, match="rejected by anna"):
-            await handle.result(timeout=20)
+            await handle.result(timeout=60)
     assert scaled == []
     states = [(one.state.value, one.consumed_by) for one in await all_approvals(hold, handle)]
     assert states == [("approved", None), ("rejected", None)]
@@ -216,7 +216,7 @@ async def test_a_steps_approval_is_bound_to_its_arguments(hold: Holdfast, effect
         await reaches(handle, TaskState.WAITING)
         assert till.paid == []
         await hold.approve(second.id, by="anna")
-        assert await handle.result(timeout=20) == 500
+        assert await handle.result(timeout=60) == 500
     assert till.amounts == [500]
     one, two = await all_approvals(hold, handle)
     assert (one.state, one.consumed_by) == (ApprovalState.APPROVED, None)
@@ -241,7 +241,7 @@ async def test_a_step_with_an_approval_is_not_called_before_it(hold: Holdfast, e
         assert till.paid == []
         assert await hold.store.effects(task_id=handle.id) == []  # nothing is armed, so nothing can be in doubt
         await hold.approve(approval.id, by="anna")
-        assert await handle.result(timeout=20) == 5
+        assert await handle.result(timeout=60) == 5
     assert till.amounts == [5]
     assert (await stored(hold, approval)).consumed_by == till.paid[0][1]
 
@@ -281,7 +281,7 @@ async def test_an_approval_is_consumed_by_the_commit_that_arms_the_effect(
         async with hold.worker():
             approval = await question_of(hold, handle)
             await hold.approve(approval.id, by="anna")
-            await handle.result(timeout=20)
+            await handle.result(timeout=60)
     commits = [commit for batch in watches[-1].batches for commit in batch]
     [arming] = [
         commit
@@ -313,7 +313,7 @@ async def test_steps_with_the_same_arguments_each_need_their_own_approval(hold: 
         approval = await question_of(hold, handle)
         await hold.reject(approval.id, by="anna")
         with pytest.raises(TaskFailed):
-            await handle.result(timeout=20)
+            await handle.result(timeout=60)
     assert till.amounts == [5, 5]
     used = [one.consumed_by for one in await all_approvals(hold, handle)]
     assert used == [till.paid[0][1], till.paid[1][1], None]
@@ -364,7 +364,7 @@ async def test_one_approval_is_good_for_a_take_over_of_its_effect(hold: Holdfast
     @hold.task
     async def work(ctx: Context) -> int:
         return await ctx.step(
-            *("pay", pay, 5), effect="once", reconcile=was_paid, timeout=0.1, settle=0, approval=Ask("Pay?")
+            *("pay", pay, 5), effect="once", reconcile=was_paid, timeout=2.0, settle=0, approval=Ask("Pay?")
         )
 
     handle = await hold.submit(work)
@@ -375,7 +375,7 @@ async def test_one_approval_is_good_for_a_take_over_of_its_effect(hold: Holdfast
     assert (await stored(hold, approval)).consumed_by == called[0]
     await crash(hold, worker)
     async with hold.worker():
-        assert await handle.result(timeout=20) == 5
+        assert await handle.result(timeout=60) == 5
     assert called == [called[0]] * 2
     [record] = await all_approvals(hold, handle)
     assert (record.state, record.consumed_by) == (ApprovalState.APPROVED, called[0])
@@ -440,12 +440,12 @@ async def test_a_resume_after_a_refused_step_asks_anew(hold: Holdfast) -> None:
         first = await question_of(hold, handle)
         await hold.reject(first.id, by="anna")
         with pytest.raises(TaskFailed, match="rejected by anna"):
-            await handle.result(timeout=20)
+            await handle.result(timeout=60)
         await hold.resume(handle)
         second = await question_of(hold, handle)
         assert second.id != first.id
         await hold.approve(second.id, by="bert")
-        assert await handle.result(timeout=20) == 5
+        assert await handle.result(timeout=60) == 5
     assert till.amounts == [5]
     assert [one.consumed_by for one in await all_approvals(hold, handle)] == [None, till.paid[0][1]]
 

@@ -86,7 +86,7 @@ def test_a_blocking_task_asks_and_a_blocking_program_decides(kind: str, tmp_path
             h.approve(paying.id, by="bert")
             tip = wait_for(lambda: next((one for one in h.approvals(handle) if one.id != paying.id), None))
             h.reject(tip.id, by="bert", note="no")
-            decided, answer, told = handle.result(timeout=20)
+            decided, answer, told = handle.result(timeout=60)
         assert (decided.by, decided.note, decided.approval_id) == ("anna", "fine", first.id)
         assert (answer, told, paid) == ({"iban": "X"}, "'And a tip?': rejected by bert: no", [5])
         assert h.approvals() == []
@@ -110,7 +110,7 @@ def test_a_blocking_program_clears_up_a_doubt() -> None:
         doubt = wait_for(lambda: next((one for one in h.doubts(handle) if one.decisions), None))
         assert doubt.arguments == [5]
         assert h.resolve(doubt, "happened", result="paid", by="anna").state is EffectState.DONE
-        assert handle.result(timeout=20) == "paid"
+        assert handle.result(timeout=60) == "paid"
         assert h.doubts() == []
 
 
@@ -125,4 +125,4 @@ def test_a_blocking_task_that_is_refused_fails() -> None:
         handle = h.submit(work)
         h.reject(question_of(h, handle.id).id, by="anna")
         with pytest.raises(TaskFailed, match="rejected by anna"):
-            handle.result(timeout=20)
+            handle.result(timeout=60)

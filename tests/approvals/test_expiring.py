@@ -172,7 +172,7 @@ async def test_an_expiry_moves_the_task_with_nobody_on_it(hold: Holdfast) -> Non
     assert expired.expires_at is not None
     assert expired.decided_at >= expired.expires_at
     async with hold.worker():
-        assert await handle.result(timeout=20) == "expired"
+        assert await handle.result(timeout=60) == "expired"
 
 
 async def test_the_time_to_decide_does_not_start_over_with_a_replay(box: Sandbox) -> None:

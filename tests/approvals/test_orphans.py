@@ -100,7 +100,7 @@ async def test_a_failure_beside_it_closes_a_question(hold: Holdfast) -> None:
         await reaches(handle, TaskState.WAITING)
         await hold.emit("fail")
         with pytest.raises(TaskFailed, match="broken"):
-            await handle.result(timeout=20)
+            await handle.result(timeout=60)
     await is_closed(hold, approval)
 
 
@@ -168,7 +168,7 @@ async def test_a_task_that_comes_back_asks_anew_what_was_closed(hold: Holdfast, 
         await reaches(handle, TaskState.WAITING)
         await hold.emit("fail")
         with pytest.raises(TaskFailed, match="broken"):
-            await handle.result(timeout=20)
+            await handle.result(timeout=60)
         works = True
         await (hold.resume(handle) if revive == "resume" else hold.retry(handle))
         second = await question_of(hold, handle)
@@ -176,7 +176,7 @@ async def test_a_task_that_comes_back_asks_anew_what_was_closed(hold: Holdfast, 
         await hold.approve(second.id, by="anna")
         if revive == "retry":
             await hold.emit("fail")
-        assert await handle.result(timeout=20) == second.id
+        assert await handle.result(timeout=60) == second.id
     assert [one.state.value for one in await all_approvals(hold, handle)] == ["closed", "approved"]
 
 
@@ -221,7 +221,7 @@ async def test_a_cancelled_task_does_not_go_on_with_what_was_approved(hold: Hold
     await handle.cancel("on second thoughts")
     async with hold.worker():
         with pytest.raises(TaskCancelled):
-            await handle.result(timeout=20)
+            await handle.result(timeout=60)
     assert paid == []
     record = await stored(hold, approval)
     assert (record.state, record.consumed_by) == (ApprovalState.APPROVED, None)
@@ -247,4 +247,4 @@ async def test_a_failure_in_the_very_moment_in_which_a_task_is_taken_off_its_wor
             await settle(turns)
             await quick.emit(f"fail {turns}")
             with pytest.raises(TaskFailed, match="broken"):
-                await handle.result(timeout=5)
+                await handle.result(timeout=60)

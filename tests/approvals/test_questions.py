@@ -39,7 +39,7 @@ async def test_an_answer_may_be_any_json(hold: Holdfast, answer: JsonValue) -> N
     async with hold.worker():
         question = await question_of(hold, handle)
         await hold.answer(question.id, answer, by="anna", note="I think")
-        assert await handle.result(timeout=20) == answer
+        assert await handle.result(timeout=60) == answer
     record = await stored(hold, question)
     assert (record.state, record.answer, record.decided_by, record.note) == (
         ApprovalState.ANSWERED,
@@ -71,7 +71,7 @@ async def test_the_record_of_a_question(hold: Holdfast) -> None:
         await hold.answer(question.id, "there", by="anna")
         with pytest.raises(Conflict, match=r"answered.* by anna"):
             await hold.answer(question.id, "elsewhere", by="anna")
-        assert await handle.result(timeout=20) == "there"
+        assert await handle.result(timeout=60) == "there"
 
 
 async def test_an_answer_that_is_no_json_is_refused(box: Sandbox) -> None:

@@ -71,7 +71,7 @@ async def test_the_record_holds_all_that_was_asked_and_all_that_was_decided(hold
             created_at=approval.created_at,
         )
         answered = await hold.approve(approval.id, by="bert", note="go on then")
-        decided = await handle.result(timeout=20)
+        decided = await handle.result(timeout=60)
     record = await stored(hold, approval)
     assert answered == record
     assert (record.state, record.decided_by, record.note) == (ApprovalState.APPROVED, "bert", "go on then")
@@ -106,7 +106,7 @@ async def test_the_record_of_a_steps_approval_holds_the_steps_exact_arguments(ho
         assert approval.arguments_hash == digest(approval.arguments)
         assert (approval.step_key, approval.risk, approval.requested_by) == ("pay", "external_action", "bookkeeper")
         await hold.approve(approval.id, by="bert")
-        assert await handle.result(timeout=20) == "5 to anna"
+        assert await handle.result(timeout=60) == "5 to anna"
     [effect] = await hold.store.effects(task_id=handle.id)
     assert (effect.approval_id, effect.arguments_hash) == (approval.id, approval.arguments_hash)
     assert (await stored(hold, approval)).consumed_by == effect.effect_id
@@ -158,7 +158,7 @@ async def test_only_its_deciders_decide(hold: Holdfast) -> None:
         assert await stored(hold, approval) == approval
         assert await handle.task() == before
         await hold.approve(approval.id, by="anna")
-        assert await handle.result(timeout=20) == "anna"
+        assert await handle.result(timeout=60) == "anna"
 
 
 @pytest.mark.parametrize("by", ["", " \0", "x" * 10_000])
@@ -190,7 +190,7 @@ async def test_a_decision_is_final(hold: Holdfast) -> None:
             with pytest.raises(Conflict, match=r"approved.* by anna"):
                 await decide(approval.id, by="bert", note="no, wait")
         assert await stored(hold, approval) == decided
-        assert await handle.result(timeout=20) == "anna"
+        assert await handle.result(timeout=60) == "anna"
     assert await stored(hold, approval) == decided
 
 

@@ -31,7 +31,7 @@ async def test_a_person_may_verify(hold: Holdfast) -> None:
         assert (await handle.task()).owner is None
         await until(lambda: worker.running == 0)
         await hold.approve(approval.id, by="anna")
-        assert await handle.result(timeout=20) == "draft"
+        assert await handle.result(timeout=60) == "draft"
     assert ran == ["draft"]
     states = [to for _, to in await moves_of(hold, handle)]
     assert states == ["pending", "running", "review", "waiting", "pending", "running", "review", "completed"]
@@ -57,7 +57,7 @@ async def test_who_refuses_in_review_sends_the_task_back_with_the_reason(hold: H
         second = await question_of(hold, handle)
         assert parse(second.arguments) == {"text": "draft 2, 'Is it good?': rejected by anna: too short"}
         await hold.approve(second.id, by="anna")
-        assert await handle.result(timeout=20) == "draft 2, 'Is it good?': rejected by anna: too short"
+        assert await handle.result(timeout=60) == "draft 2, 'Is it good?': rejected by anna: too short"
     task = await handle.task()
     assert (task.round, task.attempts) == (2, 1)
     assert ("review", "pending") in await moves_of(hold, handle)

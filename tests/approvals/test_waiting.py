@@ -39,11 +39,11 @@ async def test_a_task_that_waits_for_a_decision_holds_no_worker(hold: Holdfast) 
         await reaches(handle, TaskState.WAITING)
         assert (await handle.task()).owner is None
         others = await hold.submit_many(busy, [(number,) for number in range(3)])
-        assert [await other.result(timeout=20) for other in others] == [0, 1, 2]
+        assert [await other.result(timeout=60) for other in others] == [0, 1, 2]
         await until(lambda: worker.running == 0)
         assert (await handle.task()).state is TaskState.WAITING
         await hold.approve(approval.id, by="anna")
-        assert await handle.result(timeout=20) == "anna"
+        assert await handle.result(timeout=60) == "anna"
 
 
 async def test_a_decision_needs_no_worker_and_is_found_by_the_next(hold: Holdfast) -> None:
@@ -59,7 +59,7 @@ async def test_a_decision_needs_no_worker_and_is_found_by_the_next(hold: Holdfas
     assert (await handle.task()).state is TaskState.PENDING
     assert (await hold.store.history(handle.id))[-1].reason == "decided"
     async with hold.worker():
-        assert await handle.result(timeout=20) == "anna"
+        assert await handle.result(timeout=60) == "anna"
 
 
 async def test_a_decision_that_comes_before_the_task_is_off_its_worker_is_not_missed(quick: Holdfast) -> None:
@@ -78,7 +78,7 @@ async def test_a_decision_that_comes_before_the_task_is_off_its_worker_is_not_mi
         assert (await handle.task()).state is TaskState.RUNNING
         await quick.approve(approval.id, by="anna")
         go.set()
-        assert await handle.result(timeout=20) == "anna"
+        assert await handle.result(timeout=60) == "anna"
 
 
 async def test_a_decision_is_journaled_and_replays(box: Sandbox) -> None:
@@ -157,7 +157,7 @@ async def test_two_approvals_are_waited_for_at_once(hold: Holdfast) -> None:
         assert left == both["first?"]
         await reaches(handle, TaskState.WAITING)
         await hold.approve(left.id, by="anna")
-        assert await handle.result(timeout=20) == ["anna", "bert"]
+        assert await handle.result(timeout=60) == ["anna", "bert"]
     assert len(await all_approvals(hold, handle)) == 2
 
 
@@ -174,7 +174,7 @@ async def test_a_rejection_is_raised_and_says_who_and_why(hold: Holdfast) -> Non
         approval = await question_of(hold, handle)
         await hold.reject(approval.id, by="anna", note="certainly not")
         with pytest.raises(TaskFailed, match="'Drop the table\\?': rejected by anna: certainly not") as failed:
-            await handle.result(timeout=20)
+            await handle.result(timeout=60)
     assert failed.value.type_name == "holdfast.Rejected"
     task = await handle.task()
     assert (task.state, task.attempts) == (TaskState.FAILED, 1)  # never tried again by itself
@@ -234,7 +234,7 @@ async def test_a_resume_after_a_rejection_asks_anew(hold: Holdfast, wrapped: boo
         first = await question_of(hold, handle)
         await hold.reject(first.id, by="anna")
         with pytest.raises(TaskFailed):
-            await handle.result(timeout=20)
+            await handle.result(timeout=60)
         await hold.resume(handle)
         second = await question_of(hold, handle)
         assert second.id != first.id
@@ -244,7 +244,7 @@ async def test_a_resume_after_a_rejection_asks_anew(hold: Holdfast, wrapped: boo
         await hold.resume(handle)
         third = await question_of(hold, handle)
         await hold.approve(third.id, by="carl")
-        assert await handle.result(timeout=20) == "carl"
+        assert await handle.result(timeout=60) == "carl"
     states = [(approval.state.value, approval.decided_by) for approval in await all_approvals(hold, handle)]
     assert states == [("rejected", "anna"), ("rejected", "bert"), ("approved", "carl")]
 
@@ -312,5 +312,5 @@ async def test_an_open_question_outlives_its_worker(hold: Holdfast) -> None:
         await reaches(handle, TaskState.WAITING)
         assert await question_of(hold, handle) == approval
         await hold.approve(approval.id, by="anna")
-        assert await handle.result(timeout=20) == "anna"
+        assert await handle.result(timeout=60) == "anna"
     assert (await stored(hold, approval)).decided_by == "anna"

@@ -290,7 +290,7 @@ async def test_steps_at_the_same_time_each_see_their_own(quick: Holdfast, effect
 
     def ask_blocking(name: str, effect_id: str) -> str:
         arrived[name] = effect_id
-        everyone.wait(10)
+        everyone.wait(60)
         return helper()
 
     @quick.task

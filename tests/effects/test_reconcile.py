@@ -441,7 +441,7 @@ async def test_absent_is_believed_of_a_thread_that_timed_out_and_came_to_its_end
     def hang(amount: int, effect_id: str) -> str:
         if not world.calls:
             world.calls.append(effect_id)
-            assert world.gate.wait(10)
+            assert world.gate.wait(60)
             raise OSError("not sent after all")
         return world.pay_blocking(amount, effect_id)
 
@@ -467,7 +467,7 @@ async def test_absent_is_believed_of_a_thread_whose_process_is_gone(app: Holdfas
     def pay(amount: int, effect_id: str) -> str:
         if not world.calls:
             world.calls.append(effect_id)
-            world.gate.wait(10)
+            world.gate.wait(60)
             return "of a process that is gone"
         return world.pay_blocking(amount, effect_id)
 

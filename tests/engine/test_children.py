@@ -33,7 +33,7 @@ async def test_a_parent_gets_its_childs_result_and_holds_no_slot_meanwhile(hold:
 
     handle = await hold.submit(parent)
     async with hold.worker(concurrency=1):  # one slot: the parent has to give it to its child
-        assert await handle.result(timeout=10) == (42, "answer")
+        assert await handle.result(timeout=60) == (42, "answer")
     page = await hold.store.find(TaskFilter(parent_id=handle.id))
     assert [task.name for task in page.items] == ["child"]
 
@@ -50,7 +50,7 @@ async def test_a_blocking_parent_waits_for_its_children_too(quick: Holdfast) -> 
 
     handle = await quick.submit(parent)
     async with quick.worker(concurrency=1):
-        assert await handle.result(timeout=10) == 20
+        assert await handle.result(timeout=60) == 20
 
 
 async def test_a_childs_failure_is_raised_and_replays(quick: Holdfast) -> None:
@@ -70,7 +70,7 @@ async def test_a_childs_failure_is_raised_and_replays(quick: Holdfast) -> None:
 
     handle = await quick.submit(parent)
     async with quick.worker():
-        assert await handle.result(timeout=10) == "ConnectionError: gone 1"
+        assert await handle.result(timeout=60) == "ConnectionError: gone 1"
     assert (await quick.store.count())[TaskState.FAILED] == 1  # submitted once
 
 
@@ -94,7 +94,7 @@ async def test_a_childs_cancel_is_raised_with_its_reason(quick: Holdfast) -> Non
     async with quick.worker(queues=["default"]):
         await reaches(handle, TaskState.WAITING)
         await quick.cancel(ids[0], "not needed")
-        assert await handle.result(timeout=10) == "not needed"
+        assert await handle.result(timeout=60) == "not needed"
 
 
 async def test_a_child_is_submitted_once_whatever_happens_to_its_parent(still: Holdfast) -> None:
@@ -196,7 +196,7 @@ async def test_children_of_children(quick: Holdfast) -> None:
 
     handle = await quick.submit(tree, 3)
     async with quick.worker(concurrency=2):
-        assert await handle.result(timeout=10) == 27
+        assert await handle.result(timeout=60) == 27
 
 
 async def test_a_child_that_is_not_waited_for_goes_on_after_its_parent(quick: Holdfast) -> None:
@@ -212,7 +212,7 @@ async def test_a_child_that_is_not_waited_for_goes_on_after_its_parent(quick: Ho
 
     handle = await quick.submit(parent)
     async with quick.worker():
-        child_id = await handle.result(timeout=5)
+        child_id = await handle.result(timeout=60)
         await until(lambda: done == [child_id])
 
 

@@ -46,7 +46,7 @@ async def test_commits_of_many_tasks_share_transactions_and_stay_in_order(watch:
         watched.before_commit = slowly
         handles = await hold.submit_many(work, [()] * 30)
         async with hold.worker(concurrency=30):
-            assert [await handle.result(timeout=10) for handle in handles] == [10] * 30
+            assert [await handle.result(timeout=60) for handle in handles] == [10] * 30
     assert sum(watched.sizes) == 30 * 6
     assert max(watched.sizes) > 20
     assert len(watched.sizes) < 40
@@ -69,7 +69,7 @@ async def test_parallel_steps_of_one_task_share_transactions_too(watch: Watch) -
         watched.before_commit = slowly
         handle = await hold.submit(work)
         async with hold.worker():
-            assert await handle.result(timeout=10) == sum(range(50))
+            assert await handle.result(timeout=60) == sum(range(50))
     assert len(watched.sizes) <= 4
     assert sequences(watched.batches)[handle.id] == list(range(1, 52))
 
@@ -150,7 +150,7 @@ async def test_a_refused_commit_harms_nobody_and_those_behind_it_are_numbered_an
     await hold.submit(other, 1, key="taken")
     handles = [await hold.submit(work, number == 1) for number in range(3)]
     async with hold.worker():
-        assert [await handle.result(timeout=20) for handle in handles] == [115] * 3
+        assert [await handle.result(timeout=60) for handle in handles] == [115] * 3
     assert len(refused) == 2
     for handle in handles:
         assert set(await steps_of(hold, handle)) == {"n", "n#2", "n#3", "n#4", "n#5", "n#6", "after"}
@@ -199,7 +199,7 @@ async def test_what_no_store_takes_fails_its_caller_alone(hold: Holdfast) -> Non
 
     handles = [await hold.submit(work, number) for number in range(4)]
     async with hold.worker():
-        assert [await handle.result(timeout=20) for handle in handles] == [0, 2, 4, 6]
+        assert [await handle.result(timeout=60) for handle in handles] == [0, 2, 4, 6]
     assert len(refused) == 1
     assert await hold.store.events("c") == []
 
@@ -229,7 +229,7 @@ async def test_a_caller_that_stops_waiting_neither_loses_nor_doubles_a_commit(wa
         watches[-1].before_commit = hold_up
         handle = await hold.submit(work)
         async with hold.worker():
-            assert await handle.result(timeout=5) == 5
+            assert await handle.result(timeout=60) == 5
         assert set(await steps_of(hold, handle)) == {"first", "second", "third"}
     numbers = sequences(watches[-1].batches)[handle.id]
     assert sorted(set(numbers)) == [1, 2, 3, 4]
@@ -255,7 +255,7 @@ async def test_a_lone_task_commits_in_its_own_turn(watch: Watch) -> None:
         watches[-1].before_commit = note
         handle = await hold.submit(work)
         async with hold.worker():
-            await handle.result(timeout=5)
+            await handle.result(timeout=60)
     assert committing == running * 3
 
 

@@ -36,7 +36,7 @@ TWICE = Retry(max_attempts=2, initial=0.0)
 async def failure_of(handle: Handle[Any]) -> TaskFailed:
     """Return what a task ends with that is about to fail."""
     with pytest.raises(TaskFailed) as failed:
-        await handle.result(timeout=5)
+        await handle.result(timeout=60)
     return failed.value
 
 
@@ -507,7 +507,7 @@ async def test_a_step_that_replays_with_other_arguments_says_so(
         await settle()
     go.set()
     async with quick.worker():
-        assert await handle.result(timeout=5) == ["the page", "the page"]
+        assert await handle.result(timeout=60) == ["the page", "the page"]
     assert asked == ["page", "page"]
     [record] = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "step fetch was recorded with other arguments; its recorded result is used" in record.message

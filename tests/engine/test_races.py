@@ -103,7 +103,7 @@ async def test_what_waits_behind_a_refused_commit_is_not_taken_for_a_repetition(
         await settle()
         gates["bad"].set()
         gates["b"].set()
-        assert await handle.result(timeout=5) == ["refused", "b", "e", "f"]
+        assert await handle.result(timeout=60) == ["refused", "b", "e", "f"]
     assert batches[:2] == [["b"], ["e", "b"]]
     assert set("bef") <= (await steps_of(quick, handle)).keys()
 
@@ -150,7 +150,7 @@ async def end_steps_at_random(seed: int, *, tasks: int = 20) -> None:
                 for name in order:
                     gates[name].set()
                     await settle(random.randrange(5))
-                assert await handle.result(timeout=5) == [*steps, *["refused"] * len(refusals)], f"seed {seed}"
+                assert await handle.result(timeout=60) == [*steps, *["refused"] * len(refusals)], f"seed {seed}"
                 journal = await steps_of(hold, handle)
                 assert set(steps) <= {key for key, step in journal.items() if step.state is StepState.COMPLETED}, (
                     f"seed {seed}"
@@ -233,7 +233,7 @@ async def test_gathered_pipelines_wake_their_task_one_by_one(quick: Holdfast) ->
     async with quick.worker():
         await reaches(handle, TaskState.WAITING)
         await quick.emit("first", "one")
-        assert await handle.result(timeout=5) == ["one", "two"]
+        assert await handle.result(timeout=60) == ["one", "two"]
 
 
 async def test_a_branch_beside_a_gather_is_not_joined_with_it(quick: Holdfast) -> None:
@@ -260,7 +260,7 @@ async def test_a_branch_beside_a_gather_is_not_joined_with_it(quick: Holdfast) -
         await reaches(handle, TaskState.WAITING)
         await quick.emit("one")
         await quick.emit("two")
-        assert await handle.result(timeout=5) == "three"
+        assert await handle.result(timeout=60) == "three"
 
 
 async def test_a_step_in_the_background_is_not_suspended_under_its_feet(still: Holdfast, clock: ManualClock) -> None:
@@ -341,7 +341,7 @@ async def test_a_cancel_just_before_the_suspension_survives_a_store_that_fails_r
     stand_between(quick, around)
     async with quick.worker():
         with pytest.raises(TaskCancelled, match="stop it"):
-            await handle.result(timeout=5)
+            await handle.result(timeout=60)
 
 
 async def test_a_cancel_just_before_the_suspension_survives_the_end_of_its_worker(tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ async def test_a_cancel_just_before_the_suspension_survives_the_end_of_its_worke
         assert (await hold.handle(handle.id).task()).state is not TaskState.WAITING
         async with hold.worker():
             with pytest.raises(TaskCancelled, match="stop it"):
-                await hold.handle(handle.id).result(timeout=5)
+                await hold.handle(handle.id).result(timeout=60)
 
 
 async def test_a_cancelled_run_by_name_leaves_the_task_to_others(quick: Holdfast) -> None:
@@ -405,7 +405,7 @@ async def test_a_cancelled_run_by_name_leaves_the_task_to_others(quick: Holdfast
     task = await handle.task()
     assert (task.state, task.owner) == (TaskState.PENDING, None)
     async with quick.worker():
-        assert await handle.result(timeout=5) == "done"
+        assert await handle.result(timeout=60) == "done"
 
 
 async def test_a_child_that_is_born_during_the_cancel_of_its_parent_is_cancelled_too(
@@ -494,11 +494,11 @@ async def test_of_two_resumes_at_once_the_slower_one_changes_nothing(quick: Hold
 
     async with quick.worker():
         with pytest.raises(TaskFailed):
-            await handle.result(timeout=5)
+            await handle.result(timeout=60)
         quick.services.store.load = be_slow  # type: ignore[assignment, method-assign]
         await quick.resume(handle)
         go.set()
-        assert await handle.result(timeout=5) == "done"
+        assert await handle.result(timeout=60) == "done"
     assert await count_moves(quick, handle, TaskState.RUNNING) == 2
 
 
@@ -516,7 +516,7 @@ async def test_a_worker_that_falls_over_says_so_and_raises(quick: Holdfast, capl
     with pytest.raises(RuntimeError, match="a defect"):  # noqa: PT012 - it is raised at the end of the block
         async with worker:
             assert worker._work is not None
-            await asyncio.wait([worker._work], timeout=5)
+            await asyncio.wait([worker._work], timeout=60)
     [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert "stopped claiming" in record.message
     assert record.exc_info is not None
@@ -561,5 +561,5 @@ async def test_a_reborn_worker_keeps_to_its_concurrency(quick: Holdfast) -> None
         assert (most, host.busy) == (4, 4)
         over.set()
         for handle in [*leaving, *many]:
-            await handle.result(timeout=5)
+            await handle.result(timeout=60)
     assert most == 4

@@ -234,7 +234,7 @@ async def test_submit_many_submits_each(hold: Holdfast) -> None:
     handles = await hold.submit_many(work, [(n,) for n in range(20)], priority=3)
     assert {(await handle.task()).priority for handle in handles} == {3}
     async with hold.worker():
-        assert [await handle.result(timeout=10) for handle in handles] == list(range(20))
+        assert [await handle.result(timeout=60) for handle in handles] == list(range(20))
 
 
 async def test_a_delayed_task_waits(still: Holdfast, clock: ManualClock) -> None:

@@ -86,7 +86,7 @@ async def test_every_move_is_logged_with_its_fields(quick: Holdfast, caplog: pyt
         async with quick.worker():
             await reaches(handle, TaskState.WAITING)
             await quick.emit("go")  # the second round sees it too
-            await handle.result(timeout=5)
+            await handle.result(timeout=60)
     records = [record for record in caplog.records if getattr(record, "to_state", None)]
     assert {record.task_id for record in records} == {handle.id}  # type: ignore[attr-defined]
     assert {record.levelname for record in records} == {"INFO"}
@@ -125,7 +125,7 @@ async def test_a_failure_and_a_lost_lease_are_logged_calmly(quick: Holdfast, cap
         await crash(quick, worker)
         async with quick.worker():
             with pytest.raises(TaskFailed):
-                await handle.result(timeout=5)
+                await handle.result(timeout=60)
     assert "another worker has it" in caplog.text
     assert "running -> failed (attempt 1 of 1 failed: ConnectionError: gone at test_telling.py:" in caplog.text
     loud = [record for record in caplog.records if record.levelname != "INFO"]

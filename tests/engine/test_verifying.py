@@ -153,7 +153,7 @@ async def test_a_take_over_in_review_does_not_run_the_work_again(hold: Holdfast)
     await crash(hold, worker)
     assert (await handle.task()).state is TaskState.REVIEW
     async with hold.worker():
-        assert await handle.result(timeout=10) == "done"
+        assert await handle.result(timeout=60) == "done"
     assert runs == 1
 
 

@@ -100,7 +100,7 @@ async def test_an_event_before_the_wait_is_not_lost_and_one_after_it_wakes(hold:
         await reaches(handle, TaskState.WAITING)
         await hold.emit("orders", {"id": 2})
         await hold.emit("orders", {"id": 3})
-        assert await handle.result(timeout=10) == [{"id": 1}, {"id": 2}, {"id": 3}]
+        assert await handle.result(timeout=60) == [{"id": 1}, {"id": 2}, {"id": 3}]
 
 
 async def test_earlier_events_are_seen_by_who_asks_for_them(hold: Holdfast) -> None:
@@ -273,7 +273,7 @@ async def test_blocking_functions_wait_without_a_slot_too(hold: Holdfast) -> Non
         await reaches(handle, TaskState.WAITING)
         await until(lambda: worker.running == 0)
         await hold.emit("answers", 1)
-        assert await handle.result(timeout=10) == 42
+        assert await handle.result(timeout=60) == 42
     assert len(unwound) == 2
 
 

@@ -79,11 +79,11 @@ async def test_a_worker_claims_only_names_it_knows_and_queues_it_was_given(hold:
     unknown: Handle[None] = await hold.submit("from-a-newer-version", queue="default")
     elsewhere = await hold.submit(known, queue="elsewhere")
     async with hold.worker():  # by default the queues of the defined tasks
-        assert await (await hold.submit(known)).result(timeout=5) == "default"
-        assert await (await hold.submit(special)).result(timeout=5) == "special"
+        assert await (await hold.submit(known)).result(timeout=60) == "default"
+        assert await (await hold.submit(special)).result(timeout=60) == "special"
         assert (await unknown.task()).state is (await elsewhere.task()).state is TaskState.PENDING
     async with hold.worker(queues="elsewhere"):
-        assert await elsewhere.result(timeout=5) == "elsewhere"
+        assert await elsewhere.result(timeout=60) == "elsewhere"
         left = await hold.submit(known)
         await asyncio.sleep(0.02)
         assert (await left.task()).state is TaskState.PENDING
@@ -242,7 +242,7 @@ async def test_a_claim_whose_answer_was_lost_is_asked_again_by_its_number(quick:
 
     handle = await quick.submit(work)
     async with quick.worker():
-        assert await handle.result(timeout=5) == "done"
+        assert await handle.result(timeout=60) == "done"
     assert numbers[0] == numbers[1]
     assert [to for _, to in await moves_of(quick, handle)] == ["pending", "running", "completed"]  # claimed once
 
@@ -344,7 +344,7 @@ async def test_what_does_not_finish_in_time_is_handed_back_without_blame(hold: H
     assert (task.state, task.owner, task.deaths, task.attempts) == (TaskState.PENDING, None, 0, 0)
     assert (await hold.store.history(handle.id))[-1].reason == "handed back"
     async with hold.worker():
-        assert await handle.result(timeout=5) == "done"
+        assert await handle.result(timeout=60) == "done"
 
 
 async def test_an_error_in_the_block_does_not_wait_for_the_grace(quick: Holdfast) -> None:
@@ -450,7 +450,7 @@ async def test_two_workers_share_the_work(hold: Holdfast) -> None:
     handles = await hold.submit_many(work, [()] * 40)
     async with hold.worker(concurrency=2), hold.worker(concurrency=2):
         for handle in handles:
-            await handle.result(timeout=10)
+            await handle.result(timeout=60)
     assert sum(by.values()) == 40
     assert len(by) == 2
 
@@ -474,7 +474,7 @@ async def test_the_worker_goes_on_when_the_store_comes_back(quick: Holdfast) -> 
 
     handle = await quick.submit(work)
     async with quick.worker():
-        assert await handle.result(timeout=5) == "done"
+        assert await handle.result(timeout=60) == "done"
     assert failures == 1
 
 

@@ -211,7 +211,7 @@ async def test_the_current_state_can_be_read_while_the_task_waits(hold: Holdfast
         last = (await machine.history(handle))[-1]
         assert (last.came_from, last.reason, last.data) == ("open", "paid by card", {"item": "book", "amount": 12})
         await hold.emit("parcels")
-        assert await handle.result(timeout=20) == Reached("sent", {"item": "book", "amount": 12})
+        assert await handle.result(timeout=60) == Reached("sent", {"item": "book", "amount": 12})
 
 
 async def test_a_task_of_something_else_has_no_state(quick: Holdfast) -> None:

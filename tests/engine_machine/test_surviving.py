@@ -139,7 +139,7 @@ async def test_a_worker_that_is_abandoned_inside_a_handler_writes_nothing_more(q
         await entered.wait()
         worker._host.abandon("a test killed it")
         await quick.store.retire(worker.id)
-        assert (await handle.result(timeout=20)).state == "c"
+        assert (await handle.result(timeout=60)).state == "c"
     assert len(calls) == 2
     assert calls[0] < calls[1]
     assert [visit.state for visit in await machine.history(handle)] == ["a", "c"]
@@ -318,7 +318,7 @@ async def test_a_timer_beside_work_that_has_just_ended_does_not_put_the_task_to_
 
     handles = await quick.submit_many(race, [(number,) for number in range(40)])
     async with quick.worker():
-        assert [await handle.result(timeout=20) for handle in handles] == list(range(40))
+        assert [await handle.result(timeout=60) for handle in handles] == list(range(40))
 
 
 async def test_each_try_of_a_state_has_its_timeout_and_a_resume_has_one_again(

@@ -36,7 +36,7 @@ def test_an_interrupt_while_it_opens_stops_the_opening(monkeypatch: pytest.Monke
     room = Room(slow=True)
 
     def interrupted(*_: object) -> None:
-        assert room.opening.wait(10)
+        assert room.opening.wait(60)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(loop_thread, "_outcome", interrupted)
@@ -51,7 +51,7 @@ def test_an_interrupt_before_the_loop_runs_opens_nothing(monkeypatch: pytest.Mon
     run = LoopThread._run
 
     def late(thread: LoopThread) -> None:
-        assert hold_back.wait(10)
+        assert hold_back.wait(60)
         run(thread)
 
     def interrupted(*_: object) -> None:
@@ -79,7 +79,7 @@ def test_an_interrupted_call_has_ended_before_the_interrupt_goes_on(monkeypatch:
             room.told.append("call ended")
 
     def interrupted(*_: object) -> None:
-        assert begun.wait(10)
+        assert begun.wait(60)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
@@ -115,7 +115,7 @@ def test_calls_that_race_with_its_end_are_answered_or_refused_but_never_forgotte
             caller.start()
         thread.stop()
         for caller in callers:
-            caller.join(20)
+            caller.join(60)
             assert not caller.is_alive()
         assert answers.count(None) == len(callers)
 
@@ -128,7 +128,7 @@ def test_an_end_from_within_is_raised_where_it_is_stopped_and_refuses_calls() ->
         raise SystemExit(7)
 
     thread.send(leave())
-    thread._thread.join(20)
+    thread._thread.join(60)
     with pytest.raises(StoreClosed):
         thread.wait(asyncio.sleep(0))
     with pytest.raises(SystemExit):

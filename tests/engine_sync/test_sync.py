@@ -63,10 +63,10 @@ def test_a_script_submits_works_and_waits(url: str) -> None:
         waiting = h.submit(wait, "news")
         with h.worker(concurrency=4) as worker:
             assert worker.id
-            assert handle.result(timeout=20) == "hello you"
+            assert handle.result(timeout=60) == "hello you"
             h.emit("news", {"it": "works"})
-            assert waiting.result(timeout=20) == {"it": "works"}
-            assert [one.result(timeout=20) for one in h.submit_many(greet, [("a",), ("b",)])] == ["hello a", "hello b"]
+            assert waiting.result(timeout=60) == {"it": "works"}
+            assert [one.result(timeout=60) for one in h.submit_many(greet, [("a",), ("b",)])] == ["hello a", "hello b"]
         assert handle.task().state is TaskState.COMPLETED
         assert h.handle(handle.id).result() == "hello you"
         assert h.summary().tasks[TaskState.COMPLETED] == 4
@@ -104,14 +104,14 @@ def test_a_blocking_task_may_use_it_too(quick: Holdfast) -> None:
     def outer(ctx: SyncContext) -> int:
         with quick.sync as inner:
             child: SyncHandle[int] = inner.submit("inner", queue="default")
-        return child.result(timeout=20)
+        return child.result(timeout=60)
 
     @quick.task
     async def inner(ctx: Context) -> int:
         return 7
 
     with quick.sync as h, h.worker():
-        assert h.submit(outer).result(timeout=20) == 7
+        assert h.submit(outer).result(timeout=60) == 7
 
 
 # Events
@@ -173,7 +173,7 @@ def test_blocks_may_be_nested_and_opened_again(url: str) -> None:
             assert _loop_threads() == 1
         handle = outer.submit(greet, "a")
         with outer.worker():
-            handle.result(timeout=20)
+            handle.result(timeout=60)
     assert _loop_threads() == 0
     with pytest.raises(StoreClosed, match=r"is not open for blocking code; use it inside `with hold\.sync as h:`"):
         outer.submit(greet, "b")
@@ -182,7 +182,7 @@ def test_blocks_may_be_nested_and_opened_again(url: str) -> None:
     with pytest.raises(StoreClosed):
         hold.store  # noqa: B018
     with hold.sync as again, again.worker():
-        assert again.submit(greet, "c").result(timeout=20) == "hello c"
+        assert again.submit(greet, "c").result(timeout=60) == "hello c"
 
 
 async def test_it_may_be_opened_asynchronously_afterwards(quick: Holdfast) -> None:
@@ -288,7 +288,7 @@ def test_results_keep_their_types(quick: Holdfast) -> None:
         handle = h.submit(number)
         assert_type(handle, SyncHandle[int])
         assert_type(handle.handle, Handle[int])
-        assert_type(handle.result(timeout=20), int)
+        assert_type(handle.result(timeout=60), int)
         assert_type(h.submit_many(number, [()]), list[SyncHandle[int]])
         assert_type(h.run(handle), int)
 
@@ -303,7 +303,7 @@ def test_a_machine_can_be_looked_at(quick: Holdfast) -> None:
     task = quick.register(machine)
     with quick.sync as h, h.worker():
         handle = h.submit(task)
-        assert handle.result(timeout=20).state == "b"
+        assert handle.result(timeout=60).state == "b"
         assert h.wait(machine.state_of(handle.handle)) == "b"
 
 
@@ -330,7 +330,7 @@ def test_threads_share_it(url: str) -> None:
 
     def use(number: int) -> str:
         with hold.sync as h:
-            return h.submit(greet, str(number)).result(timeout=20)
+            return h.submit(greet, str(number)).result(timeout=60)
 
     with hold.sync as h, h.worker(), ThreadPoolExecutor(8) as pool:
         assert sorted(pool.map(use, range(40))) == sorted(f"hello {number}" for number in range(40))
@@ -371,7 +371,7 @@ def test_a_call_that_is_under_way_when_another_thread_closes_it_is_told(quick: H
             _until(lambda: len(begun) == 3)
         for call in calls:
             with pytest.raises(StoreClosed, match="ended in another thread"):
-                call.result(timeout=20)
+                call.result(timeout=60)
     assert ended.is_set()
 
 

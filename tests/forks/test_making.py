@@ -126,7 +126,7 @@ async def test_a_crash_before_its_past_leaves_it_inert_and_the_same_call_complet
         assert await steps_of(hold, handle) == {}
         fork = await hold.fork(origin, at="a", key="k")
         assert fork.id == inert.id
-        await fork.result(timeout=10)
+        await fork.result(timeout=60)
     assert ran[fork] == ["b", "c"]
     assert [to for _, to in await moves_of(hold, fork)] == ["waiting", "pending", "running", "completed"]
 
@@ -227,9 +227,9 @@ async def test_from_blocking_code(url: str) -> None:
 
         with hold.sync as h, h.worker():
             origin = h.submit(work)
-            assert origin.result(timeout=20) == "done"
+            assert origin.result(timeout=60) == "done"
             fork = h.fork(origin, by="alice")
-            assert fork.result(timeout=20) == "done"
+            assert fork.result(timeout=60) == "done"
             found = h.forked_from(fork)
             assert found is not None
             assert found.task_id == origin.id

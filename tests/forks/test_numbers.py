@@ -144,7 +144,7 @@ async def test_a_step_of_the_past_that_is_done_again_does_not_end_it(quick: Hold
         await until(lambda: is_over(quick, origin, "use"))
         fork = await quick.fork(origin)
         await quick.emit("go")
-        assert await origin.result(timeout=10) == await fork.result(timeout=10)
+        assert await origin.result(timeout=60) == await fork.result(timeout=60)
 
 
 async def test_within_a_machine(quick: Holdfast) -> None:

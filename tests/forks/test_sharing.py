@@ -104,7 +104,7 @@ async def test_a_fork_of_a_running_task_shares_what_is_over(hold: Holdfast) -> N
         await until(lambda: is_over(hold, origin, "a"))
         fork = await hold.fork(origin)
         released.set()
-        assert await origin.result(timeout=10) == await fork.result(timeout=10)
+        assert await origin.result(timeout=60) == await fork.result(timeout=60)
     assert (ran[origin], ran[fork]) == (["a"], [])
 
 
@@ -187,11 +187,11 @@ async def test_an_approval_that_was_given_holds_and_an_open_one_is_asked_anew(ho
         open_one = (await question_of(hold, origin)).id
         fork = await hold.fork(origin)
         await hold.approve((await question_of(hold, fork)).id, by="bob")
-        assert await fork.result(timeout=10) == ["alice", "bob"]
+        assert await fork.result(timeout=60) == ["alice", "bob"]
         assert [one.id for one in await hold.approvals(origin)] == [open_one]
         await hold.reject(open_one, by="carol")
         with pytest.raises(TaskFailed):
-            await origin.result(timeout=10)
+            await origin.result(timeout=60)
 
 
 async def test_a_rejection_that_was_handled_replays(quick: Holdfast) -> None:
@@ -208,9 +208,9 @@ async def test_a_rejection_that_was_handled_replays(quick: Holdfast) -> None:
         await reaches(origin, TaskState.WAITING)
         [question] = await quick.approvals(origin)
         await quick.reject(question.id, by="alice")
-        result = await origin.result(timeout=10)
+        result = await origin.result(timeout=60)
         fork = await quick.fork(origin, at="approval")
-        assert await fork.result(timeout=10) == result == "'One?': rejected by alice, b"
+        assert await fork.result(timeout=60) == result == "'One?': rejected by alice, b"
         assert await quick.approvals(fork) == []
 
 
@@ -231,9 +231,9 @@ async def test_events_that_were_read_are_not_read_again(hold: Holdfast) -> None:
         for fork in (later, sooner):
             await reaches(fork, TaskState.WAITING)
         await hold.emit("news", "c")
-        assert await origin.result(timeout=10) == await later.result(timeout=10) == ["a", "b", "c"]
+        assert await origin.result(timeout=60) == await later.result(timeout=60) == ["a", "b", "c"]
         await hold.emit("news", "d")
-        assert (await sooner.result(timeout=10))[0] == "a"
+        assert (await sooner.result(timeout=60))[0] == "a"
 
 
 async def test_a_child_that_ended_is_shared_and_an_open_one_is_not(hold: Holdfast) -> None:
@@ -256,7 +256,7 @@ async def test_a_child_that_ended_is_shared_and_an_open_one_is_not(hold: Holdfas
         await until(lambda: is_over(hold, origin, "quick:result"))
         fork = await hold.fork(origin)
         await hold.emit("go")
-        theirs, ours = await origin.result(timeout=10), await fork.result(timeout=10)
+        theirs, ours = await origin.result(timeout=60), await fork.result(timeout=60)
     assert theirs[0] == ours[0]
     assert theirs[1] != ours[1]
     assert sorted(name for names in ran.by_task.values() for name in names) == ["quick", "slow", "slow"]
@@ -384,7 +384,7 @@ async def test_the_tries_of_the_origin_are_not_the_forks(quick: Holdfast) -> Non
     async with quick.worker():
         await until(has_failed_once)
         fork = await quick.fork(origin)
-        await fork.result(timeout=10)
+        await fork.result(timeout=60)
         await origin.cancel()
     assert ran[fork] == ["b"]
     assert list(await steps_of(quick, fork)) == ["a", "holdfast:fork", "b"]
@@ -406,7 +406,7 @@ async def test_a_step_between_two_tries_is_tried_at_once(quick: Holdfast) -> Non
     async with quick.worker():
         await reaches(origin, TaskState.WAITING)
         fork = await quick.fork(origin)
-        await fork.result(timeout=10)
+        await fork.result(timeout=60)
         await origin.cancel()
     assert ran[fork] == ["b"]
     assert (await steps_of(quick, fork))["b"].attempts == 1
@@ -434,9 +434,9 @@ async def test_a_fork_of_a_task_that_undoes_its_steps_goes_on(hold: Holdfast) ->
     async with hold.worker():
         await undoing.wait()
         fork = await hold.fork(origin)
-        await fork.result(timeout=10)
+        await fork.result(timeout=60)
         released.set()
         with pytest.raises(TaskFailed):
-            await origin.result(timeout=10)
+            await origin.result(timeout=60)
     assert ran[fork] == ["b"]
     assert (await fork.task()).state is TaskState.COMPLETED

@@ -61,7 +61,7 @@ async def journey(hold: Holdfast, agency: Agency, hotel: Hotel, deadline: float 
         await ctx.step(
             *("hotel", hotel.reserve, "hotel"),
             effect="once",
-            timeout=0.5,
+            timeout=1.0,
             settle=0.01,
             reconcile=None if hotel.outcome is None else hotel.was_reserved,
             compensate=agency.release_at_once,
@@ -255,7 +255,7 @@ async def test_a_doubtful_call_whose_worker_died_makes_a_saga_for_whoever_ends_t
         await ctx.step(
             *("hotel", hotel.reserve, "hotel"),
             effect="once",
-            timeout=0.2,
+            timeout=1.0,
             settle=0.01,
             reconcile=hotel.was_reserved,
             compensate=agency.release,
@@ -326,7 +326,7 @@ async def test_a_person_has_a_doubtful_step_undone_and_the_task_goes_on(hold: Ho
     async with hold.worker():
         [doubt] = await doubts_of(hold, handle, "charge")
         await hold.resolve(doubt, "compensate", by="anna")
-        assert await handle.result(timeout=20) == "holdfast.EffectGivenUp"
+        assert await handle.result(timeout=60) == "holdfast.EffectGivenUp"
     assert len(charge.made) == 1
     assert [*charge.undone.values()] == [(None, "card")]
     assert [*charge.undone] != charge.made

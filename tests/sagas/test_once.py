@@ -152,7 +152,7 @@ async def test_a_worker_that_dies_in_the_middle_of_an_undo_leaves_it_in_doubt(ho
 
     @hold.task(retry=ONE_TRY)
     async def travel(ctx: Context) -> None:
-        undo = Compensation(refund, effect="once", reconcile=was_refunded, timeout=0.2, settle=0)
+        undo = Compensation(refund, effect="once", reconcile=was_refunded, timeout=1.0, settle=0)
         await ctx.step("hotel", agency.reserve, "hotel", compensate=undo)
         raise ValueError("no money left")
 
@@ -198,7 +198,7 @@ async def test_an_undo_that_blocks_and_hangs_is_not_taken_for_absent(box: Sandbo
 
     def refund(booking: Booking, what: str) -> None:
         called.append(what)
-        go.wait(10)
+        go.wait(60)
 
     async def was_refunded(effect_id: str, booking: Booking, what: str) -> Absent:
         return Absent()

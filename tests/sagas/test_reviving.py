@@ -36,10 +36,10 @@ async def test_steps_that_were_undone_are_done_again_under_new_ids(
     handle = await hold.submit(travel)
     async with hold.worker():
         with pytest.raises(TaskFailed):
-            await handle.result(timeout=20)
+            await handle.result(timeout=60)
         rich = True
         await bring_back(hold, handle, revive)
-        assert await handle.result(timeout=20) == "there"
+        assert await handle.result(timeout=60) == "there"
     assert agency.book == ["+flight", "+hotel", "-hotel", "-flight", "+flight", "+hotel"]
     assert len(agency.ids_of("flight")) == 2
     assert len(agency.ids_of("hotel")) == 2
@@ -153,13 +153,13 @@ async def test_what_is_done_again_needs_leave_again(hold: Holdfast, agency: Agen
         first = await question_of(hold, handle)
         await hold.approve(first.id, by="anna")
         with pytest.raises(TaskFailed, match="no money left"):
-            await handle.result(timeout=20)
+            await handle.result(timeout=60)
         await hold.resume(handle)
         second = await question_of(hold, handle)
         assert second.id != first.id
         assert agency.book == ["+flight", "-flight"]
         await hold.approve(second.id, by="anna")
-        assert await handle.result(timeout=20) == "there"
+        assert await handle.result(timeout=60) == "there"
     assert agency.book == ["+flight", "-flight", "+flight"]
     assert [one.consumed_by for one in await all_approvals(hold, handle)] == agency.ids_of("flight")
 

@@ -39,7 +39,7 @@ async def test_completed_steps_are_undone_in_reverse(hold: Holdfast, agency: Age
     handle = await hold.submit(travel)
     async with hold.worker():
         with pytest.raises(TaskFailed, match="no money left") as failed:
-            await handle.result(timeout=20)
+            await handle.result(timeout=60)
     assert agency.book == ["+flight", "+hotel", "+car", "-car", "-hotel", "-flight"]
 
     # How it ended is what it would have been without anything to undo.
@@ -82,7 +82,7 @@ async def test_a_compensation_gets_the_steps_typed_result_and_its_arguments(hold
     handle = await hold.submit(travel)
     async with hold.worker():
         with pytest.raises(TaskFailed):
-            await handle.result(timeout=20)
+            await handle.result(timeout=60)
     assert seen == [(Booking("hotel", 0), "hotel", [], 9.5), (Booking("flight", 3), "flight", [1, 2], None)]
 
 
@@ -199,7 +199,7 @@ async def test_success_undoes_nothing(hold: Holdfast, agency: Agency) -> None:
 
     handle = await hold.submit(travel)
     async with hold.worker():
-        assert await handle.result(timeout=20) == "off we go"
+        assert await handle.result(timeout=60) == "off we go"
     assert agency.book == ["+flight", "+hotel"]
     assert set((await states_of(hold, handle)).values()) == {EffectState.DONE}
     assert await undos_of(hold, handle) == []
@@ -217,7 +217,7 @@ async def test_a_retry_with_attempts_left_undoes_nothing(hold: Holdfast, agency:
     handle = await hold.submit(travel)
     async with hold.worker():
         with pytest.raises(TaskFailed, match="try again"):
-            await handle.result(timeout=20)
+            await handle.result(timeout=60)
     assert books[:3] == [["+flight"]] * 3
     assert agency.book == ["+flight", "-flight"]
     assert (await handle.task()).attempts == 3
@@ -253,7 +253,7 @@ async def test_the_last_rejection_in_review_undoes_the_steps_of_every_round(hold
     handle = await hold.submit(travel)
     async with hold.worker():
         with pytest.raises(TaskFailed, match="round 3 is not good enough") as failed:
-            await handle.result(timeout=20)
+            await handle.result(timeout=60)
     assert agency.book[:4] == ["+flight 1", "+hotel", "+flight 2", "+flight 3"]
     # The hotel was done once, in the first round. Its place is the one it has in the last, behind that flight.
     assert agency.book[4:] == ["-hotel", "-flight 3", "-flight 2", "-flight 1"]
@@ -341,7 +341,7 @@ async def test_steps_of_branches_are_undone_in_the_reverse_order_of_the_journal(
     handle = await hold.submit(travel)
     async with hold.worker():
         with pytest.raises(TaskFailed, match="no money left"):
-            await handle.result(timeout=20)
+            await handle.result(timeout=60)
     reserved = [line for line in agency.book if line[0] == "+"]
     released = agency.book[len(reserved) :]
     steps = await steps_of(hold, handle)

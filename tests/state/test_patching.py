@@ -170,5 +170,5 @@ async def test_a_task_that_a_worker_holds_can_be_patched(hold: Holdfast) -> None
         await hold.patch_state(handle, flagged("careful"), version=1, by="alice")
         assert (await handle.task()).owner is not None
         released.set()
-        assert await handle.result(timeout=20) is True
+        assert await handle.result(timeout=60) is True
     assert (await hold.state(handle)).risk_flags == ("careful",)

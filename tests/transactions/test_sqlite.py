@@ -106,7 +106,7 @@ async def test_readers_the_probe_and_hints_go_on_meanwhile(store: SqliteStore) -
         opened.go_on.set()
         await write
         told: set[str] = set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LONG):
             while "queue:later" not in told:
                 told |= await listener.wait()
     assert await seats(store) == ["1A"]

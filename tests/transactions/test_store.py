@@ -44,7 +44,7 @@ async def test_a_commit_can_carry_anything(store: StateStore, bookings: Bookings
         )
         assert [made.task_id for made in verdict.children] == ["child"]
         told: set[str] = set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LONG):
             while not told >= {"task:a", "queue:later", "channel:news"}:
                 told |= await listener.wait()
     assert (await store.get("a")).state is TaskState.COMPLETED  # type: ignore[union-attr]
@@ -251,7 +251,7 @@ async def test_a_statement_that_takes_too_long_is_stopped(store: StateStore, boo
         await tx.execute(slow)
         return None, None
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LONG):
         with pytest.raises(DeadlineExceeded):
             await store.transact(work, timeout=0.1)
         assert await seats(store) == []
@@ -272,7 +272,7 @@ async def test_a_cancelled_caller_leaves_nothing_open(store: StateStore, booking
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LONG):
         assert await seats(store) == []
         _, verdict = await book_with(store, bookings, "2B", commit(claimed, 1))
     assert verdict.applied
@@ -295,7 +295,7 @@ async def test_a_caller_cancelled_in_a_statement_leaves_nothing_open(store: Stat
     caller.cancel()
     with pytest.raises((asyncio.CancelledError, DeadlineExceeded)):  # in memory the loop itself is busy with it
         await caller
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LONG):
         assert await seats(store) == []
 
 
@@ -371,7 +371,7 @@ async def test_a_transaction_inside_a_transaction_is_refused(store: StateStore, 
             await ask(store, bookings.insert, "2B")
         return None, None
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LONG):
         await store.transact(work, timeout=LONG)
         assert await seats(store) == ["1A"]
 
@@ -453,7 +453,7 @@ async def test_who_waits_behind_a_transaction_hears_that_the_store_was_closed(
     go_on.set()
     with pytest.raises(LookupError, match="mine"):
         await caller
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LONG):
         await asyncio.wait([behind])
     assert bookings.is_postgres or isinstance(behind.exception(), StoreClosed)
 
