@@ -19,6 +19,10 @@ from holdfast import Absent, Conflict, Context, Doubt, Happened, Holdfast
 LEASE = 2.0
 """Seconds: short, so that nobody waits long for a take-over."""
 
+TIMEOUT, SETTLE = 2.0, 3.0
+"""Seconds: a call that was hung up is over by then, also at a ledger that a busy machine keeps waiting. One that
+happened after the ledger was asked about it would be made twice."""
+
 DATABASE, ERRANDS = read_arguments()
 
 hold = Holdfast(f"sqlite:///{DATABASE}")
@@ -40,7 +44,7 @@ def terms_of(step: str) -> dict[str, Any]:
     """Return how the step is declared."""
     if step not in CALLS or ERRANDS.mode == "idempotent":
         return {}
-    once = {"effect": "once", "timeout": 0.5, "settle": 0.5}
+    once = {"effect": "once", "timeout": TIMEOUT, "settle": SETTLE}
     return once | {"reconcile": ask_the_ledger} if ERRANDS.mode == "reconcile" else once
 
 
