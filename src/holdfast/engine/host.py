@@ -141,8 +141,8 @@ class Host:
             late = self.services.clock.boot() - began - pause
             if late > BLOCKED_AFTER:
                 log.logger.warning(
-                    "the event loop of worker %s was blocked for %.1f s, with %d tasks on it; blocking code belongs "
-                    "into plain functions, which run in threads",
+                    "the event loop of worker %s was blocked for %.1f s, with %d tasks on it: by code that blocks, which "
+                    "belongs into plain functions (they run in threads), or by a machine that gave it no time",
                     self.label,
                     late,
                     len(self.attempts),
