@@ -3,6 +3,7 @@
 # ruff: noqa: ARG001 - a task takes its ctx, whether it needs it or not
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -505,3 +506,28 @@ async def test_leases_on_every_store(hold: Holdfast) -> None:
         assert await ended(handle) == "done"
     assert (await handle.task()).deaths == 1
     assert (await steps_of(hold, handle))["one"].attempts == 1
+
+
+async def test_a_loop_that_stands_still_is_told_and_a_pause_is_not(
+    still: Holdfast, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    go = asyncio.Event()
+
+    @still.task
+    async def work(ctx: Context) -> None:
+        await go.wait()
+
+    def told() -> list[str]:
+        return [record.message for record in caplog.records if "was blocked" in record.message]
+
+    handle = await still.submit(work)
+    async with still.worker(label="slow", grace=0.0, lease=3 * hosting.BEATS_PER_LEASE):
+        await reaches(handle, TaskState.RUNNING)
+        await pass_time(clock, 9)
+        assert told() == []
+        clock.advance(3 + hosting.BLOCKED_AFTER + 0.5)
+        await until(told)
+        go.set()
+        await ended(handle)
+    [words] = told()
+    assert re.match(r"the event loop of worker slow was blocked for \d\.\d s \(tasks on it: 1\) by code", words)

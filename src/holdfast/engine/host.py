@@ -141,7 +141,7 @@ class Host:
             late = self.services.clock.boot() - began - pause
             if late > BLOCKED_AFTER:
                 log.logger.warning(
-                    "the event loop of worker %s was blocked for %.1f s, with %d tasks on it: by code that blocks, which "
+                    "the event loop of worker %s was blocked for %.1f s (tasks on it: %d) by code that blocks, which "
                     "belongs into plain functions (they run in threads), or by a machine that gave it no time",
                     self.label,
                     late,
