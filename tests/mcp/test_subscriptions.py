@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from mcp.client.client import ConnectMode
 from mcp.client.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
-from holdfast import Holdfast
+from holdfast import Holdfast, Task
 from holdfast.mcp.addresses import QueueAddress
 from holdfast.mcp.server import McpServer
 from holdfast.mcp.subscribing import MOST_AT_ONCE
@@ -69,6 +69,32 @@ async def test_an_artifact_that_comes_is_told_of(hold: Holdfast, elsewhere: Outs
     async with server.http(), watcher_of(server, era, [uri]) as heard:
         await elsewhere.hold.artifacts.write(b"soon")
         await heard.of(uri)
+
+
+async def test_many_tasks_are_looked_at_together(
+    hold: Holdfast, elsewhere: Outside, era: ConnectMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One question for all of them, however many: each look has a second at the most."""
+    tasks = [await elsewhere.offer(f"{number}") for number in range(40)]
+    uris = [f"state://agents/default/tasks/{task.id}" for task in tasks]
+    asked: list[int] = []
+    revisions = hold.store.revisions
+
+    async def counted(task_ids: Collection[str]) -> dict[str, int]:
+        asked.append(len(task_ids))
+        return await revisions(task_ids)
+
+    async def too_many(task_id: str) -> Task | None:
+        raise AssertionError(f"task {task_id} is looked at alone")
+
+    server = server_of(hold)
+    async with server.http(), watcher_of(server, era, uris) as heard:
+        monkeypatch.setattr(hold.store, "revisions", counted)
+        monkeypatch.setattr(hold.store, "get", too_many)
+        await elsewhere.hold.patch_state(tasks[7].id, StatePatch(set_flags=("x",)), version=1, by="bob")
+        await heard.of(uris[7])
+        await eventually("a look at all of them", lambda: 40 in asked)
+    assert set(asked) <= {1, 40}  # a hint tells of one
 
 
 async def test_without_a_change_nobody_is_told(hold: Holdfast, elsewhere: Outside, era: ConnectMode) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -44,8 +44,9 @@ NOT_SOONER: Final = 0.05
 """Seconds between two looks where hints come without a pause."""
 
 MOST_WATCHED: Final = 2000
-"""Resources one server watches; each of them costs a small read now and then."""
+"""Resources one server watches. Tasks cost one small read together, everything else one each."""
 
+_OF_A_TASK: Final = (StateAddress, StepsAddress, CheckpointAddress)
 Tell = Callable[[str], Awaitable[None]]
 _log = logging.getLogger(__name__)
 
@@ -109,8 +110,8 @@ class Watcher:
         if address not in self._watched:
             if len(self._watched) >= MOST_WATCHED:
                 raise InvalidValue(f"{MOST_WATCHED} resources are watched already; end some of the subscriptions first")
-            seen = await self._fingerprint(address)
-            self._watched.setdefault(address, Watched(seen))
+            seen = await self._fingerprints([address])
+            self._watched.setdefault(address, Watched(seen[address]))
         self._watched[address].watching[uri, tell] += 1
         self._changed.set()
 
@@ -176,29 +177,34 @@ class Watcher:
                 if clock() >= keep_house:
                     keep_house = clock() + KEEP_HOUSE_EVERY
                     await self._keep_house()
-                for address in list(self._watched):
-                    if is_due or _may_concern(address, topics):
-                        await self._look(address)
+                await self._look([address for address in self._watched if is_due or _may_concern(address, topics)])
                 await asyncio.sleep(NOT_SOONER)
 
-    async def _look(self, address: Address) -> None:
-        now = await self._fingerprint(address)
-        watched = self._watched.get(address)
-        if watched is None or now == watched.seen:
-            return
-        watched.seen = now
-        for uri, tell in watched.watching:
-            messenger = self._messengers.get((uri, tell))
-            if messenger is None:
-                messenger = self._messengers[uri, tell] = Messenger(uri, tell)
-            messenger.send()
+    async def _look(self, addresses: Sequence[Address]) -> None:
+        for address, now in (await self._fingerprints(addresses)).items():
+            watched = self._watched.get(address)
+            if watched is None or now == watched.seen:
+                continue
+            watched.seen = now
+            for uri, tell in watched.watching:
+                messenger = self._messengers.get((uri, tell))
+                if messenger is None:
+                    messenger = self._messengers[uri, tell] = Messenger(uri, tell)
+                messenger.send()
 
-    async def _fingerprint(self, address: Address) -> str:
-        """Return something that changes when the resource does."""
+    async def _fingerprints(self, addresses: Sequence[Address]) -> dict[Address, str]:
+        """Return, for each, something that changes when the resource does. Tasks are looked at together."""
+        watched = {address.task_id for address in addresses if isinstance(address, _OF_A_TASK)}
+        revisions = await self._store.revisions(watched) if watched else {}
+        return {
+            address: str(revisions.get(address.task_id, "gone"))
+            if isinstance(address, _OF_A_TASK)
+            else await self._fingerprint(address)
+            for address in addresses
+        }
+
+    async def _fingerprint(self, address: QueueAddress | CurrentAddress | ArtifactAddress | FactAddress) -> str:
         match address:
-            case StateAddress() | StepsAddress() | CheckpointAddress():
-                task = await self._store.get(address.task_id)
-                return "gone" if task is None else f"{task.agent_id}/{task.revision}/{task.version}/{task.sequence}"
             case QueueAddress():
                 try:
                     return _digest(await queue_form(self._desk, address))
@@ -220,11 +226,10 @@ class Watcher:
 def _may_concern(address: Address, topics: frozenset[str]) -> bool:
     if ANYTHING in topics:
         return True
-    match address:
-        case StateAddress() | StepsAddress() | CheckpointAddress():
-            return f"task:{address.task_id}" in topics
-        case QueueAddress() | CurrentAddress():
-            return any(topic.startswith(("queue:", "task:")) for topic in topics)
+    if isinstance(address, _OF_A_TASK):
+        return f"task:{address.task_id}" in topics
+    if isinstance(address, QueueAddress | CurrentAddress):
+        return any(topic.startswith(("queue:", "task:")) for topic in topics)
     return False
 
 

@@ -167,6 +167,13 @@ class Reads(ABC):
         """Return the task, or None."""
 
     @abstractmethod
+    async def revisions(self, task_ids: Collection[str]) -> dict[str, int]:
+        """Return the revision of each task, which grows with every change; one that does not exist is absent.
+
+        For whoever watches many: nothing else need be read to see that nothing happened.
+        """
+
+    @abstractmethod
     async def find(
         self,
         where: TaskFilter | None = None,

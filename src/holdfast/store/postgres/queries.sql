@@ -137,6 +137,9 @@ WHERE t.id = $1
 -- name: steps
 SELECT * FROM {schema}.steps WHERE task_id = $1 ORDER BY position, round, key
 
+-- name: revisions
+SELECT id, revision FROM {schema}.tasks WHERE id = ANY ($1::text[])
+
 -- name: step
 SELECT * FROM {schema}.steps WHERE task_id = $1 AND round = $2 AND key = $3
 

@@ -97,6 +97,10 @@ class Reading(PostgresBase):
         """See Reads."""
         return [RECORDS.step(row) for row in await self._fetch("steps", task_id)]
 
+    async def revisions(self, task_ids: Collection[str]) -> dict[str, int]:
+        """See Reads."""
+        return {row[0]: row[1] for row in await self._fetch("revisions", list(task_ids))}
+
     async def step(self, task_id: str, key: str, *, of_round: int) -> Step | None:
         """See Reads."""
         rows = await self._fetch("step", task_id, of_round, key)

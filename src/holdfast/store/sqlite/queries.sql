@@ -305,6 +305,9 @@ SELECT task_id, number, from_state, to_state, reason, actor, fence, at FROM tran
 -- name: steps
 SELECT * FROM steps WHERE task_id = ? ORDER BY position, round, key
 
+-- name: revisions
+SELECT id, revision FROM tasks WHERE id IN (SELECT value FROM json_each(?1))
+
 -- name: step
 SELECT * FROM steps WHERE task_id = ? AND round = ? AND key = ?
 

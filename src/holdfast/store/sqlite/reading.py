@@ -137,6 +137,11 @@ class Reader:
         """See Reads."""
         return self._all(RECORDS.step, "steps", task_id)
 
+    def revisions(self, task_ids: Collection[str]) -> dict[str, int]:
+        """See Reads."""
+        rows = self._connection.execute(QUERIES["revisions"], (json.dumps(list(task_ids)),))
+        return {str(row[0]): int(row[1]) for row in rows}
+
     def step(self, task_id: str, key: str, of_round: int) -> Step | None:
         """See Reads."""
         found = self._all(RECORDS.step, "step", task_id, of_round, key)

@@ -311,6 +311,10 @@ class SqliteStore(Uploading, SimpleInterface):
         """See Reads."""
         return await self._read(lambda reader: reader.steps(task_id))
 
+    async def revisions(self, task_ids: Collection[str]) -> dict[str, int]:
+        """See Reads."""
+        return await self._read(lambda reader: reader.revisions(task_ids))
+
     async def step(self, task_id: str, key: str, *, of_round: int) -> Step | None:
         """See Reads."""
         return await self._read(lambda reader: reader.step(task_id, key, of_round))

@@ -46,6 +46,15 @@ class QueriesContract(ContractBase):
         assert await store.summary() == Summary()
         assert await store.get("missing") is None
 
+    async def test_revisions_tell_what_has_changed(self, store: StateStore) -> None:
+        """Of the tasks that were asked for; a task that does not exist is left out."""
+        for task_id in ("a", "b", "c"):
+            await submit_one(store, task_id)
+        assert await store.revisions(["a", "b", "nobody"]) == {"a": 1, "b": 1}
+        await apply_outside(store, "b", CANCEL)
+        assert await store.revisions(["b", "a", "a"]) == {"a": 1, "b": 2}
+        assert await store.revisions([]) == {}
+
     async def test_tasks_come_whole_and_newest_first(self, store: StateStore, clock: ManualClock) -> None:
         """With their payloads."""
         await submit_zoo(store, clock)

@@ -122,6 +122,9 @@ class Oracle:
     def steps(self, task_id: str) -> list[Step]:
         return reading.steps(self.tables, task_id)
 
+    def revisions(self, task_ids: Collection[str]) -> dict[str, int]:
+        return {task_id: self.tables.task(task_id).revision for task_id in task_ids if task_id in self.tables.tasks}
+
     def step(self, task_id: str, key: str, *, of_round: int) -> Step | None:
         lines = reading.steps(self.tables, task_id)
         return next((line for line in lines if (line.round, line.key) == (of_round, key)), None)
