@@ -8,17 +8,14 @@ asked for again and finds what is left.
 from __future__ import annotations
 
 from holdfast.engine import log
-from holdfast.model.commit import Commit, Expect, Held, Refusal, Verdict
-from holdfast.model.errors import Conflict, HoldfastError
+from holdfast.model.commit import Commit, Expect, Refusal, Verdict
+from holdfast.model.errors import HoldfastError
 from holdfast.model.operations import Move, Operation, RequestCancel
 from holdfast.model.queries import TaskFilter
-from holdfast.model.task import Task
 from holdfast.model.transitions import OPEN, TaskState
-from holdfast.model.worker import NewWorker
 from holdfast.store.base import StateStore
 
 _PAGE = 200
-_REQUESTED = "cancel requested"
 
 
 async def cancel(store: StateStore, task_id: str, reason: str, *, actor: str) -> TaskState:
@@ -35,7 +32,7 @@ async def cancel(store: StateStore, task_id: str, reason: str, *, actor: str) ->
         return _state(asked)
     await cancel_children(store, task_id, reason, actor=actor)
     if (task := await store.get(task_id)) is not None and task.must_undo:
-        return await _wake_to_undo(store, task, actor)
+        return await _wake_to_undo(store, task_id, actor)
     moved = await _commit(store, task_id, actor, Move(to=TaskState.CANCELLED, reason=reason))
     if moved.applied:
         log.moved_by_hand(task_id, TaskState.CANCELLED, f"{reason}, by {actor}")
@@ -58,32 +55,16 @@ async def cancel_children(store: StateStore, task_id: str, reason: str, *, actor
             return
 
 
-async def _wake_to_undo(store: StateStore, task: Task, actor: str) -> TaskState:
-    """Only a worker can undo its steps: put it back into the queue, with the request on it, and due now."""
-    if task.state is TaskState.PENDING and task.available_at is not None and task.available_at > await store.now():
-        await _make_due(store, task.id, actor)
+async def _wake_to_undo(store: StateStore, task_id: str, actor: str) -> TaskState:
+    """Only a worker can undo its steps: put it back into the queue, with the request on it."""
     verdict = await _commit(
         store,
-        task.id,
+        task_id,
         actor,
-        Move(to=TaskState.PENDING, reason=_REQUESTED),
+        Move(to=TaskState.PENDING, reason="cancel requested"),
         states=frozenset({TaskState.WAITING}),
     )
     return _state(verdict)
-
-
-async def _make_due(store: StateStore, task_id: str, actor: str) -> None:
-    """Bring a task forward that is to be tried again later: hold it for a moment, as what is handed back is due."""
-    worker = await store.register(NewWorker(label=actor, details={"queues": [], "tasks": []}))
-    try:
-        held = (await store.acquire(task_id, worker.id)).task
-        begun = Move(to=TaskState.RUNNING, reason=_REQUESTED)
-        guard = Held(worker.id, held.fence, held.sequence + 1)
-        await store.commit([Commit(task_id=task_id, guard=guard, operations=(begun,), actor=actor)])
-    except Conflict:
-        pass  # somebody holds it by now, and sees the request; or it has ended
-    finally:
-        await store.retire(worker.id)
 
 
 async def _commit(

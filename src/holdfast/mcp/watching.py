@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -23,6 +23,7 @@ from holdfast.mcp.addresses import (
     QueueAddress,
     StateAddress,
     StepsAddress,
+    TaskAddress,
 )
 from holdfast.mcp.desk import Desk
 from holdfast.mcp.excerpts import text_of
@@ -110,8 +111,8 @@ class Watcher:
         if address not in self._watched:
             if len(self._watched) >= MOST_WATCHED:
                 raise InvalidValue(f"{MOST_WATCHED} resources are watched already; end some of the subscriptions first")
-            seen = await self._fingerprints([address])
-            self._watched.setdefault(address, Watched(seen[address]))
+            seen = await self._fingerprint(address)
+            self._watched.setdefault(address, Watched(seen))
         self._watched[address].watching[uri, tell] += 1
         self._changed.set()
 
@@ -181,30 +182,32 @@ class Watcher:
                 await asyncio.sleep(NOT_SOONER)
 
     async def _look(self, addresses: Sequence[Address]) -> None:
-        for address, now in (await self._fingerprints(addresses)).items():
-            watched = self._watched.get(address)
-            if watched is None or now == watched.seen:
-                continue
-            watched.seen = now
-            for uri, tell in watched.watching:
-                messenger = self._messengers.get((uri, tell))
-                if messenger is None:
-                    messenger = self._messengers[uri, tell] = Messenger(uri, tell)
-                messenger.send()
+        """See what has changed; tasks first, and all of them together."""
+        of_tasks = [address for address in addresses if isinstance(address, _OF_A_TASK)]
+        if of_tasks:
+            revisions = await self._store.revisions({address.task_id for address in of_tasks})
+            for address in of_tasks:
+                self._compare(address, _revision(revisions, address))
+        for other in addresses:
+            if not isinstance(other, _OF_A_TASK):
+                self._compare(other, await self._fingerprint(other))
 
-    async def _fingerprints(self, addresses: Sequence[Address]) -> dict[Address, str]:
-        """Return, for each, something that changes when the resource does. Tasks are looked at together."""
-        watched = {address.task_id for address in addresses if isinstance(address, _OF_A_TASK)}
-        revisions = await self._store.revisions(watched) if watched else {}
-        return {
-            address: str(revisions.get(address.task_id, "gone"))
-            if isinstance(address, _OF_A_TASK)
-            else await self._fingerprint(address)
-            for address in addresses
-        }
+    def _compare(self, address: Address, now: str) -> None:
+        watched = self._watched.get(address)
+        if watched is None or now == watched.seen:
+            return
+        watched.seen = now
+        for uri, tell in watched.watching:
+            messenger = self._messengers.get((uri, tell))
+            if messenger is None:
+                messenger = self._messengers[uri, tell] = Messenger(uri, tell)
+            messenger.send()
 
-    async def _fingerprint(self, address: QueueAddress | CurrentAddress | ArtifactAddress | FactAddress) -> str:
+    async def _fingerprint(self, address: Address) -> str:
+        """Return something that changes when the resource does."""
         match address:
+            case StateAddress() | StepsAddress() | CheckpointAddress():
+                return _revision(await self._store.revisions([address.task_id]), address)
             case QueueAddress():
                 try:
                     return _digest(await queue_form(self._desk, address))
@@ -221,6 +224,10 @@ class Watcher:
             case FactAddress(entity):
                 facts = await self._store.recall(entity, live=True, limit=100)
                 return _digest([forms.fact_form(fact) for fact in facts])
+
+
+def _revision(revisions: Mapping[str, int], address: TaskAddress) -> str:
+    return str(revisions.get(address.task_id, "gone"))
 
 
 def _may_concern(address: Address, topics: frozenset[str]) -> bool:

@@ -139,6 +139,8 @@ def _run(records: list[Document]) -> Document:
         parts.add("moves" if moves else "stays")
         if "request" in record:
             parts.add("requests")
+        if "cancel" in record:
+            parts.add("cancels")
         # A task that goes from failed to pending loses its outcome; only the database knows where it comes from.
         if record["writes_outcome"] or record.get("to_state") is TaskState.PENDING:
             parts.add("outcomes")

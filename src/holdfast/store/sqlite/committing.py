@@ -8,7 +8,7 @@ import apsw
 
 from holdfast.model.commit import Commit, Held, Refusal, Verdict, judge
 from holdfast.model.errors import BudgetExceeded
-from holdfast.model.operations import Move, Release, SubmitChild
+from holdfast.model.operations import Move, Release, RequestCancel, SubmitChild
 from holdfast.model.task import Submitted
 from holdfast.model.transitions import TaskState
 from holdfast.store.sqlite import lifecycle
@@ -131,6 +131,8 @@ def _apply_operations(tx: Transaction, commit: Commit, row: TaskRow) -> tuple[Su
             _move(tx, commit, row, commit.move)
         if any(isinstance(op, Release) for op in commit.operations):
             lifecycle.give_back(tx, row)
+        if any(isinstance(op, RequestCancel) for op in commit.operations):
+            lifecycle.hasten(tx, row)
         lifecycle.go_on_if_due(tx, row, actor=commit.actor)
     return tuple(children)
 

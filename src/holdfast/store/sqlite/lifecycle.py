@@ -77,6 +77,14 @@ def requeue(tx: Transaction, row: TaskRow, *, reason: str, actor: str, available
     move(tx, row, TaskState.PENDING, reason=reason, actor=actor)
 
 
+def hasten(tx: Transaction, row: TaskRow) -> None:
+    """Make a pending task due whose cancel is requested: a worker may have to see to it, and need not wait for it."""
+    if row.state is TaskState.PENDING and row.cancel_requested is not None and row.available_at > tx.now:
+        row.available_at = tx.now
+        row.rank = stored_rank(row.available_at, row.priority)
+        row.ready = readiness(row, tx.now)
+
+
 def end(tx: Transaction, row: TaskRow, to: TaskState, *, reason: str, actor: str) -> bool:
     """Move to a terminal state and tie up the task's own loose ends; say whether somebody waits for its end."""
     move(tx, row, to, reason=reason, actor=actor)

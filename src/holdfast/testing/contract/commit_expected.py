@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
 from holdfast.testing.contract._support import (
     CANCEL,
+    acquired_by,
     apply_outside,
     claimed_ids,
+    enter,
     move,
     outside,
     running_task,
@@ -90,6 +93,39 @@ class ExpectedCommitContract(ContractBase):
         await apply_outside(store, "task", RequestCancel(reason="enough"), ApplyPatch(body=b"{}", author="alice"))
         verdict = await attempt.apply(WriteStep(step()))
         assert (verdict.cancel_requested, verdict.version, verdict.sequence) == ("enough", 1, 1)
+
+    async def test_a_task_whose_cancel_is_requested_is_due(self, store: StateStore, clock: ManualClock) -> None:
+        """A worker may have to see to it, and need not wait until the task would have been due."""
+        later = clock.now() + timedelta(hours=1)
+        before = await submit_one(store, available_at=later)
+        await enter(store)
+        assert await claimed_ids(store) == []
+        await apply_outside(store, "task", RequestCancel(reason="enough"))
+        assert await stored(store) == replace(before, revision=2, cancel_requested="enough", available_at=clock.now())
+        assert await claimed_ids(store, number=2) == ["task"]
+
+    async def test_a_held_task_whose_cancel_is_requested_is_due_once_it_is_given_back(
+        self, store: StateStore, clock: ManualClock
+    ) -> None:
+        """Whoever holds it keeps it."""
+        await submit_one(store, available_at=clock.now() + timedelta(hours=1))
+        await enter(store)
+        attempt = await acquired_by(store, "task", "worker")
+        await apply_outside(store, "task", RequestCancel(reason="enough"))
+        assert await claimed_ids(store) == []
+        await attempt.apply(Release())
+        assert await claimed_ids(store, number=2) == ["task"]
+
+    async def test_what_has_begun_or_is_due_keeps_its_time(self, store: StateStore, clock: ManualClock) -> None:
+        """A cancel changes the place in the queue of nobody who is in it already."""
+        waiting = await submit_one(store, "due")
+        await running_task(store, "running")
+        running = await stored(store, "running")
+        clock.advance(5)
+        for task_id in ("due", "running"):
+            await apply_outside(store, task_id, RequestCancel(reason="enough"))
+        assert (await stored(store, "due")).available_at == waiting.available_at
+        assert (await stored(store, "running")).available_at == running.available_at
 
     async def test_a_resent_request_is_a_duplicate(self, store: StateStore) -> None:
         """Even where what it expected is no longer true, because it was itself applied."""

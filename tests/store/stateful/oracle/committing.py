@@ -10,6 +10,7 @@ from holdfast.model.errors import BudgetExceeded
 from holdfast.model.operations import (
     Move,
     Release,
+    RequestCancel,
     SubmitChild,
     UntilChildren,
     UntilDecided,
@@ -70,6 +71,8 @@ def _finish(tables: Tables, commit: Commit, now: datetime) -> None:
     if any(isinstance(operation, Release) for operation in commit.operations):
         let_go(tables, task_id)
         mark_readiness(tables, task_id, now)
+    if any(isinstance(operation, RequestCancel) for operation in commit.operations):
+        _hasten(tables, task_id, now)
     reason = _reason_to_wake(tables, task_id, now)
     is_waiting = commit.move is not None and commit.move.to is TaskState.WAITING
     is_unwanted = tables.task(task_id).cancel_requested is not None and not tables.tasks[task_id].undoing
@@ -82,6 +85,14 @@ def _finish(tables: Tables, commit: Commit, now: datetime) -> None:
     else:
         tables.requests[task_id, commit.guard.request] = None
     touch(tables, task_id, now)
+
+
+def _hasten(tables: Tables, task_id: str, now: datetime) -> None:
+    task = tables.task(task_id)
+    assert task.available_at is not None
+    if task.state is TaskState.PENDING and task.cancel_requested is not None and task.available_at > now:
+        tables.change_task(task_id, available_at=now)
+        mark_readiness(tables, task_id, now)
 
 
 def _apply_move(tables: Tables, commit: Commit, asked: Move, now: datetime) -> None:

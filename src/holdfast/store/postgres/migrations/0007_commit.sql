@@ -229,6 +229,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     touched text[] := '{}';
     ended text[];
+    hastened text[];
     c {schema}.commit_record;
     is_cancelled boolean;
     why text;
@@ -240,6 +241,20 @@ BEGIN
         IF cardinality(ended) > 0 THEN
             touched := touched || {schema}.after_the_end(ended, accepted[1].actor, moment);
         END IF;
+    END IF;
+    IF 'cancels' = ANY (parts) THEN
+        -- A worker may have to see to a cancel, and need not wait until the task would have been due.
+        WITH due AS (
+            UPDATE {schema}.tasks t
+            SET available_at = moment, rank = {schema}.rank_of(moment, t.priority),
+                ready = {schema}.readiness(t.state, t.owner, moment, t.deaths, moment)
+            FROM unnest(accepted) AS a
+            WHERE t.id = a.task_id AND a.cancel IS NOT NULL AND t.cancel_requested IS NOT NULL
+              AND t.state = 'pending' AND t.available_at > moment
+            RETURNING t.id
+        )
+        SELECT array_agg(due.id) INTO hastened FROM due;
+        touched := touched || coalesce(hastened, '{}');
     END IF;
     FOR c IN
         SELECT a.* FROM unnest(accepted) AS a JOIN {schema}.tasks t ON t.id = a.task_id WHERE t.state = 'waiting'
