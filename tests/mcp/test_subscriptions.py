@@ -13,11 +13,12 @@ from mcp.client.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 from holdfast import Holdfast, Task
-from holdfast.mcp.addresses import QueueAddress
+from holdfast.mcp.addresses import FactAddress, QueueAddress, StateAddress
 from holdfast.mcp.server import McpServer
 from holdfast.mcp.subscribing import MOST_AT_ONCE
 from holdfast.model.errors import StoreUnavailable
 from holdfast.model.patch import StatePatch
+from holdfast.model.records import MemoryFact
 from tests.engine_proof.conditions import eventually
 from tests.handover.support import NOTHING, Outside
 from tests.mcp.support import client_of, server_of
@@ -95,6 +96,32 @@ async def test_many_tasks_are_looked_at_together(
         await heard.of(uris[7])
         await eventually("a look at all of them", lambda: 40 in asked)
     assert set(asked) <= {1, 40}  # a hint tells of one
+
+
+async def test_news_of_a_task_do_not_wait_for_what_is_read_one_by_one(
+    hold: Holdfast, elsewhere: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = await elsewhere.offer()
+    fact, state = FactAddress("db1"), StateAddress("default", task.id)
+    told, go_on = asyncio.Event(), asyncio.Event()
+
+    async def tell(_: str) -> None:
+        told.set()
+
+    async def slow(*_: object, **__: object) -> list[MemoryFact]:
+        await go_on.wait()
+        return []
+
+    watcher = server_of(hold)._watcher
+    await watcher.watch("fact://db1", fact, tell)
+    await watcher.watch("state", state, tell)
+    monkeypatch.setattr(hold.store, "recall", slow)
+    await elsewhere.hold.patch_state(task.id, StatePatch(set_flags=("x",)), version=1, by="bob")
+    looking = asyncio.create_task(watcher._look([fact, state]))
+    await asyncio.wait_for(told.wait(), 60)
+    assert not looking.done()
+    go_on.set()
+    await looking
 
 
 async def test_without_a_change_nobody_is_told(hold: Holdfast, elsewhere: Outside, era: ConnectMode) -> None:
