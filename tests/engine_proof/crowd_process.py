@@ -71,7 +71,7 @@ async def waiting(hold: Holdfast, count: int) -> dict[str, float]:
         cost = Cost()
         await submit(hold, crowd.listen, count)
         await until_all(hold.store, TaskState.WAITING, WARM_UP + count)
-        assert worker.running == 0
+        await eventually("the last of them has left its worker", lambda: worker.running == 0, within=LONGEST)
         return cost.of((await hold.store.count())[TaskState.WAITING] - WARM_UP)
 
 
