@@ -163,6 +163,36 @@ async def test_a_thread_that_outlives_its_timeout_says_what_it_returned(app: Hol
     assert len(world.calls) == 1
 
 
+@pytest.mark.parametrize("leaves_more", [False, True])
+async def test_a_thread_that_outlives_the_store_starts_nothing_more(
+    world: World, caplog: pytest.LogCaptureFixture, *, leaves_more: bool
+) -> None:
+    """The loop may be at its last turn: what begins then is destroyed unbegun, and a coroutine says so on stderr."""
+    hold, begun = Holdfast("memory://"), []
+
+    async def more() -> None:
+        begun.append(True)
+
+    def pay(amount: int, effect_id: str) -> Any:  # noqa: ANN401
+        answer = world.hang_blocking(amount, effect_id)
+        return more() if leaves_more else answer
+
+    @hold.task
+    async def work(ctx: Context) -> Any:  # noqa: ANN401
+        return await ctx.step("pay", pay, 5, effect="once", timeout=A_WHILE)
+
+    async with hold:
+        handle = await hold.submit(work)
+        async with crashing_worker(hold):
+            await until(lambda: world.calls)
+    before = asyncio.all_tasks()
+    world.release()
+    await until(lambda: "cannot report" in caplog.text)
+    assert asyncio.all_tasks() == before
+    assert begun == []
+    assert f"{handle.id}: cannot report what became of step pay: it ended after the store was closed" in caplog.text
+
+
 async def test_what_comes_while_a_person_is_asked_is_shown_to_them(app: Holdfast, world: World) -> None:
     @app.task
     async def work(ctx: Context) -> str:

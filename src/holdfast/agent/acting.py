@@ -15,6 +15,7 @@ from holdfast.agent.results import keep_output, link_to, read_output, split_resu
 from holdfast.agent.tool import BadArguments, Tool, ToolError
 from holdfast.agent.transcript import TOOL
 from holdfast.engine.calls import Call, Compensation, Terms, describe
+from holdfast.engine.crossing import Crossing
 from holdfast.model.agent_state import ArtifactRef
 from holdfast.model.approval import Ask
 from holdfast.model.canonical import canonical
@@ -171,7 +172,7 @@ class Invocation:
         if terms.compensate is None:
             return None
         undo, attempt, known = terms.compensate, self._run.attempt, describe(terms.compensate.function)
-        loop = attempt.runner.get_loop()
+        crossing = Crossing(attempt.runner.get_loop(), "compensation")
 
         def call(result: JsonValue, arguments: dict[str, JsonValue], effect_id: str) -> Any:  # noqa: ANN401
             named = {"effect_id": effect_id} if known.takes_effect_id else {}
@@ -181,8 +182,7 @@ class Invocation:
             return await call(await read_output(attempt, output), arguments, effect_id)
 
         def in_a_thread(output: Any, arguments: dict[str, JsonValue], *, effect_id: str) -> Any:  # noqa: ANN401
-            reading = asyncio.run_coroutine_threadsafe(read_output(attempt, output), loop)
-            return call(reading.result(), arguments, effect_id)
+            return call(crossing.wait(read_output(attempt, output)), arguments, effect_id)
 
         return replace(undo, function=on_the_loop if known.is_async else in_a_thread)
 

@@ -134,6 +134,15 @@ def reported_late(task: Task, key: str, outcome: str) -> None:
     )
 
 
+def cannot_report(task: Task, key: str, why: object) -> None:
+    """A call ended after its attempt was over, and how is not on record."""
+    logger.warning(
+        "task %s %s: cannot report what became of step %s: %s",
+        *(task.name, task.id, key, why),
+        extra={"task_id": task.id, "step": key},
+    )
+
+
 def decided(approval: Approval, state: ApprovalState, by: str) -> None:
     """A person decided an approval or answered a question."""
     logger.info(

@@ -152,10 +152,16 @@ def late(attempt: Attempt, effect: Effect, returns: object) -> Late:
 
 def _report(attempt: Attempt, effect: Effect, returns: object, value: object, error: BaseException | None) -> None:
     if error is None:
-        attempt.services.keep(asyncio.ensure_future(returned(attempt, effect, value, returns)))
+        telling = returned(attempt, effect, value, returns)
     elif attempt.intents.was_dispatched(effect):
         report = Report(RAISED, effect.attempt, error=storable(f"{type(error).__name__}: {error}", 1000))
-        attempt.services.keep(asyncio.ensure_future(_tell(attempt, effect, report)))
+        telling = _tell(attempt, effect, report)
+    else:
+        return
+    if not attempt.services.start(telling):
+        log.cannot_report(attempt.task, effect.step_key, "it ended after the store was closed")
+        if inspect.iscoroutine(value):
+            value.close()
 
 
 async def _tell(attempt: Attempt, effect: Effect, report: Report) -> None:
@@ -167,7 +173,7 @@ async def _tell(attempt: Attempt, effect: Effect, report: Report) -> None:
         if report.outcome == RETURNED:
             await _contradict(services, task.id, effect)
     except HoldfastError as error:
-        log.logger.warning("task %s: cannot report what became of step %s: %s", task.id, effect.step_key, error)
+        log.cannot_report(task, effect.step_key, error)
 
 
 async def _contradict(services: Services, task_id: str, reported: Effect) -> None:

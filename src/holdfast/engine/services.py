@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -41,6 +41,7 @@ class Services:
     """Told when something becomes due later: a timer, a retry."""
     _left_behind: set[asyncio.Future[Any]] = field(default_factory=set)
     """Calls, and reports about them, that outlive the attempt they were made for."""
+    _is_closed: bool = False
 
     def __post_init__(self) -> None:
         """Build it around the store."""
@@ -62,12 +63,24 @@ class Services:
         self._left_behind.add(going)
         going.add_done_callback(self._left_behind.discard)
 
+    def start(self, work: Coroutine[Any, Any, object]) -> bool:
+        """Have this go on by itself, too. False, and it never begins, if the store is being closed.
+
+        A thread ends when it likes: a loop that is about to end as well would never come to what it starts now.
+        """
+        if self._is_closed:
+            work.close()
+            return False
+        self.keep(asyncio.ensure_future(work))
+        return True
+
     def _is_gone(self, worker_id: str, workers: Sequence[Worker]) -> bool:
         one_machine = not self.store.capabilities.multi_machine
         return liveness.is_gone(worker_id, workers, self.clock.boot_id, one_machine=one_machine)
 
     async def close(self) -> None:
         """Stop it all, in the order that loses nothing."""
+        self._is_closed = True
         for going in list(self._left_behind):
             going.cancel()
         await asyncio.gather(*self._left_behind, return_exceptions=True)
