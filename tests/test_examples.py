@@ -76,14 +76,15 @@ def test_an_example_that_was_killed_goes_on(tmp_path: Path) -> None:
     )
     slow = slow.replace("hold.worker()", "hold.worker(lease=1)")
     (tmp_path / "slow.py").write_text(slow, encoding="utf-8")
-    first = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "slow.py"], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True
-    )
-    assert first.stdout is not None
-    assert first.stdout.readline() == "looking\n"
-    first.send_signal(signal.SIGKILL)
-    assert first.wait() == -signal.SIGKILL
-    first.stdout.close()
+    ) as first:
+        try:
+            assert first.stdout is not None
+            assert first.stdout.readline() == "looking\n"
+        finally:
+            first.kill()
+    assert first.returncode == -signal.SIGKILL
     began = time.monotonic()
     printed = run("disk_space", tmp_path)
     assert printed[0] == "AI: The disk was full of logs. I freed 20GB."

@@ -2,9 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
+from unittest.mock import AsyncMock, MagicMock
+
+import pytest
 
 from holdfast import Agent, Handle, Holdfast, ModelError, Reply, Request, Retry
+from holdfast.agent.text_stream import TextStream
 from tests.agent.support import PATIENCE
+from tests.engine.support import settle
 
 
 class Speaker:
@@ -76,3 +82,20 @@ async def test_text_that_no_store_holds_is_told_as_well_as_can_be(hold: Holdfast
         seen = await watch(handle, speaker)
         assert await handle.result(timeout=PATIENCE) == "a\0b\ud800"
     assert [one["text"] for one in seen] == ["a\ufffdb?"]
+
+
+async def test_a_cancel_that_comes_with_the_end_of_the_text_is_not_lost() -> None:
+    kept: list[asyncio.Task[Any]] = []
+    attempt = MagicMock()
+    attempt.services.store.emit = AsyncMock()
+    attempt.services.keep = kept.append
+    stream = TextStream(attempt, "llm:1", 1)
+    stream("One ")
+    await settle()
+    closing = asyncio.create_task(stream.close())
+    await asyncio.sleep(0)  # it has said that this is the end
+    kept[0].cancel()
+    await closing
+    with pytest.raises(asyncio.CancelledError):
+        kept[0].result()
+    attempt.services.store.emit.assert_not_called()

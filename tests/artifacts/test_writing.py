@@ -215,3 +215,31 @@ async def test_the_same_for_blocking_code(tmp_path: Path) -> None:
                 h.artifacts.write("text", max_bytes=1)
 
     await asyncio.to_thread(blocking)
+
+
+@pytest.mark.parametrize("cause", ["too much", "the store fails"])
+async def test_a_file_is_closed_when_a_failed_write_is_over(
+    hold: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: str
+) -> None:
+    """Also while somebody holds on to the error, and with it to all that was under way."""
+    path = tmp_path / "content.bin"
+    path.write_bytes(CONTENT)
+    files: list[io.IOBase] = []
+    real = Path.open
+
+    def spy(self: Path, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+        file = real(self, *args, **options)
+        if self == path:
+            files.append(file)
+        return file
+
+    async def failing_put(content: AsyncIterator[bytes], **options: object) -> None:
+        await anext(content)
+        raise InvalidValue(f"the disk is full: {options}")
+
+    monkeypatch.setattr(Path, "open", spy)
+    if cause == "the store fails":
+        monkeypatch.setattr(hold.store, "put_artifact", failing_put)
+    with pytest.raises(InvalidValue) as kept:
+        await hold.artifacts.write(path, max_bytes=len(CONTENT) - 1)
+    assert [file.closed for file in files] == [True], kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast, TaskState
+from holdfast import Context, Holdfast, TaskState
+from holdfast.cli.commands import run as run_module
 from tests.cli_look.support import APPLICATION, FOLDER, PATIENCE, Terminal, command, holdfast, surroundings, until
 
 
@@ -116,3 +118,31 @@ def test_a_person_sees_the_page_while_it_runs(url: str, tmp_path: Path) -> None:
         assert terminal.leave() == 0
     assert terminal.text.rstrip().endswith('"through"')
     assert "Traceback" not in terminal.text
+
+
+async def test_a_screen_that_breaks_leaves_nothing_held(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    hold, began = Holdfast(url), asyncio.Event()
+
+    @hold.task
+    async def endless(ctx: Context) -> None:
+        del ctx
+        began.set()
+        await asyncio.Event().wait()
+
+    async def broken(*_: object, **__: object) -> None:
+        async with asyncio.timeout(PATIENCE):
+            await began.wait()
+        raise RuntimeError("the screen broke")
+
+    monkeypatch.setattr(run_module, "tell_troubles", lambda: None)  # the logs are this process's own
+    monkeypatch.setattr(run_module, "find_holdfast", lambda *_: hold)
+    monkeypatch.setattr(run_module, "show_progress", broken)
+    async with hold:
+        task_id = (await hold.submit(endless)).id
+    before = asyncio.all_tasks()
+    with pytest.raises(RuntimeError, match="the screen broke"):
+        await run_module.run.__wrapped__([], existing=task_id)  # type: ignore[attr-defined]
+    assert asyncio.all_tasks() == before
+    async with hold:
+        task = await hold.handle(task_id).task()
+    assert (task.state, task.owner) == (TaskState.PENDING, None)

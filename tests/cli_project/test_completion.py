@@ -1,5 +1,6 @@
 """Completion in a shell."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,15 @@ def run(folder: Path, *arguments: str, **environment: str) -> str:
 
 
 def test_the_script_for_a_shell(tmp_path: Path) -> None:
-    script = run(tmp_path, "--show-completion", "bash")
+    """The shell is the one that the command was started in."""
+    command = shlex.join([sys.executable, "-c", AS_INSTALLED, "--show-completion"])
+    script = subprocess.check_output(
+        ["bash", "-c", f"{command}; exit $?"],  # a lone command would replace its shell
+        text=True,
+        cwd=tmp_path,
+        env=clean_environment(),
+        timeout=PATIENCE,
+    )
     assert "_HOLDFAST_COMPLETE=complete_bash" in script
     assert "complete -o default -F" in script
 

@@ -193,6 +193,27 @@ async def test_a_thread_that_outlives_the_store_starts_nothing_more(
     assert f"{handle.id}: cannot report what became of step pay: it ended after the store was closed" in caplog.text
 
 
+async def test_a_thread_that_leaves_the_rest_to_the_loop_says_what_that_raised(app: Holdfast, world: World) -> None:
+    async def rest() -> str:
+        raise ValueError("declined")
+
+    def pay(amount: int, effect_id: str) -> Any:  # noqa: ANN401
+        world.hang_blocking(amount, effect_id)
+        return rest()
+
+    @app.task
+    async def work(ctx: Context) -> Any:  # noqa: ANN401
+        return await ctx.step("pay", pay, 5, effect="once", timeout=20)
+
+    async with sandbox(app):
+        handle = await app.submit(work)
+        await open_doubt(app, handle)
+        world.release()
+        await until(lambda: evidence_of(app, handle))
+        [report] = await evidence_of(app, handle)
+        assert (report["outcome"], report["error"]) == ("raised", "ValueError: declined")
+
+
 async def test_what_comes_while_a_person_is_asked_is_shown_to_them(app: Holdfast, world: World) -> None:
     @app.task
     async def work(ctx: Context) -> str:

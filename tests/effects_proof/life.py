@@ -214,11 +214,17 @@ async def _work(orders: Orders, trap: Trap) -> None:
 
 
 async def until_done(hold: Holdfast, handle: Handle[int], orders: Orders) -> None:
-    result = asyncio.create_task(handle.result())
-    person = asyncio.create_task(decide_doubts(hold, handle, orders)) if orders.has_person else None
-    done, _ = await asyncio.wait([result, *filter(None, [person])], return_when=asyncio.FIRST_COMPLETED)
-    for one in done:
-        one.result()
+    going: list[asyncio.Task[Any]] = [asyncio.create_task(handle.result())]
+    if orders.has_person:
+        going.append(asyncio.create_task(decide_doubts(hold, handle, orders)))
+    try:
+        done, _ = await asyncio.wait(going, return_when=asyncio.FIRST_COMPLETED)
+        for one in done:
+            one.result()
+    finally:
+        for one in going:
+            one.cancel()
+        await asyncio.gather(*going, return_exceptions=True)
 
 
 async def decide_doubts(hold: Holdfast, handle: Handle[int], orders: Orders) -> None:

@@ -3,6 +3,8 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,24 +14,29 @@ from holdfast import Holdfast, TaskState
 SCRIPT = Path(__file__).parent / "interrupted.py"
 
 
-def start(url: str, where: str) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
+@contextmanager
+def started(url: str, where: str) -> Iterator[subprocess.Popen[str]]:
+    """Run the script until it has begun; it is gone after the block."""
+    with subprocess.Popen(
         [sys.executable, "-W", "default", str(SCRIPT), url, where],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "begun\n"
-    return process
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("where", ["result", "events", "run", "join", "worker"])
 def test_an_interrupt_leaves_cleanly(where: str, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/hold.db"
-    process = start(url, where)
-    process.send_signal(signal.SIGINT)
-    told, complaints = process.communicate(timeout=60)
+    with started(url, where) as process:
+        process.send_signal(signal.SIGINT)
+        told, complaints = process.communicate(timeout=60)
     assert (told, complaints) == ("interrupted\nthreads []\n", "")
     with Holdfast(url).sync as h:
         summary = h.summary()
@@ -40,6 +47,6 @@ def test_an_interrupt_leaves_cleanly(where: str, tmp_path: Path) -> None:
 
 
 def test_a_signal_handler_may_drain_the_worker(tmp_path: Path) -> None:
-    process = start(f"sqlite:///{tmp_path}/hold.db", "join")
-    process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=60) == ("left\nthreads []\n", "")
+    with started(f"sqlite:///{tmp_path}/hold.db", "join") as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=60) == ("left\nthreads []\n", "")

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Conflict, Context, Effect, Handle, Holdfast, InvalidValue, ManualClock, NotFound, TaskState
 from holdfast.model.effect import EffectClass, EffectState
-from holdfast.model.errors import LeaseHeld
+from holdfast.model.errors import LeaseHeld, StoreClosed
 from holdfast.model.operations import Move, Release, RequestCancel, WriteEffect
 from holdfast.model.patch import StatePatch
 from holdfast.model.task import NewTask
@@ -26,6 +26,22 @@ async def test_higher_priority_comes_first_then_who_waited_longer(ada: Outside, 
     taken = [await ada.take() for _ in range(4)]
     assert [one.task.user_input for one in taken] == [["3"], ["1"], ["2"], ["0"]]
     assert await ada.ask() is None
+
+
+async def test_a_claim_that_fails_while_the_store_closes_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    hold = await Holdfast("memory://").__aenter__()
+    ada = Outside(hold, "ada")
+    task = await ada.offer()
+
+    async def closed(*_: object) -> None:
+        await hold.__aexit__(None, None, None)
+        raise StoreClosed("in the middle of it")
+
+    monkeypatch.setattr(hold.store, "acquire", closed)
+    before = asyncio.all_tasks()
+    with pytest.raises(StoreClosed):
+        await ada.take(task.id)
+    assert asyncio.all_tasks() == before
 
 
 async def test_a_claim_has_the_task_its_state_and_a_lease(hold: Holdfast, ada: Outside) -> None:

@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mcp import Client
@@ -36,7 +37,11 @@ async def client(hold: Holdfast) -> AsyncIterator[Client]:
             await leave.wait()
 
     keeping = asyncio.create_task(keep())  # a client is left by the task that entered it; a fixture has two
-    yield await ready
+    either: list[asyncio.Future[Any]] = [ready, keeping]
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if not ready.done():
+        await keeping  # raises what kept it from connecting
+    yield ready.result()
     leave.set()
     await keeping
 

@@ -154,8 +154,10 @@ async def test_others_go_on_while_tools_are_made(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(ServerTool, "__init__", count)
     other = asyncio.create_task(go_on())
-    await listing(*[{"name": f"t{number}", "inputSchema": {"type": "object"}} for number in range(5)]).listed()
-    other.cancel()
+    try:
+        await listing(*[{"name": f"t{number}", "inputSchema": {"type": "object"}} for number in range(5)]).listed()
+    finally:
+        other.cancel()
     assert len(set(seen)) == 5
 
 

@@ -87,7 +87,11 @@ async def serving(url: str, folder: Path, **tokens: str) -> AsyncIterator[Reache
         yield Reached(url, found[1])
     finally:
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(process.wait, PATIENCE) == 0, log.read_text()
+        try:
+            assert await asyncio.to_thread(process.wait, PATIENCE) == 0, log.read_text()
+        finally:
+            process.kill()
+            process.wait()
 
 
 def _environment() -> dict[str, str]:

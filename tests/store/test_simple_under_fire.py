@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import inspect
+import logging
 import os
 import threading
 import time
+from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +18,7 @@ import pytest
 from holdfast import LeaseHeld, LeaseLost, ManualClock, NewTask, Task, TaskState
 from holdfast.model.worker import Claim, Claimed, Heartbeat, NewWorker, WorkerState
 from holdfast.store.sqlite import SqliteStore
+from tests.engine.support import until
 
 RUNNING = Task(id="task", state=TaskState.RUNNING)
 
@@ -201,3 +205,74 @@ async def test_the_working_directory_may_change(tmp_path: Path, monkeypatch: pyt
         await store.save(RUNNING)
         assert await store.count() == {TaskState.RUNNING: 1}
     assert not list((tmp_path / "there").iterdir())
+
+
+async def test_what_the_renewal_died_of_is_said(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A step goes on without it, and the fence refuses what it writes if the lease ran out."""
+    real, failed = store.heartbeat, asyncio.Event()
+
+    async def broken(worker_id: str) -> Heartbeat:
+        monkeypatch.setattr(store, "heartbeat", real)
+        failed.set()
+        raise RuntimeError(f"a defect, with {worker_id}")
+
+    async def slow(task: Task) -> Task:
+        async with asyncio.timeout(PATIENCE):
+            await failed.wait()
+        return replace(task, result="once")
+
+    monkeypatch.setattr(store, "heartbeat", broken)
+    assert (await store.execute_step("task", slow, lease=0.03)).result == "once"
+    [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert record.name.startswith("holdfast")
+    assert record.exc_info is not None
+
+
+async def test_the_renewal_is_over_when_the_step_is(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It needs a moment to end, in which nobody may close the store under it."""
+    real, begun, ended = store.heartbeat, asyncio.Event(), asyncio.Event()
+
+    async def slow_to_end(worker_id: str) -> Heartbeat:
+        monkeypatch.setattr(store, "heartbeat", real)
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(100):
+                await asyncio.sleep(0)
+            ended.set()
+        return await real(worker_id)
+
+    async def step(task: Task) -> Task:
+        async with asyncio.timeout(PATIENCE):
+            await begun.wait()
+        return task
+
+    monkeypatch.setattr(store, "heartbeat", slow_to_end)
+    await store.execute_step("task", step, lease=0.03)
+    assert ended.is_set()
+
+
+async def test_a_coroutine_that_comes_too_late_is_closed(store: SqliteStore) -> None:
+    """The step is cancelled while the function that returns it still runs in its thread."""
+    began, go_on = threading.Event(), threading.Event()
+
+    async def work(task: Task) -> Task:
+        return task
+
+    coroutines: list[Coroutine[None, None, Task]] = []
+
+    def late(task: Task) -> Coroutine[None, None, Task]:
+        began.set()
+        assert go_on.wait(PATIENCE)
+        coroutines.append(work(task))
+        return coroutines[0]
+
+    running = asyncio.create_task(store.execute_step("task", late))
+    assert await asyncio.to_thread(began.wait, PATIENCE)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    go_on.set()
+    await until(lambda: coroutines and inspect.getcoroutinestate(coroutines[0]) == inspect.CORO_CLOSED)

@@ -195,3 +195,28 @@ async def test_what_is_sent_again_after_a_lost_answer_changes_nothing(
         assert await store.read_artifact(once.id) == CONTENT[:PIECE]
         assert rows(url) == (1, 4, 0)
     postgres18.drop_database(url)
+
+
+async def test_a_stream_that_cannot_be_stored_is_closed(store: UploadingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, and by us: whoever gave it may have kept no hand on it."""
+    ended: list[str] = []
+
+    class Source:
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            try:
+                for _ in range(3):
+                    yield bytes(PIECE)
+            finally:
+                ended.append("source")
+
+    async def fail(upload: str, number: int, piece: bytes) -> None:
+        raise StoreError(f"the disk is full: {upload} {number} {len(piece)}")
+
+    monkeypatch.setattr(store, "_stage", fail)
+    before = asyncio.get_running_loop()._asyncgens.copy()  # type: ignore[attr-defined]
+    with pytest.raises(StoreError, match="the disk is full") as kept:
+        await store.put_artifact(Source())
+    assert ended == ["source"]
+    # The error still holds the frames of all generators; none of them is left to the garbage collector.
+    left = [one for one in asyncio.get_running_loop()._asyncgens if one not in before]  # type: ignore[attr-defined]
+    assert [one for one in left if one.ag_frame is not None] == [], kept

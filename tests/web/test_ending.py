@@ -10,6 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from holdfast.web import ending
 from holdfast.web.ending import Requests
+from tests.engine.support import settle
 
 START: Message = {"type": "http.response.start", "status": 200, "headers": []}
 
@@ -111,6 +112,16 @@ async def test_nobody_is_waited_for_where_nobody_is() -> None:
     requests = Requests(Served(begins=True))
     requests.stop()
     await asyncio.wait_for(requests.answered(), 1)
+
+
+async def test_whoever_waits_for_the_answers_can_be_cancelled_with_the_last_of_them() -> None:
+    requests = Requests(Served(begins=True))
+    answered = asyncio.create_task(requests.answered())
+    await settle()
+    requests.stop()
+    answered.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await answered
 
 
 async def test_nothing_begins_any_more() -> None:

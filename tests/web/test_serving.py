@@ -17,6 +17,7 @@ from holdfast.web.guard import Door
 from holdfast.web.names import Names
 from holdfast.web.serving import Server
 from holdfast.web.tokens import make_token
+from tests.engine.support import settle
 
 
 async def hello(request: Request) -> PlainTextResponse:
@@ -55,3 +56,14 @@ async def test_it_does_not_wait_for_a_word_when_nobody_serves_any_more() -> None
     async with serving() as (server, _):
         server._uvicorn.should_exit = True
         await server.run(asyncio.Event())
+
+
+async def test_nothing_is_left_of_a_run_that_was_cancelled() -> None:
+    async with serving() as (server, _):
+        before = asyncio.all_tasks()
+        running = asyncio.create_task(server.run(asyncio.Event()))
+        await settle()
+        running.cancel()
+        await asyncio.wait([running])
+        await settle()
+        assert asyncio.all_tasks() == before

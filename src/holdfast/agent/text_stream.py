@@ -50,8 +50,10 @@ class TextStream:
 
     async def _tell_now_and_then(self) -> None:
         while self._pieces:
+            # Not wait_for: up to Python 3.11 it loses a cancel that comes together with what it waits for.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._closed.wait(), PAUSE)
+                async with asyncio.timeout(PAUSE):
+                    await self._closed.wait()
             await self._tell()
         self._telling = None
 

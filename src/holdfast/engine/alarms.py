@@ -10,9 +10,9 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import Callable
-from contextlib import suppress
 
 from holdfast.model.clock import Clock
+from holdfast.model.errors import StoreClosed
 
 _FORGET_AT = 64
 """How many cancelled alarms may pile up before they are swept out."""
@@ -21,12 +21,13 @@ _FORGET_AT = 64
 class Alarm:
     """One callback to come."""
 
-    __slots__ = ("_alarms", "callback")
+    __slots__ = ("_alarms", "callback", "is_waited_for")
 
-    def __init__(self, alarms: Alarms, callback: Callable[[], None]) -> None:
+    def __init__(self, alarms: Alarms, callback: Callable[[], None], *, is_waited_for: bool) -> None:
         """Made by Alarms."""
         self._alarms = alarms
         self.callback: Callable[[], None] | None = callback
+        self.is_waited_for = is_waited_for
 
     def cancel(self) -> None:
         """Forget it; one that has gone off already is not harmed."""
@@ -46,24 +47,36 @@ class Alarms:
         self._cancelled = 0
         self._sleeper: asyncio.Task[None] | None = None
         self._sleeps_until = float("inf")
+        self._is_closed = False
 
     def after(self, seconds: float, callback: Callable[[], None]) -> Alarm:
         """Call back once that much time has passed; never at once, and never after ``close``."""
-        alarm = Alarm(self, callback)
+        return self._set(seconds, Alarm(self, callback, is_waited_for=False))
+
+    async def wait(self, event: asyncio.Event, seconds: float) -> None:
+        """Return once the event is set, at the latest when that much time has passed: then it is set, too."""
+        alarm = self._set(seconds, Alarm(self, event.set, is_waited_for=True))
+        try:
+            await event.wait()
+        finally:
+            alarm.cancel()
+        self._refuse_if_closed()
+
+    async def sleep(self, seconds: float) -> None:
+        """Return once that much time has passed."""
+        await self.wait(asyncio.Event(), seconds)
+
+    def _set(self, seconds: float, alarm: Alarm) -> Alarm:
+        self._refuse_if_closed()
         due = self._clock.boot() + max(seconds, 0.0)
         heapq.heappush(self._heap, (due, next(self._order), alarm))
         if due < self._sleeps_until or self._sleeper is None or self._sleeper.done():
             self._sleep_anew(due)
         return alarm
 
-    async def sleep(self, seconds: float) -> None:
-        """Return once that much time has passed."""
-        over = asyncio.Event()
-        alarm = self.after(seconds, over.set)
-        try:
-            await over.wait()
-        finally:
-            alarm.cancel()
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            raise StoreClosed("the store was closed while somebody waited; wait inside the block that opened it")
 
     def forget_one(self) -> None:
         """Note that an alarm was cancelled; now and then, make room."""
@@ -92,10 +105,13 @@ class Alarms:
         self._sleeps_until = float("inf")
 
     async def close(self) -> None:
-        """Ring no more."""
-        self._heap.clear()
+        """Ring no more; whoever waits would do so for ever, and hears that it is over."""
+        self._is_closed = True
+        left, self._heap = self._heap, []
+        for _, _, alarm in left:
+            if alarm.is_waited_for and alarm.callback is not None:
+                alarm.callback()
         if self._sleeper is not None:
             self._sleeper.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._sleeper
+            await asyncio.gather(self._sleeper, return_exceptions=True)
             self._sleeper = None

@@ -144,11 +144,15 @@ class Batcher(Generic[Item, Answer]):
 
     async def close(self) -> None:
         """Send what still waits, then stop; a store that stays away is not waited for."""
-        if self._flushing is not None and not self._flushing.done():
-            await asyncio.wait([self._flushing], timeout=LAST_WORDS)
-            self._flushing.cancel()
-        while self._waiting:
-            self._waiting.popleft()[1].cancel()
+        try:
+            if self._flushing is not None:
+                await asyncio.wait([self._flushing], timeout=LAST_WORDS)
+        finally:
+            while self._waiting:
+                self._waiting.popleft()[1].cancel()
+            if self._flushing is not None:
+                self._flushing.cancel()
+                await asyncio.gather(self._flushing, return_exceptions=True)
 
 
 def _fail(batch: list[tuple[Item, asyncio.Future[Answer]]], error: Exception) -> None:

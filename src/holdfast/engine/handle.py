@@ -77,7 +77,7 @@ class Handle(Generic[R]):
                         yield event
                 if ended:
                     return
-                await self._wait_for(changed, LOOK_EVERY)
+                await self._services.alarms.wait(changed, LOOK_EVERY)
 
     async def _page(self, channel: str, after: int) -> list[Event]:
         return await insist(lambda: self._services.store.events(channel, after=after))
@@ -97,7 +97,7 @@ class Handle(Generic[R]):
                     raise DeadlineExceeded(
                         f"task {self.id} is {standing} after {seconds:g} s; it goes on, ask again later"
                     )
-                await self._wait_for(changed, ahead)
+                await self._services.alarms.wait(changed, ahead)
 
     async def _standing(self, task: Task | None) -> str:
         """Say how far it is, and if nobody will ever begin with it, that too."""
@@ -116,13 +116,6 @@ class Handle(Generic[R]):
             if endless_patience(error, 1) is None:
                 raise
             return None
-
-    async def _wait_for(self, changed: asyncio.Event, seconds: float) -> None:
-        alarm = self._services.alarms.after(seconds, changed.set)
-        try:
-            await changed.wait()
-        finally:
-            alarm.cancel()
 
 
 def outcome_of(task: Task, returns: object = Any) -> Any:  # noqa: ANN401

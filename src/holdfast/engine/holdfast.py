@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, overload
 
 from holdfast.engine.artifacts import Artifacts
-from holdfast.engine.batching import Batcher
 from holdfast.engine.context import Context
 from holdfast.engine.conversing import INBOX
 from holdfast.engine.definition import Bound, Definitions, TaskDefinition
@@ -18,7 +17,7 @@ from holdfast.engine.handle import Handle
 from holdfast.engine.managing import Managing
 from holdfast.engine.remembering import Memory
 from holdfast.engine.running import run_task
-from holdfast.engine.services import Services
+from holdfast.engine.services import MOST_SUBMITTED, Services
 from holdfast.engine.settings import (
     DEFAULT_CONCURRENCY,
     DEFAULT_GRACE,
@@ -33,7 +32,7 @@ from holdfast.engine.where import running_loop
 from holdfast.engine.worker import Worker
 from holdfast.model.clock import Clock
 from holdfast.model.deadline import as_seconds
-from holdfast.model.errors import HoldfastError, InvalidValue, KeyConflict, StoreClosed, StoreError
+from holdfast.model.errors import HoldfastError, InvalidValue, KeyConflict, StoreClosed
 from holdfast.model.records import Event
 from holdfast.model.retry import Retry
 from holdfast.model.task import DEFAULT_QUEUE, JsonValue, NewTask, Submitted
@@ -47,8 +46,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_MOST_SUBMITTED = 1000
 
 
 class Holdfast(Managing):
@@ -68,7 +65,6 @@ class Holdfast(Managing):
         self._clock = clock or SystemClock()
         self._options = options
         self._services: Services | None = None
-        self._submitter: Batcher[NewTask, Submitted] | None = None
         self._opened = AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
@@ -164,7 +160,7 @@ class Holdfast(Managing):
         async with self._turns(asyncio.get_running_loop()):
             self._depth -= 1
             if self._depth == 0:
-                self._services = self._submitter = self._loop = None
+                self._services = self._loop = None
                 await self._opened.aclose()
 
     def _turns(self, loop: asyncio.AbstractEventLoop) -> asyncio.Lock:
@@ -180,8 +176,6 @@ class Holdfast(Managing):
             services = Services(store, self._clock, self.definitions)
             opened.push_async_callback(services.close)
             await services.time.ask()
-            self._submitter = Batcher(store.submit, most=_MOST_SUBMITTED, patience=_little_patience)
-            self._submitter.crowd = 2  # submissions come in crowds: a turn of the loop lets them join
             self._services = services
             self._opened = opened.pop_all()
 
@@ -270,8 +264,7 @@ class Holdfast(Managing):
             delay=delay,
             agent_id=agent_id,
         )
-        assert self._submitter is not None  # noqa: S101 - made with the services
-        return self._handle_of(new, await self._submitter.put(new), definition)
+        return _handle_of(services, new, await services.submitter.put(new), definition)
 
     async def submit_many(
         self,
@@ -290,20 +283,14 @@ class Holdfast(Managing):
                 )
         made = [new_task(self.definitions, task, tuple(args), now=now, **options) for args in listed]
         handles: list[Handle[R]] = []
-        for start in range(0, len(made), _MOST_SUBMITTED):
-            some = made[start : start + _MOST_SUBMITTED]
+        for start in range(0, len(made), MOST_SUBMITTED):
+            some = made[start : start + MOST_SUBMITTED]
             answers = await services.store.submit([new for new, _ in some])
             handles += [
-                self._handle_of(new, answer, definition)
+                _handle_of(services, new, answer, definition)
                 for (new, definition), answer in zip(some, answers, strict=True)
             ]
         return handles
-
-    def _handle_of(self, new: NewTask, answer: Submitted, definition: TaskDefinition[..., Any] | None) -> Handle[Any]:
-        if answer.conflict:
-            raise KeyConflict(new.name, new.key or new.id, answer.task_id)
-        self.services.note_due(new.available_at)
-        return Handle(self.services, answer.task_id, Any if definition is None else definition.returns)
 
     def handle(self, task_id: str, returns: Any = Any) -> Handle[Any]:  # noqa: ANN401
         """Return the handle of a task that somebody submitted."""
@@ -391,10 +378,13 @@ def _make_definition(source: DefinesTask[P, R]) -> TaskDefinition[P, R]:
     return source.task_definition()
 
 
-def _little_patience(error: StoreError, failures: int) -> float | None:
-    """Submissions have a caller who wants to know: try for a few seconds, then say so."""
-    del error
-    return 0.1 * 2**failures if failures <= 4 else None  # noqa: PLR2004
+def _handle_of(
+    services: Services, new: NewTask, answer: Submitted, definition: TaskDefinition[..., Any] | None
+) -> Handle[Any]:
+    if answer.conflict:
+        raise KeyConflict(new.name, new.key or new.id, answer.task_id)
+    services.note_due(new.available_at)
+    return Handle(services, answer.task_id, Any if definition is None else definition.returns)
 
 
 class _TaskDecorator(Protocol):

@@ -74,6 +74,8 @@ class Host:
             asyncio.create_task(self._beat(), name="holdfast-heartbeat"),
             asyncio.create_task(self._note_long_steps(), name="holdfast-long-steps"),
         ]
+        for beating in self._beating:
+            beating.add_done_callback(log.if_it_failed("%s of worker %s has stopped", beating.get_name(), self.label))
 
     async def _register(self) -> None:
         worker = NewWorker(label=self.label, lease=self.lease.seconds, details=self._details)
@@ -245,18 +247,26 @@ class Host:
         self.hand_back_all()
 
     async def stop(self, grace: float) -> None:
-        """Let attempts finish for up to ``grace`` seconds, hand the rest back, and retire."""
-        with suppress(HoldfastError):
-            await self.services.store.drain(self.lease.worker_id)
-        await self._wait_for_attempts(grace, self._hurry)
+        """Let attempts finish for up to ``grace`` seconds, hand the rest back, and retire.
+
+        If whoever stops is cancelled meanwhile, the rest happens at once, but it does happen.
+        """
+        try:
+            with suppress(HoldfastError):
+                await self.services.store.drain(self.lease.worker_id)
+            await self._wait_for_attempts(grace, self._hurry)
+        finally:
+            await self._leave()
+
+    async def _leave(self) -> None:
         self.hand_back_all()
-        await self._wait_for_attempts(LAST_WORDS, asyncio.Event())
-        left = list(self._running.values())
-        self.abandon("its worker stops")
-        for running in left:
-            running.cancel()
-        for beating in self._beating:
-            beating.cancel()
+        try:
+            await self._wait_for_attempts(LAST_WORDS, asyncio.Event())
+        finally:
+            left = list(self._running.values())
+            self.abandon("its worker stops")
+            for going in (*left, *self._beating):
+                going.cancel()
         await asyncio.gather(*self._beating, return_exceptions=True)
         with suppress(HoldfastError):  # unreachable: its lease runs out by itself
             await self.services.store.retire(self.lease.worker_id)
@@ -264,14 +274,13 @@ class Host:
     async def _wait_for_attempts(self, seconds: float, enough: asyncio.Event) -> None:
         if seconds <= 0 or not self._running:
             return
-        alarm = self.services.alarms.after(seconds, enough.set)
-        over = asyncio.create_task(enough.wait())
+        over = asyncio.create_task(self.services.alarms.wait(enough, seconds))
         try:
             while self._running and not over.done():
                 await asyncio.wait([over, *self._running.values()], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            alarm.cancel()
             over.cancel()
+            await asyncio.gather(over, return_exceptions=True)  # the store may be closed already: then it is over, too
 
 
 def _tasks(count: int) -> str:

@@ -8,7 +8,10 @@ are never logged. The fields also stand on the record (``record.task_id``, ``rec
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
+from typing import Any
 
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.doubt import Decision
@@ -123,6 +126,16 @@ def needs_human(task: Task, effect: Effect) -> None:
 def reconcile_failed(task: Task, key: str, why: str) -> None:
     """The tool could not say whether its call happened."""
     logger.warning("task %s %s: step %s: %s", task.name, task.id, key, why, extra={"task_id": task.id, "step": key})
+
+
+def if_it_failed(what: str, *arguments: object) -> Callable[[asyncio.Task[Any]], None]:
+    """Return what says so if a task in the background fails, which nobody would notice."""
+
+    def say(over: asyncio.Task[Any]) -> None:
+        if not over.cancelled() and (error := over.exception()) is not None:
+            logger.error(what, *arguments, exc_info=error)
+
+    return say
 
 
 def reported_late(task: Task, key: str, outcome: str) -> None:

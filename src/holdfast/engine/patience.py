@@ -12,6 +12,7 @@ from holdfast.model.errors import NotAStore, ReadOnlyStore, SchemaMismatch, Stor
 T = TypeVar("T")
 
 _FIRST_PAUSE, _LONGEST_PAUSE, _DOUBLINGS = 0.05, 2.0, 6
+_FEW, _FEW_PAUSE = 4, 0.1
 _HOPELESS = (StoreClosed, StoreDamaged, NotAStore, ReadOnlyStore, SchemaMismatch)
 """No answer to wait for: somebody has to do something about the store first."""
 
@@ -23,6 +24,12 @@ def endless_patience(error: StoreError, failures: int) -> float | None:
     if isinstance(error, _HOPELESS):
         return None
     return float(min(_FIRST_PAUSE * 2 ** min(failures - 1, _DOUBLINGS), _LONGEST_PAUSE))
+
+
+def little_patience(error: StoreError, failures: int) -> float | None:
+    """Try for a few seconds, then give up: there is a caller who wants to know."""
+    is_hopeless = endless_patience(error, failures) is None
+    return None if is_hopeless or failures > _FEW else _FEW_PAUSE * 2**failures
 
 
 async def insist(ask: Callable[[], Awaitable[T]]) -> T:

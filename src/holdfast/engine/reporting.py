@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import log
 from holdfast.engine.patience import insist
-from holdfast.engine.threads import Late
+from holdfast.engine.threads import Late, drop
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.doubt import Happened, Unknown
@@ -119,8 +119,12 @@ async def _reports(attempt: Attempt, effect: Effect) -> list[tuple[Evidence, Rep
 
 async def returned(attempt: Attempt, effect: Effect, value: object, returns: object) -> None:
     """Report that the call returned this, after the attempt it was made for was over."""
-    if inspect.isawaitable(value):
-        value = await value  # a blocking function that left the rest to the loop
+    if inspect.isawaitable(value):  # a blocking function left the rest to the loop
+        try:
+            value = await value
+        except Exception as error:  # noqa: BLE001 - it is told
+            await _tell(attempt, effect, _raised(effect, error))
+            return
     try:
         report = Report(RETURNED, effect.attempt, result=to_json(value, returns, name="a late result"))
     except CodecError as error:
@@ -154,14 +158,16 @@ def _report(attempt: Attempt, effect: Effect, returns: object, value: object, er
     if error is None:
         telling = returned(attempt, effect, value, returns)
     elif attempt.intents.was_dispatched(effect):
-        report = Report(RAISED, effect.attempt, error=storable(f"{type(error).__name__}: {error}", 1000))
-        telling = _tell(attempt, effect, report)
+        telling = _tell(attempt, effect, _raised(effect, error))
     else:
         return
     if not attempt.services.start(telling):
         log.cannot_report(attempt.task, effect.step_key, "it ended after the store was closed")
-        if inspect.iscoroutine(value):
-            value.close()
+        drop(value)
+
+
+def _raised(effect: Effect, error: BaseException) -> Report:
+    return Report(RAISED, effect.attempt, error=storable(f"{type(error).__name__}: {error}", 1000))
 
 
 async def _tell(attempt: Attempt, effect: Effect, report: Report) -> None:

@@ -42,9 +42,7 @@ async def run_task(services: Services, task_id: str, *, lease: float) -> Any:  #
                 if not await _work_on(host, task):
                     swept = await services.store.sweep()
                     ahead = LOOK_EVERY if swept.next_due is None else services.time.seconds_until(swept.next_due)
-                    alarm = services.alarms.after(min(max(ahead, _SOONEST_LOOK), LOOK_EVERY), changed.set)
-                    await changed.wait()
-                    alarm.cancel()
+                    await services.alarms.wait(changed, min(max(ahead, _SOONEST_LOOK), LOOK_EVERY))
     finally:
         if host is not None:
             await host.stop(grace=0.0)

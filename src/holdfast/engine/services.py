@@ -5,20 +5,27 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from holdfast.engine import liveness
+from holdfast.engine import liveness, log
 from holdfast.engine.alarms import Alarms
+from holdfast.engine.batching import LAST_WORDS, Batcher
 from holdfast.engine.committer import Committer
 from holdfast.engine.definition import Definitions
+from holdfast.engine.patience import little_patience
 from holdfast.engine.storetime import StoreTime
 from holdfast.engine.threads import DaemonThreads
 from holdfast.engine.watcher import Watcher
 from holdfast.model.clock import Clock
+from holdfast.model.task import NewTask, Submitted
 from holdfast.model.worker import Worker
 from holdfast.store.base import StateStore
+
+MOST_SUBMITTED = 1000
+"""Tasks in one transaction."""
 
 
 @dataclass(slots=True)
@@ -29,6 +36,7 @@ class Services:
     clock: Clock
     definitions: Definitions
     committer: Committer = field(init=False)
+    submitter: Batcher[NewTask, Submitted] = field(init=False)
     time: StoreTime = field(init=False)
     alarms: Alarms = field(init=False)
     watcher: Watcher = field(init=False)
@@ -46,6 +54,8 @@ class Services:
     def __post_init__(self) -> None:
         """Build it around the store."""
         self.committer = Committer(self.store)
+        self.submitter = Batcher(self.store.submit, most=MOST_SUBMITTED, patience=little_patience)
+        self.submitter.crowd = 2  # submissions come in crowds: a turn of the loop lets them join
         self.time = StoreTime(self.store, self.clock)
         self.alarms = Alarms(self.clock)
         self.watcher = Watcher(self.store)
@@ -62,6 +72,8 @@ class Services:
         """Hold on to something that goes on by itself, until it is over or the store is closed."""
         self._left_behind.add(going)
         going.add_done_callback(self._left_behind.discard)
+        if self._is_closed:
+            going.cancel()
 
     def start(self, work: Coroutine[Any, Any, object]) -> bool:
         """Have this go on by itself, too. False, and it never begins, if the store is being closed.
@@ -71,7 +83,9 @@ class Services:
         if self._is_closed:
             work.close()
             return False
-        self.keep(asyncio.ensure_future(work))
+        going = asyncio.create_task(work)
+        going.add_done_callback(log.if_it_failed("what was left to itself has failed"))
+        self.keep(going)
         return True
 
     def _is_gone(self, worker_id: str, workers: Sequence[Worker]) -> bool:
@@ -79,12 +93,20 @@ class Services:
         return liveness.is_gone(worker_id, workers, self.clock.boot_id, one_machine=one_machine)
 
     async def close(self) -> None:
-        """Stop it all, in the order that loses nothing."""
+        """Stop it all, in the order that loses nothing; a cancel only shortens the waits."""
         self._is_closed = True
+        async with AsyncExitStack() as closing:  # from the last line to the first, whatever one of them raises
+            closing.callback(self.threads.close)
+            closing.push_async_callback(self.alarms.close)
+            closing.push_async_callback(self.watcher.close)
+            closing.push_async_callback(self.committer.close)
+            closing.push_async_callback(self.submitter.close)
+            await self._end_what_is_left()
+
+    async def _end_what_is_left(self) -> None:
         for going in list(self._left_behind):
             going.cancel()
-        await asyncio.gather(*self._left_behind, return_exceptions=True)
-        await self.committer.close()
-        await self.watcher.close()
-        await self.alarms.close()
-        self.threads.close()
+        if self._left_behind:
+            _, still = await asyncio.wait(self._left_behind, timeout=LAST_WORDS)
+            for going in still:
+                log.logger.warning("%r does not end although it was cancelled; the store is closed without it", going)

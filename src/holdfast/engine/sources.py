@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable
+from contextlib import aclosing
 from mimetypes import MimeTypes
 from pathlib import Path
 from typing import BinaryIO, TypeAlias, cast
@@ -11,10 +12,11 @@ from holdfast.engine.threads import DaemonThreads
 from holdfast.model.errors import InvalidValue
 from holdfast.model.limits import describe
 from holdfast.model.utf8 import encode
-from holdfast.store.uploading import view_bytes
+from holdfast.store.uploading import iterating, view_bytes
 
 Source: TypeAlias = bytes | bytearray | memoryview | str | Path | BinaryIO | AsyncIterable[bytes] | Iterable[bytes]
-"""Bytes, a text (stored as UTF-8), a path, a file opened with "rb", or anything that gives bytes, sync or async."""
+"""Bytes, a text (stored as UTF-8), a path, a file opened with "rb", or anything that gives bytes, sync or async.
+An async generator is closed when it has been written, or half-way where that failed."""
 
 _PART = 1 << 20
 
@@ -53,14 +55,15 @@ def guess_media_type(source: Source, name: str | None) -> str:
 async def capped(parts: AsyncIterable[bytes], max_bytes: int) -> AsyncGenerator[bytes, None]:
     """Pass the parts on until there are too many of them."""
     size = 0
-    async for part in parts:
-        size += len(view_bytes(part))
-        if size > max_bytes:
-            raise InvalidValue(
-                f"the source has more than {max_bytes} bytes, and nothing of it was stored; store less of it, or allow "
-                "more with max_bytes="
-            )
-        yield part
+    async with iterating(parts) as each:
+        async for part in each:
+            size += len(view_bytes(part))
+            if size > max_bytes:
+                raise InvalidValue(
+                    f"the source has more than {max_bytes} bytes, and nothing of it was stored; store less of it, or "
+                    "allow more with max_bytes="
+                )
+            yield part
 
 
 async def _once(data: bytes) -> AsyncGenerator[bytes, None]:
@@ -70,8 +73,9 @@ async def _once(data: bytes) -> AsyncGenerator[bytes, None]:
 async def _read_path(path: Path, threads: DaemonThreads) -> AsyncGenerator[bytes, None]:
     file = await threads.run(lambda: path.open("rb"))
     try:
-        async for part in _read_file(file, threads):
-            yield part
+        async with aclosing(_read_file(file, threads)) as parts:
+            async for part in parts:
+                yield part
     finally:
         # In a thread: closing waits for a read that is still under way.
         await threads.run(file.close)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
+import io
 import queue
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -48,7 +49,13 @@ class DaemonThreads:
             self._idle -= spare
         if not spare:
             threading.Thread(target=self._work, name="holdfast-blocking", daemon=True).start()
-        return await answer
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if answer.done() and not answer.cancelled():  # it came in the very turn in which the caller was cancelled
+                error = answer.exception()
+                _abandon(None if error else answer.result(), error, late)
+            raise
 
     def _work(self) -> None:
         while True:
@@ -86,16 +93,29 @@ def _perform(
         error = raised
     if isinstance(error, StopIteration):  # a future refuses it
         error = RuntimeError(f"the function raised {error!r}")
-    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    try:
         loop.call_soon_threadsafe(_answer, answer, result, error, late)
+    except RuntimeError:  # the loop is closed: nobody waits any more
+        drop(result)
 
 
 def _answer(answer: asyncio.Future[Any], result: object, error: BaseException | None, late: Late | None) -> None:
-    if answer.done():  # abandoned
-        if late is not None:
-            late(result, error)
-        return
-    if error is None:
+    if answer.done():
+        _abandon(result, error, late)
+    elif error is None:
         answer.set_result(result)
     else:
         answer.set_exception(error)
+
+
+def _abandon(result: object, error: BaseException | None, late: Late | None) -> None:
+    if late is None:
+        drop(result)
+    else:
+        late(result, error)
+
+
+def drop(result: object) -> None:
+    """Close what a function returned to nobody, if it is something that somebody has to close."""
+    if inspect.iscoroutine(result) or isinstance(result, io.IOBase):
+        result.close()

@@ -6,14 +6,13 @@ Hints only say "look now". They may come for nothing and may be missing, so whoe
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
+from holdfast.engine import log
 from holdfast.model.errors import HoldfastError, StoreClosed
 from holdfast.store.base import ANYTHING, StateStore
 
-_log = logging.getLogger(__name__)
 _PAUSE = 1.0
 
 
@@ -40,6 +39,7 @@ class Watcher:
         self._watching.setdefault(topic, set()).add(nudge)
         if self._listening is None or self._listening.done():
             self._listening = asyncio.create_task(self._listen(), name="holdfast-watcher")
+            self._listening.add_done_callback(log.if_it_failed("hints are not heard any more; polling goes on"))
 
     def remove(self, topic: str, nudge: Callable[[], None]) -> None:
         """Stop watching."""
@@ -58,7 +58,7 @@ class Watcher:
             except StoreClosed:
                 return
             except HoldfastError as error:
-                _log.warning("cannot listen for hints (%s); polling meanwhile", error)
+                log.logger.warning("cannot listen for hints (%s); polling meanwhile", error)
                 await asyncio.sleep(_PAUSE)
 
     def _tell(self, topics: frozenset[str]) -> None:
@@ -68,8 +68,8 @@ class Watcher:
 
     async def close(self) -> None:
         """Stop listening."""
-        if self._listening is not None:
-            self._listening.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._listening
-            self._listening = None
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            listening.cancel()
+            # However it ended: that was said when it did. A cancel of whoever closes is raised when it is over.
+            await asyncio.gather(listening, return_exceptions=True)

@@ -97,7 +97,7 @@ class Worker:
         self._services.watcher.add(ANYTHING, self._host.beat_soon)
         self._services.on_due.add(self._due)
         self._work = asyncio.create_task(self._claim_and_sweep(), name="holdfast-worker")
-        self._work.add_done_callback(_say_if_it_failed)
+        self._work.add_done_callback(log.if_it_failed("worker %s has stopped claiming", self._host.label))
         return self
 
     async def __aexit__(
@@ -140,8 +140,13 @@ class Worker:
         self._services.watcher.remove(ANYTHING, self._host.beat_soon)
         self._services.on_due.discard(self._due)
         work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
-        await self._host.stop(grace)
+        try:
+            await asyncio.gather(work, return_exceptions=True)
+        except asyncio.CancelledError:
+            grace = 0.0
+            raise
+        finally:
+            await self._host.stop(grace)
 
     # Work
 
@@ -162,11 +167,7 @@ class Worker:
                 await self._services.alarms.sleep(LOOK_EVERY)
                 continue
             ahead = self._sweep_at - self._services.clock.boot()
-            alarm = self._services.alarms.after(min(max(ahead, 0.0), LOOK_EVERY), self._wake.set)
-            try:
-                await self._wake.wait()
-            finally:
-                alarm.cancel()
+            await self._services.alarms.wait(self._wake, min(max(ahead, 0.0), LOOK_EVERY))
 
     async def _sweep(self) -> None:
         boot = self._services.clock.boot()
@@ -267,8 +268,3 @@ class Worker:
         if self._queues is not None:
             return self._queues
         return self._services.definitions.queues
-
-
-def _say_if_it_failed(work: asyncio.Task[None]) -> None:
-    if not work.cancelled() and (error := work.exception()) is not None:
-        log.logger.error("a worker has stopped claiming", exc_info=error)

@@ -156,8 +156,10 @@ class Watcher:
     async def _idle(self) -> None:
         """Nobody watches. Leases run out all the same, and for tasks of agents outside there may be nobody else."""
         self._changed.clear()
+        # Not wait_for: up to Python 3.11 it loses a cancel that comes together with what it waits for.
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), KEEP_HOUSE_EVERY)
+            async with asyncio.timeout(KEEP_HOUSE_EVERY):
+                await self._changed.wait()
         await self._keep_house()
 
     async def _keep_house(self) -> None:

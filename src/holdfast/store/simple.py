@@ -21,6 +21,7 @@ from holdfast.model.queries import TaskFilter
 from holdfast.model.task import NewTask, Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claimed, NewWorker
+from holdfast.store import background
 from holdfast.store.base import StateStore
 
 _SET_BY_CALLER = frozenset({"name", "agent_id", "user_input", "queue", "priority", "key", "deadline", "schedule"})
@@ -76,7 +77,7 @@ class SimpleInterface(StateStore):
         Raises LeaseHeld where somebody else has it.
         """
         worker = NewWorker(label="execute_step", lease=lease)
-        renewing = asyncio.create_task(self._renew(worker.id, lease / 3))
+        renewing = background.start(self._renew(worker.id, lease / 3), "holdfast-renew")
         try:
             claimed = await self._lease(task_id, worker)
             changed = await _run(step, claimed.task)
@@ -88,9 +89,8 @@ class SimpleInterface(StateStore):
             if not verdict.applied:
                 raise verdict.error()
         finally:
-            renewing.cancel()
             # However this ended, also by a cancellation: nothing of ours stays behind.
-            await asyncio.shield(asyncio.ensure_future(self._let_go(worker.id)))
+            await asyncio.shield(asyncio.ensure_future(self._let_go(worker.id, renewing)))
         return await self._stored(task_id)
 
     async def _lease(self, task_id: str, worker: NewWorker) -> Claimed:
@@ -99,11 +99,12 @@ class SimpleInterface(StateStore):
         await self.register(worker)
         return await self.acquire(task_id, worker.id)
 
-    async def _let_go(self, worker_id: str) -> None:
+    async def _let_go(self, worker_id: str, renewing: asyncio.Task[None]) -> None:
         """Give back what the worker still holds, as it stands, and end the worker.
 
         What fails here is not what the caller has to hear about: the lease runs out by itself.
         """
+        await background.end(renewing)
         with suppress(HoldfastError):
             await self.heartbeat(worker_id)  # a write: it waits for any of ours that a cancellation left under way
             for lease in await self.owned(worker_id):
@@ -142,8 +143,19 @@ async def _run(step: Callable[[Task], Task | Awaitable[Task]], task: Task) -> Ta
     if inspect.iscoroutinefunction(step):
         changed: Task = await step(task)
         return changed
-    outcome = await asyncio.to_thread(step, task)
+    calling = asyncio.ensure_future(asyncio.to_thread(step, task))
+    try:
+        outcome = await asyncio.shield(calling)
+    except asyncio.CancelledError:
+        calling.add_done_callback(_drop_coroutine)  # the thread goes on, and may still return one
+        raise
     return await outcome if inspect.isawaitable(outcome) else outcome
+
+
+def _drop_coroutine(calling: asyncio.Task[Task | Awaitable[Task]]) -> None:
+    """Close a coroutine that nobody is left to await."""
+    if not calling.cancelled() and calling.exception() is None and inspect.iscoroutine(outcome := calling.result()):
+        outcome.close()
 
 
 def _changes(before: Task, after: object) -> tuple[Operation, ...]:

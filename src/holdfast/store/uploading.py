@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
 
 from holdfast.model.checks import check_name
 from holdfast.model.errors import HoldfastError, InvalidValue, StoreError
@@ -47,7 +47,8 @@ class Uploading(ABC):
         upload = new_id()
         try:
             await self._begin_upload(upload)
-            return await self._fill_upload(upload, _chain(first, second, pieces), media_type)
+            async with aclosing(_chain(first, second, pieces)) as all_pieces:
+                return await self._fill_upload(upload, all_pieces, media_type)
         except BaseException:
             with suppress(HoldfastError):  # prune does it later
                 await self._discard_upload(upload)
@@ -85,17 +86,24 @@ class Uploading(ABC):
 async def in_pieces(content: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
     """Cut a stream into pieces of PIECE bytes and a last one of what is left, however it comes."""
     gathered = bytearray()
-    async for part in content:
-        left = view_bytes(part)
-        while left:
-            room = PIECE - len(gathered)
-            gathered += left[:room]
-            left = left[room:]
-            if len(gathered) == PIECE:
-                yield bytes(gathered)
-                gathered.clear()
+    async with iterating(content) as parts:
+        async for part in parts:
+            left = view_bytes(part)
+            while left:
+                room = PIECE - len(gathered)
+                gathered += left[:room]
+                left = left[room:]
+                if len(gathered) == PIECE:
+                    yield bytes(gathered)
+                    gathered.clear()
     if gathered:
         yield bytes(gathered)
+
+
+def iterating(content: AsyncIterable[bytes]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+    """Go through a stream; a generator is over when the block is, not when it is found to be garbage."""
+    iterator = aiter(content)
+    return aclosing(iterator) if isinstance(iterator, AsyncGenerator) else nullcontext(iterator)
 
 
 def view_bytes(part: object) -> memoryview:
@@ -127,7 +135,7 @@ def pruned_meanwhile(what: str) -> StoreError:
     return StoreError(f"{what} was pruned as it was stored; store it again, and prune only what is older")
 
 
-async def _chain(first: bytes, second: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _chain(first: bytes, second: bytes, rest: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
     yield first
     yield second
     async for piece in rest:

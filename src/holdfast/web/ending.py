@@ -47,8 +47,10 @@ class Requests:
 
     async def answered(self) -> None:
         """Wait until the calls under way are answered, or their grace is over."""
+        # Not wait_for: up to Python 3.11 it loses a cancel that comes together with what it waits for.
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._idle.wait(), GRACE)
+            async with asyncio.timeout(GRACE):
+                await self._idle.wait()
 
     def end(self) -> None:
         """End whatever is still under way, as soon as it has had its last words."""

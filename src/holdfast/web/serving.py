@@ -40,8 +40,10 @@ class Server:
     async def run(self, until: asyncio.Event) -> None:
         """Serve until told to stop, and until the calls under way are answered or out of time."""
         told = asyncio.create_task(until.wait())
-        await asyncio.wait([told, self._serving], return_when=asyncio.FIRST_COMPLETED)
-        told.cancel()
+        try:
+            await asyncio.wait([told, self._serving], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            told.cancel()
         self._stop()
         await self._requests.answered()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -17,6 +18,7 @@ from holdfast import (
     ManualClock,
     NewTask,
     NotAStore,
+    ReadOnlyStore,
     SchemaMismatch,
     StoreBusy,
     StoreDamaged,
@@ -256,3 +258,31 @@ async def test_other_damage_is_named_too(tmp_path: Path, name: str, text: str) -
     (tmp_path / name).write_text(text)
     with pytest.raises(StoreDamaged):
         await JsonStore(tmp_path).open()
+
+
+async def test_a_close_that_fails_lets_go_of_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = await JsonStore(tmp_path / "store").open()
+    assert store._writer is not None
+
+    def fail() -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(store._writer, "close", fail)
+    with pytest.raises(RuntimeError, match="a defect"):
+        await store.close()
+    async with JsonStore(tmp_path / "store"):
+        pass
+
+
+async def test_an_opening_that_cannot_write_its_lock_does_not_keep_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, f"no space for {data!r} in {file}")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        with pytest.raises(ReadOnlyStore):
+            await JsonStore(tmp_path / "store").open()
+    async with JsonStore(tmp_path / "store"):
+        pass

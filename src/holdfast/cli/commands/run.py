@@ -85,8 +85,12 @@ async def run(
 
         try:
             with StopSignals(stop), redirect_stdout(sys.stderr):  # stdout is for the result, whatever the task prints
-                await show_progress(service, before, working, quiet=quiet)
-                await working
+                try:
+                    await show_progress(service, before, working, quiet=quiet)
+                    await working
+                finally:  # the store is about to be closed, and what still works on the task has to hand it back first
+                    working.cancel()
+                    await asyncio.gather(working, return_exceptions=True)
         except asyncio.CancelledError:
             if not interrupted:
                 raise

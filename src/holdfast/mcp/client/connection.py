@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from contextvars import Context
 from errno import EACCES, EISDIR, ENOENT, ENOEXEC, ENOTDIR, EPERM
@@ -53,48 +53,53 @@ _RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToo
 class Connection:
     """One session. It is used until it breaks or is retired, and not again."""
 
-    def __init__(self, server: Server, *, within: float) -> None:
-        """``within`` are the seconds that opening it, and listing its tools, may take."""
+    def __init__(self, server: Server, *, within: float, on_end: Callable[[Connection], None]) -> None:
+        """Begin to open it. ``within`` are the seconds that this, and listing its tools, may take.
+
+        ``on_end`` is told when it is over, however it ended.
+        """
         self._server = server
         self._within = within
-        self._retired = asyncio.Event()
+        self._on_end = on_end
+        self._retired = False
         self._busy = 0
         self._client: Client
-        self._owner: asyncio.Task[None] | None = None
         self.listing: Listing
+        loop = asyncio.get_running_loop()
+        self._opened: asyncio.Future[None] = loop.create_future()
+        # In a context of its own: it outlives whoever needed it first.
+        self._owner = loop.create_task(self._own(), context=Context())
+        self._owner.add_done_callback(self._ended)
 
     # Opening and closing
 
-    async def open(self) -> None:
+    async def opened(self) -> None:
         """Return once its tools are listed. Raises ServerAway."""
-        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # In a context of its own: it outlives whoever needed it first.
-        self._owner = asyncio.get_running_loop().create_task(self._own(opened), context=Context())
-        try:
-            await opened
-        except asyncio.CancelledError:
-            self._owner.cancel()
-            raise
+        await asyncio.shield(self._opened)
 
     @property
     def is_open(self) -> bool:
         """Whether calls can be tried on it."""
-        return not self._retired.is_set() and self._owner is not None and not self._owner.done()
+        return self._opened.done() and not self.is_over
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no call will be tried on it any more."""
+        return self._retired or self._owner.done()
 
     def retire(self) -> None:
         """Take no more calls, and close once the last one under way is over."""
-        self._retired.set()
-        if not self._busy and self._owner is not None:
+        self._retired = True
+        if not self._busy:
             self._owner.cancel()
 
     async def close(self) -> None:
         """Close it now; calls under way are lost."""
-        self._retired.set()
-        if self._owner is not None:
-            self._owner.cancel()
-            await asyncio.wait([self._owner])
+        self._retired = True
+        self._owner.cancel()
+        await asyncio.wait([self._owner])
 
-    async def _own(self, opened: asyncio.Future[None]) -> None:
+    async def _own(self) -> None:
         sending = Sending()
         CURRENT.set(sending)
         try:
@@ -102,17 +107,22 @@ class Connection:
                 async with asyncio.timeout(self._within):
                     self._client = await stack.enter_async_context(self._new_client())
                     self.listing = await self._list()
-                opened.set_result(None)
+                self._opened.set_result(None)
                 await asyncio.get_running_loop().create_future()  # until it is cancelled
-        except asyncio.CancelledError:
-            opened.cancel()
         except Exception as error:  # noqa: BLE001 - the SDK raises groups of whatever its tasks raised
-            if opened.done():
+            if self._opened.done():
                 _log.info("the connection to the MCP server %s broke: %r", self._server.label, error)
             else:
-                opened.set_exception(self._away(error, sending))
-        finally:
-            self._retired.set()
+                self._opened.set_exception(self._away(error, sending))
+
+    def _ended(self, owner: asyncio.Task[None]) -> None:
+        # Not at the end of _own: a task that is cancelled before its first step never comes there.
+        del owner
+        if not self._opened.done():
+            words = f"the MCP server {self._server.label} cannot be reached: its connection was closed meanwhile"
+            self._opened.set_exception(ServerAway(words))
+        self._opened.exception()  # whoever waited for it may be gone; that is no defect to be logged
+        self._on_end(self)
 
     def _new_client(self) -> Client:
         return Client(
@@ -181,7 +191,7 @@ class Connection:
             result = await self._client.session.send_request(CallToolRequest(params=params), _RESULT)
         except Exception as error:
             if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
-                self._retired.set()
+                self._retired = True
             raise meaning_of(error, sending, server=self._server.label, tool=tool) from error
         finally:
             CURRENT.reset(token)
@@ -195,7 +205,7 @@ class Connection:
 
     def _leave(self) -> None:
         self._busy -= 1
-        if self._retired.is_set():
+        if self._retired:
             self.retire()
 
 

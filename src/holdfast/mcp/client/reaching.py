@@ -43,7 +43,6 @@ class Reach:
         """``server`` is where it is."""
         self._server = server
         self._connection: Connection | None = None
-        self._opening: asyncio.Task[Connection] | None = None
         self._listing: Listing | None = None
         """The last one. It outlives its connection: an agent goes on while its server is restarted."""
 
@@ -82,38 +81,31 @@ class Reach:
         return await (await self._connect(within)).call(tool, arguments, meta)
 
     async def close(self) -> None:
-        """Close the connection, if there is one. The next call opens another."""
+        """Close the connection, if there is one, or one is being opened. The next call opens another."""
         if self._connection is not None:
             await self._connection.close()
-            self._connection = None
 
     @property
     def _in_use(self) -> Connection | None:
-        if self._connection is not None and not self._connection.is_open:
-            self._connection = None
-        return self._connection
+        return self._connection if self._connection is not None and self._connection.is_open else None
 
     async def _connect(self, within: float) -> Connection:
         """Return a connection that is open; those who need one at the same time share it, or its failure."""
-        if (used := self._in_use) is not None:
-            return used
-        if self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self._open(within))
-            self._opening.add_done_callback(self._opened)
-        return await asyncio.shield(self._opening)
+        if self._connection is None or self._connection.is_over:
+            self._connection = self._new(within)
+        connection = self._connection
+        await connection.opened()
+        self._listing = connection.listing
+        return connection
 
-    async def _open(self, within: float) -> Connection:
+    def _new(self, within: float) -> Connection:
         try:
             from holdfast.mcp.client.connection import Connection  # noqa: PLC0415 - the SDK is an extra, and slow
         except ImportError as missing:
             raise MissingExtra("mcp", "an Agent with the tools of an MCP server") from missing
-        connection = Connection(self._server, within=within)
-        await connection.open()
-        self._listing = connection.listing
-        return connection
+        return Connection(self._server, within=within, on_end=self._ended)
 
-    def _opened(self, opening: asyncio.Task[Connection]) -> None:
-        # Nothing of this loop is kept for longer than it is needed: it is known by a weak reference.
-        self._opening = None
-        if not opening.cancelled() and opening.exception() is None:
-            self._connection = opening.result()
+    def _ended(self, connection: Connection) -> None:
+        # Nothing of this loop may be kept for longer than it is needed: the loop is known by a weak reference.
+        if self._connection is connection:  # and not one that was opened since
+            self._connection = None

@@ -99,9 +99,10 @@ class _Claimer:
             yield taken
         finally:
             if not taken:
+                services = self._hold.services  # first: if it was closed meanwhile, nobody would keep what is begun
                 # Also if the caller is cancelled: nobody will ever use this lease.
                 retiring = asyncio.create_task(self._store.retire(self._worker_id))
-                self._hold.services.keep(retiring)
+                services.keep(retiring)
                 await asyncio.shield(retiring)
 
     async def this(self, task: Task) -> Taken:

@@ -35,8 +35,12 @@ class DirectoryLock:
                 f"{root} is open in process {holder}; a JSON store takes one process at a time. Close that one, "
                 "or use sqlite:///agents.db, which any number of processes can share"
             ) from error
-        os.truncate(self._file, 0)
-        os.write(self._file, f"{os.getpid()}\n".encode())
+        try:
+            os.truncate(self._file, 0)
+            os.write(self._file, f"{os.getpid()}\n".encode())
+        except BaseException:  # a full disk: whoever failed to open the store must not lock it
+            self.release()
+            raise
 
     def release(self) -> None:
         """Let the next one in."""

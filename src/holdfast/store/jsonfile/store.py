@@ -137,10 +137,12 @@ class JsonStore(MemoryStore):
 
     async def close(self) -> None:
         """See StateStore."""
-        await super().close()
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        try:
+            await super().close()
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None
 
 
 def _prepare(root: Path) -> DirectoryLock:

@@ -18,10 +18,11 @@ from contextlib import asynccontextmanager
 import psycopg
 from psycopg import sql
 
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import HoldfastError, StoreClosed
+from holdfast.store import background
 from holdfast.store.base import ANYTHING, Listener
 from holdfast.store.hints import Hints
-from holdfast.store.postgres.connections import Connection
+from holdfast.store.postgres.connections import Connection, heeding_cancels
 
 LONGEST_PAYLOAD = 7000
 """PostgreSQL takes 8000 bytes at most."""
@@ -29,6 +30,9 @@ LONGEST_PAYLOAD = 7000
 BREATH = 0.005
 """Seconds between one NOTIFY and the next. Without it, whoever submits one task after the other would spend a quarter
 of the time on hints."""
+
+LAST_WORDS = 1.0
+"""Seconds that closing waits for the last hints to be sent."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _log = logging.getLogger(__name__)
@@ -54,6 +58,7 @@ class Notices:
         self._sending: asyncio.Task[None] | None = None
         self._receiving: asyncio.Task[None] | None = None
         self._listening = asyncio.Event()
+        self._closed = False
 
     def publish(self, topics: Iterable[str]) -> None:
         """Hint at these topics."""
@@ -62,14 +67,17 @@ class Notices:
             return
         self._hints.publish(topics)
         self._unsent |= topics
-        if self._sending is None or self._sending.done():
-            self._sending = asyncio.create_task(self._send_all(), name="holdfast-notify")
+        # Once closed, what is still being sent takes it along or nothing does: nobody would wait for another one.
+        if not self._closed and (self._sending is None or self._sending.done()):
+            self._sending = background.start(self._send_all(), "holdfast-notify")
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[Listener]:
         """Listen until the block ends."""
+        if self._closed:
+            raise StoreClosed("the store is being closed; nothing is heard any more")
         if self._receiving is None:
-            self._receiving = asyncio.create_task(self._receive(), name="holdfast-listen")
+            self._receiving = background.start(self._receive(), "holdfast-listen")
         async with self._hints.listening() as listener:
             # So that what happens from now on is heard; a server that cannot be reached must not hold anybody up.
             # (Not wait_for: up to Python 3.11 it loses a cancel that comes together with what it waits for.)
@@ -79,14 +87,13 @@ class Notices:
             yield listener
 
     async def close(self) -> None:
-        """Send what is left, and stop."""
-        if self._sending is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    await self._sending
-        if self._receiving is not None:
-            self._receiving.cancel()
-            await asyncio.gather(self._receiving, return_exceptions=True)
+        """Send what is left, and stop; a cancel only shortens the wait."""
+        self._closed = True
+        try:
+            if self._sending is not None:
+                await asyncio.wait([self._sending], timeout=LAST_WORDS)
+        finally:
+            await background.end(self._sending, self._receiving)
 
     async def _send_all(self) -> None:
         while self._unsent:
@@ -103,7 +110,8 @@ class Notices:
             try:
                 connection = await self._connect()
                 try:
-                    await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+                    listen = sql.SQL("LISTEN {}").format(sql.Identifier(self._channel))
+                    await heeding_cancels(connection.execute(listen))
                     self._listening.set()
                     pause = _FIRST_PAUSE
                     # What happened while nobody listened is not known.

@@ -91,13 +91,15 @@ class PostgresStore(Working, Transacting, Remembering, Reading, Looking, Keeping
         """See StateStore."""
         if self._connections is None:
             return
-        if self._notices is not None:
-            await self._notices.close()
-        pools = self._connections, self._lendable
-        self._connections = self._lendable = self._notices = None
-        for pool in pools:
-            if pool is not None:
-                await pool.close()
+        try:
+            if self._notices is not None:
+                await self._notices.close()
+        finally:  # also if whoever closes does not wait for the last hints
+            pools = self._connections, self._lendable
+            self._connections = self._lendable = self._notices = None
+            for pool in pools:
+                if pool is not None:
+                    await pool.close()
 
     def _make_connections(self) -> Connections:
         return Connections(self._url, size=self._pool_size, prepare=self._prepare, retry_for=self._retry_for)

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 import apsw
 
+from holdfast.store import background
 from holdfast.store.base import ANYTHING
 from holdfast.store.hints import Hints
 
@@ -33,21 +34,22 @@ class ChangeProbe:
         """Begin to look, unless already looking."""
         if self._task is None or self._task.done():
             # Looked at before the listener goes on: what changes from here on is news to it.
-            self._task = asyncio.create_task(self._look(self._version()), name="holdfast-change-probe")
+            self._task = background.start(self._look(self._ask()), "holdfast-change-probe")
 
     async def _look(self, seen: int | None) -> None:
         while self._hints.wanted:
             await asyncio.sleep(INTERVAL)
-            version = None
-            with suppress(apsw.Error):  # busy, or worse: the next look, or somebody's next call, finds out
-                version = self._version()
+            version = self._ask()
             if version is not None and version != seen:
                 seen = version
                 self._hints.publish({ANYTHING})
 
+    def _ask(self) -> int | None:
+        """Return the counter. None, which the next look takes for a change, while it cannot be told."""
+        with suppress(apsw.Error):  # busy, or worse: the next look, or somebody's next call, finds out
+            return self._version()
+        return None
+
     async def close(self) -> None:
         """Stop looking."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await background.end(self._task)

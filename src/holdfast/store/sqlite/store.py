@@ -129,15 +129,16 @@ class SqliteStore(Uploading, SimpleInterface):
         writer, self._writer = self._writer, None
         if writer is None:
             return
-        if self._probe is not None:
-            await self._probe.close()
-        if self._slow_thread is not None:
-            self._slow_thread.shutdown(wait=True)
-        for reader in (self._reader, self._slow_reader):
-            if reader is not None:
-                reader.close()
-        writer.close()
-        self._hints.publish({ANYTHING})  # whoever still listens finds out by asking
+        with ExitStack() as closing_all:  # from the last line to the first, whatever one of them raises
+            closing_all.callback(self._hints.publish, {ANYTHING})  # whoever still listens finds out by asking
+            closing_all.callback(writer.close)
+            for reader in (self._reader, self._slow_reader):
+                if reader is not None:
+                    closing_all.callback(reader.close)
+            if self._slow_thread is not None:
+                closing_all.callback(self._slow_thread.shutdown)
+            if self._probe is not None:
+                await self._probe.close()
 
     # Inside
 

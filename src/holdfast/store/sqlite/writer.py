@@ -301,5 +301,7 @@ class Writer:
         """Finish what is under way, then let go of thread, connection and gate."""
         self._closed = True
         self._thread.shutdown(wait=True)
-        self._connection.close()
-        self._gate.close()
+        try:
+            self._connection.close()
+        finally:
+            self._gate.close()
