@@ -1,6 +1,7 @@
 """Several who decide, cancel, expire and redeploy at the same moment: one wins, and the task does as it says."""
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -32,6 +33,9 @@ from tests.approvals.support import ONE_TRY, all_approvals, question_of, stored
 from tests.engine.support import Watched, ended, reaches, until
 
 CONTESTS = 6
+KINDS = 3
+"""Of ends, that there have to be: who is faster depends on the machine, so there are more contests until there are."""
+MORE_SEEDS = 200
 
 
 @asynccontextmanager
@@ -130,7 +134,7 @@ class Contest:
         await one.emit(f"deployed:{self.number}")
 
     async def pause(self) -> None:
-        await asyncio.sleep(self.random.choice([0, 0, 0.001, 0.005, 0.015]))
+        await asyncio.sleep(self.random.choice([0, 0.001, 0.005, 0.015, 0.05]))
 
     def check(self, task: Task, records: list[Approval]) -> str:
         """Pass if the task and its records tell the same story; return how the first question ended."""
@@ -179,7 +183,10 @@ async def test_approve_reject_cancel_expire_and_redeploy_at_once(url: str, seeds
 
         for hold in {one, other}:
             hold.task(retry=ONE_TRY)(work)
-        for seed in seeds:
+        for seed in itertools.count(seeds[0]):
+            if seed not in seeds and len(ends) >= KINDS:
+                break
+            assert seed < seeds[-1] + MORE_SEEDS, f"hardly a contest: {ends}"
             numbers = [seed * CONTESTS + offset for offset in range(CONTESTS)]
             contests |= {number: Contest(number, Random(number)) for number in numbers}
             async with one.worker(), other.worker():
@@ -190,7 +197,6 @@ async def test_approve_reject_cancel_expire_and_redeploy_at_once(url: str, seeds
             for number, handle in zip(numbers, handles, strict=True):
                 records = await all_approvals(one, handle)
                 ends[contests[number].check(await handle.task(), records)] += 1
-    assert len(ends) >= 3, f"hardly a contest: {ends}"
 
 
 async def decide_what_is_left(hold: Holdfast, handles: Sequence[Handle[Any]]) -> None:

@@ -24,6 +24,7 @@ from holdfast import (
     TaskFailed,
     TaskState,
 )
+from holdfast.model.queries import TaskFilter
 from tests.engine.support import crashing_worker, ended, reaches, settle
 
 P = ParamSpec("P")
@@ -531,3 +532,33 @@ async def test_the_ctx_of_another_task_that_is_over_fails_the_task_that_used_it(
         await reaches(suspended, TaskState.WAITING)
         failure = await failure_of(await quick.submit(second))
     assert "another task" in failure.message
+
+
+# Times
+
+
+@pytest.mark.parametrize("option", ["delay", "deadline"])
+@pytest.mark.parametrize("seconds", [1e12, 1e300])
+async def test_a_time_that_cannot_be_written_is_refused_and_nothing_is_stored(
+    quick: Holdfast, option: str, seconds: float
+) -> None:
+    @quick.task
+    async def work(ctx: Context) -> None: ...
+
+    with pytest.raises(InvalidValue, match=f"the {option} is .* a thousand years are the most"):
+        await quick.submit(work, **{option: seconds})  # type: ignore[arg-type]
+    assert (await quick.store.find(TaskFilter())).items == ()
+
+
+@pytest.mark.parametrize("option", ["sleep", "expires"])
+async def test_a_task_that_waits_for_longer_than_can_be_written_fails(quick: Holdfast, option: str) -> None:
+    @quick.task(retry=ONCE)
+    async def work(ctx: Context) -> None:
+        if option == "sleep":
+            await ctx.sleep(1e12)
+        else:
+            await ctx.approval("Go on?", expires=1e12)
+
+    handle = await quick.submit(work)
+    async with quick.worker():
+        assert "a thousand years are the most" in str(await failure_of(handle))

@@ -36,6 +36,13 @@ def test_names_no_store_could_hold_are_refused_by_name(field: str, name: str) ->
         NewTask(**{"name": "work", field: name})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["a,b", " a", "a ", ","])
+def test_a_queue_can_be_written_into_a_list(name: str) -> None:
+    with pytest.raises(InvalidValue, match="has a comma, or a blank at an end"):
+        NewTask(name="work", queue=name)
+    assert NewTask(name="work", queue="two words").queue == "two words"
+
+
 @given(st.text())
 def test_text_is_refused_exactly_when_it_cannot_be_stored(text: str) -> None:
     storable = "\0" not in text and text == text.encode(errors="replace").decode()

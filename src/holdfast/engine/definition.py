@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
 
-from holdfast.model.checks import check_integer, check_name
+from holdfast.model.checks import check_integer, check_name, check_queue
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import CodecError, DuplicateName, InvalidValue
 from holdfast.model.payload import from_json, to_json
@@ -56,7 +56,7 @@ class TaskDefinition(Generic[P, R]):
         self.name = check_name("task name", name or _name_of(function))
         if self.name == MANUAL:
             raise InvalidValue(f"{MANUAL!r} is the name of tasks driven by hand; call this one something else")
-        self.queue = check_name("task queue", queue)
+        self.queue = check_queue(queue)
         check_integer("priority", priority, lowest=-MAX_PRIORITY, highest=MAX_PRIORITY)
         self.priority = priority
         self.retry = check_retry(retry) or Retry()

@@ -71,7 +71,9 @@ async def shared_by(store: StateStore, loaded: Loaded, at: str | int | None) -> 
 def _point(task: Task, journal: Sequence[Step], at: str | int) -> Step:
     point = next((step for step in journal if at == (step.key if isinstance(at, str) else step.position)), None)
     if point is None:
-        raise NotFound("step", str(at), where=f"in the current round of task {task.id}; look at its journal")
+        raise NotFound(
+            "step", str(at), where=f"in the current round of task {task.id}; `holdfast steps {task.id}` lists them"
+        )
     if point.state not in OVER:
         raise Conflict(
             f"step {point.key!r} of task {task.id} is {point.state}, and nothing comes after it yet; fork at one that "

@@ -137,7 +137,7 @@ async def _conflict(store: StateStore, task: Task, expected: int) -> StateConfli
 def _version(task: Task, version: int) -> int:
     check_integer("the version of a state", version)
     if not 1 <= version <= task.version:
-        raise NotFound(f"state of task {task.id} at version", str(version))
+        raise NotFound("version", str(version), where=f"of the state of task {task.id}; there are 1 to {task.version}")
     return version
 
 
@@ -150,7 +150,7 @@ async def _state_after_step(store: StateStore, task_id: str, key: str) -> AgentS
         steps = tuple(await store.steps(task_id))  # in earlier rounds nothing changes any more
     found = max((step for step in steps if step.key == key), key=lambda step: step.round, default=None)
     if found is None:
-        raise NotFound(f"step of task {task_id}:", key)
+        raise NotFound("step", key, where=f"in the journal of task {task_id}; `holdfast steps {task_id}` lists them")
     if found.state not in OVER:
         raise Conflict(f"step {key!r} of task {task_id} is {found.state}: there is no state after it yet")
     records = [record for record in await store.patches(task_id) if record.version <= task.version]

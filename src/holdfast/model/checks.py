@@ -27,6 +27,14 @@ def check_name(what: str, value: str) -> str:
     return value
 
 
+def check_queue(name: str) -> str:
+    """Refuse a name of a queue that could not be written into a list of queues: ``--queues a,b``."""
+    check_name("task queue", name)
+    if "," in name or name != name.strip():
+        raise InvalidValue(f"task queue {name!r} has a comma, or a blank at an end; lists of queues are written a,b")
+    return name
+
+
 def check_text(what: str, value: str | None) -> None:
     """Refuse free text that some database could not hold: PostgreSQL has no NUL, and no store has lone surrogates."""
     if value is None or (value.isascii() and "\0" not in value):

@@ -187,7 +187,7 @@ def _judge_expectation(task: TaskHead, commit: Commit) -> tuple[Refusal, str] | 
 
 def _mismatch(task: TaskHead, expect: Expect) -> str | None:
     if expect.states is not None and task.state not in expect.states:
-        return f"task {task.id} is {task.state}, expected {' or '.join(sorted(expect.states))}"
+        return f"task {task.id} is {task.state}; this is for a task that is {' or '.join(sorted(expect.states))}"
     if expect.revision is not None and task.revision != expect.revision:
         return f"task {task.id} is at revision {task.revision}, expected {expect.revision}"
     if expect.version is not None and task.version != expect.version:

@@ -11,6 +11,9 @@ from datetime import datetime, timedelta
 
 from holdfast.model.errors import InvalidValue
 
+LONGEST = 1000 * 365.25 * 86400.0
+"""Seconds. A moment that far ahead can still be written: the last year that can is 9999."""
+
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
@@ -45,19 +48,18 @@ class Deadline:
 
 def from_timeout(now: datetime, timeout: float | timedelta, what: str) -> Deadline:
     """Return the deadline ``timeout`` (seconds or timedelta) from now."""
-    try:
-        return Deadline(now + timedelta(seconds=as_seconds(timeout, what=f"the timeout of {what}")), what)
-    except OverflowError:
-        raise InvalidValue(f"the timeout of {what} ends beyond the year 9999; leave it out instead") from None
+    return Deadline(now + timedelta(seconds=as_seconds(timeout, what=f"the timeout of {what}")), what)
 
 
 def as_seconds(duration: float | timedelta, *, what: str = "a duration") -> float:
-    """Return a duration, given as seconds or as timedelta, in seconds; it must be finite and more than nothing."""
+    """Return a duration, given as seconds or as timedelta, in seconds: more than nothing, at most LONGEST."""
     if isinstance(duration, bool) or not isinstance(duration, int | float | timedelta):
         raise InvalidValue(f"{what} is {duration!r}; give seconds or a timedelta")
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
     if not math.isfinite(seconds) or seconds <= 0:
         raise InvalidValue(f"{what} is {seconds:g} seconds; it must be finite and more than 0")
+    if seconds > LONGEST:
+        raise InvalidValue(f"{what} is {seconds:g} seconds; a thousand years are the most, leave it out for no end")
     return seconds
 
 

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
-from holdfast.model.checks import check_amounts, check_integer, check_member, check_moment, check_name, check_text
+from holdfast.model.checks import (
+    check_amounts,
+    check_integer,
+    check_member,
+    check_moment,
+    check_name,
+    check_queue,
+    check_text,
+)
 from holdfast.model.ids import new_id
 from holdfast.model.transitions import TaskState
 
@@ -119,7 +127,7 @@ class NewTask:
         check_name("task id", self.id)
         check_name("task name", self.name)
         check_name("task agent_id", self.agent_id)
-        check_name("task queue", self.queue)
+        check_queue(self.queue)
         if self.key is not None:
             check_name("task key", self.key)
         check_text("task schedule", self.schedule)

@@ -10,7 +10,7 @@ from holdfast.model.doubt import Decision
 
 MEANING: Final[Mapping[Decision, str]] = MappingProxyType(
     {
-        Decision.HAPPENED: "it did happen: the step is completed, with the result you give",
+        Decision.HAPPENED: "it did happen: the step is completed, with the result you give, or with null",
         Decision.ABSENT: "it did not happen: the step is tried again, under the same effect id",
         Decision.COMPENSATE: "undo it, in case it happened; the step then fails",
         Decision.ABANDON: "leave it as it is, whatever that is; the step fails, now and in later rounds",
