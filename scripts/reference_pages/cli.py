@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import enum
-import inspect
-import typing
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import typer
 
 from holdfast.cli.application import app
+from holdfast.cli.help import types_of, value_word
 from scripts.reference_pages.markdown import GENERATED, anchor, as_markdown, cell, fenced
 
 
@@ -72,7 +70,7 @@ def _usage(command: Any) -> Iterator[str]:  # noqa: ANN401
     yield "[OPTIONS]"
     for parameter in command.params:
         if _is_argument(parameter):
-            name = _metavar(parameter, {}) or parameter.name.upper()
+            name = value_word(parameter, {}) or parameter.name.upper()
             name = f"{name}..." if parameter.nargs == -1 else name
             yield name if parameter.required else f"[{name}]"
     if _is_group(command):
@@ -84,7 +82,7 @@ def _parameters(command: Any) -> Iterator[str]:  # noqa: ANN401
     shown = [parameter for parameter in command.params if not parameter.hidden]
     if not shown:
         return
-    types = _types(command)
+    types = types_of(command.callback)
     yield "| argument or option | meaning | default | environment |"
     yield "|---|---|---|---|"
     for parameter in sorted(shown, key=lambda one: not _is_argument(one)):
@@ -103,30 +101,11 @@ def _is_argument(parameter: Any) -> bool:  # noqa: ANN401
 
 
 def _names(parameter: Any, types: dict[str, Any]) -> list[str]:  # noqa: ANN401
-    metavar = _metavar(parameter, types)
+    metavar = value_word(parameter, types)
     if _is_argument(parameter):
         return [cell(metavar or parameter.name.upper())]
     names = [*parameter.opts, *parameter.secondary_opts]
     return [*names[:-1], f"{names[-1]} {cell(metavar)}"] if metavar else names
-
-
-def _metavar(parameter: Any, types: dict[str, Any]) -> str:  # noqa: ANN401
-    """Return the word for the value. From the annotation, not from typer, whose words change with its versions."""
-    if parameter.metavar is not None or getattr(parameter, "is_flag", False) or getattr(parameter, "count", False):
-        return parameter.metavar or ""
-    if _is_argument(parameter):
-        return ""
-    found = [kind for kind in typing.get_args(types.get(parameter.name)) if kind is not type(None)]
-    kind = (found or [types.get(parameter.name, str)])[0]
-    if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return "|".join(str(member.value) for member in kind)
-    return {int: "NUMBER", float: "NUMBER", Path: "PATH"}.get(kind, "TEXT")
-
-
-def _types(command: Any) -> dict[str, Any]:  # noqa: ANN401
-    if command.callback is None:
-        return {}
-    return typing.get_type_hints(inspect.unwrap(command.callback))
 
 
 def _default_of(parameter: Any) -> str:  # noqa: ANN401

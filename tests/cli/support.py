@@ -21,7 +21,7 @@ PATIENCE = 60.0
 
 def holdfast(*arguments: str, url: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run the command where the application is."""
-    return run_holdfast(*arguments, folder=FOLDER, environment=_environment(url), timeout=PATIENCE)
+    return run_holdfast(*arguments, folder=FOLDER, environment=environment(url), timeout=PATIENCE)
 
 
 class WorkerProcess:
@@ -49,7 +49,7 @@ def worker(folder: Path, url: str, *options: str) -> Iterator[WorkerProcess]:
     command = [sys.executable, "-m", "holdfast", "worker", APPLICATION, *options]
     with (
         words.open("w", encoding="utf-8") as file,
-        subprocess.Popen(command, stderr=file, text=True, cwd=FOLDER, env=_environment(url)) as process,
+        subprocess.Popen(command, stderr=file, text=True, cwd=FOLDER, env=environment(url)) as process,
     ):
         started = WorkerProcess(process, words)
         try:
@@ -68,6 +68,7 @@ def until(happened: Callable[[], bool], process: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
-def _environment(url: str | None) -> dict[str, str]:
+def environment(url: str | None) -> dict[str, str]:
+    """Return what the command finds around it: nothing of whoever runs the tests."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     return kept | ({"HOLDFAST_DATABASE_URL": url} if url else {})

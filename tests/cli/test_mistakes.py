@@ -5,6 +5,7 @@ The command runs in the test's own process here, which makes a long table cheap.
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
-from tests.cli.support import APPLICATION, FOLDER, holdfast
+from tests.cli.support import APPLICATION, FOLDER, PATIENCE, holdfast
+from tests.forked import run_holdfast
 
 
 @dataclass
@@ -92,7 +94,7 @@ def test_a_wrong_setting_of_a_worker(command: Command, options: tuple[str, ...],
         (("greet", "--args", "['a']"), "--args: is not JSON"),
         (("greet", "--args", '"a"'), "neither an array nor an object"),
         (("greet", "--args", '["a"]', "--timeout", "3"), "add --wait"),
-        (("greet", "--args", '["a"]', "--delay", "-1"), "the delay is -1 seconds"),
+        (("greet", "--args", '["a"]', "--delay", "-1"), "--delay is '-1'; write seconds"),
         (("greet", "--args", '["a"]', "--priority", "10000000"), "priority is 10000000"),
         (("greet", "--args", '["a"]', "--database-url", "memory://"), "ends with this command"),
     ],
@@ -130,3 +132,10 @@ def test_an_error_in_the_module_is_one_line_that_says_where() -> None:
     assert "importing broken.raising fails at raising.py:" in answer.stderr
     assert "ModuleNotFoundError: No module named 'missing_library'" in answer.stderr
     assert "Traceback" in holdfast("worker", "broken.raising:hold", "--debug").stderr
+
+
+def test_a_line_that_python_cannot_read_is_where_the_error_is(tmp_path: Path) -> None:
+    (tmp_path / "unreadable.py").write_text("from holdfast import Holdfast\n\nhold = Holdfast(\n")
+    answer = run_holdfast("worker", "unreadable:hold", folder=tmp_path, environment=os.environ, timeout=PATIENCE)
+    assert (answer.returncode, answer.stderr.count("\n")) == (1, 1)
+    assert "importing unreadable fails at unreadable.py:3: SyntaxError: '(' was never closed" in answer.stderr

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -106,3 +107,21 @@ def test_a_key_with_other_input_is_exit_code_4(url: str) -> None:
     assert (first.returncode, again.stdout) == (0, first.stdout)
     assert (other.returncode, other.stdout) == (4, "")
     assert first.stdout.strip() in other.stderr
+
+
+def test_whoever_waits_is_told_that_nobody_works(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/hold.db"
+    arguments = ("greet", "--args", '["you"]', "--queue", "elsewhere", "--wait", "--timeout", "0.1")
+    first, second, _ = submit(url, *arguments).stderr.splitlines()
+    assert first.endswith("waiting until a worker has done it")
+    assert second == (
+        "holdfast: no live worker takes 'greet' tasks from this queue; "
+        f"start one: holdfast worker {APPLICATION} --queues elsewhere"
+    )
+    named = holdfast("submit", APPLICATION, *arguments, "--database-url", url)
+    assert named.stderr.splitlines()[1].endswith(f"--queues elsewhere --database-url {url}")
+    assert (named.returncode, named.stdout) == (124, "")
+
+
+def test_whoever_waits_for_a_worker_that_is_there_is_told_nothing_more(url: str) -> None:
+    assert submit(url, "greet", "--args", '["you"]', "--wait").stderr.count("\n") == 1

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from holdfast import Holdfast, Task, TaskState
-from tests.cli.support import APPLICATION, holdfast, until, worker
+from tests.cli.support import APPLICATION, FOLDER, PATIENCE, environment, holdfast, until, worker
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot send SIGTERM")
 
@@ -43,7 +44,21 @@ def test_it_says_once_what_it_works_on_and_then_what_happens(tmp_path: Path, url
     )
     assert "INFO task greet" in process.said
     assert "running -> completed" in process.said
-    assert last == "holdfast: SIGTERM: stopping; 0 running tasks may take 20 s to finish"
+    assert last == "holdfast: SIGTERM: stopping"
+
+
+def test_sigterm_stops_it_also_when_nobody_reads_what_it_says(url: str) -> None:
+    command = [sys.executable, "-m", "holdfast", "worker", APPLICATION]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, cwd=FOLDER, env=environment(url)) as process:
+        try:
+            assert process.stderr is not None
+            assert b"works on" in process.stderr.readline()
+            process.stderr.close()
+            process.send_signal(signal.SIGTERM)
+            process.wait(PATIENCE)
+        finally:
+            process.kill()
+    assert process.returncode == 0
 
 
 async def test_sigterm_lets_a_step_finish_within_the_grace(tmp_path: Path, url: str) -> None:

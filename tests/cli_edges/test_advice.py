@@ -63,12 +63,19 @@ def test_a_task_whose_budget_is_used_up_goes_on_with_a_larger_one(url: str) -> N
     assert (answer.returncode, answer.stdout) == (0, '"done at last"\n'), answer.stderr
 
 
+def test_a_task_that_has_not_failed_is_not_to_be_resumed(url: str) -> None:
+    task_id = submit("asker", "--input", "Look twice.", url=url)
+    raised = holdfast("budget", task_id, "--max-steps", "5", url=url)
+    assert (raised.returncode, raised.stderr) == (0, f"holdfast: task {task_id[-8:]} has new limits\n")
+
+
 @pytest.mark.parametrize(
     ("option", "words"),
     [
         (("--max-cost", "much"), "write an amount such as 2.50"),
-        (("--max-cost", "NaN"), "max_cost"),
-        (("--max-wall-time", "10"), "write it with a unit"),
+        (("--max-cost", "NaN"), "--max-cost is 'NaN'; write an amount such as 2.50"),
+        (("--max-cost", "-1"), "--max-cost is '-1'; write an amount such as 2.50"),
+        (("--max-wall-time", "ten"), "write seconds, or a number with a unit"),
     ],
 )
 def test_a_senseless_limit_is_refused(url: str, option: tuple[str, ...], words: str) -> None:

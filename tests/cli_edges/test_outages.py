@@ -18,11 +18,13 @@ import pytest
 from holdfast import Handle, Holdfast
 from holdfast.cli.commands.run import _left
 from holdfast.cli.logs import Troubles
+from holdfast.engine.liveness import PROCESS, this_process
 from holdfast.model.errors import StoreClosed
 from holdfast.model.worker import NewWorker
 from holdfast.service.diagnosis.diagnosing import diagnose
 from holdfast.service.diagnosis.finding import Level
 from holdfast.service.diagnosis.gathering import gather
+from holdfast.service.service import Service
 from tests.cli_edges.support import holdfast, submit
 from tests.cli_look.support import FOLDER, PATIENCE, Terminal, command, surroundings, until
 from tests.cli_project.support import refusal
@@ -86,14 +88,23 @@ def test_a_program_that_watches_is_told_once(server: PostgresServer, database: s
 
 async def test_a_run_does_not_claim_to_have_handed_back_what_it_could_not(tmp_path: Path) -> None:
     async with Holdfast(f"sqlite:///{tmp_path}/hold.db") as hold:
+        service = Service(hold)
         handle: Handle[Any] = await hold.submit("anything", queue="default")
-        assert (await _left(handle)).endswith("was handed back")
-        worker = await hold.store.register(NewWorker())
-        await hold.store.acquire(handle.id, worker.id)
-        assert "could not be handed back, and is free when the lease is over" in await _left(handle)
+        assert (await _left(service, handle.id, "again")).endswith("was handed back. Go on with: again")
+        ours = this_process(hold.services.clock.boot_id)
+        for process in (ours, ours | {"started": -1}):  # another one that had our number, and is gone
+            worker = await hold.store.register(NewWorker(details={PROCESS: process}))
+            await hold.store.acquire(handle.id, worker.id)
+            said = await _left(service, handle.id, "again")
+            assert "could not be handed back, and is free when the lease is over. Go on with: again" in said
+            await hold.store.retire(worker.id)
+        await hold.cancel(handle.id, "enough")
+        assert f"is cancelled; look at it with: holdfast show {handle.id[-8:]}" in await _left(
+            service, handle.id, "again"
+        )
     with pytest.raises(StoreClosed):
         await handle.task()
-    assert "could not be handed back" in await _left(handle)
+    assert "could not be handed back" in await _left(service, handle.id, "again")
 
 
 def test_troubles_are_told_and_moves_of_tasks_are_not(capsys: pytest.CaptureFixture[str]) -> None:

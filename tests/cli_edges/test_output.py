@@ -87,7 +87,7 @@ def test_an_error_of_several_lines_is_one_event(url: str) -> None:
     answer = holdfast("run", APPLICATION, "boom", "--input", "evil\nline2", url=url)
     assert answer.returncode == 5
     assert not any(line.startswith("line2") for line in answer.stderr.splitlines())
-    assert answer.stderr.splitlines()[-1].endswith("ValueError: evil line2")
+    assert "ValueError: evil line2;" in answer.stderr.splitlines()[-1]
 
 
 def test_a_defect_is_one_line_that_says_how_to_see_more() -> None:
@@ -129,3 +129,38 @@ def _broken(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE
     )
+
+
+@pytest.mark.parametrize("line", ["config", "config --json", "list --help", "--help", "--version", "list", "queues"])
+def test_a_reader_that_has_read_enough_is_no_failure_of_any_command(url: str, line: str) -> None:
+    submit("echo", "--input", "x", url=url)
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        answer = _write_to(writing, *line.split(), url=url)
+    finally:
+        os.close(writing)
+    assert answer.returncode == 0, answer.stderr
+    assert "cannot go on" not in answer.stderr
+
+
+@pytest.mark.parametrize("arguments", [("watch", "--json"), ("list", "--watch"), ("show", "--follow")])
+def test_a_live_view_that_nobody_reads_ends_although_nothing_happens(url: str, arguments: tuple[str, ...]) -> None:
+    submit("echo", "--input", "x", url=url)
+    with subprocess.Popen(
+        [sys.executable, "-m", "holdfast", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=FOLDER,
+        env=clean_environment(HOLDFAST_DATABASE_URL=url),
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        try:
+            assert process.wait(PATIENCE) == 0
+        finally:
+            process.kill()
+        assert process.stderr.read() == ""

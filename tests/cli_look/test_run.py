@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
@@ -13,7 +14,17 @@ import pytest
 
 from holdfast import Context, Holdfast, TaskState
 from holdfast.cli.commands import run as run_module
-from tests.cli_look.support import APPLICATION, FOLDER, PATIENCE, Terminal, command, holdfast, surroundings, until
+from tests.cli_look.support import (
+    APPLICATION,
+    FOLDER,
+    PATIENCE,
+    Terminal,
+    command,
+    holdfast,
+    surroundings,
+    until,
+    worker,
+)
 
 
 @pytest.fixture
@@ -58,6 +69,76 @@ def test_a_failed_task_is_exit_code_5(url: str) -> None:
     assert "Traceback" not in answer.stderr
 
 
+def test_a_failure_is_told_once_and_with_what_to_do(url: str) -> None:
+    answer = holdfast("run", APPLICATION, "fail", url=url)
+    assert answer.stderr.count("no luck") == 1
+    task_id = answer.stderr.splitlines()[-1].split()[2]
+    advice = f"look at it with: holdfast show {task_id[-8:]}; let it go on with: holdfast resume {task_id[-8:]}"
+    assert answer.stderr.endswith(f"; {advice}\n")
+
+    again = holdfast("run", APPLICATION, "--id", task_id, url=url)
+    assert (again.returncode, again.stdout, again.stderr.count("\n")) == (5, "", 1)
+    assert again.stderr.startswith(f"holdfast: task {task_id} failed in step 'strike': ValueError: no luck")
+    assert again.stderr.endswith(f"; that was before, and it is not run again; {advice}\n")
+
+
+def test_a_failure_names_the_store_that_the_command_would_not_look_at(url: str) -> None:
+    answer = holdfast("run", APPLICATION, "fail", "--database-url", url)
+    assert answer.stderr.endswith(f" --database-url {url}\n")
+
+
+def test_a_task_that_was_completed_before_is_said_to_be(url: str) -> None:
+    first = json.loads(holdfast("run", APPLICATION, "greet", "-i", "you", "--key", "k", "--json", url=url).stdout)
+    words = f"holdfast: task {first['id'][-8:]} was completed before, and is not run again\n"
+    for again in (("greet", "-i", "you", "--key", "k"), ("--id", first["id"])):
+        answer = holdfast("run", APPLICATION, *again, url=url)
+        assert (answer.returncode, answer.stdout, answer.stderr) == (0, '"hello you"\n', words)
+        assert holdfast("run", APPLICATION, *again, "--quiet", url=url).stderr == ""
+
+
+async def test_a_task_that_was_cancelled_before_is_said_to_be(url: str) -> None:
+    task_id = str(json.loads(holdfast("submit", APPLICATION, "doze", "--json", url=url).stdout)["id"])
+    async with Holdfast(url) as hold:
+        await hold.cancel(task_id, "changed my mind")
+    answer = holdfast("run", APPLICATION, "--id", task_id, url=url)
+    assert answer.returncode == 5
+    assert answer.stderr == (
+        f"holdfast: task {task_id} was cancelled: changed my mind; that was before, and it is not run again; "
+        f"look at it with: holdfast show {task_id[-8:]}\n"
+    )
+
+
+async def test_a_task_of_another_application_is_not_begun_with(url: str) -> None:
+    async with Holdfast(url) as hold:
+        task_id = (await hold.submit("foreign", queue="default")).id
+    answer = holdfast("run", APPLICATION, "--id", task_id, url=url)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert answer.stderr == (
+        f"holdfast: task {task_id[-8:]} is 'foreign', which is not defined here; name the application that defines it: "
+        f"holdfast run MODULE:HOLDFAST --id {task_id[-8:]}\n"
+    )
+
+
+def test_ctrl_c_leaves_a_task_to_the_worker_that_has_it(url: str, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with worker(url, "--label", "vulcan") as other:
+        arguments = ("submit", APPLICATION, "gated", "-i", str(gate), "--json")
+        task_id = str(json.loads(holdfast(*arguments, url=url).stdout)["id"])
+        until(lambda: json.loads(holdfast("show", task_id, "--json", url=url).stdout)["worker"] is not None, other)
+        with start(url, "--id", task_id) as process:
+            assert process.stderr is not None
+            while "going on with" not in (line := process.stderr.readline()):
+                assert line
+            process.send_signal(signal.SIGINT)
+            _, words = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 130
+        assert words.splitlines()[-1] == (
+            f"holdfast: stopped; task {task_id[-8:]} goes on, on worker 'vulcan'; "
+            f"follow it: holdfast show {task_id[-8:]} --follow"
+        )
+        gate.touch()
+
+
 def traces(folder: Path, name: str) -> int:
     path = folder / name
     return len(path.read_text().splitlines()) if path.exists() else 0
@@ -92,6 +173,11 @@ async def test_the_same_key_goes_on_after_a_sigkill(url: str, tmp_path: Path) ->
     assert process.returncode == -signal.SIGKILL
     answer = holdfast("run", APPLICATION, "journey", "-i", str(tmp_path), "--key", "k", url=url)
     assert (answer.returncode, answer.stdout) == (0, '"arrived"\n'), answer.stderr
+    begun, held, *_ = answer.stderr.splitlines()
+    assert begun.startswith("going on with task ")
+    assert held.startswith(
+        f"held by run ({socket.gethostname()}, pid {process.pid}) until its lease is over: in about "
+    )
     assert (traces(tmp_path, "first"), traces(tmp_path, "second")) == (1, 2)
     async with Holdfast(url) as hold:
         [task] = (await hold.store.find()).items

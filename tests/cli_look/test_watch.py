@@ -16,8 +16,9 @@ import pytest
 from rich.console import Console
 
 from holdfast import Context, Holdfast
-from holdfast.cli.render.board import page, share
+from holdfast.cli.render.board import page
 from holdfast.cli.render.crew import lease_bar
+from holdfast.cli.render.fitting import share
 from holdfast.model.approval import Approval
 from holdfast.model.queries import QueueCounts, Summary
 from holdfast.model.step import Step, StepState
@@ -169,7 +170,7 @@ def test_a_lease_is_a_bar(one: Member, bar: str, colour: str) -> None:
     ],
 )
 def test_lines_are_shared(asked: list[int], room: int, given: list[int]) -> None:
-    assert share(asked, room) == given
+    assert share(asked, room, [2] * len(asked)) == given
 
 
 # In real terminals

@@ -159,6 +159,7 @@ async def test_a_person_is_shown_the_answer(url: str) -> None:
     assert no.code == 1
     assert "Which region?" in no.said
     assert "answered with the text 3" in no.said
+    assert "answered with 3." in at_terminal("answer", approval_id, "3", url=url, types="n\n").said
     assert at_terminal("answer", approval_id, "3", url=url, types="y\n").code == 0
     assert (await work_off(url, task_id)).result == [3]
 

@@ -190,6 +190,7 @@ async def test_a_json_store(tmp_path: Path) -> None:
     await make_store(url)
     found = doctor(tmp_path, "--database-url", url)
     assert (level(found, "store"), level(found, "queues")) == ("ok", "warning")
+    assert found["store"][0]["words"].endswith("answers: JSON files")  # whose version there is none of
     async with Holdfast(url):
         busy = doctor(tmp_path, "--database-url", url)
     assert level(busy, "store") == "warning"

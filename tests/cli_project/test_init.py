@@ -39,6 +39,14 @@ def test_here_and_as_json(tmp_path: Path) -> None:
     assert answer.stderr == ""
 
 
+def test_elsewhere_and_as_json(tmp_path: Path) -> None:
+    """The folder is named without detours, and the first thing to do is to go there."""
+    (tmp_path / "here").mkdir()
+    document = json.loads(holdfast(tmp_path / "here", "init", "../shop", "--json", check=True).stdout)
+    assert document["folder"] == str(tmp_path / "shop")
+    assert document["next"][0] == "cd ../shop"
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_is_there_is_named_and_nothing_is_written(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("mine", encoding="utf-8")

@@ -8,6 +8,7 @@ import pty
 import re
 import struct
 import subprocess
+import sys
 import termios
 import time
 import xml.etree.ElementTree as ET
@@ -81,7 +82,7 @@ def test_line_by_line_in_a_pipe_and_as_a_picture(tmp_path: Path) -> None:
         text=True,
         check=False,
         cwd=tmp_path,
-        env=environment(tmp_path, NO_COLOR="1"),
+        env=environment(tmp_path, NO_COLOR="1", PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"),
         timeout=PATIENCE,
     )
     assert (answer.returncode, answer.stderr) == (0, "")

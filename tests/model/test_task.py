@@ -36,9 +36,9 @@ def test_names_no_store_could_hold_are_refused_by_name(field: str, name: str) ->
         NewTask(**{"name": "work", field: name})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["a,b", " a", "a ", ","])
+@pytest.mark.parametrize("name", ["a,b", ","])
 def test_a_queue_can_be_written_into_a_list(name: str) -> None:
-    with pytest.raises(InvalidValue, match="has a comma, or a blank at an end"):
+    with pytest.raises(InvalidValue, match="has a comma"):
         NewTask(name="work", queue=name)
     assert NewTask(name="work", queue="two words").queue == "two words"
 

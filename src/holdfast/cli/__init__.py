@@ -7,6 +7,7 @@ opening.py      the store a command looks at            options.py, filters.py  
 terminal.py     where output goes                       live.py     views that renew themselves
 render/         how things look                         times.py    times as people read and write them
 errors.py       errors in one line, with a remedy       exits.py    exit codes, for scripts
+help.py         help in plain words                     signs.py    signs where a terminal has only letters
 choosing.py     many tasks at once                      asking.py   asking before something is lost
 tasks.py, arguments.py   a task to begin with           project/    the files that `init` writes
 """

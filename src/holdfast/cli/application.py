@@ -36,9 +36,11 @@ from holdfast.cli.commands.worker import work
 from holdfast.cli.commands.workers import workers
 from holdfast.cli.demo.command import demo
 from holdfast.cli.errors import show_tracebacks
+from holdfast.cli.help import PlainCommand, PlainGroup
 
 app = typer.Typer(
     name="holdfast",
+    cls=PlainGroup,
     help="Keep long-running AI agents alive.",
     no_args_is_help=True,
     add_completion=True,
@@ -101,9 +103,12 @@ app.command("answer", rich_help_panel=DECIDE)(answer)
 app.command("doubts", rich_help_panel=DECIDE)(doubts)
 app.command("resolve", rich_help_panel=DECIDE)(resolve)
 
-app.add_typer(memory, rich_help_panel=KEEP)
+app.add_typer(memory, cls=PlainGroup, rich_help_panel=KEEP)
 app.command("prune", rich_help_panel=KEEP)(prune)
 app.command("migrate", rich_help_panel=KEEP)(migrate)
 app.command("doctor", rich_help_panel=KEEP)(doctor)
 app.command("config", rich_help_panel=KEEP)(config)
 app.command("bench", rich_help_panel=KEEP)(bench)
+
+for registered in (*app.registered_commands, *memory.registered_commands):
+    registered.cls = PlainCommand

@@ -23,11 +23,7 @@ debug = False
 
 def run(app: Callable[[], None]) -> None:
     """Run the application, and leave with the code that says how it ended. --debug may stand anywhere."""
-    if sys.stdout is None:  # closed, as by >&-: what is written to it has to fail, not to vanish
-        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # where a terminal has no letters for it, a question mark will do
-            stream.reconfigure(errors="replace")
+    _prepare_streams()
     if "--debug" in sys.argv:
         sys.argv.remove("--debug")
         show_tracebacks(wanted=True)
@@ -35,6 +31,12 @@ def run(app: Callable[[], None]) -> None:
         app()
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
+    except SystemExit as ended:
+        # Whoever read has read enough, as in `holdfast list | head`. Typer makes a failure of that.
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        close_stdout()
+        sys.exit(ExitCode.OK)
     except Exception as error:
         if debug:
             raise
@@ -42,6 +44,14 @@ def run(app: Callable[[], None]) -> None:
         if isinstance(error, OSError):
             close_stdout()
         sys.exit(exit_code(error) if isinstance(error, HoldfastError) else ExitCode.FAILURE)
+
+
+def _prepare_streams() -> None:
+    if sys.stdout is None:  # closed, as by >&-: what is written to it has to fail, not to vanish
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # where a terminal has no letters for it, a question mark will do
+            stream.reconfigure(errors="replace")
 
 
 def _in_words(error: Exception) -> str:
@@ -59,7 +69,8 @@ def in_one_line(error: HoldfastError) -> str:
         words = words.partition(" Look at ")[0]
     if isinstance(error, StoreUnavailable):
         words += "; see that the database runs and that the URL is right: `holdfast doctor` looks closer"
-    return " ".join(words.split())
+    noted = getattr(error, "__notes__", [])  # what a command has to add
+    return " ".join("; ".join([words, *noted]).split())
 
 
 def _as_command(call: re.Match[str]) -> str:

@@ -61,11 +61,19 @@ class ImportFailed(HoldfastError):
     """The user's module raises an error when it is imported."""
 
     def __init__(self, module: str, error: BaseException) -> None:
-        """Say where: the last line of the traceback that is theirs."""
+        """Say where: the line that Python could not read, or the last one of the traceback that is theirs."""
         failure = Failure.of(error)
-        where = f" at {failure.where}" if failure.where else ""
+        place = _place_in_text(error) or failure.where
+        where = f" at {place}" if place else ""
         said = f"it exits with {error}" if isinstance(error, SystemExit) else f"{failure.type_name}: {failure.message}"
         super().__init__(f"importing {module} fails{where}: {said}; mend it there, or see more of it with --debug")
+
+
+def _place_in_text(error: BaseException) -> str | None:
+    """Return the line that a SyntaxError is about. No code of that file ran: the traceback ends before it."""
+    if not isinstance(error, SyntaxError) or error.filename is None or error.lineno is None:
+        return None
+    return f"{Path(error.filename).name}:{error.lineno}"
 
 
 def _attribute(module: ModuleType, path: str) -> Holdfast:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import select
 import signal
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from typing import TypeVar
@@ -105,6 +108,7 @@ async def _news(
     before: JsonValue = None
     was_away = False
     async for view in views:
+        _see_that_somebody_reads()
         if view.away is not None and not was_away:
             say(f"the store does not answer, and is waited for: {view.away}")
         was_away = view.away is not None
@@ -114,6 +118,19 @@ async def _news(
         if is_last(view.seen):
             return
         before = told
+
+
+def _see_that_somebody_reads() -> None:
+    """Raise BrokenPipeError if nobody reads stdout any more; where nothing changes, no write would ever tell."""
+    if not hasattr(select, "poll"):  # Windows
+        return
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout, 0)  # for nothing but that the other end is gone, which is always told
+    except (OSError, ValueError):  # no file at all: a program that runs the command within itself
+        return
+    if poll.poll(0):
+        raise BrokenPipeError(errno.EPIPE, "nobody reads what is printed")
 
 
 def _without_clocks(form: JsonValue) -> JsonValue:

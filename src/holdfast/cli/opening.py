@@ -11,10 +11,7 @@ from pathlib import Path
 from typing import Any, ParamSpec
 from urllib.parse import unquote, urlsplit
 
-import typer
-
 from holdfast.cli.finding import find_holdfast
-from holdfast.cli.terminal import close_stdout
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.settings import current_settings, is_postgres
 from holdfast.model.errors import InvalidValue, NotAStore
@@ -31,11 +28,7 @@ def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            asyncio.run(function(*args, **kwargs))
-        except BrokenPipeError:  # whoever read has read enough, as in `holdfast list | head`
-            close_stdout()
-            raise typer.Exit from None
+        asyncio.run(function(*args, **kwargs))
 
     return run
 
@@ -80,7 +73,11 @@ async def opened_to_serve(hold: Holdfast, *, read_only: bool) -> AsyncIterator[H
 
 def command_line(verb: str, task_id: str, url: str) -> str:
     """Return what to type about a task; with its store, if that is not the one the command looks at by itself."""
-    line = f"holdfast {verb} {short(task_id)}"
+    return with_store(f"holdfast {verb} {short(task_id)}", url)
+
+
+def with_store(line: str, url: str) -> str:
+    """Return what to type, with the store if the command does not look at that one by itself."""
     if url == current_settings()["database_url"]:
         return line
     # A password belongs into no shell's history.

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from collections.abc import Sequence
+from typing import Annotated, TypeAlias, TypeVar
 
 import typer
 
 from holdfast.model.checks import check_name
+from holdfast.model.errors import InvalidValue
 from holdfast.model.task import HANDOVER
+
+T = TypeVar("T", str | None, list[str] | None)
+
+
+def not_empty(option: typer.CallbackParam, given: T) -> T:
+    """Refuse an empty value: it comes from a shell's variable that is not set, and would pass for no option at all."""
+    values: Sequence[str] = (given,) if isinstance(given, str) else given or ()
+    if any(not one.strip() for one in values):
+        raise InvalidValue(f"{option.opts[0]} is empty; give it a value, or leave it out")
+    return given
+
 
 Application: TypeAlias = Annotated[
     str | None,
@@ -22,13 +35,22 @@ Application: TypeAlias = Annotated[
 DatabaseUrl: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        metavar="URL", help="The store; by default HOLDFAST_DATABASE_URL, then holdfast.toml.", show_default=False
+        metavar="URL",
+        help="The store; by default HOLDFAST_DATABASE_URL, then holdfast.toml.",
+        show_default=False,
+        callback=not_empty,
     ),
 ]
 
 OtherUrl: TypeAlias = Annotated[
     str | None,
-    typer.Option("--database-url", metavar="URL", help="Another store than the application names.", show_default=False),
+    typer.Option(
+        "--database-url",
+        metavar="URL",
+        help="Another store than the application names.",
+        show_default=False,
+        callback=not_empty,
+    ),
 ]
 
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of words.")]
@@ -41,7 +63,12 @@ Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")
 
 By: TypeAlias = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Who does it; by default the setting `user`, then you.", show_default=False),
+    typer.Option(
+        metavar="NAME",
+        help="Who does it; by default the setting `user`, then you.",
+        show_default=False,
+        callback=not_empty,
+    ),
 ]
 
 Note: TypeAlias = Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the record.", show_default=False)]

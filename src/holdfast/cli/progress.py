@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
+from datetime import datetime
 from typing import Any
 
 import typer
@@ -18,11 +19,15 @@ from holdfast.cli.terminal import words
 from holdfast.model.errors import StoreBusy, StoreUnavailable
 from holdfast.model.step import StepState
 from holdfast.model.transitions import TaskState
+from holdfast.model.worker import Worker
 from holdfast.service.following import View
 from holdfast.service.overview import Overview
 from holdfast.service.service import Service
+from holdfast.service.situation import name_of
 
 _BEGUN = frozenset({TaskState.PENDING, TaskState.RUNNING})
+_TOLD_AT_THE_END = frozenset({TaskState.FAILED, TaskState.CANCELLED})
+"""How a task ended that has no result is the error of the command, and would stand there twice."""
 _BEFORE, _STEP, _AFTER = range(3)
 """What comes first of several things of one moment: a step and the move that it led to share a Commit."""
 
@@ -77,11 +82,19 @@ async def _tell_news(
         done = before.step_counts.get(StepState.COMPLETED, 0)
         steps = "1 step was" if done == 1 else f"{done} steps were"
         typer.echo(f"going on with task {before.task.id}: {steps} done before", err=True)
+        if before.worker is not None:
+            typer.echo(safe(_held(before.worker, before.at)), err=True)
     async for view in views:
         for key, line in tell(view.seen):
             if key not in told:
                 told.add(key)
                 typer.echo(safe(line), err=True)
+
+
+def _held(worker: Worker, at: datetime) -> str:
+    """Say for whom a task waits: a process that was killed holds it until its lease is over."""
+    left = max(0.0, worker.lease - (at - worker.seen_at).total_seconds())
+    return f"held by {name_of(worker)} until its lease is over: in about {left:.0f} s, unless it is alive and renews it"
 
 
 def _lines(seen: Overview) -> list[tuple[str, str]]:
@@ -94,6 +107,7 @@ def _lines(seen: Overview) -> list[tuple[str, str]]:
             f"{move.to_state}: {' '.join(move.reason.split())}",
         )
         for move in seen.history
+        if move.to_state not in _TOLD_AT_THE_END
     ]
     moments += [
         (step.finished_at, _STEP, step.position, f"  {mark_of(step)} {step_name(step)}")

@@ -48,7 +48,8 @@ Queue: TypeAlias = Annotated[
     str | None, typer.Option(help="Where to put it; by default the task's own queue.", show_default=False)
 ]
 Deadline: TypeAlias = Annotated[
-    float | None, typer.Option(metavar="SECONDS", help="It has to be over by then.", show_default=False)
+    str | None,
+    typer.Option(metavar="SPAN", help="It has to be over by then: seconds, or 10m, 2h.", show_default=False),
 ]
 
 

@@ -11,10 +11,11 @@ from functools import cache
 import typer
 from rich import box
 from rich.console import Console, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.render.fitting import FittingTable
 from holdfast.cli.render.words import safe
+from holdfast.cli.signs import readable
 from holdfast.model.task import JsonValue
 
 _ESCAPED = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
@@ -27,6 +28,7 @@ _PLAIN_WIDTH = 100_000
 @cache
 def console() -> Console:
     """Return the console of stdout. It knows NO_COLOR, and whether a person sits there."""
+    readable(sys.stdout)
     if sys.stdout.isatty():
         return Console(highlight=False, emoji=False)
     # Also where FORCE_COLOR is set: a program would read half of a table.
@@ -36,6 +38,7 @@ def console() -> Console:
 @cache
 def words() -> Console:
     """Return the console of stderr."""
+    readable(sys.stderr)
     return Console(stderr=True, highlight=False, emoji=False)
 
 
@@ -96,12 +99,12 @@ def table(
     *,
     flexible: Collection[str] = (),
     title: str | None = None,
-) -> Table:
+) -> FittingTable:
     """Return a table for a person: a line under its head, one line for each row.
 
-    Where there is too little room, the ``flexible`` columns are cut first, and the others only then.
+    Where there is too little room, some columns are left out, and what is in the ``flexible`` ones is cut.
     """
-    made = Table(
+    made = FittingTable(
         box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), title=title, title_justify="left"
     )
     for column in columns:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -53,16 +54,41 @@ def local_with_age(at: datetime | None, now: datetime) -> str:
     return "" if at is None else f"{local(at, now)} ({age(at, now)})"
 
 
-def read_span(text: str, *, what: str) -> timedelta:
-    """Read a length of time as people type it: ``30d``, ``2h30m``, ``45s``. A bare number could mean anything."""
+def read_span(text: str, *, what: str, needs_unit: bool = False) -> timedelta:
+    """Read a length of time as people type it: ``30d``, ``2h30m``, ``45s``; a bare number counts seconds.
+
+    ``needs_unit`` refuses the bare number: where 30 may have been meant as days, and a mistake cannot be undone.
+    """
     compact = text.strip().lower()
-    parts = _PART.findall(compact)
-    if not parts or _PART.sub("", compact).strip():
-        raise InvalidValue(f"{what} is {text!r}; write it with a unit, as 30d, 12h, 2h30m or 45s")
-    seconds = sum(float(count) * _SECONDS[unit] for count, unit in parts)
+    seconds = _with_units(compact)
+    if seconds is None and not needs_unit:
+        seconds = _bare(compact)
+    if seconds is None:
+        remedy = "write it with a unit" if needs_unit else "write seconds, or a number with a unit"
+        raise InvalidValue(f"{what} is {text!r}; {remedy}, as 30d, 12h, 2h30m or 45s")
     if seconds > _LONGEST.total_seconds():
         raise InvalidValue(f"{what} is {text!r}; a thousand years are the most")
     return timedelta(seconds=seconds)
+
+
+def read_seconds(text: str, *, what: str) -> float:
+    """Read a length of time, as ``read_span`` does, in seconds."""
+    return read_span(text, what=what).total_seconds()
+
+
+def _with_units(compact: str) -> float | None:
+    parts = _PART.findall(compact)
+    if not parts or _PART.sub("", compact).strip():
+        return None
+    return sum(float(count) * _SECONDS[unit] for count, unit in parts)
+
+
+def _bare(compact: str) -> float | None:
+    try:
+        seconds = float(compact)
+    except ValueError:
+        return None
+    return None if math.isnan(seconds) or seconds < 0 else seconds
 
 
 def read_moment(text: str, now: datetime, *, what: str) -> datetime:

@@ -16,7 +16,7 @@ from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.budget import Budget, Ledger
 from holdfast.model.doubt import Doubt
 from holdfast.model.effect import Effect
-from holdfast.model.errors import Conflict, NotFound
+from holdfast.model.errors import Conflict, InvalidValue, NotFound
 from holdfast.model.queries import Noun, Page, Pruned, QueueCounts, TaskFilter
 from holdfast.model.records import MemoryFact
 from holdfast.model.state_diff import Change
@@ -30,10 +30,12 @@ from holdfast.service.following import View, follow
 from holdfast.service.identify import identify
 from holdfast.service.overview import Overview
 from holdfast.service.selecting import Done
+from holdfast.service.step_names import find_step
 
 _ALL = 10_000
 """More doubts than a task can have and anybody could still decide."""
 
+M = TypeVar("M", bound=int | str | None)
 T = TypeVar("T")
 
 
@@ -114,12 +116,13 @@ class Service:
         return await self.hold.store.steps((await self.task(part)).id)
 
     async def step(self, part: str, key: str) -> Step:
-        """Return the newest step of a task under a key. Raises NotFound."""
+        """Return a step of a task: by its key, its number, or what it is shown as. Raises NotFound."""
         task = await self.task(part)
-        found = [step for step in await self.hold.store.steps(task.id) if step.key == key]
-        if not found:
-            raise NotFound("step", key, where=f"in the journal of task {task.id}; see which there are")
-        return found[-1]
+        found = find_step(await self.hold.store.steps(task.id), key)
+        if found is None:
+            where = f"in the journal of task {task.id}; `holdfast steps {task.id}` lists them"
+            raise NotFound("step", key, where=where)
+        return found
 
     async def history(self, part: str) -> list[Transition]:
         """Return every move of a task."""
@@ -127,7 +130,17 @@ class Service:
 
     async def state(self, part: str, *, at: int | str | None = None) -> AgentState:
         """Return an agent's state: now, at a version, or right after a step."""
-        return await self.hold.state(await self.task_id(part), at=at)
+        return await self.hold.state(await self.task_id(part), at=await self._moment(part, at))
+
+    async def _moment(self, part: str, at: M) -> M | str:
+        """Return the key of the step that is meant; a version stays what it is, and so does no moment at all."""
+        if not isinstance(at, str):
+            return at
+        found = await self.step(part, at)
+        newest = await self.step(part, found.key)
+        if newest.round != found.round:
+            raise InvalidValue(f"{at!r} is a step of round {found.round}, and its key means that of {newest.round}")
+        return found.key
 
     async def state_history(self, part: str) -> list[AppliedPatch]:
         """Return every change of an agent's state."""
@@ -135,7 +148,8 @@ class Service:
 
     async def state_diff(self, part: str, old: int | str, new: int | str | None = None) -> tuple[Change, ...]:
         """Return what changed in an agent's state between two moments."""
-        return await self.hold.state_diff(await self.task_id(part), old, new)
+        begin, end = await self._moment(part, old), await self._moment(part, new)
+        return await self.hold.state_diff(await self.task_id(part), begin, end)
 
     async def approvals(
         self, part: str | None = None, *, states: Sequence[ApprovalState] = (ApprovalState.OPEN,), limit: int = 100
@@ -228,9 +242,8 @@ class Service:
         self, part: str, *, at: str | int | None, user_input: Sequence[Any] | None, key: str | None, by: str
     ) -> tuple[Task, Origin]:
         """Begin a new task that shares the past of another; return it, and where it branched off."""
-        handle: Handle[Any] = await self.hold.fork(
-            (await self.task(part)).id, at=at, user_input=user_input, key=key, by=by
-        )
+        task_id, point = (await self.task(part)).id, await self._moment(part, at)
+        handle: Handle[Any] = await self.hold.fork(task_id, at=point, user_input=user_input, key=key, by=by)
         origin = await self.hold.forked_from(handle)
         assert origin is not None  # noqa: S101 - the Commit that made it said so in its journal
         return await handle.task(), origin

@@ -143,8 +143,8 @@ async def answer(
     """
     who, read = user(by), read_value(answer, as_text=as_text)
     async with opened(database_url) as service:
-        kind = "text " if isinstance(read, str) else ""
-        question = f"This will be answered with the {kind}{safe(value(read, 200))}."
+        kind = "the text " if isinstance(read, str) else ""
+        question = f"This will be answered with {kind}{safe(value(read, 200))}."
         await _show_first(service, approval, ApprovalState.ANSWERED, question, yes=yes)
         _decided(await service.answer(approval, read, by=who, note=note), as_json=as_json)
 

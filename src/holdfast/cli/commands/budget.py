@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.opening import command, opened, user
+from holdfast.cli.opening import command, command_line, opened, user
 from holdfast.cli.options import AsJson, By, DatabaseUrl, Note, TaskId
 from holdfast.cli.render.overview import budget_grid
 from holdfast.cli.terminal import print_json, print_page, say
 from holdfast.cli.times import read_span
 from holdfast.model.budget import Budget
 from holdfast.model.errors import InvalidValue
+from holdfast.model.transitions import TaskState
 from holdfast.service.forms import budget_form
 from holdfast.service.identify import short
 
@@ -30,7 +31,7 @@ async def budget(
         str | None, typer.Option(metavar="AMOUNT", help="A new limit of cost.", show_default=False)
     ] = None,
     max_wall_time: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="A new limit of time: 10m, 2h.", show_default=False)
+        str | None, typer.Option(metavar="SPAN", help="A new limit of time: 10m, 2h, or seconds.", show_default=False)
     ] = None,
     by: By = None,
     note: Note = None,
@@ -53,9 +54,9 @@ async def budget(
         task_id = (await service.task(task)).id
         if limits.limits():
             ledger = await service.extend_budget(task_id, limits, by=user(by), note=note)
-            say(
-                f"task {short(task_id)} has new limits; if it failed for want of them: holdfast resume {short(task_id)}"
-            )
+            failed = (await service.task(task_id)).state is TaskState.FAILED
+            remedy = f"; if it failed for want of them: {command_line('resume', task_id, service.hold.url)}"
+            say(f"task {short(task_id)} has new limits{remedy if failed else ''}")
         else:
             ledger = await service.budget(task_id)
     if as_json:
@@ -66,6 +67,9 @@ async def budget(
 
 def _amount(text: str) -> Decimal:
     try:
-        return Decimal(text)
+        amount = Decimal(text)
     except InvalidOperation:
-        raise InvalidValue(f"--max-cost is {text!r}; write an amount such as 2.50") from None
+        amount = Decimal("NaN")
+    if not amount.is_finite() or amount < 0:
+        raise InvalidValue(f"--max-cost is {text!r}; write an amount such as 2.50")
+    return amount

@@ -26,7 +26,7 @@ async def fork(
         str | None,
         typer.Option(
             metavar="STEP",
-            help="The last step they share: its key, or its position in the journal. By default all that is over.",
+            help="The last step they share: its key, its name or number as listed. By default all that is over.",
             show_default=False,
         ),
     ] = None,

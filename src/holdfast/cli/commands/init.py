@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from importlib.resources import files
 from pathlib import Path
@@ -41,7 +42,9 @@ def init(
         ask(f"{folder.absolute()} has other files in it, and gets {', '.join(_FILES)} beside them.", yes=yes)
     written = _write(folder)
     if as_json:
-        print_json({"folder": str(folder.absolute()), "files": [str(path) for path in written], "next": list(_NEXT)})
+        whole = os.path.abspath(folder)  # noqa: PTH100 - without `..`, and without following links
+        files_written = [str(path) for path in written]
+        print_json({"folder": whole, "files": files_written, "next": [*_way_to(folder), *_NEXT]})
         return
     for path in written:
         typer.echo(path)
@@ -82,7 +85,10 @@ def _write(folder: Path) -> list[Path]:
 
 def _say_what_next(folder: Path) -> None:
     longest = max(map(len, _NEXT))
-    here = folder.absolute() == Path.cwd()
-    lines = ["Next:", *([] if here else [f"  cd {shlex.quote(str(folder))}"])]
+    lines = ["Next:", *(f"  {command}" for command in _way_to(folder))]
     lines += [f"  {command:{longest}}  {why}" for command, why in _NEXT.items()]
     words().print("\n".join(lines), markup=False, soft_wrap=True)
+
+
+def _way_to(folder: Path) -> list[str]:
+    return [] if folder.resolve() == Path.cwd() else [f"cd {shlex.quote(str(folder))}"]

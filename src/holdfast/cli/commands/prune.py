@@ -33,7 +33,7 @@ async def prune(
     Also goes what nobody uses any more and is as old: events, artifacts, and workers that died. A task stays while its
     parent or a child of it has not ended.
     """
-    age = read_span(older_than, what="--older-than")
+    age = read_span(older_than, what="--older-than", needs_unit=True)
     async with opened(database_url) as service:
         tasks = await service.prunable(age)
         if dry_run:

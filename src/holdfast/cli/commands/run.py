@@ -6,26 +6,28 @@ import asyncio
 import signal
 import sys
 from contextlib import redirect_stdout
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.finding import find_holdfast
 from holdfast.cli.logs import tell_troubles
-from holdfast.cli.opening import command
+from holdfast.cli.opening import command, command_line
 from holdfast.cli.options import AsJson, OtherUrl
 from holdfast.cli.progress import show_progress
 from holdfast.cli.signals import StopSignals
 from holdfast.cli.tasks import After, Args, Chosen, Deadline, Input, Key, choose, print_result, submit_chosen
 from holdfast.cli.terminal import print_json, say
-from holdfast.engine.handle import Handle
+from holdfast.cli.times import read_seconds
 from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.liveness import PROCESS, is_gone, this_process
 from holdfast.engine.settings import current_settings
 from holdfast.model.errors import InvalidValue, StoreError, TaskCancelled, TaskFailed
-from holdfast.model.worker import NewWorker
+from holdfast.model.worker import NewWorker, Worker
 from holdfast.service.forms import task_form
 from holdfast.service.identify import short
+from holdfast.service.overview import Overview
 from holdfast.service.service import Service
 from holdfast.service.working import run_family
 
@@ -52,8 +54,12 @@ async def run(
         typer.Option("--id", metavar="TASK", help="Go on with a task that exists instead.", show_default=False),
     ] = None,
     lease: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", help="Should this process die, others may take over then.", show_default=False),
+        str | None,
+        typer.Option(
+            metavar="SPAN",
+            help="Should this process die, others may take over then: seconds, or 5m.",
+            show_default=False,
+        ),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress, only the result.")] = False,
     as_json: AsJson = False,
@@ -67,52 +73,103 @@ async def run(
     tell_troubles()
     chosen = _chosen(words or [], args, text, existing, database_url)
     hold = chosen if isinstance(chosen, Holdfast) else chosen.hold
-    lease = current_settings()["worker.lease"] if lease is None else lease
-    NewWorker(lease=lease)  # refuses a lease that makes no sense before anything is stored
+    held_for = current_settings()["worker.lease"] if lease is None else read_seconds(lease, what="--lease")
+    NewWorker(lease=held_for)  # refuses a lease that makes no sense before anything is stored
+    over_in = None if deadline is None else read_seconds(deadline, what="--deadline")
     async with hold:
         service = Service(hold)
         if isinstance(chosen, Holdfast):
             handle = hold.handle((await service.task(existing or "")).id)
         else:
-            handle = await submit_chosen(chosen, service, after=after, key=key, deadline=deadline)
+            handle = await submit_chosen(chosen, service, after=after, key=key, deadline=over_in)
         before = await service.overview(handle.id)
-        working = asyncio.create_task(run_family(hold, handle, lease=lease))
-        interrupted: list[signal.Signals] = []
-
-        def stop(number: signal.Signals) -> None:
-            interrupted.append(number)
-            working.cancel()
-
+        has_ended = before.task.state.is_terminal
         try:
-            with StopSignals(stop), redirect_stdout(sys.stderr):  # stdout is for the result, whatever the task prints
-                try:
-                    await show_progress(service, before, working, quiet=quiet)
-                    await working
-                finally:  # the store is about to be closed, and what still works on the task has to hand it back first
-                    working.cancel()
-                    await asyncio.gather(working, return_exceptions=True)
-        except asyncio.CancelledError:
-            if not interrupted:
-                raise
-            application = f" {words[0]}" if words and len(words) > 1 else ""
-            say(f"{await _left(handle)}. Go on with: holdfast run{application} --id {short(handle.id)}")
+            if has_ended:
+                await handle.result()
+            else:
+                await _work(service, before, lease=held_for, quiet=quiet)
+        except _StoppedError:
+            application = f" {words[0]}" if words and (existing is not None or len(words) > 1) else ""
+            say(await _left(service, handle.id, f"holdfast run{application} --id {short(handle.id)}"))
             raise typer.Exit(ExitCode.INTERRUPTED) from None
-        except (TaskFailed, TaskCancelled):
+        except (TaskFailed, TaskCancelled) as error:
             if as_json:
                 print_json(task_form(await handle.task()))
+            _add_advice(error, hold, had_ended=has_ended)
             raise
+        if has_ended and not quiet:
+            say(f"task {short(handle.id)} was completed before, and is not run again")
         print_result(await handle.task(), as_json=as_json)
 
 
-async def _left(handle: Handle[Any]) -> str:
-    """Say how a task was left that was stopped in the middle."""
+class _StoppedError(Exception):
+    """A signal asked to stop in the middle of the work."""
+
+
+async def _work(service: Service, before: Overview, *, lease: float, quiet: bool) -> None:
+    """Work on a task until it has ended, and show how it gets on; raise its failure."""
+    hold, task = service.hold, before.task
+    if task.name not in hold.definitions.names:
+        raise InvalidValue(
+            f"task {short(task.id)} is {task.name!r}, which is not defined here; name the application that defines it: "
+            f"holdfast run MODULE:HOLDFAST --id {short(task.id)}"
+        )
+    working = asyncio.create_task(run_family(hold, hold.handle(task.id), lease=lease))
+    interrupted: list[signal.Signals] = []
+
+    def stop(number: signal.Signals) -> None:
+        interrupted.append(number)
+        working.cancel()
+
     try:
-        is_held = (await handle.task()).owner is not None
+        with StopSignals(stop), redirect_stdout(sys.stderr):  # stdout is for the result, whatever the task prints
+            try:
+                await show_progress(service, before, working, quiet=quiet)
+                await working
+            finally:  # the store is about to be closed, and what still works on the task has to hand it back first
+                working.cancel()
+                await asyncio.gather(working, return_exceptions=True)
+    except asyncio.CancelledError:
+        if not interrupted:
+            raise
+        raise _StoppedError from None
+
+
+def _add_advice(error: TaskFailed | TaskCancelled, hold: Holdfast, *, had_ended: bool) -> None:
+    """Say with the error what can be done about it."""
+    if had_ended:
+        error.add_note("that was before, and it is not run again")
+    if not hold.store.capabilities.durable:
+        return
+    error.add_note(f"look at it with: {command_line('show', error.task_id, hold.url)}")
+    if isinstance(error, TaskFailed):
+        error.add_note(f"let it go on with: {command_line('resume', error.task_id, hold.url)}")
+
+
+async def _left(service: Service, task_id: str, again: str) -> str:
+    """Say how a task was left that was stopped in the middle, and how somebody goes on with it."""
+    name = short(task_id)
+    held = f"stopped; task {name} could not be handed back, and is free when the lease is over. Go on with: {again}"
+    try:
+        seen = await service.overview(task_id)
     except StoreError:
-        is_held = True
-    if is_held:
-        return f"stopped; task {short(handle.id)} could not be handed back, and is free when the lease is over"
-    return f"stopped; task {short(handle.id)} was handed back"
+        return held
+    shown = command_line("show", task_id, service.hold.url)
+    if seen.task.state.is_terminal:
+        return f"stopped; task {name} is {seen.task.state}; look at it with: {shown}"
+    if seen.task.owner is None:
+        return f"stopped; task {name} was handed back. Go on with: {again}"
+    if seen.worker is None or _is_over(seen.worker, service.hold):
+        return held
+    return f"stopped; task {name} goes on, on worker {seen.worker.label!r}; follow it: {shown} --follow"
+
+
+def _is_over(worker: Worker, hold: Holdfast) -> bool:
+    """Say whether nothing is done any more under this worker: it is this process's own, or its process is gone."""
+    boot_id, one_machine = hold.services.clock.boot_id, not hold.store.capabilities.multi_machine
+    is_ours: bool = worker.details.get(PROCESS) == this_process(boot_id)
+    return is_ours or is_gone(worker.id, [worker], boot_id, one_machine=one_machine)
 
 
 def _chosen(

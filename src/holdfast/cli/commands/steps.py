@@ -34,7 +34,11 @@ async def steps(
     task: TaskId,
     key: Annotated[
         str | None,
-        typer.Argument(metavar="STEP", help="The key of a step, to see all there is about it.", show_default=False),
+        typer.Argument(
+            metavar="STEP",
+            help="A step, to see all there is about it: its key, its name or number as listed.",
+            show_default=False,
+        ),
     ] = None,
     *,
     every: Annotated[

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli.opening import command, command_line
+from holdfast.cli.opening import command, command_line, with_store
 from holdfast.cli.options import AsJson, OtherUrl
 from holdfast.cli.tasks import (
     After,
@@ -22,9 +22,12 @@ from holdfast.cli.tasks import (
     submit_chosen,
 )
 from holdfast.cli.terminal import print_json, say
+from holdfast.cli.times import read_seconds
 from holdfast.engine.handle import Handle
+from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import DeadlineExceeded, InvalidValue, TaskCancelled, TaskFailed
 from holdfast.service.forms import task_form
+from holdfast.service.overview import Overview
 from holdfast.service.service import Service
 
 
@@ -39,13 +42,18 @@ async def submit(
     queue: Queue = None,
     deadline: Deadline = None,
     delay: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="It does not begin before.", show_default=False)
+        str | None,
+        typer.Option(metavar="SPAN", help="It does not begin before: seconds, or 10m, 2h.", show_default=False),
     ] = None,
     after: After = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end, and print the result as JSON.")] = False,
     timeout: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", help="With --wait: wait no longer. The task goes on.", show_default=False),
+        str | None,
+        typer.Option(
+            metavar="SPAN",
+            help="With --wait: wait no longer than this, seconds or 10m. The task goes on.",
+            show_default=False,
+        ),
     ] = None,
     as_json: AsJson = False,
     database_url: OtherUrl = None,
@@ -56,21 +64,43 @@ async def submit(
     """
     if timeout is not None and not wait:
         raise InvalidValue("--timeout limits the waiting; add --wait")
+    # Whatever cannot be meant is refused while nothing is stored.
+    patience = None if timeout is None else as_seconds(read_seconds(timeout, what="--timeout"), what="--timeout")
+    options = {
+        "key": key,
+        "priority": priority,
+        "queue": queue,
+        "deadline": None if deadline is None else read_seconds(deadline, what="--deadline"),
+        "delay": None if delay is None else read_seconds(delay, what="--delay"),
+    }
     chosen = choose(words, args, text, database_url)
-    options = {"key": key, "priority": priority, "queue": queue, "deadline": deadline, "delay": delay}
     async with chosen.hold:
         if not chosen.hold.store.capabilities.durable:
             url = chosen.hold.url
             raise InvalidValue(f"{url} ends with this command, and the task with it; submit to a store that lasts")
-        handle = await submit_chosen(chosen, Service(chosen.hold), after=after, **options)
+        service = Service(chosen.hold)
+        handle = await submit_chosen(chosen, service, after=after, **options)
         if wait:
             say(f"task {handle.id}: waiting until a worker has done it")
-            await _wait(handle, timeout, as_json=as_json)
+            application = words[0] if len(words) > 1 else None
+            if (
+                missing := _missing_worker(await service.overview(handle.id), application, chosen.hold.url)
+            ) is not None:
+                say(missing)
+            await _wait(handle, patience, as_json=as_json)
         elif as_json:
             print_json(task_form(await handle.task()))
         else:
             say(f"submitted; look at it with: {command_line('show', handle.id, chosen.hold.url)}")
             typer.echo(handle.id)
+
+
+def _missing_worker(seen: Overview, application: str | None, url: str) -> str | None:
+    """Say how to start a worker if the task waits for one that is not there."""
+    if all(advice.verb != "worker" for advice in seen.situation.next):
+        return None
+    line = " ".join(["holdfast worker", *([application] if application else []), "--queues", seen.task.queue])
+    return f"{seen.situation.why}; start one: {with_store(line, url)}"
 
 
 async def _wait(handle: Handle[Any], timeout: float | None, *, as_json: bool) -> None:

@@ -21,9 +21,10 @@ import typer
 from holdfast.cli.exits import SIGNALLED, ExitCode
 from holdfast.cli.finding import find_holdfast
 from holdfast.cli.logs import log_to_stderr
-from holdfast.cli.options import Application, OtherUrl
+from holdfast.cli.options import Application, OtherUrl, not_empty
 from holdfast.cli.signals import StopSignals
 from holdfast.cli.terminal import say
+from holdfast.cli.times import read_seconds
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.settings import SETTINGS, current_settings
 from holdfast.model.checks import check_name
@@ -55,30 +56,35 @@ def work(
     *,
     queues: Annotated[
         list[str] | None,
-        typer.Option(metavar="A,B", help="Where to take tasks from; by default the queues of the defined tasks."),
+        typer.Option(
+            metavar="A,B",
+            help="Where to take tasks from; by default the queues of the defined tasks.",
+            callback=not_empty,
+        ),
     ] = None,
     concurrency: Annotated[
         int | None,
         typer.Option(min=1, help="How many tasks to run at the same time.", show_default=_default("concurrency")),
     ] = None,
     lease: Annotated[
-        float | None,
+        str | None,
         typer.Option(
-            metavar="SECONDS",
-            help="After this long a silence its tasks go to other workers.",
+            metavar="SPAN",
+            help="After this long a silence its tasks go to other workers: seconds, or 5m.",
             show_default=_default("lease"),
         ),
     ] = None,
     grace: Annotated[
-        float | None,
+        str | None,
         typer.Option(
-            metavar="SECONDS",
-            min=0,
-            help="How long tasks may finish once it is to stop.",
+            metavar="SPAN",
+            help="How long tasks may finish once it is to stop: seconds, or 5m.",
             show_default=_default("grace"),
         ),
     ] = None,
-    label: Annotated[str | None, typer.Option(help="Its name, for people.", show_default=_default("label"))] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Its name, for people.", show_default=_default("label"), callback=not_empty)
+    ] = None,
     database_url: OtherUrl = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only what somebody should look at.")] = False,
     verbose: Annotated[
@@ -100,8 +106,8 @@ def work(
     wanted = Wanted(
         queues=_listed(queues) or settings["worker.queues"] or hold.definitions.queues,
         concurrency=settings["worker.concurrency"] if concurrency is None else concurrency,
-        lease=settings["worker.lease"] if lease is None else lease,
-        grace=settings["worker.grace"] if grace is None else grace,
+        lease=settings["worker.lease"] if lease is None else read_seconds(lease, what="--lease"),
+        grace=settings["worker.grace"] if grace is None else read_seconds(grace, what="--grace"),
         label=label or settings["worker.label"],
     )
     raise typer.Exit(asyncio.run(_work(hold, wanted, say=_say_nothing if quiet else _log if as_json else say)))
@@ -110,7 +116,10 @@ def work(
 def _listed(queues: Sequence[str] | None) -> list[str]:
     """Read ``--queues a,b --queues c``."""
     names = [name.strip() for given in queues or () for name in given.split(",")]
-    return [check_name("queue", name) for name in dict.fromkeys(names) if name]
+    listed = [check_name("queue", name) for name in dict.fromkeys(names) if name]
+    if queues and not listed:
+        raise InvalidValue(f"--queues is {','.join(queues)!r}, which names none; write A,B, or leave it out")
+    return listed
 
 
 async def _work(hold: Holdfast, wanted: Wanted, *, say: Callable[[str], None]) -> int:
@@ -118,14 +127,16 @@ async def _work(hold: Holdfast, wanted: Wanted, *, say: Callable[[str], None]) -
     forced_by: signal.Signals | None = None
 
     def drain(number: signal.Signals) -> None:
-        say(f"{number.name}: stopping; {_tasks(worker.running)} may take {wanted.grace:g} s to finish")
-        worker.drain()
+        left = f"; {_tasks(worker.running)} may take {wanted.grace:g} s to finish" if worker.running else ""
+        worker.drain()  # first: whoever reads what is said may have gone
+        say(f"{number.name}: stopping{left}")
 
     def force(number: signal.Signals) -> None:
         nonlocal forced_by
         forced_by = number
-        say(f"{number.name}: handing back {_tasks(worker.running)} now")
+        running = _tasks(worker.running)
         worker.force()
+        say(f"{number.name}: handing back {running} now")
 
     async with hold:
         if not hold.store.capabilities.durable:

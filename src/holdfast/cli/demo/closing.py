@@ -11,6 +11,7 @@ from rich.text import Text
 
 from holdfast.cli.demo.outcome import Outcome
 from holdfast.cli.demo.story import BAD, GOOD, short
+from holdfast.cli.itself import own_command
 from holdfast.store.url import without_password
 
 
@@ -55,7 +56,7 @@ def commands(outcome: Outcome, url: str) -> Iterator[Text]:
     """Say how to look at what is left. Not to be wrapped: these lines are copied."""
     yield Text("Look around:", "bold")
     for command in ("show", "history", "state"):
-        yield Text(f"  holdfast {command} {outcome.last.task.id} --database-url {without_password(url)}")
+        yield Text(f"  {own_command()} {command} {outcome.last.task.id} --database-url {without_password(url)}")
 
 
 def _count(number: int, noun: str) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.exits import ExitCode
+from holdfast.cli.options import not_empty
 from holdfast.cli.signals import exiting_when_killed
 from holdfast.cli.terminal import print_json
 from holdfast.model.errors import InvalidValue
@@ -35,6 +36,7 @@ def demo(
             metavar="URL",
             help="A store to run on, and to keep the task in; by default a SQLite file in a temporary folder.",
             show_default=False,
+            callback=not_empty,
         ),
     ] = None,
     keep: Annotated[
@@ -88,12 +90,14 @@ def _conclude(console: Console, outcome: Outcome, url: str | None) -> None:
     from rich.text import Text  # noqa: PLC0415 - as above
 
     from holdfast.cli.demo.closing import commands, proof, verdict  # noqa: PLC0415
+    from holdfast.cli.itself import own_command  # noqa: PLC0415
 
     console.print("", proof(outcome), "", *verdict(outcome), sep="\n")
     if url is not None:
         console.print("", *commands(outcome, url), sep="\n", soft_wrap=True)
     else:
-        console.print("", Text("Next: `holdfast init my-agents` writes a project of your own.", "dim"), sep="\n")
+        words = f"Next: `{own_command()} init my-agents` writes a project of your own."
+        console.print("", Text(words, "dim"), sep="\n")
 
 
 def _draw(file: Path, stage: Stage, outcome: Outcome) -> None:

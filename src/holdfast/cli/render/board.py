@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import Console, ConsoleOptions, OverflowMethod, RenderableType, RenderResult
 from rich.text import Text
 
 from holdfast.cli.render.crew import QUEUE_COLUMNS, holding, lease_bar, process, queue_rows, standing
+from holdfast.cli.render.fitting import FittingTable, share
 from holdfast.cli.render.overview import command_for
 from holdfast.cli.render.steps import step_name, visible
 from holdfast.cli.render.words import input_of, outcome_of, safe, state_text
@@ -27,7 +27,7 @@ _HEAD = 2
 _FRAME = 2
 """Lines of a section beside its rows: an empty one, and its head."""
 _LEAST = 2
-"""Rows that a section with so many gets even on a small screen."""
+"""Lines that a section with so many gets even on a small screen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,34 +38,40 @@ class _Section:
     rows: Sequence[Sequence[str | Text]]
     unseen: int = 0
     """How many more there are than were read."""
+    whole: str | None = None
+    """The column of what to type: it is never cut, as half a command is of no use."""
 
-    @property
-    def asked(self) -> int:
-        """How many lines it takes to show all of them."""
-        return len(self.rows) + bool(self.unseen)
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """The board; how many lines a row takes is known only when it is drawn, with the width there is."""
+
+    head: Sequence[RenderableType]
+    sections: Sequence[_Section]
+    height: int | None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw as many rows of each section as there are lines for."""
+
+        def lines(section: _Section, rows: int) -> int:
+            drawn = console.render_lines(_table(section, rows), options.update(height=None), pad=False)
+            return len(drawn) - 1  # its head
+
+        asked = [lines(section, len(section.rows)) for section in self.sections]
+        room = sum(asked) if self.height is None else self.height - _HEAD - _FRAME * len(asked)
+        least = [max(_LEAST, lines(section, 1)) for section in self.sections]
+        yield from self.head
+        for section, given in zip(self.sections, share(asked, room, least), strict=True):
+            rows = min(len(section.rows), given)
+            while rows and lines(section, rows) > given:
+                rows -= 1
+            yield Text()
+            yield _table(section, rows)
 
 
 def page(board: Board, *, store: str, height: int | None = None) -> RenderableType:
     """Return the whole board. With ``height``, lists are cut so that it fits into as many lines."""
-    sections = list(_sections(board))
-    asked = [section.asked for section in sections]
-    room = sum(asked) if height is None else height - _HEAD - _FRAME * len(sections)
-    parts: list[RenderableType] = [_title(board, store), _counts(board)]
-    for section, rows in zip(sections, share(asked, room), strict=True):
-        parts += [Text(), _table(section, rows)]
-    return Group(*parts)
-
-
-def share(asked: Sequence[int], room: int) -> list[int]:
-    """Share out the lines of a screen: everybody the least they need, then one by one to those who want more."""
-    given = [min(wanted, _LEAST) for wanted in asked]
-    left = room - sum(given)
-    while left > 0 and given != list(asked):
-        for index, wanted in enumerate(asked):
-            if given[index] < wanted and left > 0:
-                given[index] += 1
-                left -= 1
-    return given
+    return _Page([_title(board, store), _counts(board)], list(_sections(board)), height)
 
 
 def _title(board: Board, store: str) -> Text:
@@ -90,12 +96,13 @@ def _sections(board: Board) -> Iterator[_Section]:
     counts = board.summary.tasks
     if board.running:
         unseen = counts.get(TaskState.RUNNING, 0) + counts.get(TaskState.REVIEW, 0) - len(board.running)
-        columns = ("running", "task", "input", "step", "for")
+        columns: tuple[str, ...] = ("running", "task", "input", "step", "for")
         yield _Section(columns, {"task", "input", "step"}, _running(board), max(0, unseen))
     if board.approvals or board.doubts:
         # What people are asked about effects counts among the open approvals, too.
         unseen = board.summary.open_approvals - len(board.approvals) - len(board.doubts)
-        yield _Section(("waits for you", "task", "asked", "type"), {"waits for you"}, _decisions(board), max(0, unseen))
+        columns = ("waits for you", "task", "asked", "type")
+        yield _Section(columns, {"waits for you", "type"}, _decisions(board), max(0, unseen), whole="type")
     if board.failed:
         unseen = counts.get(TaskState.FAILED, 0) - len(board.failed)
         yield _Section(("failed", "task", "when", "why"), {"task", "why"}, _failed(board), max(0, unseen))
@@ -107,9 +114,8 @@ def _workers(board: Board) -> _Section:
         for member in board.crew.members
     ]
     nobody: list[list[str | Text]] = [[Text("none is alive: holdfast worker MODULE:HOLDFAST", "yellow")]]
-    return _Section(
-        ("worker", "state", "lease", "holds", "process"), {"worker", "process"}, rows or nobody, board.crew.unseen
-    )
+    columns, whole = ("worker", "state", "lease", "holds", "process"), None if rows else "worker"
+    return _Section(columns, {"worker", "process"}, rows or nobody, board.crew.unseen, whole)
 
 
 def _running(board: Board) -> list[list[str | Text]]:
@@ -158,14 +164,15 @@ def _failed(board: Board) -> list[list[str | Text]]:
     ]
 
 
-def _table(section: _Section, rows: int) -> Table:
+def _table(section: _Section, rows: int) -> FittingTable:
     """Return the first rows of a section; the last line says how many are missing."""
-    made = Table(box=None, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    made = FittingTable(box=None, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in section.columns:
-        made.add_column(column, no_wrap=column not in section.flexible, overflow="ellipsis")
-    shown = len(section.rows) if rows >= section.asked else rows - 1
-    for row in section.rows[:shown]:
-        made.add_row(*map(one_line, row))
-    if hidden := len(section.rows) - shown + section.unseen:
+        overflow: OverflowMethod = "fold" if column == section.whole else "ellipsis"
+        made.add_column(column, no_wrap=column not in section.flexible, overflow=overflow)
+    for row in section.rows[:rows]:
+        cells = zip(section.columns, row, strict=False)
+        made.add_row(*(cell if column == section.whole else one_line(cell) for column, cell in cells))
+    if hidden := len(section.rows) - rows + section.unseen:
         made.add_row(Text(f"and {hidden:,} more", "dim"))
     return made

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.render.fitting import FittingTable
 from holdfast.cli.render.words import safe, value
 from holdfast.cli.times import age, local, local_with_age
 from holdfast.model.approval import Approval, ApprovalState
@@ -52,12 +53,9 @@ def approvals_table(approvals: Sequence[Approval], now: datetime) -> RenderableT
     """Return the same for people: the question in the middle, as wide as the terminal lets it be."""
     if not approvals:
         return Text("nobody is asked anything", "dim")
-    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    made.add_column("id", no_wrap=True, min_width=8)
-    made.add_column("task", no_wrap=True, min_width=8)
-    made.add_column("asks", ratio=1)
-    made.add_column("risk", no_wrap=True)
-    made.add_column("asked", no_wrap=True)
+    made = FittingTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for column in ("id", "task", "asks", "risk", "asked"):
+        made.add_column(column, no_wrap=column != "asks", overflow="fold")
     for approval in approvals:
         asks = [Text(safe(value(approval.question, _WIDE)))]
         if arguments := _arguments(approval, _WIDE):

@@ -13,12 +13,12 @@ from rich.text import Text
 from holdfast.cli.render.steps import mark_of, step_name, visible, waits_how
 from holdfast.cli.render.words import safe, state_text, value
 from holdfast.cli.times import age, local, local_with_age, span
-from holdfast.engine.journal import ROUND_SIZE
 from holdfast.model.canonical import parse
 from holdfast.model.failure import Failure
 from holdfast.model.step import Step, StepState
 from holdfast.service.forms import stored
 from holdfast.service.identify import short
+from holdfast.service.step_names import number_of
 
 FLEXIBLE = frozenset({"step", "output"})
 """Those of the columns that are cut first."""
@@ -52,9 +52,7 @@ def _identity(step: Step, *, whole_key: bool) -> list[str | Text]:
     name = safe(step.key) if whole_key else step_name(step)
     state = "undone" if step.undone_at is not None else str(step.state)
     style = state_text(step.state).style
-    within = step.position % ROUND_SIZE
-    place = f"{step.round}.{within}" if step.round > 1 else str(within)
-    return [place, Text(mark_of(step), style), name, step.kind, Text(state, style)]
+    return [number_of(step), Text(mark_of(step), style), name, step.kind, Text(state, style)]
 
 
 def _course(step: Step, at: datetime, in_doubt: Collection[str]) -> list[str | Text]:

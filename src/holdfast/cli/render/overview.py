@@ -203,11 +203,15 @@ def _steps(seen: Overview) -> RenderableType | None:
     rest = [step for step in steps if step not in under_way]
     shown = sorted([*rest[-_STEPS:], *under_way[:_STEPS]], key=lambda step: step.position)
     grid = Table.grid(padding=(0, 2))
-    if (hidden := len(steps) - len(shown)) > 0:
-        grid.add_row("", Text(f"{hidden} more: holdfast steps {short(seen.task.id)}", "dim"))
     for step in shown:
         grid.add_row(f"  {mark_of(step)}", step_text(step), Text(step.kind, "dim"), Text(_timing(seen, step), "dim"))
-    return grid
+    hidden = len(steps) - len(shown)
+    return Group(grid, *_more(f"{hidden} more: holdfast steps {short(seen.task.id)}" if hidden else ""))
+
+
+def _more(words: str) -> list[Text]:
+    """Return the line below a list that says what is missing from it."""
+    return [Text(f"  {words}", "dim")] if words else []
 
 
 def _timing(seen: Overview, step: Step) -> str:
@@ -276,7 +280,10 @@ def _happened(seen: Overview) -> RenderableType | None:
     grid = Table.grid(padding=(0, 2))
     for at, words in moments[-_EVENTS:]:
         grid.add_row(Text(f"  {local(at, seen.at)}", "dim"), words)
-    return grid
+    hidden = len(moments) - _EVENTS
+    return Group(
+        grid, *_more(f"{hidden} more; every move: holdfast history {short(seen.task.id)}" if hidden > 0 else "")
+    )
 
 
 def _speaker(message: Event) -> str:

@@ -8,8 +8,8 @@ from rich.text import Text
 
 from holdfast.cli.render.words import safe, state_text
 from holdfast.model.step import Step, StepState
+from holdfast.service.step_names import shown_name
 
-_OURS = "holdfast:"
 _HIDDEN = frozenset({"attempt", "accepted", "fork", "progress", "now"})
 """Kinds of lines that say nothing that is not shown elsewhere."""
 
@@ -22,8 +22,8 @@ def visible(steps: Iterable[Step]) -> list[Step]:
 
 
 def step_name(step: Step) -> str:
-    """Return what a step is called; one that the engine named is called by what it is."""
-    return safe(step.kind if step.key.startswith(_OURS) else step.key)
+    """Return what a step is called, and may be called by whoever types it."""
+    return safe(shown_name(step))
 
 
 def mark_of(step: Step) -> str:

@@ -30,13 +30,19 @@ _REMEDIES: tuple[tuple[type[HoldfastError], str], ...] = (
 )
 
 
+_DATABASES = frozenset({"SQLite", "PostgreSQL"})
+"""What has a version of its own."""
+
+
 def check_store(seen: Evidence) -> Iterator[Finding]:
     """Say what the store is, or why it cannot be used."""
     if seen.failure is not None:
         yield _failed(seen.failure)
     elif seen.inside is not None:
         vitals = seen.inside.vitals
-        yield Finding("store", Level.OK, f"{without_password(seen.url)} answers: {vitals.backend} {vitals.version}")
+        # The others read with the library of SQLite, but nobody would look for its number there.
+        version = f" {vitals.version}" if vitals.backend in _DATABASES else ""
+        yield Finding("store", Level.OK, f"{without_password(seen.url)} answers: {vitals.backend}{version}")
 
 
 def check_schema(seen: Evidence) -> Iterator[Finding]:

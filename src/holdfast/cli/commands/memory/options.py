@@ -7,6 +7,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from holdfast.cli.options import not_empty
 from holdfast.cli.times import read_span
 from holdfast.engine.remembering import HalfLife
 
@@ -20,14 +21,19 @@ FactId: TypeAlias = Annotated[
 Confidence: TypeAlias = Annotated[float, typer.Option(min=0.0, max=1.0, help="How sure it is, from 0 to 1.")]
 Source: TypeAlias = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Who says so; by default the setting `user`, then you.", show_default=False),
+    typer.Option(
+        metavar="NAME",
+        help="Who says so; by default the setting `user`, then you.",
+        show_default=False,
+        callback=not_empty,
+    ),
 ]
 HalfLifeSpan: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--half-life",
         metavar="SPAN",
-        help="In which its confidence halves, by default 30d; or never.",
+        help="In which its confidence halves, by default 30d: 12h, 7d, seconds; or never.",
         show_default=False,
     ),
 ]

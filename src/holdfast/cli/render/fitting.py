@@ -1,0 +1,149 @@
+"""Tables that fit: where there is too little room, whole columns go, in a fixed order, before what matters is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Final
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.table import Column, Table
+from rich.text import Text
+
+ORDER: Final = (
+    *("effect", "tries", "fence", "from", "queues", "process", "superseded by", "sure"),
+    *("oldest ready", "review", "delayed", "waiting", "kind", "risk", "queue", "holds", "lease", "said", "source"),
+    *("ended", "submitted", "by", "when", "outcome", "took", "for", "input", "asked", "task", "why"),
+)
+"""What people can do without, and miss less the earlier it stands here. A column that is not named stays."""
+
+_READABLE: Final = 10
+"""Columns of a terminal that a text needs to tell something."""
+_BROKEN: Final = 18
+"""What a command needs on two lines."""
+_TELLING: Final = 32
+"""What the main column of a table should have, on a terminal of the usual width; on others, the same share."""
+_USUAL: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a column would like to have."""
+
+    name: str
+    width: int
+    """With which nothing of it is cut."""
+    gives_way: bool = False
+    """Whether it may have less."""
+    is_whole: bool = False
+    """Whether what it says is broken into lines then, rather than cut: that is for when nothing else helps."""
+    is_empty: bool = False
+    """Whether no row says anything in it."""
+
+
+def fit(wishes: Sequence[Wish], width: int, gap: int = 2) -> dict[str, int]:
+    """Return the widths of the columns that are shown, ``gap`` apart; those that are missing are left out.
+
+    First go those that are empty, but only where there is too little room: wide tables look alike. Then the others in
+    their ``ORDER``, until those that give way can still be read.
+    """
+    main = _main(wishes)
+    kept = list(wishes)
+
+    def room() -> int:
+        return width - gap * len(kept)
+
+    for wish in [wish for wish in _by_order(wishes, main) if wish.is_empty]:
+        if sum(one.width for one in kept) > room():
+            kept.remove(wish)
+    for wish in [wish for wish in _by_order(kept, main) if wish.name in ORDER]:
+        if sum(_least(one, main, width) for one in kept) > room():
+            kept.remove(wish)
+    least: list[int] = []
+    for main_column, narrow in ((main, False), (main, True), (None, True)):
+        least = [_least(one, main_column, width, narrow=narrow) for one in kept]
+        if sum(least) <= room():
+            break
+    given = share([one.width for one in kept], room(), least)
+    return {one.name: size for one, size in zip(kept, given, strict=True)}
+
+
+def share(asked: Sequence[int], room: int, least: Sequence[int]) -> list[int]:
+    """Share something out: everybody the least they need, then one by one to those who want more."""
+    given = [min(wanted, needed) for wanted, needed in zip(asked, least, strict=True)]
+    left = room - sum(given)
+    while left > 0 and given != list(asked):
+        for index, wanted in enumerate(asked):
+            if given[index] < wanted and left > 0:
+                given[index] += 1
+                left -= 1
+    return given
+
+
+class FittingTable(Table):
+    """A table that knows the room it has only when it is drawn. Columns that wrap are those that give way."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw it with the columns there is room for."""
+        _, right, _, left = self.padding
+        gap = left + right + bool(self.box)
+        wishes = [_wish(column, console, options) for column in self.columns]
+        # Some versions of Rich count a padding after the last column, though they draw none.
+        widths = fit(wishes, options.max_width + bool(self.box), gap)
+        shown = copy(self)
+        shown.columns = [
+            replace(column, header=_head(column), width=widths[str(column.header)], _index=index, _cells=_cells(column))
+            for index, column in enumerate(column for column in self.columns if column.header in widths)
+        ]
+        yield from Table.__rich_console__(shown, console, options)
+
+
+def _wish(column: Column, console: Console, options: ConsoleOptions) -> Wish:
+    cells = list(column.cells)
+    return Wish(
+        name=str(column.header),
+        width=max(Measurement.get(console, options, cell).maximum for cell in [column.header, *cells]),
+        gives_way=not column.no_wrap,
+        is_whole=column.overflow == "fold",
+        is_empty=all(isinstance(cell, str | Text) and not str(cell).strip() for cell in cells),
+    )
+
+
+def _head(column: Column) -> Text:
+    return Text(str(column.header), no_wrap=True, overflow="ellipsis")
+
+
+def _cells(column: Column) -> list[RenderableType]:
+    """Return the cells of a column; one that says everything breaks also those that are made to be cut."""
+    cells = list(column.cells)
+    if column.overflow == "fold":
+        for index, cell in enumerate(cells):
+            if isinstance(cell, Text):
+                cells[index] = broken = cell.copy()
+                broken.no_wrap, broken.overflow = None, "fold"
+    return cells
+
+
+def _main(wishes: Sequence[Wish]) -> Wish | None:
+    """Return what a table is about: of the columns that give way the first that is missed most. It always stays."""
+    giving = [wish for wish in wishes if wish.gives_way and not wish.is_empty]
+    return max(giving, key=lambda wish: _place(wish.name), default=None)
+
+
+def _by_order(wishes: Sequence[Wish], main: Wish | None) -> list[Wish]:
+    return sorted((wish for wish in wishes if wish is not main), key=lambda wish: _place(wish.name))
+
+
+def _place(name: str) -> int:
+    return ORDER.index(name) if name in ORDER else len(ORDER)
+
+
+def _least(wish: Wish, main: Wish | None, width: int, *, narrow: bool = False) -> int:
+    """Return what a column needs; with ``narrow`` also those that say everything make do with several lines."""
+    if wish is main:
+        return min(wish.width, _TELLING, _TELLING * width // _USUAL)
+    if wish.is_whole and wish.gives_way:
+        return min(wish.width, _BROKEN) if narrow else wish.width
+    return min(wish.width, _READABLE) if wish.gives_way else wish.width
