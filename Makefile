@@ -6,7 +6,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 VENV ?= .venv
 # Tests run in so many processes, each with its own PostgreSQL servers: more than a small machine has processors, because
 # much of a test of workers, leases and terminals is waiting.
-TEST_PROCESSES ?= 5
+TEST_PROCESSES ?= 6
 
 RUN := $(VENV)/bin/python
 # An environment remembers where its clone is. One that was copied along with its clone would run the code of the

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast import InvalidValue, StoreUnavailable
+from holdfast import InvalidValue, StoreClosed, StoreUnavailable
+from holdfast.engine import batching
 from holdfast.engine.batching import Batcher
 from holdfast.model.errors import StoreError
-from tests.engine.support import settle
+from tests.engine.support import PATIENCE, settle
 
 
 class Door:
@@ -135,3 +136,48 @@ async def test_close_sends_what_still_waits(door: Door, batcher: Batcher[int, in
     await batcher.close()
     assert all(one.done() for one in waiting)
     assert len(door.batches) == 3
+
+
+@pytest.mark.parametrize("is_cut_short", [False, True])
+async def test_whoever_got_no_answer_before_the_end_is_told_so(
+    door: Door, batcher: Batcher[int, int], monkeypatch: pytest.MonkeyPatch, *, is_cut_short: bool
+) -> None:
+    """A cancel that nobody asked for would end them as if all was well."""
+    monkeypatch.setattr(batching, "LAST_WORDS", PATIENCE if is_cut_short else 0.01)
+    batcher.crowd = 2
+    door.open.clear()
+    waiting = [asyncio.create_task(batcher.put(n)) for n in range(9)]
+    await settle()
+    closing = asyncio.create_task(batcher.close())
+    await settle()
+    if is_cut_short:
+        closing.cancel()
+    await asyncio.wait([closing], timeout=PATIENCE)
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {type(answer) for answer in answers} == {StoreClosed}
+
+
+async def test_whoever_comes_while_it_ends_is_told_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store may need a while until it has given up."""
+    giving_up, has_given_up = asyncio.Event(), asyncio.Event()
+
+    async def send(items: Sequence[int]) -> list[int]:
+        del items
+        try:
+            return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+        finally:
+            giving_up.set()
+            await has_given_up.wait()
+
+    monkeypatch.setattr(batching, "LAST_WORDS", 0.01)
+    batcher = Batcher(send, most=4, patience=patient)
+    batcher.crowd = 2
+    early = asyncio.create_task(batcher.put(1))
+    await settle()
+    closing = asyncio.create_task(batcher.close())
+    await giving_up.wait()
+    late = asyncio.create_task(batcher.put(2))
+    await settle()
+    has_given_up.set()
+    await asyncio.wait([closing, early, late], timeout=PATIENCE)
+    assert [type(one.exception()) for one in (early, late)] == [StoreClosed, StoreClosed]

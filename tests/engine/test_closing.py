@@ -134,6 +134,31 @@ async def test_a_stop_that_is_cut_short_ends_everything_and_hands_back(when: str
     assert asyncio.all_tasks() == before
 
 
+async def test_a_cancel_amid_the_last_words_of_a_worker_frees_its_tasks_all_the_same() -> None:
+    hold, before, begun, go = Holdfast("memory://"), asyncio.all_tasks(), list[str](), asyncio.Event()
+
+    @hold.task
+    async def work(_: Context) -> None:
+        await hang(begun, go, stubborn=True, effect_id="none")
+
+    async with hold:
+        handle = await hold.submit(work)
+        worker = await hold.worker(lease=600).__aenter__()
+        await until(lambda: begun)
+        stopping = asyncio.create_task(worker.stop(grace=0))
+        await until(lambda: _drained(hold))
+        await settle()  # it waits for the task to say how it was left
+        assert not stopping.done()
+        stopping.cancel()
+        await asyncio.wait([stopping], timeout=PATIENCE)
+        assert stopping.cancelled()
+        [left] = await hold.store.workers()
+        assert left.state is WorkerState.DEAD
+        await hold.store.sweep()
+        assert (await handle.task()).owner is None
+    assert asyncio.all_tasks() == before
+
+
 async def _drained(hold: Holdfast) -> bool:
     [worker] = await hold.store.workers()
     return worker.state is WorkerState.DRAINING

@@ -25,6 +25,7 @@ from holdfast import (
     TaskState,
 )
 from holdfast.model.queries import TaskFilter
+from holdfast.model.task import NewTask
 from tests.engine.support import crashing_worker, ended, reaches, settle
 
 P = ParamSpec("P")
@@ -562,3 +563,29 @@ async def test_a_task_that_waits_for_longer_than_can_be_written_fails(quick: Hol
     handle = await quick.submit(work)
     async with quick.worker():
         assert "a thousand years are the most" in str(await failure_of(handle))
+
+
+# Queues
+
+
+async def test_a_queue_can_be_written_into_a_list_of_queues(quick: Holdfast) -> None:
+    with pytest.raises(InvalidValue, match="has a comma"):
+        quick.task(queue="a,b")(_nothing)
+    work = quick.task(_nothing)
+    with pytest.raises(InvalidValue, match="has a comma"):
+        await quick.submit(work, queue="a,b")
+    assert (await quick.store.find(TaskFilter())).items == ()
+    assert (await (await quick.submit(work, queue="two words")).task()).queue == "two words"
+
+
+async def test_a_task_in_a_queue_that_could_not_be_named_today_is_worked_on_and_forked(quick: Holdfast) -> None:
+    quick.task(_nothing)
+    await quick.store.submit([NewTask(id="old", name="_nothing", queue="a,b", user_input=[])])
+    async with quick.worker(queues=["a,b"]):
+        await ended(quick.handle("old"))
+        fork: Handle[None] = await quick.fork("old", user_input=[])
+        await ended(fork)
+    assert (await fork.task()).queue == "a,b"
+
+
+async def _nothing(ctx: Context) -> None: ...

@@ -72,6 +72,12 @@ async def test_a_goal_nobody_could_read_is_refused(hold: Holdfast, ada: Outside,
     assert not (await hold.store.find()).items
 
 
+async def test_a_queue_that_no_worker_could_name_is_refused(hold: Holdfast, ada: Outside) -> None:
+    with pytest.raises(InvalidValue, match="has a comma"):
+        await ada.offer(queue="a,b")
+    assert not (await hold.store.find()).items
+
+
 async def test_one_with_a_delay_waits_for_it(ada: Outside, clock: ManualClock) -> None:
     task = await ada.offer(delay=60)
     assert await ada.ask() is None

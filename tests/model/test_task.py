@@ -36,13 +36,6 @@ def test_names_no_store_could_hold_are_refused_by_name(field: str, name: str) ->
         NewTask(**{"name": "work", field: name})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["a,b", ","])
-def test_a_queue_can_be_written_into_a_list(name: str) -> None:
-    with pytest.raises(InvalidValue, match="has a comma"):
-        NewTask(name="work", queue=name)
-    assert NewTask(name="work", queue="two words").queue == "two words"
-
-
 @given(st.text())
 def test_text_is_refused_exactly_when_it_cannot_be_stored(text: str) -> None:
     storable = "\0" not in text and text == text.encode(errors="replace").decode()

@@ -42,9 +42,7 @@ class Filters:
     parent_id: Annotated[str | None, _option("--parent", help="Children of this task.")] = None
     owner: Annotated[str | None, _option("--worker", help="Held by this worker.")] = None
     text: Annotated[str | None, _option("--text", "-t", help="With this in name, key or input.")] = None
-    since: Annotated[str | None, _option("--since", help="Submitted since: 2h, 3d, seconds, or 2026-11-15T14:00.")] = (
-        None
-    )
+    since: Annotated[str | None, _option("--since", help="Submitted since: 2h, 3d, or 2026-11-15T14:00.")] = None
     until: Annotated[str | None, _option("--until", help="Submitted before: as --since.")] = None
 
     @property

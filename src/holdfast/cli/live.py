@@ -129,7 +129,7 @@ def _see_that_somebody_reads() -> None:
         poll.register(sys.stdout, 0)  # for nothing but that the other end is gone, which is always told
     except (OSError, ValueError):  # no file at all: a program that runs the command within itself
         return
-    if poll.poll(0):
+    if any(seen & (select.POLLERR | select.POLLHUP) for _, seen in poll.poll(0)):
         raise BrokenPipeError(errno.EPIPE, "nobody reads what is printed")
 
 

@@ -97,7 +97,7 @@ def read_moment(text: str, now: datetime, *, what: str) -> datetime:
         given = datetime.fromisoformat(text)
     except ValueError:
         try:
-            return now - read_span(text, what=what)
+            return now - read_span(text, what=what, needs_unit=True)  # a bare 2026 may be meant as a year
         except InvalidValue:
             raise InvalidValue(f"{what} is {text!r}; write 2h, 3d or a date such as 2026-11-15T14:00") from None
     if not _FIRST_YEAR <= given.year <= _LAST_YEAR:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
-from holdfast.model.errors import InvalidValue, StoreError
+from holdfast.model.errors import InvalidValue, StoreClosed, StoreError
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -108,8 +108,7 @@ class Batcher(Generic[Item, Answer]):
         try:
             answers = await self._send_patiently(items)
         except asyncio.CancelledError:
-            for _, waiting in batch:
-                waiting.cancel()
+            _fail(batch, _unanswered())
             raise
         except InvalidValue as error:
             # Refused at the door: one of them is to blame, and nothing was stored.
@@ -148,14 +147,20 @@ class Batcher(Generic[Item, Answer]):
             if self._flushing is not None:
                 await asyncio.wait([self._flushing], timeout=LAST_WORDS)
         finally:
-            while self._waiting:
-                self._waiting.popleft()[1].cancel()
-            if self._flushing is not None:
-                self._flushing.cancel()
-                await asyncio.gather(self._flushing, return_exceptions=True)
+            try:
+                if self._flushing is not None:
+                    self._flushing.cancel()
+                    await asyncio.gather(self._flushing, return_exceptions=True)
+            finally:  # also those who came meanwhile
+                _fail(self._waiting, _unanswered())
+                self._waiting.clear()
 
 
-def _fail(batch: list[tuple[Item, asyncio.Future[Answer]]], error: Exception) -> None:
+def _unanswered() -> StoreClosed:
+    return StoreClosed("the store was closed before it answered; whether this has arrived is not known")
+
+
+def _fail(batch: Iterable[tuple[Item, asyncio.Future[Answer]]], error: Exception) -> None:
     for _, waiting in batch:
         if not waiting.done():
             waiting.set_exception(error)

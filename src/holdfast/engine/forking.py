@@ -33,7 +33,7 @@ from holdfast.model.operations import ApplyPatch, Emit, LinkArtifact, Move, Oper
 from holdfast.model.patch import StatePatch, apply
 from holdfast.model.queries import Loaded
 from holdfast.model.step import Step, StepState
-from holdfast.model.task import JsonValue, NewTask, Task
+from holdfast.model.task import DEFAULT_QUEUE, JsonValue, NewTask, Task
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
 
@@ -111,7 +111,8 @@ def _new_task(services: Services, loaded: Loaded, wish: Wish) -> NewTask:
     origin, now = loaded.task, services.time.now()
     user_input: JsonValue = origin.user_input
     if wish.user_input is not None:
-        edited, _ = new_task(services.definitions, origin.name, wish.user_input, now=now, queue=origin.queue)
+        # Only to read the input; with a queue, also where nobody here knows the task.
+        edited, _ = new_task(services.definitions, origin.name, wish.user_input, now=now, queue=DEFAULT_QUEUE)
         user_input = edited.user_input
     deadline = None
     if origin.deadline is not None and origin.created_at is not None:

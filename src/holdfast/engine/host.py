@@ -267,9 +267,11 @@ class Host:
             self.abandon("its worker stops")
             for going in (*left, *self._beating):
                 going.cancel()
-        await asyncio.gather(*self._beating, return_exceptions=True)
-        with suppress(HoldfastError):  # unreachable: its lease runs out by itself
-            await self.services.store.retire(self.lease.worker_id)
+            try:
+                await asyncio.gather(*self._beating, return_exceptions=True)
+            finally:
+                with suppress(HoldfastError):  # unreachable: its lease runs out by itself
+                    await self.services.store.retire(self.lease.worker_id)
 
     async def _wait_for_attempts(self, seconds: float, enough: asyncio.Event) -> None:
         if seconds <= 0 or not self._running:

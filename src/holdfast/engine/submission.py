@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from holdfast.engine.definition import Bound, Definitions, TaskDefinition
+from holdfast.model.checks import check_queue
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import Conflict, InvalidValue, NotFound
 from holdfast.model.ids import new_id
@@ -62,7 +63,7 @@ def new_task(
         name=definition.name if definition else str(task),
         user_input=user_input,
         agent_id=agent_id or (definition.agent_id if definition else "default"),
-        queue=queue or (definition.queue if definition else DEFAULT_QUEUE),
+        queue=check_queue(queue) if queue else (definition.queue if definition else DEFAULT_QUEUE),
         priority=priority if priority is not None else (definition.priority if definition else 0),
         key=key,
         available_at=None if delay is None else now + timedelta(seconds=as_seconds(delay, what="the delay")),

@@ -13,7 +13,6 @@ from holdfast.model.checks import (
     check_member,
     check_moment,
     check_name,
-    check_queue,
     check_text,
 )
 from holdfast.model.ids import new_id
@@ -127,7 +126,7 @@ class NewTask:
         check_name("task id", self.id)
         check_name("task name", self.name)
         check_name("task agent_id", self.agent_id)
-        check_queue(self.queue)
+        check_name("task queue", self.queue)
         if self.key is not None:
             check_name("task key", self.key)
         check_text("task schedule", self.schedule)

@@ -9,7 +9,7 @@ from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.past import EMPTY
 from holdfast.model.agent_state import AgentState
 from holdfast.model.canonical import canonical
-from holdfast.model.checks import check_text
+from holdfast.model.checks import check_queue, check_text
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.errors import InvalidValue, KeyConflict, NotFound
 from holdfast.model.operations import ApplyPatch
@@ -47,7 +47,7 @@ async def offer(
         name=HANDOVER,
         user_input=[goal, more] if more else [goal],
         agent_id=agent_id or "default",
-        queue=queue or DEFAULT_QUEUE,
+        queue=check_queue(queue) if queue else DEFAULT_QUEUE,
         priority=priority,
         key=key,
         available_at=now + timedelta(seconds=delay) if delay else None,
