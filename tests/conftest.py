@@ -11,13 +11,14 @@ import os
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import Protocol
+from typing import Any, Protocol
 
 import hypothesis
 import pytest
 
 from tests.pgbouncer import PgBouncer, start_pgbouncer
 from tests.postgres_server import PostgresServer, ServerUnavailable, start_postgres
+from tests.scheduling import Scheduling
 
 SOAK = os.environ.get("HOLDFAST_SOAK") == "1"
 FIRST_SEED = int(os.environ.get("HOLDFAST_SEED") or (secrets.randbelow(2**31) if SOAK else 1))
@@ -46,6 +47,11 @@ class PgBouncerFactory(Protocol):
 
 def pytest_report_header() -> str | None:
     return f"soak: seeds from {FIRST_SEED}, repeat with HOLDFAST_SEED={FIRST_SEED}" if SOAK else None
+
+
+@pytest.hookimpl(optionalhook=True)  # runs without xdist have none
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:  # noqa: ANN401 - a class of xdist's own
+    return Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

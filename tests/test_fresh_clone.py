@@ -40,7 +40,6 @@ def make(clone: Path, target: str, **more: str) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.skipif(shutil.which("git") is None or not (ROOT / ".git").exists(), reason="there is nothing to clone")
-@pytest.mark.xdist_group("fresh clone")
 class TestFreshClone:
     def test_make_demo(self, clone: Path) -> None:
         done = make(clone, "demo")

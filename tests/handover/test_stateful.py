@@ -52,7 +52,6 @@ def test_sqlite(check: Check, tmp_path: Path) -> None:
     check(lambda: f"sqlite:///{tmp_path}/store-{next(numbers)}.db")
 
 
-@pytest.mark.xdist_group("postgres18")
 def test_postgres(check: Check, postgres18: PostgresServer) -> None:
     database = EmptiedDatabase(postgres18)
     check(database.empty)

@@ -58,7 +58,6 @@ class _OnPostgres(_OnDisk, SharedContract):
     leases_on_boot_clock = False
 
 
-@pytest.mark.xdist_group("postgres16")
 class TestPostgres16(_OnPostgres):
     @pytest.fixture
     def another_store(self, clock: ManualClock, database16: EmptiedDatabase) -> MakeStore:
@@ -66,7 +65,6 @@ class TestPostgres16(_OnPostgres):
         return lambda: PostgresStore(url, schema=SCHEMA, clock=clock)
 
 
-@pytest.mark.xdist_group("postgres18")
 class TestPostgres18(_OnPostgres):
     @pytest.fixture
     def another_store(self, clock: ManualClock, database18: EmptiedDatabase) -> MakeStore:

@@ -91,7 +91,6 @@ def queries_in(url: str, function: str) -> list[str]:
     return [re.sub(r"\b(moment|most|queues|names)\b", lambda name: values[name[1]], one) for one in found]
 
 
-@pytest.mark.xdist_group("crowded")
 @pytest.mark.parametrize("analyzed", [False, True])
 async def test_claims_and_sweeps_scan_no_table(crowded: str, analyzed: bool) -> None:
     """Neither with statistics nor, as in a fresh store, without."""
@@ -115,7 +114,6 @@ async def test_claims_and_sweeps_scan_no_table(crowded: str, analyzed: bool) -> 
         assert seen >= 6
 
 
-@pytest.mark.xdist_group("crowded")
 async def test_a_claim_reads_little_of_a_large_table(crowded: str) -> None:
     """Seen from outside: the pages that a whole call touches."""
     execute(crowded, "UPDATE holdfast.workers SET state = 'live' WHERE id = 'w1'")
@@ -137,7 +135,6 @@ FILTERS = {
 }
 
 
-@pytest.mark.xdist_group("crowded")
 @pytest.mark.parametrize("where", FILTERS)
 async def test_a_page_of_tasks_reads_little_of_a_large_table(crowded: str, where: str) -> None:
     """In the order of their age, which is kept beside the tasks: no page sorts them all."""
@@ -161,7 +158,6 @@ def plan_of(url: str, query: str, types: str, values: str, *settings: str) -> st
         return "\n".join(row[0] for row in explained)
 
 
-@pytest.mark.xdist_group("crowded")
 @pytest.mark.parametrize("noun", Noun)
 @pytest.mark.parametrize("plans", ["force_custom_plan", "force_generic_plan"])
 def test_the_beginning_of_an_id_is_looked_up_in_an_index(crowded: str, noun: Noun, plans: str) -> None:
@@ -175,7 +171,6 @@ def test_the_beginning_of_an_id_is_looked_up_in_an_index(crowded: str, noun: Nou
     assert re.search(r"Index Cond: \(\((effect_)?id >= .* AND \((effect_)?id < ", plan), plan
 
 
-@pytest.mark.xdist_group("crowded")
 @pytest.mark.parametrize("plans", ["force_custom_plan", "force_generic_plan"])
 def test_queues_can_be_counted_without_reading_what_has_ended(crowded: str, plans: str) -> None:
     """Once that is most of the table; in this one most tasks are open, and a scan is right."""

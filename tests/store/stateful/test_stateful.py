@@ -58,7 +58,6 @@ def test_sqlite(check: Check, tmp_path: Path) -> None:
     check(lambda clock: SqliteStore(tmp_path / f"store-{next(numbers)}.db", clock=clock))
 
 
-@pytest.mark.xdist_group("postgres18")
 def test_postgres(check: Check, postgres18: PostgresServer) -> None:
     database = EmptiedDatabase(postgres18)
     check(lambda clock: PostgresStore(database.empty(), schema=SCHEMA, clock=clock))
