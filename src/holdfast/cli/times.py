@@ -6,13 +6,13 @@ import math
 import re
 from datetime import UTC, datetime, timedelta
 
+from holdfast.model.deadline import LONGEST
 from holdfast.model.errors import InvalidValue
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(w|d|h|m|s)")
 _SECONDS = {"w": 604_800, **dict(_UNITS)}
 _A_DAY = timedelta(days=1)
-_LONGEST = timedelta(days=365_000)
 _FIRST_YEAR, _LAST_YEAR = 1970, 9000
 """Beyond these, machines differ in what a local time is."""
 
@@ -66,7 +66,7 @@ def read_span(text: str, *, what: str, needs_unit: bool = False) -> timedelta:
     if seconds is None:
         remedy = "write it with a unit" if needs_unit else "write seconds, or a number with a unit"
         raise InvalidValue(f"{what} is {text!r}; {remedy}, as 30d, 12h, 2h30m or 45s")
-    if seconds > _LONGEST.total_seconds():
+    if seconds > LONGEST:
         raise InvalidValue(f"{what} is {text!r}; a thousand years are the most")
     return timedelta(seconds=seconds)
 

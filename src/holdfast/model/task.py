@@ -7,14 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
-from holdfast.model.checks import (
-    check_amounts,
-    check_integer,
-    check_member,
-    check_moment,
-    check_name,
-    check_text,
-)
+from holdfast.model.checks import check_amounts, check_integer, check_member, check_moment, check_name, check_text
 from holdfast.model.ids import new_id
 from holdfast.model.transitions import TaskState
 
