@@ -28,6 +28,17 @@ def test_the_table_is_the_life_of_a_task_as_designed() -> None:
         *(("review", to) for to in ("pending", "waiting", "completed", "failed", "cancelled")),
         ("failed", "pending"),
     }
+    assert {pair for pair in PAIRS if is_legal(*pair, by_parent=True) and not is_legal(*pair)} == {
+        (TaskState.COMPLETED, TaskState.PENDING),
+        (TaskState.CANCELLED, TaskState.PENDING),
+    }
+
+
+def test_a_state_that_only_a_parent_ends_is_called_final() -> None:
+    for state in (TaskState.COMPLETED, TaskState.CANCELLED):
+        with pytest.raises(IllegalMove, match="nothing: that state is final"):
+            check_move("t1", state, TaskState.PENDING)
+        check_move("t1", state, TaskState.PENDING, by_parent=True)
 
 
 def test_every_open_state_can_be_cancelled_and_no_state_is_a_trap() -> None:
@@ -44,4 +55,4 @@ def test_every_open_state_can_be_cancelled_and_no_state_is_a_trap() -> None:
 
 def test_the_diagram_shows_every_move_and_no_other() -> None:
     drawn = set(re.findall(r"^    (\w+) --> (\w+):", mermaid(), re.MULTILINE))
-    assert drawn == {(source, target) for source, target in PAIRS if is_legal(source, target)}
+    assert drawn == {(source, target) for source, target in PAIRS if is_legal(source, target, by_parent=True)}

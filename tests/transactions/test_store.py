@@ -19,7 +19,8 @@ from holdfast import (
     make_store,
 )
 from holdfast.model.commit import Commit, Expect, Refusal
-from holdfast.model.operations import Emit, Move, SubmitChild
+from holdfast.model.operations import Emit, Move, ReopenChild, SubmitChild
+from holdfast.model.queries import TaskFilter
 from holdfast.store.transaction import Transaction, Work
 from tests.engine.support import until
 from tests.transactions.support import LONG, Bookings, ask, book_with, claim, commit, keys_of, seats, step
@@ -49,6 +50,22 @@ async def test_a_commit_can_carry_anything(store: StateStore, bookings: Bookings
                 told |= await listener.wait()
     assert (await store.get("a")).state is TaskState.COMPLETED  # type: ignore[union-attr]
     assert await store.get("child") is not None
+
+
+async def test_a_child_is_begun_again_with_the_users_row_or_not_at_all(store: StateStore, bookings: Bookings) -> None:
+    claimed = await claim(store)
+    await store.submit([NewTask(id="child", name="job", parent_id="a", state=TaskState.COMPLETED, queue="later")])
+    again = ReopenChild(child_id="child", revision=1, reason="again", new_round=True, user_input="Other Words")
+    _, verdict = await book_with(store, bookings, "1A", commit(claimed, 1, again))
+    assert verdict.applied
+    child = await store.get("child")
+    assert child is not None
+    assert (child.state, child.round, child.user_input) == (TaskState.PENDING, 2, "Other Words")
+    assert [task.id for task in (await store.find(TaskFilter(text="job default  other words"))).items] == ["child"]
+    _, verdict = await book_with(store, bookings, "2B", commit(claimed, 2, again))
+    assert verdict.refusal is Refusal.CONFLICT
+    assert await seats(store) == ["1A"]
+    assert await store.get("child") == child
 
 
 async def test_a_stale_fence_writes_nothing_not_even_the_users_row(store: StateStore, bookings: Bookings) -> None:

@@ -23,7 +23,7 @@ from holdfast.model.errors import (
     NotFound,
 )
 from holdfast.model.ids import new_id
-from holdfast.model.operations import Move, Operation, WriteOutcome, WriteStep
+from holdfast.model.operations import Move, Operation, ReopenChild, WriteOutcome, WriteStep
 from holdfast.model.task import Submitted
 from holdfast.model.transitions import TaskState, illegal_move_message, is_legal
 
@@ -200,6 +200,27 @@ def effect_move_refused(before: EffectState | None, after: EffectState, *, fence
     if before is after:
         return not fenced
     return after not in EFFECT_MOVES[before]
+
+
+class ChildHead(TaskHead, Protocol):
+    """The part of a task that its parent's ReopenChild looks at."""
+
+    @property
+    def parent_id(self) -> str | None: ...  # noqa: D102 - see Task
+
+
+def reopening_refused(parent_id: str, reopen: ReopenChild, child: ChildHead | None) -> str | None:
+    """Say why this task may not begin that child again; None: it may.
+
+    ``child`` is the row as it stands under the lock: the parent decided by what it read before.
+    """
+    if child is None or child.parent_id != parent_id:
+        return f"task {reopen.child_id} is no child of task {parent_id}; a task begins only its own children again"
+    if not child.state.is_terminal or not is_legal(child.state, TaskState.PENDING, by_parent=True):
+        return f"child {child.id} is {child.state}; only a child that has ended can be begun again"
+    if child.revision != reopen.revision:
+        return f"child {child.id} is at revision {child.revision}, expected {reopen.revision}; read it again"
+    return None
 
 
 def not_quiet_message(channel: str, *, after: int, last: int) -> str:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeAlias
+from enum import Enum
+from typing import Final, TypeAlias
 
 from holdfast.model.approval import Approval, ApprovalState
-from holdfast.model.checks import check_integer, check_member, check_moment, check_name
+from holdfast.model.checks import check_integer, check_member, check_moment, check_name, check_text
 from holdfast.model.effect import Effect
+from holdfast.model.errors import InvalidValue
 from holdfast.model.records import ArtifactLink, Checkpoint
 from holdfast.model.step import Step
 from holdfast.model.task import MAX_ROUND, JsonValue, NewTask
@@ -211,6 +213,55 @@ class SubmitChild:
     task: NewTask
 
 
+class _Same(Enum):
+    """A value of its own type: no JSON value equals it, and it stays the only one when it is copied."""
+
+    INPUT = "the input stays as it is"
+
+
+SAME_INPUT: Final = _Same.INPUT
+"""The ``user_input`` of a ReopenChild that leaves the child's input as it is. None is an input like any other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReopenChild:
+    """Begin an ended child of this task again. For workers only.
+
+    Refused (CONFLICT) unless it is a child of this task, has ended, and still has this revision.
+
+    The child becomes pending and has no outcome, no attempts and no deaths any more. A request to cancel it is over,
+    and nothing is being undone. Its fence, its idempotency key and whether it must undo stay.
+    """
+
+    child_id: str
+    revision: int
+    """Of the child, as the parent saw it last."""
+    reason: str
+    new_round: bool = False
+    """True: a new round of the child. False: it goes on in its round."""
+    feedback: str | None = None
+    """In a new round it becomes the child's feedback, also when None. In the same round it is ignored."""
+    user_input: JsonValue = SAME_INPUT
+    """Anything else replaces the child's input. Only with ``new_round``."""
+    deadline: datetime | None = None
+    """Becomes the child's deadline, also when None."""
+    available_at: datetime | None = None
+    """Not claimed before; None is now."""
+    lines: tuple[Step, ...] = ()
+    """Written to the child's journal, as WriteStep would: for the steps that ended it."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no store could hold, and other input for a round that is under way."""
+        check_name("child id", self.child_id)
+        check_integer("the revision of the child", self.revision, lowest=1)
+        check_text("reason", self.reason)
+        check_text("feedback", self.feedback)
+        check_moment("deadline", self.deadline)
+        check_moment("available_at", self.available_at)
+        if self.user_input is not SAME_INPUT and not self.new_round:
+            raise InvalidValue(f"child {self.child_id} can get other input only in a new round; pass new_round=True")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emit:
     """Append an event to a channel and wake who waits for it."""
@@ -313,6 +364,7 @@ Operation: TypeAlias = (
     | Decide
     | ConsumeApproval
     | SubmitChild
+    | ReopenChild
     | Emit
     | RequireQuiet
     | LinkArtifact

@@ -1,7 +1,8 @@
 """The life of a task: the one table of allowed moves.
 
 The engine, both SQL schemas (a test compares their CHECK constraints with it) and the diagram in the docs
-are driven by ``MOVES``. Nothing else decides whether a task may go from one state to another.
+are driven by ``MOVES``, and by ``MOVES_BY_PARENT`` for the one move that only a parent makes. Nothing else decides
+whether a task may go from one state to another.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ class TaskState(StrEnum):
     """The work is done and a verifier looks at it, under the same or a new lease."""
 
     COMPLETED = "completed"
-    """Done and, if it has a verifier, verified. Final."""
+    """Done and, if it has a verifier, verified. Final, unless its parent begins it again."""
 
     FAILED = "failed"
-    """Given up. Final until a person retries or resumes it."""
+    """Given up. Final until a person retries or resumes it, or its parent begins it again."""
 
     CANCELLED = "cancelled"
-    """Stopped by a person or a parent. Final."""
+    """Stopped by a person or a parent. Final, unless its parent begins it again."""
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the task has ended; a failed task can still be revived by hand."""
+        """Whether the task has ended. A person may still revive a failed task, and a parent any child."""
         return self in TERMINAL
 
 
@@ -73,11 +74,16 @@ MOVES: Mapping[TaskState, Mapping[TaskState, str]] = MappingProxyType(
             _X: "cancelled",
         },
         _C: {},
-        _F: {_P: "retried or resumed by hand"},
+        _F: {_P: "retried or resumed by hand, or begun again by its parent"},
         _X: {},
     }
 )
 """From each state, the states it may move to and what such a move means."""
+
+MOVES_BY_PARENT: Mapping[TaskState, Mapping[TaskState, str]] = MappingProxyType(
+    {_C: {_P: "begun again by its parent"}, _X: {_P: "begun again by its parent"}}
+)
+"""What only the Commit of a parent that holds its own lease may do to a child (ReopenChild), beside ``MOVES``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,14 +101,14 @@ class Transition:
     at: datetime
 
 
-def is_legal(source: TaskState, target: TaskState) -> bool:
-    """Say whether the table allows this move."""
-    return target in MOVES[source]
+def is_legal(source: TaskState, target: TaskState, *, by_parent: bool = False) -> bool:
+    """Say whether the table allows this move; ``by_parent``: also if only a parent may make it."""
+    return target in MOVES[source] or (by_parent and target in MOVES_BY_PARENT.get(source, ()))
 
 
-def check_move(task_id: str, source: TaskState, target: TaskState) -> None:
+def check_move(task_id: str, source: TaskState, target: TaskState, *, by_parent: bool = False) -> None:
     """Raise IllegalMove, naming what is allowed instead, unless the table allows this move."""
-    if not is_legal(source, target):
+    if not is_legal(source, target, by_parent=by_parent):
         raise IllegalMove(illegal_move_message(task_id, source, target))
 
 
@@ -115,7 +121,7 @@ def illegal_move_message(task_id: str, source: TaskState, target: TaskState) -> 
 def mermaid() -> str:
     """Draw the table as a Mermaid state diagram for the docs."""
     lines = ["stateDiagram-v2", "    [*] --> pending: submitted"]
-    for source, targets in MOVES.items():
+    for source, targets in (*MOVES.items(), *MOVES_BY_PARENT.items()):
         lines += [f"    {source} --> {target}: {meaning}" for target, meaning in targets.items()]
     lines += [f"    {state} --> [*]" for state in sorted(TERMINAL)]
     return "\n".join(lines)

@@ -11,6 +11,7 @@ from holdfast.model.checks import check_amounts, check_integer, check_moment, ch
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.errors import InvalidValue
 from holdfast.model.operations import (
+    SAME_INPUT,
     ApplyPatch,
     Decide,
     Emit,
@@ -19,6 +20,7 @@ from holdfast.model.operations import (
     OpenApproval,
     Operation,
     Release,
+    ReopenChild,
     RequestCancel,
     RequireUndo,
     Reserve,
@@ -55,10 +57,15 @@ def check_commits(commits: Sequence[Commit]) -> None:
             raise InvalidValue(f"a Commit of task {commit.task_id} moves it twice; send one Move a Commit")
 
 
-def _check_operation(commit: Commit, op: Operation) -> None:  # noqa: C901, PLR0912 - one case an operation
+def _check_operation(commit: Commit, op: Operation) -> None:  # noqa: C901, PLR0912, PLR0915 - one case an operation
     match op:
         case Release() if isinstance(commit.guard, Expect):
             raise InvalidValue("only the worker that holds a task can release it")
+        case ReopenChild(child_id=child_id) if isinstance(commit.guard, Expect):
+            raise InvalidValue(f"only the worker that holds the parent can begin child {child_id} again; use Held")
+        case ReopenChild(user_input=user_input):
+            if user_input is not SAME_INPUT:
+                check_payload("user_input", user_input)
         case OpenApproval(approval) if approval.task_id != commit.task_id:
             raise InvalidValue(f"approval {approval.id} is of task {approval.task_id}, not {commit.task_id}")
         case Decide(state=state) if state not in DECISIONS:

@@ -10,7 +10,7 @@ import pytest
 from psycopg import conninfo
 
 from holdfast.model.commit import Refusal
-from holdfast.model.operations import ApplyPatch, RequestCancel, SubmitChild
+from holdfast.model.operations import ApplyPatch, ReopenChild, RequestCancel, SubmitChild
 from holdfast.model.task import NewTask
 from holdfast.model.transitions import TaskState
 from holdfast.store.postgres import PostgresStore
@@ -235,3 +235,17 @@ async def test_submissions_that_name_a_task_twice_in_opposite_orders(url: str, s
         answers = await asyncio.gather(*(store.submit(some) for some in (there, back, there, back)))
         assert sum(answer.created for some in answers for answer in some) == 20
     assert execute(url, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == [(0,)]
+
+
+async def test_a_child_is_begun_again_as_it_stands_under_the_lock(url: str, store: PostgresStore) -> None:
+    """A person retries it at that very moment: the parent waits, and is told that it has not ended any more."""
+    [parent] = await claimed(store, "b-parent")
+    await store.submit([NewTask(id="a-child", name="job", parent_id="b-parent", state=TaskState.FAILED)])
+    async with paused(url) as person:
+        await person.commit([outside("a-child", move(TaskState.PENDING))])
+        beginning = begin(store.commit([held(parent, 1, ReopenChild(child_id="a-child", revision=1, reason="again"))]))
+        assert await is_blocked(url, beginning)
+        await person.finish()
+    [verdict] = await beginning
+    assert verdict.refusal is Refusal.CONFLICT
+    assert "only a child that has ended" in verdict.detail

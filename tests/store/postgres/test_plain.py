@@ -3,10 +3,11 @@
 import pytest
 
 from holdfast.model.commit import Commit, Expect, Held, Refusal
-from holdfast.model.operations import ApplyPatch, Emit, Operation, UntilChildren, UntilEvent
+from holdfast.model.operations import ApplyPatch, Emit, Operation, ReopenChild, UntilChildren, UntilEvent
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import NewTask
 from holdfast.model.transitions import TaskState
+from holdfast.model.worker import Claim
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.plain import WORTH_A_TRANSACTION, take_plain
 from tests.store.postgres.support import (
@@ -73,6 +74,18 @@ def test_two_commits_of_one_task_keep_their_order() -> None:
 def test_a_child_that_somebody_begins_to_wait_for_is_not_plain() -> None:
     wait = move(TaskState.WAITING, waits=(UntilChildren(key="join", children=("child",)),))
     assert taken(commit("child", COMPLETE), commit("parent", wait), commit("stranger", COMPLETE)) == [2]
+
+
+async def test_the_end_of_a_child_that_its_parent_begins_again_keeps_its_place(store: PostgresStore) -> None:
+    """The parent is refused, for the child has not ended yet: among many plain Commits as well."""
+    parent, *others = await claimed(store, "a-parent", *(f"t{n:02}" for n in range(WORTH_A_TRANSACTION)))
+    await store.submit([NewTask(id="child", name="job", queue="worker", parent_id="a-parent")])
+    [child] = await store.claim(Claim(worker_id="worker", number=2, limit=1, queues=("worker",), names=("job",)))
+    again = ReopenChild(child_id="child", revision=3, reason="again")
+    verdicts = await store.commit(
+        [held(parent, 1, again), held(child, 1, COMPLETE), *(held(claim, 1, COMPLETE) for claim in others)]
+    )
+    assert [verdict.refusal for verdict in verdicts] == [Refusal.CONFLICT, *[None] * (len(others) + 1)]
 
 
 def test_a_few_beside_others_are_not_worth_a_transaction() -> None:

@@ -1,7 +1,7 @@
 """Planning a batch: which Commits may be applied as one set."""
 
 from holdfast.model.commit import Commit, Expect, Held
-from holdfast.model.operations import Emit, Operation, Reserve, SubmitChild, UntilChildren, UntilEvent
+from holdfast.model.operations import Emit, Operation, ReopenChild, Reserve, SubmitChild, UntilChildren, UntilEvent
 from holdfast.model.task import NewTask
 from holdfast.model.transitions import TaskState
 from holdfast.store.postgres.plan import locks, runs
@@ -56,3 +56,9 @@ def test_everything_is_locked_before_anything_is_read() -> None:
     assert found.ending == {"c"}
     assert (found.emits, found.listens) == ({"news"}, {"replies"})
     assert found.keys == [("job", "k")]
+
+
+def test_a_child_that_is_begun_again_is_locked_and_the_commit_stands_alone() -> None:
+    again = commit("a", ReopenChild(child_id="x", revision=1, reason=""))
+    assert runs([commit("b"), again, commit("c")]) == [[0], [1], [2]]
+    assert locks([again]).tasks == {"a", "x"}

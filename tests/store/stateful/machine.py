@@ -171,6 +171,37 @@ class StoreMachine(RuleBasedStateMachine):
             self.both(lambda store: store.commit([commit]))
 
     @rule(data=st.data())
+    def raise_children(self, data: DataObject) -> None:
+        """A parent begins a child again, with whatever else it commits; or gets one that has ended."""
+        held = [row.task for row in self.oracle.tables.tasks.values() if row.task.owner is not None]
+        if not held:
+            return
+        parent = data.draw(st.sampled_from([task for task in held if self._ended_children(task.id)] or held))
+        guard = Held(owner=parent.owner or "", fence=max(1, parent.fence), sequence=parent.sequence + 1)
+        children = self._ended_children(parent.id)
+        if not children:
+            free = sorted(set(make.TASKS) - set(self.oracle.tables.tasks))
+            born = data.draw(make.ended_children(self.now(), free or list(make.TASKS)))
+            commit = Commit(task_id=parent.id, guard=guard, operations=(born,), actor="alice")
+            self.both(lambda store: store.commit([commit]))
+            return
+        reopening: Operation = data.draw(make.reopenings(children, self.now()))
+        besides = data.draw(make.now_and_then([False], [True]))
+        commit = (
+            self._commit(data, parent.id, guard) if besides else Commit(task_id=parent.id, guard=guard, operations=())
+        )
+        commits = [replace(commit, operations=(reopening, *commit.operations))]
+        if data.draw(st.booleans()):
+            commits.append(self._guarded_commit(data, Counter({parent.id: 1})))
+        self.both(lambda store: store.commit(commits))
+        if data.draw(st.booleans()):
+            self.both(lambda store: store.commit(commits))
+
+    def _ended_children(self, parent_id: str) -> list[Task]:
+        tasks = (row.task for row in self.oracle.tables.tasks.values())
+        return [task for task in tasks if task.parent_id == parent_id and task.state.is_terminal]
+
+    @rule(data=st.data())
     def intervene(self, data: DataObject) -> None:
         """Somebody else changes a task."""
         commit = self._commit(data, self.draw_task(data), self._fresh_request())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from holdfast.model.approval import DECISIONS, Approval, ApprovalState
 from holdfast.model.canonical import digest
 from holdfast.model.effect import Effect, EffectClass, EffectState
 from holdfast.model.operations import (
+    SAME_INPUT,
     ApplyPatch,
     ConsumeApproval,
     Decide,
@@ -27,6 +29,7 @@ from holdfast.model.operations import (
     OpenApproval,
     Operation,
     Release,
+    ReopenChild,
     RequestCancel,
     RequireQuiet,
     RequireUndo,
@@ -51,7 +54,7 @@ from holdfast.model.operations import (
 from holdfast.model.queries import TaskFilter
 from holdfast.model.records import ArtifactLink, Checkpoint, MemoryFact
 from holdfast.model.step import Step, StepState
-from holdfast.model.task import NewTask
+from holdfast.model.task import NewTask, Task
 from holdfast.model.transitions import MOVES, TERMINAL, TaskState
 
 Item = TypeVar("Item")
@@ -358,6 +361,42 @@ def operations(draw: DrawFn, task_id: str, now: datetime, *, held: bool) -> Oper
     if held and kind == len(_KINDS):
         return Release()
     return SubmitChild(draw(new_tasks(now)))
+
+
+@st.composite
+def ended_children(draw: DrawFn, now: datetime, ids: list[str]) -> SubmitChild:
+    """A child that has ended before it began: something to begin again."""
+    state, task_id = draw(st.sampled_from(sorted(TERMINAL))), draw(st.sampled_from(ids))
+    return SubmitChild(replace(draw(new_tasks(now)), id=task_id, state=state, result="done"))
+
+
+_REOPENED: list[dict[str, Any]] = [
+    {},
+    {"feedback": "ignored"},
+    {"new_round": True},
+    {"new_round": True, "feedback": "again"},
+    {"new_round": True, "user_input": "k1 other"},
+    {"new_round": True, "user_input": {"b": 2}},
+    {"new_round": True, "user_input": None},
+]
+
+
+@st.composite
+def reopenings(draw: DrawFn, children: list[Task], now: datetime) -> ReopenChild:
+    """One of these children, as it stands; now and then as it stood, or any task."""
+    child = draw(st.sampled_from(children)) if children else Task(id="t1", revision=1)
+    options = {"user_input": SAME_INPUT} | draw(st.sampled_from(_REOPENED))
+    delay, deadline = draw(st.sampled_from(_TIME_VARIANTS))
+    lines = draw(st.sampled_from([(), tuple(op.step for op in _steps(child.id, now)[:3] if isinstance(op, WriteStep))]))
+    return ReopenChild(
+        child_id=draw(now_and_then([child.id], list(TASKS))),
+        revision=max(1, child.revision - draw(now_and_then([0], [1, -1]))),
+        reason="begun again",
+        available_at=_after(now, delay),
+        deadline=_after(now, deadline),
+        lines=lines,
+        **options,
+    )
 
 
 _FACT_VARIANTS: list[dict[str, Any]] = [

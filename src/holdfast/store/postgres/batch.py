@@ -6,9 +6,9 @@ says where in the array each payload stands, counted from 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,7 @@ from holdfast.model.canonical import canonical, digest
 from holdfast.model.commit import Commit, Expect, Held
 from holdfast.model.effect import Effect
 from holdfast.model.operations import (
+    SAME_INPUT,
     ApplyPatch,
     ConsumeApproval,
     Decide,
@@ -26,6 +27,7 @@ from holdfast.model.operations import (
     OpenApproval,
     Operation,
     Release,
+    ReopenChild,
     RequestCancel,
     RequireQuiet,
     RequireUndo,
@@ -56,7 +58,7 @@ from holdfast.store.postgres.parameters import ByteaArray
 
 Document = dict[str, Any]
 
-_REFUSABLE = WriteEffect | Reserve | OpenApproval | Decide | ConsumeApproval | SubmitChild | RequireQuiet
+_REFUSABLE = WriteEffect | Reserve | OpenApproval | Decide | ConsumeApproval | SubmitChild | ReopenChild | RequireQuiet
 _KEEPS_LEASE = frozenset({TaskState.RUNNING, TaskState.REVIEW})
 _to_json = msgspec.json.Encoder().encode
 
@@ -79,10 +81,25 @@ class Payloads:
         return None if value is None else self.add(canonical(value, name=name))
 
 
-def encode_batch(commits: Sequence[Commit]) -> tuple[str, ByteaArray]:
-    """Return the document and payloads that commit_batch() takes."""
+class Names(NamedTuple):
+    """What a task is found by besides its input. None of it ever changes."""
+
+    name: str
+    agent_id: str
+    key: str | None
+
+
+def given_other_input(commits: Iterable[Commit]) -> list[str]:
+    """Return the children whose input the Commits replace: their Names are needed to encode that."""
+    operations = (op for commit in commits for op in commit.operations)
+    return [op.child_id for op in operations if isinstance(op, ReopenChild) and op.user_input is not SAME_INPUT]
+
+
+def encode_batch(commits: Sequence[Commit], stored: Mapping[str, Names] | None = None) -> tuple[str, ByteaArray]:
+    """Return the document and payloads that commit_batch() takes; ``stored`` has the Names of given_other_input."""
     payloads = Payloads()
-    records = [_commit(position, commit, payloads) for position, commit in enumerate(commits)]
+    names = {**_names_submitted(commits), **stored} if stored is not None else {}
+    records = [_commit(position, commit, payloads, names) for position, commit in enumerate(commits)]
     locks = plan.locks(commits)
     document = {
         "runs": [_run([records[position] for position in run]) for run in plan.runs(commits)],
@@ -97,6 +114,11 @@ def encode_batch(commits: Sequence[Commit]) -> tuple[str, ByteaArray]:
         },
     }
     return _to_json(document).decode(), payloads.items
+
+
+def _names_submitted(commits: Iterable[Commit]) -> dict[str, Names]:
+    submitted = (op.task for commit in commits for op in commit.operations if isinstance(op, SubmitChild))
+    return {task.id: _names(task) for task in submitted}
 
 
 def encode_tasks(tasks: Sequence[NewTask]) -> tuple[str, ByteaArray]:
@@ -123,7 +145,7 @@ def lone_task(task: NewTask) -> tuple[object, ...] | None:
         task.parent_id,
         body,
         digest(body),
-        _search(task, body),
+        _search(_names(task), task.user_input, body),
         task.actor,
         task.key,
     )
@@ -147,7 +169,7 @@ def _run(records: list[Document]) -> Document:
     return {"parts": sorted(parts), "commits": records}
 
 
-def _commit(position: int, commit: Commit, payloads: Payloads) -> Document:
+def _commit(position: int, commit: Commit, payloads: Payloads, names: Mapping[str, Names]) -> Document:
     record: Document = {
         "n": position,
         "task_id": commit.task_id,
@@ -164,13 +186,13 @@ def _commit(position: int, commit: Commit, payloads: Payloads) -> Document:
         case Expect(states=states, revision=revision, version=version, request=request):
             expected = None if states is None else sorted(states)
             record.update(request=request, states=expected, revision=revision, version=version)
-    _fold(record, commit.operations, payloads)
+    _fold(record, commit.operations, payloads, names)
     if commit.move is not None:
         _move(record, commit.move, payloads, fenced=isinstance(commit.guard, Held))
     return record
 
 
-def _fold(record: Document, operations: Sequence[Operation], payloads: Payloads) -> None:
+def _fold(record: Document, operations: Sequence[Operation], payloads: Payloads, names: Mapping[str, Names]) -> None:
     """Bring together what may be written at once; the rest stays in order."""
     steps: dict[tuple[int, str], Document] = {}
     links: dict[str, Document] = {}
@@ -192,6 +214,8 @@ def _fold(record: Document, operations: Sequence[Operation], payloads: Payloads)
                 _outcome(record, result, error, payloads)
             case Release() | Move():
                 pass  # they have fields of their own in the record
+            case ReopenChild():
+                ordered.append(_reopening(op, payloads, names))
             case _:
                 ordered.append(_ordered(op, payloads))
     parts = {"steps": list(steps.values()), "links": list(links.values()), "patches": patches, "ordered": ordered}
@@ -272,6 +296,18 @@ def _ordered(op: Operation, payloads: Payloads) -> Document:  # noqa: C901, PLR0
     raise TypeError(f"{type(op).__name__} is no operation of a Commit")
 
 
+def _reopening(op: ReopenChild, payloads: Payloads, names: Mapping[str, Names]) -> Document:
+    document = {"op": "reopen_child", **_fields(op, "user_input", "lines")}
+    if op.user_input is not SAME_INPUT:
+        body = canonical(op.user_input, name="user_input")
+        # Without names there is no such child, and the operation is refused.
+        found_by = _search(names[op.child_id], op.user_input, body) if op.child_id in names else ""
+        document.update(input=payloads.add(body), input_digest=digest(body), search=found_by)
+    lines = {(line.round, line.key): line for line in op.lines}  # of two under one key, the last one counts
+    document["lines"] = [_step(line, payloads) for line in lines.values()]
+    return document
+
+
 def _fields(record: object, *left_out: str) -> Document:
     return {name: getattr(record, name) for name in type(record).__dataclass_fields__ if name not in left_out}  # type: ignore[attr-defined]
 
@@ -311,13 +347,17 @@ def _new_task(task: NewTask, payloads: Payloads) -> Document:
         budget=dict(task.budget) or None,
         input=payloads.add(body),
         input_digest=digest(body),
-        search=_search(task, body),
+        search=_search(_names(task), task.user_input, body),
         result=payloads.add_value(task.result, "result"),
         error=payloads.add_value(task.error, "error"),
     )
     return document
 
 
-def _search(task: NewTask, body: bytes) -> str:
-    text = task.user_input if isinstance(task.user_input, str) else body.decode()
-    return search_text(name=task.name, agent_id=task.agent_id, key=task.key, user_input=text)
+def _names(task: NewTask) -> Names:
+    return Names(task.name, task.agent_id, task.key)
+
+
+def _search(names: Names, user_input: JsonValue, body: bytes) -> str:
+    text = user_input if isinstance(user_input, str) else body.decode()
+    return search_text(name=names.name, agent_id=names.agent_id, key=names.key, user_input=text)

@@ -14,11 +14,13 @@ from holdfast.model.operations import SubmitChild, WriteStep
 from holdfast.model.task import Submitted
 from holdfast.model.transitions import TaskState
 from holdfast.store.postgres.base import PostgresBase
-from holdfast.store.postgres.batch import encode_batch
+from holdfast.store.postgres.batch import Names, encode_batch, given_other_input
 from holdfast.store.postgres.errors import is_refused
+from holdfast.store.postgres.parameters import TextArray
 from holdfast.store.postgres.plain import take_plain, verdict_on
 from holdfast.store.postgres.rows import RECORDS, step_values
 from holdfast.store.postgres.verdicts import topics_of, verdict_of
+from holdfast.store.records import Row
 
 MOST_AT_ONCE = 500
 """Commits in one transaction. The server answers before it commits: a longer answer might not fit into the socket of a
@@ -113,7 +115,9 @@ class Committing(PostgresBase):
 
         Sent again after a lost connection it is the very same batch, so that what was applied is recognised.
         """
-        document, payloads = encode_batch(commits)
+        children = given_other_input(commits)
+        names = names_in(await self._fetch("names_of", TextArray(children))) if children else None
+        document, payloads = encode_batch(commits, names)
         try:
             [(text,)] = await self._fetch("commit_batch", document, payloads, self._at())
         except StoreError as error:
@@ -152,6 +156,11 @@ class Committing(PostgresBase):
             owner=task.owner,
             cancel_requested=task.cancel_requested,
         )
+
+
+def names_in(rows: Sequence[Row]) -> dict[str, Names]:
+    """Return what the query names_of found, by task."""
+    return {task_id: Names(*names) for task_id, *names in rows}
 
 
 def read_answer(commits: Sequence[Commit], text: str) -> tuple[list[Verdict], set[str]]:

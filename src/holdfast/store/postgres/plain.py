@@ -6,8 +6,8 @@ as such, only the database knows, and leaves it alone if not (migrations/0008_pl
 
 Plain Commits are applied before the rest of their batch. Nobody can tell: a plain Commit stands alone on its task in
 this batch, changes nothing that another task's Commit looks at, and looks at nothing that another one changes. The
-one thing that others see of it is that its task has ended; so whatever is named by a Commit that waits for children
-is not plain.
+one thing that others see of it is that its task has ended; so whatever is named by a Commit that waits for children,
+or begins one again, is not plain.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.commit import Commit, Held, Verdict
-from holdfast.model.operations import Move, UntilChildren, WriteStep
+from holdfast.model.operations import Move, ReopenChild, UntilChildren, WriteStep
 from holdfast.model.step import Step
 from holdfast.model.transitions import TaskState
 from holdfast.store.postgres.batch import Document, Payloads
@@ -51,14 +51,14 @@ def take_plain(commits: Sequence[Commit]) -> PlainBatch | None:
     first, guard = next(iter(plain.items()))
     owner, actor = guard.owner, commits[first].actor
     how_many = Counter([commit.task_id for commit in commits])
-    awaited = {child for commit in commits for child in _awaited_children(commit)}
+    named = {child for commit in commits for child in _named_children(commit)}
     held = {
         position: guard
         for position, guard in plain.items()
         if guard.owner == owner
         and (commit := commits[position]).actor == actor
         and how_many[commit.task_id] == 1
-        and commit.task_id not in awaited
+        and commit.task_id not in named
     }
     if len(held) < min(len(commits), WORTH_A_TRANSACTION):
         return None
@@ -96,8 +96,10 @@ def _plain_guard(commit: Commit) -> Held | None:
     return commit.guard
 
 
-def _awaited_children(commit: Commit) -> Iterator[str]:
+def _named_children(commit: Commit) -> Iterator[str]:
     for op in commit.operations:
+        if isinstance(op, ReopenChild):
+            yield op.child_id
         if isinstance(op, Move):
             for wait in op.waits:
                 if isinstance(wait, UntilChildren):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.operations import (
     Emit,
+    ReopenChild,
     RequireQuiet,
     Reserve,
     SetLimits,
@@ -74,7 +75,7 @@ def touches_more_than_its_task(commit: Commit) -> bool:
         return True
     for op in commit.operations:
         match op:
-            case SubmitChild() | Emit():
+            case SubmitChild() | ReopenChild() | Emit():
                 return True
             case SetLimits(account=account) | Reserve(account=account) | Settle(account=account):
                 if account != commit.task_id:
@@ -101,6 +102,8 @@ def locks(commits: Sequence[Commit]) -> Locks:
                     found.emits.add(channel)
                 case RequireQuiet(channel=channel):
                     found.listens.add(channel)
+                case ReopenChild(child_id=child_id):
+                    found.tasks.add(child_id)
                 case SubmitChild(task) if task.key is not None:
                     found.keys.append((task.name, task.key))
                 case _:

@@ -71,6 +71,10 @@ SELECT recovered, poisoned, woken, due, failed, expired, more, next_due, hints F
 -- name: commit_batch
 SELECT {schema}.commit_batch($1::jsonb, $2::bytea[], $3)::text
 
+-- name: names_of
+-- What these tasks are found by, besides their input. It never changes, so that no lock is needed.
+SELECT id, name, agent_id, key FROM {schema}.tasks WHERE id = ANY ($1::text[])
+
 -- name: commit_plain
 SELECT task_id, revision, version, state, cancel_requested
 FROM {schema}.commit_plain($1, $2, $3::json, $4::json, $5::bytea[], $6)

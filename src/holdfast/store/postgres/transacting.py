@@ -13,10 +13,11 @@ from psycopg.pq import TransactionStatus
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
 from holdfast.model.errors import HoldfastError, InvalidValue, StoreError, StoreUnavailable
 from holdfast.model.transitions import TaskState
-from holdfast.store.postgres.batch import encode_batch
-from holdfast.store.postgres.committing import Committing, read_answer
+from holdfast.store.postgres.batch import encode_batch, given_other_input
+from holdfast.store.postgres.committing import Committing, names_in, read_answer
 from holdfast.store.postgres.connections import Connection, Row, fetch_on, heeding_cancels
 from holdfast.store.postgres.errors import is_lost, is_refused, translate
+from holdfast.store.postgres.parameters import TextArray
 from holdfast.store.postgres.statements import refuse_control
 from holdfast.store.postgres.verdicts import topics_of
 from holdfast.store.transaction import Transaction, Work, excerpt, not_applied, refuse_inside, too_long, work_in
@@ -111,8 +112,10 @@ class Transacting(Committing):
         """Apply the Commit in the open transaction; a verdict that refuses it means: roll back."""
         if commit is None:
             return None, set()
-        document, payloads = encode_batch([commit])
         try:
+            children = given_other_input([commit])
+            found = await fetch_on(connection, self._queries["names_of"], (TextArray(children),)) if children else None
+            document, payloads = encode_batch([commit], None if found is None else names_in(found))
             rows = await fetch_on(connection, self._queries["commit_batch"], (document, payloads, self._at()))
         except psycopg.Error as error:
             ours = translate(error, self._where)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from holdfast.model.commit import Commit, Refusal, Verdict, judge, not_quiet_message
+from holdfast.model.commit import Commit, Refusal, Verdict, judge, not_quiet_message, reopening_refused
 from holdfast.model.errors import BudgetExceeded
 from holdfast.model.operations import (
     ApplyPatch,
@@ -14,6 +14,7 @@ from holdfast.model.operations import (
     Emit,
     LinkArtifact,
     OpenApproval,
+    ReopenChild,
     RequestCancel,
     WriteEffect,
     WriteOutcome,
@@ -73,6 +74,8 @@ def _words(commit: Commit, answer: Answer, refusal: Refusal) -> str:
             return f"approval {detail['id']} of task {commit.task_id}: {detail['why']}"
         case Refusal.KEY:
             return f"a child of {commit.task_id} needs key {detail['key']!r}, taken by {detail['task_id']}"
+        case Refusal.CONFLICT if "child_id" in detail:
+            return _words_on_child(commit, detail)
         case Refusal.CONFLICT if detail:
             return not_quiet_message(detail["channel"], after=detail["after"], last=detail["last"])
     # The guard did not hold or the move is illegal: the model says why, from the same row.
@@ -80,6 +83,17 @@ def _words(commit: Commit, answer: Answer, refusal: Refusal) -> str:
     task = Task(id=commit.task_id, state=TaskState(answer["state"]), **{name: answer[name] for name in stood})
     judged = judge(task, commit)
     return judged[1] if judged else str(refusal)
+
+
+def _words_on_child(commit: Commit, found: Mapping[str, Any]) -> str:
+    """Say why a child cannot be begun again, from its row; of several operations, the first that it refuses."""
+    child = None
+    if found["state"] is not None:
+        stood = {name: found[name] for name in ("parent_id", "revision")}
+        child = Task(id=found["child_id"], state=TaskState(found["state"]), **stood)
+    wanted = [op for op in commit.operations if isinstance(op, ReopenChild) and op.child_id == found["child_id"]]
+    reasons = [reopening_refused(commit.task_id, op, child) for op in wanted]
+    return next((reason for reason in reasons if reason is not None), str(Refusal.CONFLICT))
 
 
 def topics_of(commits: Iterable[Commit], verdicts: Iterable[Verdict]) -> set[str]:

@@ -63,7 +63,7 @@ def move(tx: Transaction, row: TaskRow, to: TaskState, *, reason: str, actor: st
     tx.run("insert_transition", row.id, row.moves, row.state, to, reason, actor, row.fence, tx.now)
     if row.state is TaskState.WAITING:
         stop_waiting(tx, row)
-    if row.state is TaskState.FAILED:
+    if row.state.is_terminal:  # it begins again
         tx.run("delete_outcome", row.id)
     row.state = to
     row.finished_at = tx.now if to.is_terminal else None

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.model.approval import Approval, ApprovalState
-from holdfast.model.commit import Commit, Held, Refusal, effect_move_refused, not_quiet_message
+from holdfast.model.commit import Commit, Held, Refusal, effect_move_refused, not_quiet_message, reopening_refused
 from holdfast.model.effect import EffectState
 from holdfast.model.errors import BudgetExceeded
 from holdfast.model.operations import (
+    SAME_INPUT,
     ApplyPatch,
     ConsumeApproval,
     Decide,
@@ -18,6 +19,7 @@ from holdfast.model.operations import (
     OpenApproval,
     Operation,
     Release,
+    ReopenChild,
     RequestCancel,
     RequireQuiet,
     RequireUndo,
@@ -37,10 +39,10 @@ from holdfast.model.task import NewTask, Submitted
 from holdfast.store.records import payload_or_none
 from holdfast.store.sqlite import lifecycle, submitting
 from holdfast.store.sqlite.records import RECORDS, approval_values, effect_values, step_values
-from holdfast.store.sqlite.rows import TaskRow, micros
+from holdfast.store.sqlite.rows import TaskRow, micros, micros_or_none
 from holdfast.store.sqlite.transaction import Transaction
 
-CAN_REFUSE = (WriteEffect, Reserve, OpenApproval, Decide, ConsumeApproval, SubmitChild, RequireQuiet)
+CAN_REFUSE = (WriteEffect, Reserve, OpenApproval, Decide, ConsumeApproval, SubmitChild, ReopenChild, RequireQuiet)
 """The operations whose conditions are looked at only when they are applied."""
 
 
@@ -53,7 +55,7 @@ class Refused(Exception):
         self.refusal, self.detail, self.budget = refusal, detail, budget
 
 
-def apply_operation(  # noqa: C901, PLR0912 - one case an operation
+def apply_operation(  # noqa: C901, PLR0912, PLR0915 - one case an operation
     tx: Transaction, commit: Commit, row: TaskRow, op: Operation
 ) -> Submitted | None:
     """Apply one operation to the row or the tables; return the child it submitted, if it did. Raises Refused."""
@@ -93,6 +95,8 @@ def apply_operation(  # noqa: C901, PLR0912 - one case an operation
             _consume_approval(tx, row, op)
         case SubmitChild(task):
             return _submit_child(tx, commit, replace(task, parent_id=row.id, actor=commit.actor))
+        case ReopenChild():
+            _reopen_child(tx, commit, op)
         case Emit(channel=channel, payload=payload, key=key):
             submitting.emit(tx, channel, payload, key=key, actor=commit.actor, besides=row.id)
         case RequireQuiet():
@@ -199,3 +203,20 @@ def _submit_child(tx: Transaction, commit: Commit, task: NewTask) -> Submitted:
     if submitted.conflict:
         raise Refused(Refusal.KEY, f"a child of {commit.task_id} needs key {task.key!r}, taken by {submitted.task_id}")
     return submitted
+
+
+def _reopen_child(tx: Transaction, commit: Commit, op: ReopenChild) -> None:
+    child = tx.task(op.child_id)
+    why = reopening_refused(commit.task_id, op, child)
+    if why is not None or child is None:
+        raise Refused(Refusal.CONFLICT, why or "")
+    with lifecycle.changing(tx, child):
+        child.attempts = child.deaths = child.lone_deaths = child.undoing = 0
+        child.cancel_requested = None
+        child.deadline = micros_or_none(op.deadline)
+        if op.new_round:
+            child.round, child.feedback = child.round + 1, op.feedback
+        lifecycle.requeue(tx, child, reason=op.reason, actor=commit.actor, available_at=micros_or_none(op.available_at))
+    if op.user_input is not SAME_INPUT:
+        submitting.replace_input(tx, child.id, op.user_input)
+    tx.run_many("put_step", [step_values(child.id, line) for line in op.lines])

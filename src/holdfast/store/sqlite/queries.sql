@@ -10,6 +10,16 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?
 -- name: insert_input
 INSERT INTO inputs (task_id, user_input) VALUES (?, ?)
 
+-- name: replace_input
+UPDATE inputs SET user_input = ?2 WHERE task_id = ?1
+
+-- name: searched_names
+-- What a task is found by, besides its input.
+SELECT name, agent_id, key FROM tasks WHERE id = ?
+
+-- name: replace_search
+UPDATE tasks SET input_digest = ?2, search = ?3 WHERE id = ?1
+
 -- name: task_by_id
 SELECT id, name, input_digest FROM tasks WHERE id = ?
 

@@ -83,12 +83,7 @@ def _row(tx: Transaction, task: NewTask, user_input: bytes) -> Row:
         task.schedule,
         task.parent_id,
         digest(user_input),
-        search_text(
-            name=task.name,
-            agent_id=task.agent_id,
-            key=task.key,
-            user_input=task.user_input if isinstance(task.user_input, str) else user_input.decode(),
-        ),
+        _search(task.name, task.agent_id, task.key, task.user_input, user_input),
         state,
         int(ready),
         stored_rank(available_at, task.priority),
@@ -98,6 +93,19 @@ def _row(tx: Transaction, task: NewTask, user_input: bytes) -> Row:
         tx.now if state.is_terminal else None,
         task.round,
     )
+
+
+def _search(name: str, agent_id: str, key: str | None, user_input: JsonValue, body: bytes) -> str:
+    text = user_input if isinstance(user_input, str) else body.decode()
+    return search_text(name=name, agent_id=agent_id, key=key, user_input=text)
+
+
+def replace_input(tx: Transaction, task_id: str, user_input: JsonValue) -> None:
+    """Give a stored task other input, and have it found by that."""
+    body = canonical(user_input, name="user_input")
+    ((name, agent_id, key),) = tx.all("searched_names", task_id)
+    tx.run("replace_input", task_id, body)
+    tx.run("replace_search", task_id, digest(body), _search(name, agent_id, key, user_input, body))
 
 
 def emit(

@@ -44,6 +44,7 @@ from holdfast.testing.contract.journal import (
     PatchesContract,
     StepsContract,
 )
+from holdfast.testing.contract.kinship import KinshipContract
 from holdfast.testing.contract.lease import LeaseContract
 from holdfast.testing.contract.memory import MemoryContract
 from holdfast.testing.contract.moves import MovesContract
@@ -73,6 +74,7 @@ class StoreContract(
     CommitBatchContract,
     AtomicCommitContract,
     MovesContract,
+    KinshipContract,
     WaitsContract,
     BudgetContract,
     ApprovalsContract,

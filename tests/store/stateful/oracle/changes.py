@@ -39,10 +39,10 @@ def mark_readiness(tables: Tables, task_id: str, now: datetime) -> None:
     tables.change_row(task_id, ready=ready)
 
 
-def move(tables: Tables, task_id: str, to: TaskState, cause: Cause) -> None:
+def move(tables: Tables, task_id: str, to: TaskState, cause: Cause, *, by_parent: bool = False) -> None:
     """Change the state and log it."""
     task = tables.task(task_id)
-    check_move(task_id, task.state, to)
+    check_move(task_id, task.state, to, by_parent=by_parent)
     tables.change_task(task_id, state=to)
     log_transition(tables, task_id, task.state, cause)
     if task.state is TaskState.WAITING:

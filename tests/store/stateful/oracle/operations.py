@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.commit import Commit, Held, Refusal, effect_move_refused
 from holdfast.model.effect import Effect
 from holdfast.model.errors import BudgetExceeded
 from holdfast.model.operations import (
+    SAME_INPUT,
     ApplyPatch,
     ConsumeApproval,
     Decide,
@@ -17,6 +18,7 @@ from holdfast.model.operations import (
     LinkArtifact,
     OpenApproval,
     Operation,
+    ReopenChild,
     RequestCancel,
     RequireQuiet,
     RequireUndo,
@@ -34,9 +36,10 @@ from holdfast.model.operations import (
 )
 from holdfast.model.records import PatchRecord
 from holdfast.model.task import NewTask, Submitted
-from tests.store.stateful.oracle.changes import account_of, count_as_spent
+from holdfast.model.transitions import TaskState
+from tests.store.stateful.oracle.changes import Cause, account_of, count_as_spent, mark_readiness, move, touch
 from tests.store.stateful.oracle.emitting import append_event
-from tests.store.stateful.oracle.submitting import submit_one
+from tests.store.stateful.oracle.submitting import give_input, submit_one
 from tests.store.stateful.oracle.tables import Tables
 
 
@@ -49,7 +52,7 @@ class Refused(Exception):
         self.budget = budget
 
 
-def apply(tables: Tables, commit: Commit, operation: Operation, now: datetime) -> Submitted | None:  # noqa: C901, PLR0912 - one line an operation
+def apply(tables: Tables, commit: Commit, operation: Operation, now: datetime) -> Submitted | None:  # noqa: C901, PLR0912, PLR0915 - one line an operation
     """Apply one operation; only SubmitChild has an answer."""
     task_id = commit.task_id
     match operation:
@@ -85,6 +88,8 @@ def apply(tables: Tables, commit: Commit, operation: Operation, now: datetime) -
             _consume_approval(tables, task_id, operation)
         case SubmitChild(child):
             return _submit_child(tables, commit, child, now)
+        case ReopenChild():
+            _reopen_child(tables, commit, operation, now)
         case Emit(channel=channel, payload=payload, key=key):
             append_event(tables, channel, payload, key=key, actor=commit.actor, now=now, apart_from=task_id)
         case RequireQuiet(channel=channel, after=after):
@@ -210,3 +215,34 @@ def _submit_child(tables: Tables, commit: Commit, child: NewTask, now: datetime)
     if answer.conflict:
         raise Refused(Refusal.KEY)
     return answer
+
+
+def _reopen_child(tables: Tables, commit: Commit, reopen: ReopenChild, now: datetime) -> None:
+    row = tables.tasks.get(reopen.child_id)
+    if row is None or row.task.parent_id != commit.task_id or not row.task.state.is_terminal:
+        raise Refused(Refusal.CONFLICT)
+    if row.task.revision != reopen.revision:
+        raise Refused(Refusal.CONFLICT)
+    child = row.task
+    move(tables, child.id, TaskState.PENDING, Cause(reopen.reason, commit.actor, now), by_parent=True)
+    tables.change_row(child.id, undoing=False)
+    tables.change_task(
+        child.id,
+        finished_at=None,
+        result=None,
+        error=None,
+        attempts=0,
+        deaths=0,
+        lone_deaths=0,
+        cancel_requested=None,
+        available_at=(reopen.available_at or now).astimezone(UTC),
+        deadline=reopen.deadline and reopen.deadline.astimezone(UTC),
+    )
+    if reopen.new_round:
+        tables.change_task(child.id, round=child.round + 1, feedback=reopen.feedback)
+    if reopen.user_input is not SAME_INPUT:
+        give_input(tables, child.id, reopen.user_input)
+    for line in reopen.lines:
+        tables.steps[child.id, line.round, line.key] = line
+    mark_readiness(tables, child.id, now)
+    touch(tables, child.id, now)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from holdfast.model.canonical import canonical, digest
 from holdfast.model.records import Account
-from holdfast.model.task import NewTask, Submitted, Task, search_text
+from holdfast.model.task import JsonValue, NewTask, Submitted, Task, search_text
 from holdfast.model.transitions import TaskState
 from tests.store.stateful.oracle.changes import Cause, log_transition
 from tests.store.stateful.oracle.tables import NOT_READY, READY, Tables, TaskRow
@@ -43,12 +43,8 @@ def submit_one(tables: Tables, new: NewTask, now: datetime) -> Submitted:
         revision=1,
     )
     claimable = new.state in {TaskState.PENDING, TaskState.REVIEW} and available_at <= now
-    searched = new.user_input if isinstance(new.user_input, str) else input_bytes.decode()
     tables.tasks[new.id] = TaskRow(
-        task=task,
-        input_digest=input_digest,
-        search=search_text(name=new.name, agent_id=new.agent_id, key=new.key, user_input=searched),
-        ready=READY if claimable else NOT_READY,
+        task=task, input_digest=input_digest, search=_search(task), ready=READY if claimable else NOT_READY
     )
     log_transition(tables, new.id, None, Cause("submitted", new.actor, now))
     for meter, limit in new.budget.items():
@@ -63,3 +59,14 @@ def holder_of(tables: Tables, new: NewTask) -> TaskRow | None:
     if new.key is None:
         return None
     return next((row for row in tables.tasks.values() if (row.task.name, row.task.key) == (new.name, new.key)), None)
+
+
+def give_input(tables: Tables, task_id: str, user_input: JsonValue) -> None:
+    """Replace the task's input and what follows from it."""
+    task = tables.change_task(task_id, user_input=user_input)
+    tables.change_row(task_id, input_digest=digest(canonical(user_input)), search=_search(task))
+
+
+def _search(task: Task) -> str:
+    searched = task.user_input if isinstance(task.user_input, str) else canonical(task.user_input).decode()
+    return search_text(name=task.name, agent_id=task.agent_id, key=task.key, user_input=searched)
