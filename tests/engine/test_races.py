@@ -546,19 +546,19 @@ async def test_a_reborn_worker_keeps_to_its_concurrency(quick: Holdfast) -> None
     async with quick.worker(concurrency=4) as worker:
         host = worker._host
         leaving = await quick.submit_many(short, [()] * 4)
-        await until(lambda: (len(host.attempts), host.busy) == (4, 0))
+        await until(lambda: (len(host.attempts), host.slots.busy) == (4, 0))
         await quick.store.retire(worker.id)
         await host.be_reborn(worker.id)
-        await until(lambda: host.busy == 0)  # it may have claimed them again, and they leave again
+        await until(lambda: host.slots.busy == 0)  # it may have claimed them again, and they leave again
         many = await quick.submit_many(long, [()] * 12)
         await until(lambda: at_once == 4)
         await settle()
-        assert (most, host.busy) == (4, 4)
+        assert (most, host.slots.busy) == (4, 4)
         go.set()  # those of the dead incarnation find out, and end
         for handle in leaving:
             await reaches(handle, TaskState.PENDING, TaskState.COMPLETED)
         await settle()
-        assert (most, host.busy) == (4, 4)
+        assert (most, host.slots.busy) == (4, 4)
         over.set()
         for handle in [*leaving, *many]:
             await handle.result(timeout=60)

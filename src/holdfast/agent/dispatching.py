@@ -12,7 +12,7 @@ from holdfast.agent.builtins import ASK_QUESTION
 from holdfast.agent.subagent import SubAgent
 from holdfast.agent.tool import BadArguments, Tool, ToolError
 from holdfast.agent.transcript import UNKNOWN, error_message, tool_key, tool_message
-from holdfast.engine import waiting
+from holdfast.engine import children
 from holdfast.engine.approving import QUESTION, decision
 from holdfast.engine.calls import Call, arguments_of
 from holdfast.engine.carrying import arm
@@ -252,9 +252,9 @@ class Dispatcher:
         new = replace(new, budget=sub.limits(run.accounting.books))
         await attempt.check()
         await run.save_before_change()
-        child_id = await waiting.submit_child(attempt, f"{RESERVED}child:{key}", new)
+        child_id = await children.submit_child(attempt, f"{RESERVED}child:{key}", new, has_own_key=False)
         try:
-            value = await waiting.child_result(attempt, f"{RESERVED}result:{key}", child_id, Any)
+            value = await children.child_result(attempt, f"{RESERVED}result:{key}", replace(new, id=child_id), Any)
         except (TaskFailed, TaskCancelled) as error:
             return await perform(attempt, refusal(key, ToolError(f"{sub.name} did not do it: {error}")))
         return await perform(attempt, record(run, key, sub.name, value))

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 
+from holdfast.engine.scope import enclosing_path, path_inside
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue
@@ -111,7 +112,7 @@ class Ancestry:
 class SharedPast:
     """How far the code of a fork, in one attempt, has come through the past it shares."""
 
-    __slots__ = ("_again", "_ahead", "_lines", "_seeds")
+    __slots__ = ("_again", "_ahead", "_inside", "_lines", "_seeds")
 
     def __init__(self, marker: Step, steps: Iterable[Step]) -> None:
         """``steps`` are those of the round in which the fork began: in later ones nothing of the past replays."""
@@ -121,15 +122,23 @@ class SharedPast:
         self._ahead = {key for _, key in shared}
         self._again = frozenset(ancestry.again)
         self._seeds = ancestry.seeds
+        self._inside: dict[str, list[str]] = {}
+        for key in self._ahead:
+            self._inside.setdefault(enclosing_path(key), []).append(key)
 
     def passes(self, key: str) -> None:
-        """Note that the code has come to a line of the journal."""
+        """Note that the code has come to a line of the journal; a step that is shared is passed with all inside it."""
+        if key not in self._ahead:
+            return
         self._ahead.discard(key)
+        if key not in self._again:
+            for inner in self._inside.get(path_inside(key), ()):
+                self.passes(inner)
 
     def calls(self, key: str) -> None:
         """Note that the code calls a step; with one that is not shared, this branch leaves the past behind."""
         if key in self._ahead:
-            self._ahead.discard(key)
+            self.passes(key)
         elif key not in self._again:
             _BEYOND.set(self)
 

@@ -7,7 +7,7 @@ whatever the task's code still tries.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
@@ -17,25 +17,29 @@ from typing import Any, TypeVar
 from holdfast.engine import log, outcome, undoing
 from holdfast.engine.alarms import Alarm
 from holdfast.engine.calls import Call, Line
+from holdfast.engine.children import EarlierChildren
 from holdfast.engine.context import Context
 from holdfast.engine.definition import TaskDefinition
 from holdfast.engine.intents import Intents, Search
-from holdfast.engine.journal import Journal
+from holdfast.engine.journal import Journal, ended_by, reopened
 from holdfast.engine.lease import Lease
 from holdfast.engine.outbox import Outbox
 from holdfast.engine.outcome import Raised, Returned
 from holdfast.engine.parking import ParkingLot
 from holdfast.engine.patience import insist
+from holdfast.engine.scope import SCOPE, Scope, path_inside
 from holdfast.engine.services import Services
 from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Lost, Stop, Unwind
+from holdfast.engine.slots import Slots
 from holdfast.engine.sync_context import SyncContext
 from holdfast.engine.waiting import cursors_of
 from holdfast.engine.where import current_task
-from holdfast.model.effect import Effect, Evidence
+from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.errors import HoldfastError, JournalMismatch
-from holdfast.model.operations import Move, Operation
+from holdfast.model.operations import Move, Operation, WriteStep
 from holdfast.model.queries import Loaded
 from holdfast.model.step import Step, StepState
+from holdfast.model.task import FLAT_KEYS
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claimed
 
@@ -57,18 +61,21 @@ class Attempt(Outbox):
         "_busy",
         "_cursors",
         "_intents",
-        "_on_leaving",
         "_runner",
         "_search",
+        "_sending",
+        "_slots",
         "_sync_calls",
         "_under_way",
         "definition",
+        "earlier_children",
         "ending",
         "fatal",
         "fresh",
         "leaving",
         "loaded",
         "provided",
+        "scope",
         "stopping",
         "undoing",
     )
@@ -79,16 +86,13 @@ class Attempt(Outbox):
         definition: TaskDefinition[..., Any],
         lease: Lease,
         services: Services,
-        on_leaving: Callable[[Attempt], None],
+        slots: Slots,
     ) -> None:
-        """Begin with what the claim told; ``run`` does the rest.
-
-        ``on_leaving`` is called when only the Commit that ends it is left to do: its slot can be used again.
-        """
+        """Begin with what the claim told; ``run`` does the rest. Its slot is one of ``slots``."""
         super().__init__(claimed.task, lease, services)
         self.fresh = claimed.fresh
         self.definition = definition
-        self._on_leaving = on_leaving
+        self._slots = slots
         self.leaving = False
         self.stopping: Stop | None = None
         self.ending = False
@@ -97,12 +101,17 @@ class Attempt(Outbox):
         """An error the task's code cannot handle away, such as a journal that does not fit."""
         self.loaded: Loaded | None = None
         """What the store knew of the task when this attempt began; nothing for a task that was never begun before."""
+        self.earlier_children: EarlierChildren | None = None
+        """Read when a later round submits its first child."""
         self.provided: tuple[Operation, ...] = ()
         """What must hold for its result to count. Should the store refuse it, the task goes on instead of ending."""
         self.undoing: Step | None = None
         """It does that, and nothing else: the line of the journal that says why."""
+        self.scope = Scope(self)
+        """The task's own code, as a place in the journal."""
         self._search: Search | None = None
         """Its code only runs to be looked at."""
+        self._sending: set[asyncio.Task[Any]] = set()
         self._busy = 0
         self._intents: Intents | None = None
         self._sync_calls: set[asyncio.Task[Any]] | None = None
@@ -116,6 +125,7 @@ class Attempt(Outbox):
     async def run(self) -> None:
         """Load, replay, perform, classify, record: until the task ends, waits, or has to be given back."""
         self._runner = asyncio.current_task()
+        SCOPE.set(self.scope)
         try:
             try:
                 await self._prepare()
@@ -234,7 +244,7 @@ class Attempt(Outbox):
         self.ending = True
         if not self.leaving:
             self.leaving = True
-            self._on_leaving(self)
+            self._slots.leave(self)
 
     async def finish(self, *operations: Operation) -> None:
         """Let go of the task, with these as the last that is written."""
@@ -293,10 +303,24 @@ class Attempt(Outbox):
         deadline = self.task.deadline
         return deadline is not None and self.undoing is None and self.services.time.now() >= deadline
 
+    def rest(self) -> None:
+        """Give the slot back: nothing goes on here until a wait inside a step is over."""
+        if not self.leaving:
+            self._slots.rest(self)
+
     async def check(self) -> None:
-        """Pass only while this attempt may act: not stopped, not over, and within its lease."""
+        """Pass only while this attempt may act: not stopped, not over, within its lease, and with a slot."""
+        await self.check_standing()
+        while not await self._slots.work(self):
+            self.hand_back()  # where another worker has room
+            await self.check_standing()
+
+    async def check_standing(self) -> None:
+        """Pass only while this attempt may go on waiting: not stopped, not over, and within its lease."""
         if self.over or self.stopping is not None:
             raise Unwind
+        if (scope := SCOPE.get(None)) is not None:
+            scope.check()
         await self._refuse_what_is_looked_at()
         if self.fatal is not None:
             raise self.fatal  # also if the code has swallowed it: nothing more is done on a journal that does not fit
@@ -305,7 +329,7 @@ class Attempt(Outbox):
             raise Unwind
         if not self.lease.holds:
             await self.lease.wait()
-            await self.check()
+            await self.check_standing()
 
     # Effects
 
@@ -316,9 +340,54 @@ class Attempt(Outbox):
             self._intents = Intents()
         return self._intents
 
-    def loose_ends(self) -> tuple[Operation, ...]:
-        """Return what has to be said of effects that are not through when the attempt lets go of its task."""
-        return () if self._intents is None else self._intents.loose_ends()
+    def loose_ends(self, inside: str = "") -> tuple[Operation, ...]:
+        """Return what has to be written about effects that are not through when the attempt lets go of its task.
+
+        With ``inside``, those of steps whose keys begin so, when it lets go of a try that they belong to.
+        """
+        return () if self._intents is None else self._intents.loose_ends(inside)
+
+    # Steps inside steps
+
+    @property
+    def has_scopes(self) -> bool:
+        """Whether the keys of this task's journal say which step a line is inside of; old journals do not."""
+        return self.task.key_form != FLAT_KEYS
+
+    def enter(self, call: Call, *, is_once: bool = False) -> Scope:
+        """Return the scope of a new try of a step."""
+        around = SCOPE.get(self.scope)
+        if not self.has_scopes:
+            return around
+        return Scope(self, call.key, around, is_once=is_once)
+
+    async def leave_scope(self, scope: Scope) -> None:
+        """End the try that this is the scope of, with the branches it left behind."""
+        if not self.has_scopes:
+            return
+        if self.over or self.stopping is not None:
+            scope.is_over = True  # nothing that its branches still do is written
+        else:
+            await scope.close(self._sending.__contains__)
+
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """Have the branch that makes a call which must not be repeated be awaited, not cut off, when its try ends."""
+        branch = asyncio.current_task()
+        assert branch is not None  # noqa: S101 - a coroutine runs in a task
+        self._sending.add(branch)
+        try:
+            yield
+        finally:
+            self._sending.discard(branch)
+
+    def reopening(self, call: Call, keys: Iterable[str]) -> tuple[Operation, ...]:
+        """Return what lets the next try of a step do again what ended this one, and clears up what it left."""
+        if not self.has_scopes:
+            return ()
+        path = path_inside(call.key)
+        again = [step for step in ended_by(keys, self.journal.get) if step.key.startswith(path)]
+        return *self.loose_ends(path), *(WriteStep(reopened(step)) for step in again)
 
     @property
     def leaves_calls_running(self) -> bool:
@@ -338,6 +407,16 @@ class Attempt(Outbox):
         self.intents.calls[call.key] = call
         if self._search is not None and self._search.is_over_with(call.key):
             raise Unwind  # that was the last one: no more code has to run
+
+    def is_searched(self, call: Call) -> bool:
+        """Whether a replay looks for the code of steps inside this one; it never enters one that is being undone."""
+        if self._search is None or not self.has_scopes:
+            return False
+        is_undone = any(
+            effect.step_key == call.key and effect.state in {EffectState.COMPENSATING, EffectState.COMPENSATED}
+            for effect in self.intents.effects.values()
+        )
+        return not is_undone and self._search.looks_inside(path_inside(call.key))
 
     async def look_for(self, keys: set[str]) -> None:
         """Run the task's code as a replay that does nothing new, until it has announced these steps.
@@ -415,6 +494,16 @@ class Attempt(Outbox):
     def has_steps_under_way(self) -> bool:
         """Whether any branch is doing something now that must not be cut off."""
         return bool(self._under_way) or self._busy > 0
+
+    def only_waits(self, scopes: Iterable[Scope]) -> bool:
+        """Whether steps are under way, and each of them has one of these scopes, where a branch waits, inside it."""
+        waiting = list(scopes)
+        return (
+            bool(self._under_way)
+            and self._busy == 0
+            and not any(scope.is_once for scope in waiting)
+            and all(any(scope.is_inside(key) for scope in waiting) for key in self._under_way)
+        )
 
     @contextmanager
     def busy(self) -> Iterator[None]:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
-from holdfast.engine import waiting
+from holdfast.engine import children, waiting
 from holdfast.engine.approving import QUESTION, decision
-from holdfast.engine.calls import ONE_TRY, Call, Compensation, terms_of
+from holdfast.engine.calls import ONE_TRY, Call, Compensation, Terms, terms_of
 from holdfast.engine.carrying import Intent, carry
 from holdfast.engine.definition import Bound, TaskDefinition, check_retry
 from holdfast.engine.journal import RESERVED, VERIFY, stable_bytes
+from holdfast.engine.scope import INSIDE, SCOPE, Scope, as_branch, check_part
 from holdfast.engine.signals import Unwind
 from holdfast.engine.stepping import perform
 from holdfast.engine.submission import new_task
@@ -33,6 +35,7 @@ from holdfast.store.transaction import refuse_inside
 if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt
 
+P = ParamSpec("P")
 R = TypeVar("R")
 _LONGEST_NAME = 160
 _NO_TERMS = (None,) * 5
@@ -41,12 +44,16 @@ _NO_TERMS = (None,) * 5
 class Context:
     """The task as its own code sees it."""
 
-    __slots__ = ("_attempt", "_prefix")
+    __slots__ = ("_attempt", "_home", "_prefix")
 
-    def __init__(self, attempt: Attempt, *, prefix: str = "") -> None:
-        """Made by the engine for each attempt; ``prefix`` keeps the keys of a verifier apart."""
+    def __init__(self, attempt: Attempt, *, prefix: str = "", home: Scope | None = None) -> None:
+        """Made by the engine for each attempt; ``prefix`` keeps apart the keys of a verifier, or of a machine's visit.
+
+        ``home`` is the scope it was made in, where that is not the task's own code.
+        """
         self._attempt = attempt
         self._prefix = prefix
+        self._home = attempt.scope if home is None else home
 
     # Facts
 
@@ -161,8 +168,9 @@ class Context:
                 f"step {name!r} needs a function to call, and its arguments after it; {function!r} is none. "
                 'Write ctx.step("name", fetch, url), not ctx.step("name", fetch(url))'
             )
+        place = self.place()
         call = Call(
-            self._allot(name, key),
+            self._allot(place, name, key),
             function,
             args,
             check_retry(retry) or ONE_TRY,
@@ -183,12 +191,19 @@ class Context:
                 repeat=repeat,
                 approval=approval,
             )
-            is_verifying = self._prefix.startswith(VERIFY)
-            if is_verifying and call.terms is not None and call.terms.compensate is not None:
-                raise InvalidValue(f"step {name!r} of a verifier cannot have compensate=: it looks, and undoes nothing")
+            if call.terms is not None:
+                self._check_terms(place, name, call.terms)
         if arms is not None:
-            call.arms = partial(carry, self._attempt, self._prefix, arms)
-        return perform(self._attempt, call)
+            call.arms = partial(carry, self._attempt, place.prefix, arms)
+        return place.run(perform(self._attempt, call))
+
+    def _check_terms(self, place: Place, name: str, terms: Terms) -> None:
+        if terms.compensate is not None:
+            if self._prefix.startswith(VERIFY):
+                raise InvalidValue(f"step {name!r} of a verifier cannot have compensate=: it looks, and undoes nothing")
+            place.refuse_in_once(f"step {name!r} with compensate=")
+        if terms.ask is not None:
+            place.refuse_in_once(f"step {name!r} with approval=")
 
     @overload
     def transaction(
@@ -240,8 +255,11 @@ class Context:
                 'Write ctx.transaction("name", book, seat), not ctx.transaction("name", book(seat))'
             )
         seconds = as_seconds(timeout, what=f"the timeout of transaction {name!r}")
-        own = self._allot(name, key)
-        return run_transaction(self._attempt, own, function, args, timeout=seconds, returns=returns, repeat=repeat)
+        place = self.place()
+        own = self._allot(place, name, key)
+        return place.run(
+            run_transaction(self._attempt, own, function, args, timeout=seconds, returns=returns, repeat=repeat)
+        )
 
     # People
 
@@ -266,7 +284,8 @@ class Context:
         """
         ask = Ask(question, risk, deciders, expires, default, policy, requested_by)
         arguments = canonical(details, name="details")
-        return decision(self._attempt, self._allot("approval", key), ask, arguments)
+        place = self._waiting_place("ctx.approval")
+        return place.run(decision(self._attempt, self._allot(place, "approval", key), ask, arguments))
 
     def ask(
         self,
@@ -283,7 +302,8 @@ class Context:
         Raises Rejected if they refuse, or if nobody answered before it expired.
         """
         ask = Ask(question, None, deciders, expires, requested_by=requested_by)
-        return self._ask(self._allot("question", key), ask, canonical(details, name="details"))
+        place = self._waiting_place("ctx.ask")
+        return place.run(self._ask(self._allot(place, "question", key), ask, canonical(details, name="details")))
 
     async def _ask(self, key: str, ask: Ask, arguments: bytes) -> JsonValue:
         return (await decision(self._attempt, key, ask, arguments, kind=QUESTION)).answer
@@ -293,7 +313,8 @@ class Context:
     def sleep(self, duration: float | timedelta, *, key: str | None = None) -> Coroutine[Any, Any, None]:
         """Let time pass: a longer sleep gives the worker back, and goes on counting through restarts."""
         seconds = as_seconds(duration, what="a sleep")
-        return waiting.sleep(self._attempt, self._allot("sleep", key), seconds)
+        place = self._waiting_place("ctx.sleep")
+        return place.run(waiting.sleep(self._attempt, self._allot(place, "sleep", key), seconds))
 
     def wait_event(
         self,
@@ -310,8 +331,9 @@ class Context:
         """
         check_name("channel", channel)
         seconds = None if timeout is None else as_seconds(timeout, what="the timeout of a wait")
-        own = self._allot(f"event:{channel}"[:_LONGEST_NAME], key)
-        return waiting.wait_event(self._attempt, own, channel, timeout=seconds, earlier=earlier)
+        place = self._waiting_place("ctx.wait_event")
+        own = self._allot(place, f"event:{plain(channel)}"[:_LONGEST_NAME], key)
+        return place.run(waiting.wait_event(self._attempt, own, channel, timeout=seconds, earlier=earlier))
 
     def submit(
         self,
@@ -339,11 +361,13 @@ class Context:
             delay=delay,
             actor=attempt.lease.worker_id,
         )
-        own = self._allot(f"submit:{new.name}"[:_LONGEST_NAME], key)
-        return self._submit(own, new, Any if definition is None else definition.returns)
+        place = self.place()
+        own = self._allot(place, f"submit:{plain(new.name)}"[:_LONGEST_NAME], key)
+        return place.run(self._submit(place, own, new, Any if definition is None else definition.returns))
 
-    async def _submit(self, key: str, new: NewTask, returns: Any) -> Child[Any]:  # noqa: ANN401
-        return Child(self, await waiting.submit_child(self._attempt, key, new), key, returns)
+    async def _submit(self, place: Place, key: str, new: NewTask, returns: Any) -> Child[Any]:  # noqa: ANN401
+        child_id = await children.submit_child(self._attempt, key, new)
+        return Child(self, place, replace(new, id=child_id), key, returns)
 
     # Telling
 
@@ -352,33 +376,69 @@ class Context:
     ) -> Coroutine[Any, Any, None]:
         """Tell whoever watches how far it is: an event on the task's own channel, told once."""
         payload: JsonValue = {"kind": "progress", "step": step, "total": total, "message": message}
-        return waiting.progress(self._attempt, self._allot_own("progress", key), payload)
+        place = self.place()
+        return place.run(waiting.progress(self._attempt, self._allot_own(place, "progress", key), payload))
 
     # The same on every replay
 
     def now(self, *, key: str | None = None) -> datetime:
         """Return the time; a replay sees the same, once anything durable followed."""
-        return waiting.now(self._attempt, self._allot_own("now", key))
+        return waiting.now(self._attempt, self._allot_own(self.place(), "now", key))
 
     def random(self, *, key: str | None = None) -> float:
         """Return a number in [0, 1) that is the same on every replay."""
-        own = self._allot_own("random", key)
+        own = self._allot_own(self.place(), "random", key)
         return int.from_bytes(self._stable("random", own)[:7], "big") / (1 << 56)
 
     def uuid(self, *, key: str | None = None) -> uuid.UUID:
         """Return a UUID that is the same on every replay."""
-        return uuid.UUID(bytes=self._stable("uuid", self._allot_own("uuid", key))[:16], version=5)
+        return uuid.UUID(bytes=self._stable("uuid", self._allot_own(self.place(), "uuid", key))[:16], version=5)
 
     def _stable(self, what: str, key: str) -> bytes:
         return stable_bytes(what, *self._attempt.journal.seed, key)
 
-    def _allot(self, name: str, key: str | None) -> str:
+    # Where a call stands
+
+    def branch(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Return the function for use in a thread of your own: ``pool.map(ctx.branch(fetch), urls)``.
+
+        A thread that was started without it does not know whether it belongs to a step that is under way.
+        """
+        self.place()
+        return as_branch(function)
+
+    def place(self) -> Place:
+        """Return where in the journal a call stands that is made here and now."""
         self._check()
-        if not self._prefix and (key or name).startswith(VERIFY):
+        attempt = self._attempt
+        scope = SCOPE.get(None)
+        if scope is None or scope.owner is not attempt:
+            scope = attempt.scope
+            if attempt.has_steps_under_way:
+                raise HoldfastError(
+                    f"ctx of task {attempt.task.id} was used in a thread, or by a framework, that does not say which "
+                    "step the call belongs to, while a step is under way. Start threads with asyncio.to_thread, or "
+                    "wrap what they run: pool.map(ctx.branch(function), items)"
+                )
+        scope.check()
+        return Place(scope, self._prefix if scope is self._home else scope.path)
+
+    def _waiting_place(self, what: str) -> Place:
+        place = self.place()
+        place.refuse_in_once(what)
+        return place
+
+    def _allot(self, place: Place, name: str, key: str | None) -> str:
+        part = name if key is None else key
+        check_name("step name" if key is None else "step key", part)
+        if part.startswith(RESERVED):
+            raise InvalidValue(f"step names that begin with {RESERVED!r} are Holdfast's own; call {part!r} otherwise")
+        if not place.prefix and part.startswith(VERIFY):
             raise InvalidValue(f"step names that begin with {VERIFY!r} are those of verifiers; call this one otherwise")
-        if key is not None:
-            return self._attempt.journal.allot(name, self._prefix + key)
-        return self._attempt.journal.allot(self._prefix + name)
+        if self._attempt.has_scopes:
+            check_part("step name", part)
+        journal = self._attempt.journal
+        return journal.allot(place.scope, place.prefix + name, None if key is None else place.prefix + key)
 
     def _check(self) -> None:
         """Refuse code that uses ``ctx`` where, or when, it cannot work."""
@@ -396,11 +456,39 @@ class Context:
                 f"ctx of task {attempt.task.id} was used in another event loop; await it where the task function runs"
             )
 
-    def _allot_own(self, name: str, key: str | None) -> str:
-        self._check()
+    def _allot_own(self, place: Place, name: str, key: str | None) -> str:
+        journal = self._attempt.journal
         if key is not None:
-            return self._attempt.journal.allot_explicit(f"{RESERVED}{self._prefix}{name}:{key}")
-        return self._attempt.journal.allot_own(f"{RESERVED}{self._prefix}{name}")
+            check_name("step key", key)
+            if self._attempt.has_scopes:
+                check_part("step key", key)
+            return journal.allot_explicit(place.scope, f"{RESERVED}{place.prefix}{name}:{key}")
+        return journal.allot_own(place.scope, f"{RESERVED}{place.prefix}{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in the journal a call of ``ctx`` stands: in which scope, and what its key begins with."""
+
+    scope: Scope
+    prefix: str
+
+    def run(self, call: Coroutine[Any, Any, R]) -> Coroutine[Any, Any, R]:
+        """Return the call, to be awaited; inside a step the end of its try has to see it."""
+        return call if self.scope.parent is None else self.scope.watch(call)
+
+    def refuse_in_once(self, what: str) -> None:
+        """Refuse what may take the task off its worker while a call that must not be repeated is under way."""
+        if self.scope.is_once:
+            raise InvalidValue(
+                f"{what} cannot be used inside step {self.scope.step!r}, which is a 'once' step or stands inside one: "
+                "should the worker change meanwhile, its call would be in doubt. Call it before or after that step"
+            )
+
+
+def plain(name: str) -> str:
+    """Return a name that becomes part of a key, without what separates a step from the steps inside it."""
+    return name.replace(INSIDE, ">")
 
 
 def attempt_of(context: Context) -> Attempt:
@@ -411,16 +499,24 @@ def attempt_of(context: Context) -> Attempt:
 class Child(Generic[R]):
     """A child task, as its parent sees it."""
 
-    __slots__ = ("_context", "_key", "_returns", "id")
+    __slots__ = ("_context", "_key", "_new", "_place", "_returns", "id")
 
-    def __init__(self, context: Context, task_id: str, key: str, returns: Any) -> None:  # noqa: ANN401
-        """Made by ``ctx.submit``."""
-        self.id = task_id
+    def __init__(self, context: Context, place: Place, new: NewTask, key: str, returns: Any) -> None:  # noqa: ANN401
+        """Made by ``ctx.submit``, in ``place``."""
+        self.id = new.id
         self._context = context
+        self._place = place
+        self._new = new
         self._key = key
         self._returns = returns
 
     def result(self) -> Coroutine[Any, Any, R]:
         """Wait for its end, without holding a worker, and return its result. TaskFailed or TaskCancelled otherwise."""
-        attempt = attempt_of(self._context)
-        return waiting.child_result(attempt, attempt.journal.allot(f"{self._key}:result"), self.id, self._returns)
+        context, attempt = self._context, attempt_of(self._context)
+        place = context.place()
+        place.refuse_in_once("the wait for a child")
+        name = f"{self._key}:result"
+        if place.prefix != self._place.prefix:
+            name = f"{place.prefix}result:{self.id}"  # submitted elsewhere: the child tells them apart
+        key = attempt.journal.allot(place.scope, name)
+        return place.run(children.child_result(attempt, key, self._new, self._returns))

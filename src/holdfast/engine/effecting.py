@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import approving, doubting, reporting
 from holdfast.engine.calls import CURRENT, DEFAULT_TIMEOUT, Call, Line, Terms, arguments_of, check_arguments, describe
+from holdfast.engine.scope import SCOPE
 from holdfast.engine.signals import Unwind
 from holdfast.engine.standing import IN_DOUBT, NOT_MADE, look_up
 from holdfast.engine.trying import after_failure, begin, failure_of, recordable, tries_of, within
@@ -246,7 +247,8 @@ class OnceStep:
         attempt.depart(self.line)
         job = asyncio.create_task(self._call(armed), name=f"holdfast-effect-{armed.effect_id}")
         try:
-            return await asyncio.shield(job)
+            with attempt.sending():
+                return await asyncio.shield(job)
         except asyncio.CancelledError:
             reporting.when_over(attempt, job, armed, self.returns, is_over=lambda: self._is_over)
             if not attempt.leaves_calls_running:
@@ -257,6 +259,8 @@ class OnceStep:
 
     async def _call(self, armed: Effect) -> Any:  # noqa: ANN401
         attempt, call = self.attempt, self.call
+        scope = attempt.enter(call, is_once=True)
+        SCOPE.set(scope)
         CURRENT.set(lambda: armed.effect_id)
         named = {"effect_id": armed.effect_id} if self._known.takes_effect_id else {}
         args = self.arguments_to_call_with()
@@ -282,7 +286,10 @@ class OnceStep:
                 raise
 
         seconds = DEFAULT_TIMEOUT if call.timeout is None else call.timeout
-        return await within(attempt, call, seconds, attempt.services.time.now(), invoke)
+        try:
+            return await within(attempt, call, seconds, attempt.services.time.now(), invoke)
+        finally:
+            await attempt.leave_scope(scope)
 
     def _last_check(self, armed: Effect) -> None:
         """The last act before the call, with nothing awaited in between.

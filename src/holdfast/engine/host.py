@@ -22,6 +22,7 @@ from holdfast.engine.lease import Lease
 from holdfast.engine.liveness import PROCESS, this_process
 from holdfast.engine.services import Services
 from holdfast.engine.signals import Cancelled
+from holdfast.engine.slots import Slots
 from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, StoreError, WorkerDead
 from holdfast.model.worker import Claimed, NewWorker
 
@@ -46,9 +47,16 @@ class Host:
     """The attempts of one worker, and its standing in the store."""
 
     def __init__(
-        self, services: Services, *, lease: float, label: str, details: dict[str, Any], on_free: Callable[[], None]
+        self,
+        services: Services,
+        *,
+        lease: float,
+        label: str,
+        details: dict[str, Any],
+        on_free: Callable[[], None],
+        slots: int | None = None,
     ) -> None:
-        """``on_free`` is called whenever an attempt is over."""
+        """``on_free`` is called whenever an attempt is over, or only waits; ``slots`` is how many may work at once."""
         self.services = services
         self.label = label
         self.attempts: dict[str, Attempt] = {}
@@ -56,13 +64,12 @@ class Host:
         """The last heartbeat said that a suspect waits for a worker that runs nothing else."""
         process = this_process(services.clock.boot_id)
         self._details = {"host": socket.gethostname(), "pid": os.getpid(), PROCESS: process, **details}
-        self._on_free = on_free
         self._running: dict[str, asyncio.Task[None]] = {}
         self._beating: list[asyncio.Task[None]] = []
         self._beat_now = asyncio.Event()
         self._hurry = asyncio.Event()
         self._strays: set[str] = set()
-        self._leaving = 0
+        self.slots = Slots(slots, services.alarms, on_free)
         self._rebirth = asyncio.Lock()
         self.lease = Lease("", lease, services.clock)
 
@@ -94,6 +101,7 @@ class Host:
             raise InvalidValue(f"task {task.id} is {task.name!r}, which is not defined here; import its module first")
         attempt = self.make_attempt(claimed, definition)
         self.attempts[task.id] = attempt
+        self.slots.take(attempt)
         self.services.committer.crowd += 1
         log.claimed(task, self.lease.worker_id)
         running = asyncio.create_task(attempt.run(), name=task.id)
@@ -103,17 +111,7 @@ class Host:
 
     def make_attempt(self, claimed: Claimed, definition: TaskDefinition[..., Any]) -> Attempt:
         """Return an attempt at the claimed task, not yet running."""
-        return Attempt(claimed, definition, self.lease, self.services, self._leaves)
-
-    @property
-    def busy(self) -> int:
-        """How many slots are taken: an attempt that only waits for its last Commit takes none."""
-        return len(self.attempts) - self._leaving
-
-    def _leaves(self, attempt: Attempt) -> None:
-        if self.attempts.get(attempt.task.id) is attempt:
-            self._leaving += 1
-            self._on_free()
+        return Attempt(claimed, definition, self.lease, self.services, self.slots)
 
     def _ended(self, attempt: Attempt, running: asyncio.Task[None]) -> None:
         task_id = attempt.task.id
@@ -121,11 +119,10 @@ class Host:
         if self.attempts.get(task_id) is attempt:
             del self.attempts[task_id]
             del self._running[task_id]
-            self._leaving -= attempt.leaving
         if not running.cancelled() and (error := running.exception()) is not None:
             # The store refused what the engine asked of it. The task stays leased until this worker adopts it again.
             log.logger.error("task %s: cannot go on", task_id, exc_info=error, extra={"task_id": task_id})
-        self._on_free()
+        self.slots.leave(attempt)
 
     # The heartbeat
 
@@ -214,7 +211,7 @@ class Host:
             attempt.lose(why)
         self.attempts.clear()
         self._running.clear()
-        self._leaving = 0
+        self.slots.clear()
 
     async def _adopt_strays(self) -> None:
         """Go on with tasks the store says are ours and nobody here knows: the answer to their claim was lost."""
@@ -254,6 +251,8 @@ class Host:
         try:
             with suppress(HoldfastError):
                 await self.services.store.drain(self.lease.worker_id)
+            for attempt in self.slots.resting():
+                attempt.hand_back()  # what it waits for may take days
             await self._wait_for_attempts(grace, self._hurry)
         finally:
             await self._leave()

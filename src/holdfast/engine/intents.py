@@ -43,6 +43,10 @@ class Search:
             self.wait_for_others()
         return not self._wanted
 
+    def looks_inside(self, path: str) -> bool:
+        """Say whether it still looks for steps whose keys begin like that."""
+        return any(key.startswith(path) for key in self._wanted)
+
     async def dead_end(self) -> None:
         """Stay here until the search is over, then unwind."""
         self.wait_for_others()
@@ -111,11 +115,11 @@ class Intents:
         """Say whether this attempt made the call."""
         return (effect.effect_id, effect.attempt) in self._dispatched
 
-    def loose_ends(self) -> tuple[Operation, ...]:
-        """Return what has to be said of the effects that are not through when the attempt lets go of its task."""
+    def loose_ends(self, inside: str = "") -> tuple[Operation, ...]:
+        """Return what has to be written about effects that are not through, of keys that begin with ``inside``."""
         operations: list[Operation] = []
         for effect in self.effects.values():
-            if effect.state is not _S.ARMED:
+            if effect.state is not _S.ARMED or not effect.step_key.startswith(inside):
                 continue
             if effect.effect_id in self._armed and self._take_back(effect):
                 operations.append(WriteEffect(replace(effect, state=_S.FAILED, note="the call was not made")))

@@ -1,27 +1,34 @@
 """The journal of one attempt: which key a step gets, and what is recorded under it.
 
 Keys are names. The second use of a name is ``name#2``, in the order in which the steps are *called*; two branches that
-run at the same time have no such order, so a name that another asyncio task used needs an explicit ``key=``.
+run at the same time have no such order, so a name that another asyncio task or thread used needs an explicit ``key=``.
+Inside a step, names are counted apart for each try: see scope.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from holdfast.engine.ancestry import MARKER, SharedPast
-from holdfast.engine.where import current_task
-from holdfast.model.checks import check_name
-from holdfast.model.errors import DuplicateName, InvalidValue, JournalMismatch
+from holdfast.engine.scope import OWN, Scope, current_branch
+from holdfast.model.canonical import parse
+from holdfast.model.errors import DuplicateName, JournalMismatch
+from holdfast.model.failure import Failure
 from holdfast.model.step import Step, StepState
 
-RESERVED = "holdfast:"
+RESERVED = OWN
 """Keys with this beginning are the engine's own."""
 
 VERIFY = "verify/"
 """Keys of a verifier's own steps begin with this, so that they never meet those of the work."""
+
+CHILD, RESULT = "child", "result"
+"""Kinds of lines: a child was submitted, and its end was waited for."""
+
+AGAIN = "again"
+"""The digest of a reopened RESULT line: the child has to begin again before its end is waited for."""
 
 ROUND_SIZE = 1 << 32
 """Positions of one round: they grow within a task, across rounds, without asking where the last round ended."""
@@ -30,7 +37,7 @@ ROUND_SIZE = 1 << 32
 class Journal:
     """What was done in this round, and the names in use in this attempt."""
 
-    __slots__ = ("_by_effect", "_earlier", "_past", "_position", "_round", "_steps", "_used", "task_id")
+    __slots__ = ("_by_effect", "_earlier", "_past", "_position", "_round", "_steps", "task_id")
 
     def __init__(self, task_id: str, round_: int, steps: Iterable[Step] = ()) -> None:
         """``steps`` are those of this round, and of earlier ones those that have an effect."""
@@ -44,46 +51,37 @@ class Journal:
             if step.effect_id is not None:
                 self._by_effect[step.effect_id] = step
         self._position = max((step.position for step in self._steps.values()), default=(round_ - 1) * ROUND_SIZE)
-        self._used: dict[str, tuple[int, asyncio.Task[object] | None]] = {}
         marker = self._steps.get(MARKER)
         self._past = None if marker is None else SharedPast(marker, self._steps.values())
 
-    def allot(self, name: str, key: str | None = None) -> str:
+    def allot(self, scope: Scope, name: str, key: str | None = None) -> str:
         """Give a step its key, now, while the order of the calls is the order of the code."""
-        wanted = name if key is None else key
-        check_name("step name", wanted)
-        if wanted.startswith(RESERVED):
-            raise InvalidValue(f"step names that begin with {RESERVED!r} are Holdfast's own; call {wanted!r} otherwise")
-        own = self.allot_own(name) if key is None else self.allot_explicit(key)
+        own = self.allot_own(scope, name) if key is None else self.allot_explicit(scope, key)
         if self._past is not None:
             self._past.calls(own)
         return own
 
-    def allot_own(self, name: str) -> str:
+    def allot_own(self, scope: Scope, name: str) -> str:
         """Give one of the engine's own steps its key."""
-        branch = current_task()
-        count, user = self._used.get(name, (0, branch))
+        branch = current_branch()
+        count, user = scope.used.get(name, (0, branch))
         if user is not branch:
             raise DuplicateName(
                 f"step {name!r} was used by another concurrent branch of task {self.task_id}: which of them comes "
                 "first may differ on a replay. Give each branch's step a key of its own: "
                 f'ctx.step("{name}", ..., key=f"{name}-{{item}}")'
             )
-        self._used[name] = (count + 1, branch)
-        if not count:
-            return name
-        numbered = f"{name}#{count + 1}"
-        return self.allot_explicit(numbered)
+        scope.used[name] = (count + 1, branch)
+        return name if not count else self.allot_explicit(scope, f"{name}#{count + 1}")
 
-    def allot_explicit(self, key: str) -> str:
+    def allot_explicit(self, scope: Scope, key: str) -> str:
         """Give a step this very key; it must be free."""
-        check_name("step key", key)
-        if key in self._used:
+        if key in scope.used:
             raise DuplicateName(
                 f"step key {key!r} is used twice in task {self.task_id}: the second would be taken for a replay of "
                 "the first; give it another key="
             )
-        self._used[key] = (1, current_task())
+        scope.used[key] = (1, current_branch())
         return key
 
     def find(self, key: str, kind: str) -> Step | None:
@@ -133,6 +131,19 @@ class Journal:
                 made.setdefault(step.effect_id, key)
         return list(made.values())
 
+    def made_before(self, key: str, digests: set[str]) -> Step | None:
+        """Return the first call of an earlier round with these arguments, under another number of the same name.
+
+        Not one whose place another step of this round has taken.
+        """
+        taken = {step.effect_id for one, step in self._steps.items() if one != key}
+        name = key.partition("#")[0]
+        for earlier_key, step in self._earlier.items():
+            is_same = earlier_key.partition("#")[0] == name and step.digest in digests
+            if is_same and step.undone_at is None and step.effect_id not in taken:
+                return step
+        return None
+
     def by_effect(self, effect_id: str) -> Step | None:
         """Return the step, of whichever round, that this effect belongs to."""
         return self._by_effect.get(effect_id)
@@ -157,9 +168,26 @@ class Journal:
 
 
 def reopened(step: Step) -> Step:
-    """Return a failed step as one that is to be done. A person who rejected it is asked anew."""
+    """Return a failed step as one that is to be done. A person who rejected it is asked anew, a child begins again."""
     attempts = step.attempts + (step.kind == "approval")
-    return replace(step, state=StepState.PENDING, error=None, retry_at=None, finished_at=None, attempts=attempts)
+    mark = AGAIN if step.kind == RESULT else step.digest
+    return replace(
+        step, state=StepState.PENDING, error=None, retry_at=None, finished_at=None, attempts=attempts, digest=mark
+    )
+
+
+def ended_by(keys: Iterable[str], get: Callable[[str], Step | None]) -> list[Step]:
+    """Return the failed lines under these keys, with the lines inside them that they failed by, however deep."""
+    found: dict[str, Step] = {}
+    ahead = list(keys)
+    while ahead:
+        step = get(ahead.pop())
+        if step is None or step.key in found or step.state is not StepState.FAILED:
+            continue
+        found[step.key] = step
+        if step.kind != RESULT and step.error is not None:  # what a child failed by stands in its own journal
+            ahead.extend(Failure.from_json(parse(step.error)).steps)
+    return list(found.values())
 
 
 def stable_bytes(*parts: object) -> bytes:

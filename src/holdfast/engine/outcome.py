@@ -10,7 +10,7 @@ from holdfast.engine import log, undoing
 from holdfast.engine.cancelling import cancel_children
 from holdfast.engine.context import Context
 from holdfast.engine.definition import is_async
-from holdfast.engine.journal import RESERVED, VERIFY, reopened
+from holdfast.engine.journal import RESERVED, VERIFY, ended_by, reopened
 from holdfast.engine.patience import insist
 from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Stop
 from holdfast.model.canonical import canonical, parse
@@ -209,8 +209,7 @@ def _late(attempt: Attempt) -> Move:
 
 def _run_again(attempt: Attempt, keys: tuple[str, ...]) -> list[Operation]:
     """The steps that ended the attempt run again in the next one; other failures were handled, and replay."""
-    steps = [step for key in keys if (step := attempt.journal.get(key)) is not None]
-    return [WriteStep(reopened(step)) for step in steps if step.state is StepState.FAILED]
+    return [WriteStep(reopened(step)) for step in ended_by(keys, attempt.journal.get)]
 
 
 def _failed_attempt(attempt: Attempt, failure: Failure, number: int) -> Step:

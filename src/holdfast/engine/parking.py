@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.engine import log
 from holdfast.engine.quiescence import is_joined, is_quiescent
+from holdfast.engine.scope import SCOPE, Scope
 from holdfast.engine.signals import Unwind
 from holdfast.model.errors import HoldfastError
 from holdfast.model.operations import Move, UntilChildren, UntilTime, Wait, WriteStep
@@ -49,6 +50,7 @@ class Parked:
     """The line of the journal that says so; written when the task is suspended."""
     branch: asyncio.Task[Any]
     woken: asyncio.Future[None]
+    scope: Scope
     patience: float = LOOK_EVERY
     """Seconds until the next look, should nothing happen before."""
 
@@ -78,11 +80,12 @@ class ParkingLot:
         self._branches.add(branch)
         services = self._attempt.services
         with ExitStack() as watching:
-            parked = Parked(waits, step, branch, asyncio.get_running_loop().create_future())
+            scope = SCOPE.get(self._attempt.scope)
+            parked = Parked(waits, step, branch, asyncio.get_running_loop().create_future(), scope)
             for topic in topics:
                 watching.enter_context(services.watcher.watch(topic, lambda: _set(parked.woken)))
             while True:
-                await self._attempt.check()
+                await self._attempt.check_standing()
                 found = await look()
                 if found is not None:
                     return found
@@ -152,6 +155,8 @@ class ParkingLot:
             self._suspending = asyncio.create_task(self._suspend(), name=f"holdfast-suspend-{attempt.task.id}")
         else:
             self._note_timers()
+            if self._attempt.only_waits(parked.scope for parked in self._parked.values()):
+                self._attempt.rest()
 
     def _note_timers(self) -> None:
         """Have the timers that wait beside a busy branch written with its next Commit.

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from holdfast.engine import log
 from holdfast.engine.conversing import spoken
-from holdfast.engine.journal import RESERVED, reopened
+from holdfast.engine.journal import RESERVED, ended_by, reopened
 from holdfast.model.commit import Commit, Expect, Refusal, Verdict
 from holdfast.model.errors import Conflict
 from holdfast.model.failure import Failure
@@ -33,11 +33,9 @@ async def resume(
         if message is not None:
             raise Conflict(f"task {task_id} is {loaded.task.state}, not failed; talk to it with hold.send(task, text)")
         return
-    ended_by = set(Failure.from_json(loaded.task.error).steps)
+    journal = {step.key: step for step in loaded.steps if step.round == loaded.task.round}
     again: list[Operation] = [
-        WriteStep(reopened(step))
-        for step in loaded.steps
-        if step.key in ended_by and step.round == loaded.task.round and step.state is StepState.FAILED
+        WriteStep(reopened(step)) for step in ended_by(Failure.from_json(loaded.task.error).steps, journal.get)
     ]
     if message is not None:
         again.append(spoken(task_id, message, by=actor))

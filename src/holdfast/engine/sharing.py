@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 from holdfast.engine import undoing
 from holdfast.engine.ancestry import KIND
-from holdfast.engine.journal import RESERVED, VERIFY
+from holdfast.engine.journal import RESERVED, VERIFY, ended_by
 from holdfast.engine.past import patches_before
+from holdfast.engine.scope import enclosing
 from holdfast.engine.stating import OVER
 from holdfast.engine.visiting import TRANSITION
 from holdfast.model.canonical import parse
 from holdfast.model.codec import decode
+from holdfast.model.effect import EffectClass
 from holdfast.model.errors import Conflict, NotFound
 from holdfast.model.failure import Failure
 from holdfast.model.queries import Loaded
@@ -54,6 +56,8 @@ async def shared_by(store: StateStore, loaded: Loaded, at: str | int | None) -> 
     point = None if at is None else _point(task, journal, at)
     lines = [step for step in journal if point is None or step.position <= point.position]
     not_shared = _ended_by(loaded) | await _open_children(store, lines)
+    if point is not None:
+        not_shared |= _around(loaded, point, journal)
     shared = [step for step in lines if _is_shared(step) and step.key not in not_shared]
     _refuse_undone_machine(task, lines, shared)
     again = {step.key for step in lines} - {step.key for step in shared}
@@ -82,6 +86,19 @@ def _point(task: Task, journal: Sequence[Step], at: str | int) -> Step:
     return point
 
 
+def _around(loaded: Loaded, point: Step, journal: Sequence[Step]) -> set[str]:
+    """Return the keys of the steps that the point is inside of: the fork does them itself, from that point on."""
+    around = enclosing(point.key, journal)
+    once = {effect.effect_id for effect in loaded.effects if effect.effect_class is EffectClass.ONCE}
+    refused = next((step for step in around if step.effect_id in once), None)
+    if refused is not None:
+        raise Conflict(
+            f"step {point.key!r} of task {loaded.task.id} is inside {refused.key!r}, a 'once' step, which a fork "
+            "cannot do in part; fork at that step, or before it"
+        )
+    return {step.key for step in around}
+
+
 def _is_shared(step: Step) -> bool:
     """Say whether a line replays in a fork: it is over, it was not undone, and it is not about the origin alone."""
     if step.state not in OVER or step.undone_at is not None or step.kind in _ABOUT_ITSELF:
@@ -97,7 +114,7 @@ def _ended_by(loaded: Loaded) -> set[str]:
         if step.key == undoing.MARKER and step.state is StepState.RUNNING:
             error = parse(step.output or b"{}").get("error")
     named = () if error is None else Failure.from_json(error).steps
-    return {step.key for step in steps if step.key in named and step.state is StepState.FAILED}
+    return {step.key for step in ended_by(named, {step.key: step for step in steps}.get)}
 
 
 async def _open_children(store: StateStore, lines: Sequence[Step]) -> set[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.engine.calls import Call, Terms, digest_of, effect_id
+from holdfast.engine.children import OTHER_INPUT
 from holdfast.engine.trying import failure_of
 from holdfast.model.canonical import digest
 from holdfast.model.effect import Effect, EffectClass, EffectState
@@ -21,6 +22,8 @@ IN_DOUBT = "in doubt"
 _S = EffectState
 NOT_MADE = frozenset({_S.INTENDED, _S.FAILED})
 """The call was not made, or is proven to have done nothing."""
+OPEN_EFFECTS = frozenset({_S.ARMED, _S.IN_DOUBT, _S.NEEDS_HUMAN})
+"""Whether the call happened is not known."""
 _BEGINS_ANEW = NOT_MADE | {_S.COMPENSATED}
 """How an effect of an earlier round may stand for this round to make one of its own."""
 
@@ -49,13 +52,36 @@ def look_up(attempt: Attempt, call: Call, terms: Terms, arguments: bytes) -> Sta
         effect = None if is_carried else attempt.intents.effects.get(recorded.effect_id)
         _check_identity(attempt, call, recorded, effect, digest(arguments))
         return Standing(recorded, recorded.effect_id, effect, _error_in_doubt(call.key, recorded))
-    earlier = None if terms.repeat else attempt.journal.earlier(call.stands_for or call.key)
+    earlier = None if terms.repeat else _earlier(attempt, call, arguments)
     if earlier is not None and earlier.effect_id is not None and earlier.undone_at is None:
         effect = attempt.intents.effects.get(earlier.effect_id) or _effect_of_origin(call, earlier)
         if effect is not None and effect.state not in _BEGINS_ANEW:
             _check_identity(attempt, call, earlier, effect, digest(arguments))
             return Standing(recorded, earlier.effect_id, effect, None)
     return Standing(recorded, effect_id(task.id, task.round, call.key), None, None)
+
+
+def _earlier(attempt: Attempt, call: Call, arguments: bytes) -> Step | None:
+    """Return the line of an earlier round that this call may have been made under.
+
+    That is the one with its key. In a round with other input keys say little: there it is a call with these arguments.
+    """
+    journal, key = attempt.journal, call.stands_for or call.key
+    same_key = journal.earlier(key)
+    if journal.get(OTHER_INPUT) is None:
+        return same_key
+    fingerprints = {digest(arguments), digest_of(call.args)} - {""}
+    effects = attempt.intents.effects
+    effect = effects.get(same_key.effect_id or "") if same_key is not None else None
+    if effect is not None and effect.state in OPEN_EFFECTS and effect.arguments_hash not in fingerprints:
+        attempt.fatal = JournalMismatch(
+            f"step {key!r} of task {attempt.task.id} was called with other arguments in an earlier round, and whether "
+            "that call happened is not known yet. Decide it (hold.doubts, hold.resolve), then resume the task"
+        )
+        raise attempt.fatal
+    return (
+        same_key if same_key is not None and same_key.digest in fingerprints else journal.made_before(key, fingerprints)
+    )
 
 
 def _effect_of_origin(call: Call, step: Step) -> Effect | None:

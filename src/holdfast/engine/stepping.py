@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import approving, log
 from holdfast.engine.calls import CURRENT, Call, Function, Line, Terms, arguments_of, describe, digest_of, effect_id
 from holdfast.engine.effecting import run_once
+from holdfast.engine.scope import SCOPE
 from holdfast.engine.signals import Unwind
 from holdfast.engine.trying import after_failure, begin, failure_of, recordable, tries_of, within
 from holdfast.engine.waiting import pause_until
@@ -44,6 +47,8 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
     if call.terms is not None:
         attempt.announce(call)
     recorded = attempt.find(call.key, call.kind)
+    if attempt.is_replaying and attempt.is_searched(call):
+        await _look_inside(attempt, call, known, recorded)
     if recorded is not None and recorded.state in OVER and (recorded.undone_at is None or attempt.is_replaying):
         return replay(attempt, call, recorded, returns)
     tries = tries_of(recorded)
@@ -57,14 +62,8 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
         await attempt.check()
         line.began = line.began or attempt.services.time.now()
         attempt.depart(line)
-        token = CURRENT.set(identify)
         try:
-            if known.is_async and call.timeout is None and not known.takes_effect_id:
-                value = await call.function(*call.args)  # the usual case, without a frame of ours in between
-            else:
-                value = await within(
-                    attempt, call, call.timeout, line.began, lambda: _invoke(attempt, call, known, identify)
-                )
+            value = await _try_once(attempt, call, known, line, identify)
             output, value = recordable(call, value, returns)
         except Exception as error:  # noqa: BLE001 - the policy decides what it means
             failed = error
@@ -73,11 +72,35 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
             await _record(attempt, call, line, output, value)
             return call.over_with(value)
         finally:
-            CURRENT.reset(token)
             attempt.arrive(line)
         await attempt.check()  # an error of a step that was being stopped says nothing
         tries = await after_failure(attempt, call, line, tries, failed)
         line.attempts, line.began = line.attempts + 1, None
+
+
+async def _look_inside(attempt: Attempt, call: Call, known: Function, recorded: Step | None) -> None:
+    """Run a step's function for the sake of the steps inside it, which are to be undone: they replay and do nothing."""
+    if recorded is None or recorded.undone_at is not None:
+        return
+    identify = _effect_id_of(attempt, call, recorded)
+    line = begin(attempt, replace(call, timeout=None), recorded, "")
+    with suppress(Exception):  # however it ends: it may have failed before
+        await _try_once(attempt, replace(call, timeout=None), known, line, identify)
+
+
+async def _try_once(attempt: Attempt, call: Call, known: Function, line: Line, identify: Callable[[], str]) -> Any:  # noqa: ANN401
+    """Call the function, in a scope of its own; return when nothing of this try is under way any more."""
+    scope = attempt.enter(call)
+    place, token = SCOPE.set(scope), CURRENT.set(identify)
+    try:
+        if known.is_async and call.timeout is None and not known.takes_effect_id:
+            return await call.function(*call.args)  # the usual case, without a frame of ours in between
+        began = line.began or attempt.services.time.now()
+        return await within(attempt, call, call.timeout, began, lambda: _invoke(attempt, call, known, identify))
+    finally:
+        CURRENT.reset(token)
+        SCOPE.reset(place)
+        await attempt.leave_scope(scope)
 
 
 def replay(attempt: Attempt, call: Call, recorded: Step, returns: object) -> Any:  # noqa: ANN401

@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from holdfast.engine.calls import Compensation
 from holdfast.engine.carrying import Intent
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt
     from holdfast.engine.context import Child, Context
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -271,6 +272,10 @@ class SyncContext:
     def uuid(self, *, key: str | None = None) -> uuid.UUID:
         """See Context."""
         return self._context.uuid(key=key)
+
+    def branch(self, function: Callable[P, R]) -> Callable[P, R]:
+        """See Context."""
+        return self._context.branch(function)
 
     def _wait(self, call: Coroutine[Any, Any, R]) -> R:
         try:

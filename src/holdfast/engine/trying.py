@@ -96,7 +96,7 @@ async def after_failure(
     body = canonical(replace(failure, traceback="").to_json())
     line.error = body
     again = line.written(attempt, StepState.PENDING, error=body, retry_at=decision.at)
-    await attempt.commit(again, *operations)
+    await attempt.commit(again, *attempt.reopening(call, failure.steps), *operations)
     log.step_retried(attempt.task, call.key, number, f"{failure.type_name}: {failure.message}", decision)
     await pause_until(attempt, again.step, decision.at)
     return failure.tries

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from holdfast.engine import log
 from holdfast.engine.context import Context
-from holdfast.engine.journal import reopened
+from holdfast.engine.journal import ended_by, reopened
 from holdfast.engine.signals import Unwind
 from holdfast.engine.waiting import event_channel, pause_until
 from holdfast.model.canonical import canonical, parse, write
@@ -94,7 +94,8 @@ class Journey(Generic[D]):
         self.state = ""
         self._machine = machine
         self._attempt = ctx._attempt  # noqa: SLF001 - the engine's own side of it
-        self._name = ctx._allot(machine.name, None)  # noqa: SLF001
+        self._place = ctx.place()
+        self._name = ctx._allot(self._place, machine.name, None)  # noqa: SLF001
         self._number = 0
         self._next_key = ""
         self._data = b""
@@ -118,7 +119,7 @@ class Journey(Generic[D]):
     def replay(self) -> bool:
         """Take the next move from the journal, if it is there."""
         key = f"{self._name}:{self._number + 1}"
-        self._next_key = self._attempt.journal.allot(key, key)
+        self._next_key = self._attempt.journal.allot(self._place.scope, key, key)
         recorded = self._attempt.find(key, TRANSITION)
         if recorded is None or recorded.state is not StepState.COMPLETED:
             return False
@@ -180,7 +181,7 @@ class Journey(Generic[D]):
     # The handler and its answer
 
     def _context(self) -> Context:
-        return Context(self._attempt, prefix=f"{self._name}:{self._number}/")
+        return Context(self._attempt, prefix=f"{self._name}:{self._number}/", home=self._place.scope)
 
     def _handler(self) -> StateHandler:
         handler = self._machine.handlers.get(self.state)
@@ -310,8 +311,7 @@ class Journey(Generic[D]):
         Calling the handler again right here would meet the branches that the failed try may have left behind.
         """
         attempt = self._attempt
-        known = (attempt.journal.get(key) for key in failure.steps)
-        steps = [reopened(step) for step in known if step is not None and step.state is StepState.FAILED]
+        steps = [reopened(step) for step in ended_by(failure.steps, attempt.journal.get)]
         waiting = replace(
             line or self._new_line(),
             state=StepState.PENDING,

@@ -1,23 +1,21 @@
-"""Waits that outlive the process: timers, events, children. Each is a line of the journal once it is over."""
+"""Waits that outlive the process: timers and events. Each is a line of the journal once it is over."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.engine.journal import Journal, stable_bytes
 from holdfast.engine.patience import insist
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.codec import decode, encode
 from holdfast.model.deadline import Deadline
-from holdfast.model.errors import DeadlineExceeded, NotFound, TaskCancelled, TaskFailed
+from holdfast.model.errors import DeadlineExceeded
 from holdfast.model.failure import Failure
-from holdfast.model.operations import Emit, SubmitChild, UntilChildren, UntilEvent, UntilTime, Wait, WriteStep
-from holdfast.model.payload import from_json
+from holdfast.model.operations import Emit, UntilEvent, UntilTime, Wait, WriteStep
 from holdfast.model.records import Event
 from holdfast.model.step import Step, StepState
-from holdfast.model.task import JsonValue, NewTask, Task
-from holdfast.model.transitions import TaskState
+from holdfast.model.task import JsonValue
 
 if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt
@@ -46,11 +44,11 @@ async def sleep(attempt: Attempt, key: str, seconds: float) -> None:
         return
     if recorded is None or recorded.retry_at is None:
         until = attempt.services.time.now() + timedelta(seconds=seconds)
-        waiting = _line(attempt, key, "sleep", recorded, state=StepState.PENDING, retry_at=until)
+        waiting = wait_line(attempt, key, "sleep", recorded, state=StepState.PENDING, retry_at=until)
     else:
         until, waiting = recorded.retry_at, recorded
     await pause_until(attempt, waiting, until)
-    done = _line(attempt, key, "sleep", waiting, state=StepState.COMPLETED)
+    done = wait_line(attempt, key, "sleep", waiting, state=StepState.COMPLETED)
     await attempt.commit(WriteStep(done))
 
 
@@ -61,7 +59,7 @@ async def wait_event(attempt: Attempt, key: str, channel: str, *, timeout: float
     if recorded is not None and recorded.state is StepState.COMPLETED:
         return decode(recorded.output or b"", name=f"event {key!r}")["payload"]
     if recorded is not None and recorded.state is StepState.FAILED:
-        raise DeadlineExceeded(Failure.from_json(parse(recorded.error or b"null")).message)
+        raise DeadlineExceeded(Failure.from_json(parse(recorded.error or b"null")).message, step=key)
     store, time = attempt.services.store, attempt.services.time
     if channel not in cursors:
         before = _ALWAYS if earlier else attempt.task.created_at
@@ -69,7 +67,7 @@ async def wait_event(attempt: Attempt, key: str, channel: str, *, timeout: float
     until = recorded.retry_at if recorded is not None else None
     if until is None and timeout is not None:
         until = time.now() + timedelta(seconds=timeout)
-    waiting = _line(attempt, key, "event", recorded, state=StepState.PENDING, retry_at=until)
+    waiting = wait_line(attempt, key, "event", recorded, state=StepState.PENDING, retry_at=until)
 
     async def look() -> Event | bool | None:
         for event in await insist(lambda: store.events(channel, after=cursors[channel], limit=1)):
@@ -84,12 +82,12 @@ async def wait_event(attempt: Attempt, key: str, channel: str, *, timeout: float
     event = await attempt.lot().park(tuple(waits), waiting, (f"channel:{channel}",), look)
     if not isinstance(event, Event):
         deadline = Deadline(until or time.now(), f"the wait for an event on {channel!r}")
-        error = DeadlineExceeded(deadline.message(time.now()))
+        error = DeadlineExceeded(deadline.message(time.now()), step=key)
         body = canonical(Failure.of(error).to_json())
-        await attempt.commit(WriteStep(_line(attempt, key, "event", waiting, state=StepState.FAILED, error=body)))
+        await attempt.commit(WriteStep(wait_line(attempt, key, "event", waiting, state=StepState.FAILED, error=body)))
         raise error
     output = encode({"channel": channel, "number": event.number, "payload": event.payload})
-    done = _line(attempt, key, "event", waiting, state=StepState.COMPLETED, output=output)
+    done = wait_line(attempt, key, "event", waiting, state=StepState.COMPLETED, output=output)
     await attempt.commit(WriteStep(done))
     return event.payload
 
@@ -107,52 +105,12 @@ def cursors_of(journal: Journal) -> dict[str, int]:
     return cursors
 
 
-async def submit_child(attempt: Attempt, key: str, child: NewTask) -> str:
-    """Submit a child once; return its id."""
-    recorded = attempt.find(key, "child")
-    if recorded is not None:
-        return str(decode(recorded.output or b"", name=f"child {key!r}"))
-    done = _line(attempt, key, "child", None, state=StepState.COMPLETED, output=encode(child.id))
-    await attempt.check()
-    await attempt.commit(SubmitChild(child), WriteStep(done))
-    attempt.services.note_due(child.available_at)
-    return child.id
-
-
-async def child_result(attempt: Attempt, key: str, child_id: str, returns: object) -> Any:  # noqa: ANN401
-    """Wait for the end of a child and return its result; TaskFailed or TaskCancelled if it has none."""
-    recorded = attempt.find(key, "result")
-    if recorded is not None and recorded.state is StepState.COMPLETED:
-        return decode(recorded.output or b"", returns, name=f"child {key!r}")
-    if recorded is not None and recorded.state is StepState.FAILED:
-        raise _ended_badly(child_id, parse(recorded.error or b"null"))
-    waiting = _line(attempt, key, "result", recorded, state=StepState.PENDING)
-
-    async def look() -> Task | None:
-        task = await insist(lambda: attempt.services.store.get(child_id))
-        if task is None:
-            raise NotFound("task", child_id)
-        return task if task.state.is_terminal else None
-
-    waits = (UntilChildren(key=key, children=(child_id,)),)
-    task = await attempt.lot().park(waits, waiting, (f"task:{child_id}",), look)
-    if task.state is not TaskState.COMPLETED:
-        ended = {"cancelled": task.cancel_requested or "cancelled"} if task.state is TaskState.CANCELLED else task.error
-        failed = _line(attempt, key, "result", waiting, state=StepState.FAILED, error=canonical(ended))
-        await attempt.commit(WriteStep(failed))
-        raise _ended_badly(child_id, ended)
-    value = from_json(task.result, returns, name=f"result of {child_id}")
-    done = _line(attempt, key, "result", waiting, state=StepState.COMPLETED, output=encode(value, as_type=returns))
-    await attempt.commit(WriteStep(done))
-    return value
-
-
 async def progress(attempt: Attempt, key: str, payload: JsonValue) -> None:
     """Tell whoever watches, once."""
     if attempt.find(key, "progress") is not None:
         return
     await attempt.check()
-    done = _line(attempt, key, "progress", None, state=StepState.COMPLETED)
+    done = wait_line(attempt, key, "progress", None, state=StepState.COMPLETED)
     await attempt.commit(WriteStep(done), Emit(channel=event_channel(attempt.task.id), payload=payload))
 
 
@@ -162,18 +120,12 @@ def now(attempt: Attempt, key: str) -> datetime:
     if recorded is not None:
         return datetime.fromisoformat(decode(recorded.output or b""))
     moment = attempt.services.time.now()
-    line = _line(attempt, key, "now", None, state=StepState.COMPLETED, output=encode(moment.isoformat()))
+    line = wait_line(attempt, key, "now", None, state=StepState.COMPLETED, output=encode(moment.isoformat()))
     attempt.buffer(WriteStep(line))
     return moment
 
 
-def _ended_badly(child_id: str, ended: JsonValue) -> TaskFailed | TaskCancelled:
-    if isinstance(ended, dict) and "cancelled" in ended:
-        return TaskCancelled(child_id, ended["cancelled"])
-    return TaskFailed(child_id, Failure.from_json(ended))
-
-
-def _line(
+def wait_line(
     attempt: Attempt,
     key: str,
     kind: str,

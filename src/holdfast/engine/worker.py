@@ -62,7 +62,7 @@ class Worker:
         # For people: what is defined later is claimed as well.
         known = {"queues": self._queues or services.definitions.queues, "tasks": services.definitions.names}
         details = {**known, "concurrency": concurrency}
-        self._host = Host(services, lease=lease, label=label, details=details, on_free=self._freed)
+        self._host = Host(services, lease=lease, label=label, details=details, on_free=self._freed, slots=concurrency)
         self._numbers = itertools.count(1)
         self._incarnation = ""
         self._wake = asyncio.Event()
@@ -197,7 +197,7 @@ class Worker:
         """Claim for the free slots; say whether there may be more to claim at once."""
         if self._alone and not self._host.attempts:
             self._alone = False
-        free = self._concurrency - self._host.busy
+        free = self._concurrency - self._host.slots.busy
         self._hungry = free <= 0
         if free <= 0 or self._alone:
             return False
@@ -253,7 +253,7 @@ class Worker:
                 await self._services.alarms.sleep(LOOK_EVERY / 2)
 
     def _freed(self) -> None:
-        free = self._concurrency - self._host.busy
+        free = self._concurrency - self._host.slots.busy
         if self._alone or self._room_until is not None or (self._hungry and free * REFILL_SHARE >= self._concurrency):
             self._wake.set()
         elif self._hungry and free > 0 and self._refill is None:

@@ -205,25 +205,30 @@ class Rejected(HoldfastError):
 class TaskFailed(HoldfastError):
     """The task gave up, or was rejected, or its deadline passed."""
 
-    def __init__(self, task_id: str, failure: Failure) -> None:
-        """``failure`` is the error the task ended with."""
+    def __init__(self, task_id: str, failure: Failure, *, step: str | None = None) -> None:
+        """``failure`` is the error the task ended with; ``step`` the key under which its parent waited for it."""
         where = f" in step {failure.steps[0]!r}" if failure.steps else ""
         super().__init__(f"task {task_id} failed{where}: {failure.type_name}: {failure.message}")
-        self.task_id, self.failure = task_id, failure
+        self.task_id, self.failure, self.step = task_id, failure, step
         self.type_name, self.message = failure.type_name, failure.message
 
 
 class TaskCancelled(HoldfastError):
     """The task was stopped by a person or by its parent."""
 
-    def __init__(self, task_id: str, reason: str) -> None:
-        """``reason`` is what was given with the cancel."""
+    def __init__(self, task_id: str, reason: str, *, step: str | None = None) -> None:
+        """``reason`` is what was given with the cancel; ``step`` the key under which its parent waited for it."""
         super().__init__(f"task {task_id} was cancelled: {reason}")
-        self.task_id, self.reason = task_id, reason
+        self.task_id, self.reason, self.step = task_id, reason, step
 
 
 class DeadlineExceeded(HoldfastError, TimeoutError):
     """Something was not over in time; the message says which deadline passed, and by how much."""
+
+    def __init__(self, message: str = "", *, step: str | None = None) -> None:
+        """``step`` is the key of the wait that was not over, if it was one."""
+        super().__init__(message)
+        self.step = step
 
 
 class JournalMismatch(HoldfastError):

@@ -17,11 +17,14 @@ from holdfast.model.errors import (
     BudgetExceeded,
     CheckpointExpired,
     CodecError,
+    DeadlineExceeded,
     EffectGivenUp,
     InvalidValue,
     JournalMismatch,
     Rejected,
     StepFailed,
+    TaskCancelled,
+    TaskFailed,
 )
 from holdfast.model.retry import RecordedError, qualified_name
 from holdfast.model.task import JsonValue
@@ -40,6 +43,9 @@ NEVER_RETRIED = {
     qualified_name(AgentStuck): "it would only go on like that",
 }
 """Wrong now means wrong next time, for this reason."""
+
+_OF_THE_JOURNAL = (StepFailed, Rejected, DeadlineExceeded, TaskFailed, TaskCancelled)
+"""Errors that name the line of the journal they were recorded in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +86,7 @@ class Failure:
     reason: str = ""
     """Why it was given up."""
     steps: tuple[str, ...] = ()
-    """Of a task: the keys of the failed steps that ended it; they run again when it is resumed."""
+    """The keys of the failed steps and waits that ended it; they run again when it does."""
     where: str = ""
     """The last line of the user's own code: ``app.py:16 in charge``."""
     traceback: str = ""
@@ -89,7 +95,7 @@ class Failure:
     def of(cls, error: BaseException) -> Failure:
         """Describe an exception. That of a failed step is described by what the step recorded."""
         described = RecordedError.of(error)
-        steps = tuple(dict.fromkeys(found.step for found in failed_steps(error)))
+        steps = tuple(dict.fromkeys(failed_steps(error)))
         if isinstance(error, StepFailed):
             return replace(
                 error.failure,
@@ -104,7 +110,7 @@ class Failure:
         return cls(
             type_name=described.type_names[0],
             # A group is what it holds: a policy that gives up on one of them gives up on the group.
-            type_names=(*described.type_names, *(name for leaf in leaves for name in leaf.type_names)),
+            type_names=(*described.type_names, *_inner_names(error), *(n for leaf in leaves for n in leaf.type_names)),
             message="; ".join(f"{leaf.type_name}: {leaf.message}" for leaf in leaves) or storable(_text_of(error)),
             retry_after=described.retry_after,
             steps=steps,
@@ -161,9 +167,14 @@ class Failure:
         )
 
 
-def failed_steps(error: BaseException) -> list[StepFailed | Rejected]:
-    """Find the failed steps that an exception stands for: itself, its causes, and what a group holds."""
-    found: list[StepFailed | Rejected] = []
+def _inner_names(error: BaseException) -> tuple[str, ...]:
+    """Return what a child failed by: what nobody should repeat there, its parent should not repeat either."""
+    return error.failure.type_names if isinstance(error, TaskFailed) else ()
+
+
+def failed_steps(error: BaseException) -> list[str]:
+    """Find the keys of the failed steps and waits that an exception stands for: itself, its causes, its members."""
+    found: list[str] = []
     seen: set[int] = set()
     ahead = [error]
     while ahead:
@@ -171,8 +182,8 @@ def failed_steps(error: BaseException) -> list[StepFailed | Rejected]:
         if id(one) in seen:
             continue
         seen.add(id(one))
-        if isinstance(one, StepFailed | Rejected):
-            found.append(one)
+        if isinstance(one, _OF_THE_JOURNAL) and one.step is not None:
+            found.append(one.step)
             continue
         if isinstance(one, BaseExceptionGroup):
             ahead.extend(one.exceptions)

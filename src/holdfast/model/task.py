@@ -30,6 +30,10 @@ MAX_PRIORITY = 1_000_000
 MAX_ROUND = 1 << 20
 """So many rounds of positions fit into the databases' 64 bits."""
 
+FLAT_KEYS, SCOPED_KEYS = 1, 2
+"""Forms of the keys in a journal. Flat: a step inside another one is named like any other step. Scoped: its key begins
+with the key of the step around it."""
+
 _SEARCHED_INPUT = 500
 
 
@@ -86,6 +90,8 @@ class Task:
     """Grows with every change of this record."""
     version: int = 0
     """The version of its AgentState: how many patches were applied."""
+    key_form: int = 0
+    """The form of the keys in its journal: 0 before its first claim, then the one of the worker that claimed it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -139,7 +139,7 @@ class MortalHost(Host):
 
     def make_attempt(self, claimed: Claimed, definition: TaskDefinition[..., Any]) -> Attempt:
         """See Host."""
-        return WatchedAttempt(self, self._stage, claimed, definition, self.lease, self.services, self._leaves)
+        return WatchedAttempt(self, self._stage, claimed, definition, self.lease, self.services, self.slots)
 
     @property
     def is_busy(self) -> bool:
@@ -178,7 +178,15 @@ class MortalWorker(Worker):
         """``options`` are those of every worker."""
         super().__init__(services, lease=lease, label=label, **options)
         self._stage = stage
-        self._mortal_host = MortalHost(stage, services, lease=lease, label=label, details={}, on_free=self._freed)
+        self._mortal_host = MortalHost(
+            stage,
+            services,
+            lease=lease,
+            label=label,
+            details={},
+            on_free=self._freed,
+            slots=self._concurrency,
+        )
         self._mortal_host.on_death = self._claim_no_more
         self._host = self._mortal_host
 

@@ -1,0 +1,261 @@
+"""Children of a task: submitted once under their key, waited for, and begun again where their parent is.
+
+A child belongs to its parent and to its key. In a new round of the parent it is not submitted anew: what it did to the
+world would be done twice. It begins a round of its own instead, in which its completed ``once`` effects replay. A try,
+an attempt or a ``resume`` of the parent that has to repeat the wait for a failed child lets that child go on in its
+round. Both are operations of a Commit under the parent's fence, so that a parent which lost its lease begins nothing.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine import cancelling
+from holdfast.engine.journal import AGAIN, CHILD, RESERVED, RESULT, ROUND_SIZE, ended_by, reopened
+from holdfast.engine.patience import insist
+from holdfast.engine.waiting import wait_line
+from holdfast.model.canonical import canonical, parse
+from holdfast.model.codec import decode, encode
+from holdfast.model.errors import Conflict, NotFound, TaskCancelled, TaskFailed
+from holdfast.model.failure import Failure
+from holdfast.model.operations import SAME_INPUT, ReopenChild, SetLimits, SubmitChild, UntilChildren, WriteStep
+from holdfast.model.payload import from_json
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import JsonValue, NewTask, Task
+from holdfast.model.transitions import TaskState
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt import Attempt
+
+OTHER_INPUT = f"{RESERVED}other-input"
+"""The line that a new round of a child begins with if its input is another one than in the round before."""
+
+BY_PARENT = "stopped by its parent"
+"""How the reason of a cancel begins that a parent, and no person, asked for."""
+
+
+async def submit_child(attempt: Attempt, key: str, child: NewTask, *, has_own_key: bool = True) -> str:
+    """Submit a child once; return its id. In a new round, begin the one that had this key before.
+
+    Without a key of its own a call says little by the key it got: then an earlier child is found by its input.
+    """
+    recorded = attempt.find(key, CHILD)
+    if recorded is not None and recorded.state is StepState.COMPLETED:
+        return _id_in(recorded)
+    await attempt.check()
+    earlier = None
+    if attempt.task.round > 1:
+        earlier = await _earlier_child(attempt, key, recorded, child, has_own_key=has_own_key)
+    if earlier is not None:
+        return await _begin_round(attempt, key, recorded, earlier, child)
+    done = wait_line(attempt, key, CHILD, recorded, state=StepState.COMPLETED, output=encode(child.id))
+    await attempt.commit(SubmitChild(child), WriteStep(done))
+    attempt.services.note_due(child.available_at)
+    return child.id
+
+
+async def child_result(attempt: Attempt, key: str, child: NewTask, returns: object) -> Any:  # noqa: ANN401
+    """Wait for the end of a child and return its result; TaskFailed or TaskCancelled if it has none."""
+    recorded = attempt.find(key, RESULT)
+    if recorded is not None and recorded.state is StepState.COMPLETED:
+        return decode(recorded.output or b"", returns, name=f"child {key!r}")
+    if recorded is not None and recorded.state is StepState.FAILED:
+        raise _ended_badly(child.id, parse(recorded.error or b"null"), key)
+    waiting = wait_line(attempt, key, RESULT, recorded, state=StepState.PENDING)
+    if recorded is not None and recorded.digest == AGAIN:
+        await attempt.check()
+        await _go_on(attempt, waiting, child)
+    task = await _end_of(attempt, waiting, child.id)
+    if task.state is not TaskState.COMPLETED:
+        ended = {"cancelled": task.cancel_requested or "cancelled"} if task.state is TaskState.CANCELLED else task.error
+        failed = wait_line(attempt, key, RESULT, waiting, state=StepState.FAILED, error=canonical(ended))
+        await attempt.commit(WriteStep(failed))
+        raise _ended_badly(child.id, ended, key)
+    value = from_json(task.result, returns, name=f"result of {child.id}")
+    output = encode(value, as_type=returns)
+    done = wait_line(attempt, key, RESULT, waiting, state=StepState.COMPLETED, output=output)
+    await attempt.commit(WriteStep(done))
+    return value
+
+
+async def _end_of(attempt: Attempt, waiting: Step, child_id: str) -> Task:
+    """Wait, off the worker if need be, until the child has ended."""
+
+    async def look() -> Task | None:
+        task = await _read(attempt, child_id)
+        return task if task.state.is_terminal else None
+
+    waits = (UntilChildren(key=waiting.key, children=(child_id,)),)
+    return await attempt.lot().park(waits, waiting, (f"task:{child_id}",), look)
+
+
+# Begun again in its round
+
+
+async def _go_on(attempt: Attempt, waiting: Step, child: NewTask) -> None:
+    """Let a child that failed go on where it stopped, in the Commit that takes the mark off the waiting line."""
+    while True:
+        task = await _read(attempt, child.id)
+        again: tuple[ReopenChild, ...] = ()
+        if task.state is TaskState.FAILED or await _was_cancelled_by_parent(attempt, task):
+            again = (await _revived(attempt, child),)
+        try:
+            await attempt.commit(*again, WriteStep(waiting))
+        except Conflict:
+            continue  # a person, or its own worker, has moved it meanwhile
+        return
+
+
+async def _revived(attempt: Attempt, child: NewTask) -> ReopenChild:
+    loaded = await insist(lambda: attempt.services.store.load(child.id))
+    journal = {step.key: step for step in loaded.steps if step.round == loaded.task.round}
+    failed = ended_by(Failure.from_json(loaded.task.error).steps, journal.get)
+    return ReopenChild(
+        child_id=child.id,
+        revision=loaded.task.revision,
+        reason=f"goes on with its parent {attempt.task.id}",
+        deadline=child.deadline,
+        lines=tuple(map(reopened, failed)),
+    )
+
+
+async def _was_cancelled_by_parent(attempt: Attempt, task: Task) -> bool:
+    """Say whether a child was stopped because its parent was: a person's cancel stays final."""
+    if task.state is not TaskState.CANCELLED:
+        return False
+    history = await insist(lambda: attempt.services.store.history(task.id))
+    return history[-1].reason.startswith(BY_PARENT)
+
+
+# Begun again in a new round
+
+
+async def _earlier_child(
+    attempt: Attempt, key: str, recorded: Step | None, child: NewTask, *, has_own_key: bool
+) -> Task | None:
+    """Return the child that an earlier round submitted for this call."""
+    if attempt.earlier_children is None:
+        attempt.earlier_children = await EarlierChildren.read(attempt)
+    earlier = attempt.earlier_children
+    if recorded is not None and recorded.output is not None:
+        chosen = _id_in(recorded)  # before; it had to be stopped first
+    elif has_own_key:
+        chosen = earlier.by_key.get(key, "")
+    else:
+        chosen = earlier.equal_or_next(child, {_id_in(step) for step in attempt.journal.completed(CHILD)})
+    task = earlier.tasks.get(chosen)
+    return task if task is not None and task.name == child.name else None
+
+
+class EarlierChildren:
+    """The children that earlier rounds of a task submitted."""
+
+    __slots__ = ("_continued", "by_key", "tasks")
+
+    def __init__(self, by_key: dict[str, str], tasks: dict[str, Task]) -> None:
+        """By the key of their last submission, and by their own id; both in the order of the journal."""
+        self.by_key = by_key
+        self.tasks = tasks
+        self._continued: set[str] = set()
+
+    @classmethod
+    async def read(cls, attempt: Attempt) -> EarlierChildren:
+        """Read them. The children in the past of a fork are its origin's, and not among them."""
+        store, own = attempt.services.store, attempt.task
+        steps = await insist(lambda: store.steps(own.id))
+        by_key = {
+            step.key: _id_in(step)
+            for step in steps
+            if step.kind == CHILD and step.round < own.round and step.state is StepState.COMPLETED
+        }
+        tasks: dict[str, Task] = {}
+        for child_id in by_key.values():
+            task = await insist(partial(store.get, child_id))
+            if task is not None and task.parent_id == own.id:
+                tasks[child_id] = task
+        return cls(by_key, tasks)
+
+    def equal_or_next(self, child: NewTask, taken: set[str]) -> str:
+        """Return the child that got the same input before, otherwise the next one; each is continued once."""
+        left = [
+            task
+            for task in self.tasks.values()
+            if task.name == child.name and task.id not in taken and task.id not in self._continued
+        ]
+        same = [task for task in left if task.user_input == child.user_input]
+        chosen = next((task.id for task in same or left), "")
+        self._continued.add(chosen)  # parallel calls continue one each
+        return chosen
+
+
+async def _begin_round(attempt: Attempt, key: str, recorded: Step | None, task: Task, child: NewTask) -> str:
+    """Adopt an earlier child that is at work on this very request; otherwise end it, and begin a new round of it."""
+    store, feedback = attempt.services.store, attempt.task.feedback
+    task = await _read(attempt, task.id)
+    done = wait_line(attempt, key, CHILD, recorded, state=StepState.COMPLETED, output=encode(task.id))
+    while True:
+        is_same = task.user_input == child.user_input
+        if not task.state.is_terminal:
+            if is_same and task.cancel_requested is None and feedback in {None, task.feedback}:
+                await attempt.commit(WriteStep(done))
+                return task.id
+            reason = f"{BY_PARENT}: begun anew by its parent {attempt.task.id}"
+            await insist(partial(cancelling.cancel, store, task.id, reason, actor=attempt.lease.worker_id))
+            waiting = wait_line(attempt, key, CHILD, done, state=StepState.PENDING, output=done.output)
+            task = await _end_of(attempt, waiting, task.id)
+        again = ReopenChild(
+            child_id=task.id,
+            revision=task.revision,
+            reason=f"new round of its parent {attempt.task.id}",
+            new_round=True,
+            feedback=feedback,
+            user_input=SAME_INPUT if is_same else child.user_input,
+            deadline=child.deadline,
+            available_at=child.available_at,
+            lines=() if is_same else (_other_input(task),),
+        )
+        try:
+            await attempt.commit(again, *await _new_share(attempt, task, child), WriteStep(done))
+        except Conflict:
+            task = await _read(attempt, task.id)
+            continue
+        attempt.services.note_due(child.available_at)
+        return task.id
+
+
+async def _new_share(attempt: Attempt, task: Task, child: NewTask) -> tuple[SetLimits, ...]:
+    """Give the child what a new one would get, on top of what it has spent."""
+    if not child.budget:
+        return ()
+    accounts = await insist(lambda: attempt.services.store.accounts(task.id))
+    spent = {account.meter: account.spent for account in accounts}
+    limits = {meter: limit + spent.get(meter, 0) for meter, limit in child.budget.items()}
+    return (SetLimits(account=task.id, limits=limits),)
+
+
+def _other_input(task: Task) -> Step:
+    return Step(
+        key=OTHER_INPUT,
+        kind="input",
+        position=task.round * ROUND_SIZE + 1,
+        state=StepState.COMPLETED,
+        round=task.round + 1,
+    )
+
+
+async def _read(attempt: Attempt, child_id: str) -> Task:
+    task = await insist(lambda: attempt.services.store.get(child_id))
+    if task is None:
+        raise NotFound("task", child_id)
+    return task
+
+
+def _id_in(step: Step) -> str:
+    return str(decode(step.output or b"", name=f"child {step.key!r}"))
+
+
+def _ended_badly(child_id: str, ended: JsonValue, key: str) -> TaskFailed | TaskCancelled:
+    if isinstance(ended, dict) and "cancelled" in ended:
+        return TaskCancelled(child_id, ended["cancelled"], step=key)
+    return TaskFailed(child_id, Failure.from_json(ended), step=key)

@@ -1,0 +1,168 @@
+"""Scopes: the place of a ``ctx`` call in the journal.
+
+The task's own code is the outermost scope. Each try of a step opens a scope of its own. Names used inside it are
+allotted below the step's key, and afresh for each try, so that every try meets the same inner keys. A try ends like a
+step: its branches are over before the next try begins, and a ``ctx`` call that comes later raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from contextvars import ContextVar, copy_context
+from typing import Any, ParamSpec, TypeVar
+
+from holdfast.engine.where import current_task
+from holdfast.model.errors import HoldfastError, InvalidValue
+from holdfast.model.step import Step
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+OWN = "holdfast:"
+"""Keys with this beginning are the engine's own; what follows may be inside a step."""
+
+INSIDE = "›"  # noqa: RUF001 - meant as it is: rare in names, and readable
+"""Stands between the key of a step and the names used inside it. No name given by a user may contain it."""
+
+LONGEST_PATH = 500
+"""Bytes. A longer path is replaced by its digest: databases limit the length of what they index."""
+
+LAST_WORDS = 5.0
+"""Seconds that a cancelled branch of an ended try gets for its own clean-up."""
+
+
+def path_inside(key: str) -> str:
+    """Return what the keys inside a step begin with."""
+    path = key + INSIDE
+    body = path.encode("utf-8", "surrogatepass")
+    return path if len(body) <= LONGEST_PATH else f"~{hashlib.sha256(body).hexdigest()[:40]}{INSIDE}"
+
+
+def enclosing_path(key: str) -> str:
+    """Return the path that a key stands below; nothing for a step of the task's own code."""
+    before, separator, _ = key.removeprefix(OWN).rpartition(INSIDE)
+    return before + separator
+
+
+def enclosing(key: str, steps: Iterable[Step]) -> list[Step]:
+    """Return those of the steps that a key stands inside of, the innermost first."""
+    by_path = {path_inside(step.key): step for step in steps}
+    found = []
+    path = enclosing_path(key)
+    while (step := by_path.get(path)) is not None:
+        found.append(step)
+        path = enclosing_path(step.key)
+    return found
+
+
+def check_part(what: str, part: str) -> None:
+    """Refuse a name of the user's that could be taken for a step inside another one."""
+    if INSIDE in part:
+        raise InvalidValue(
+            f"{what} {part!r} contains {INSIDE!r}, which separates a step from the steps inside it; use another "
+            "character"
+        )
+
+
+class Scope:
+    """The names in use in one place, and the branches at work there."""
+
+    __slots__ = ("_branches", "is_once", "is_over", "owner", "parent", "path", "step", "used")
+
+    def __init__(self, owner: object, step: str = "", parent: Scope | None = None, *, is_once: bool = False) -> None:
+        """``owner`` is the attempt, ``step`` the key of the step whose try this is; none for the task's own code."""
+        self.owner = owner
+        self.step = step
+        self.parent = parent
+        self.path = path_inside(step) if step else ""
+        self.is_once: bool = is_once or (parent is not None and parent.is_once)
+        """Whether it is inside a ``once`` step, however deep."""
+        self.is_over = False
+        self.used: dict[str, tuple[int, object]] = {}
+        """How often each name was used, and by which branch."""
+        self._branches: set[asyncio.Task[Any]] | None = None
+
+    def check(self) -> None:
+        """Refuse a call that comes after the end of its try."""
+        if self.is_over:
+            raise HoldfastError(
+                f"ctx was used by a branch of step {self.step!r} after that try of the step had ended; await what the "
+                "step starts before its function returns or raises (asyncio.TaskGroup does)"
+            )
+
+    def is_inside(self, key: str) -> bool:
+        """Say whether this is a try of the step with that key, or of a step inside it."""
+        scope: Scope | None = self
+        while scope is not None:
+            if scope.step == key:
+                return True
+            scope = scope.parent
+        return False
+
+    async def watch(self, call: Coroutine[Any, Any, R]) -> R:
+        """Run a call of ``ctx`` where the end of the try can see and stop it."""
+        branch = asyncio.current_task()
+        assert branch is not None  # noqa: S101 - a coroutine runs in a task
+        if self._branches is None:
+            self._branches = set()
+        self._branches.add(branch)
+        try:
+            self.check()
+            return await call
+        finally:
+            call.close()  # one that never began
+
+    async def close(self, is_sending: Callable[[asyncio.Task[Any]], bool]) -> None:
+        """End the try: stop its branches and wait until they are over.
+
+        A call that must not be made twice is not cut off: its end is awaited and recorded. A cancel that arrives
+        meanwhile is passed on when all of this is done.
+        """
+        self.is_over = True
+        if not self._branches:
+            return
+        own, cancelled, stopped = current_task(), False, set[asyncio.Task[Any]]()
+        while left := {branch for branch in self._branches if not branch.done() and branch is not own}:
+            for branch in left - stopped:
+                if not is_sending(branch):
+                    stopped.add(branch)
+                    branch.cancel()
+            try:
+                # One that ignores its cancel can do no harm: each of its calls of ctx raises.
+                over, _ = await asyncio.wait(left, timeout=LAST_WORDS, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                cancelled = True
+                continue
+            for branch in over:
+                if not branch.cancelled():
+                    branch.exception()  # seen here, so that asyncio does not report it as forgotten
+            if not over and left <= stopped:
+                break
+        if cancelled:
+            raise asyncio.CancelledError
+
+
+SCOPE: ContextVar[Scope] = ContextVar("holdfast_scope")
+"""The scope that code runs in. Branches and the threads of blocking functions inherit it."""
+
+_BRANCH: ContextVar[object] = ContextVar("holdfast_branch")
+
+
+def current_branch() -> object:
+    """Return what tells apart the branches of a task: the asyncio task, or the thread, that makes a call."""
+    return current_task() or _BRANCH.get(None) or threading.current_thread()
+
+
+def as_branch(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that runs, in whichever thread, as a branch of the code that called this."""
+    context = copy_context()
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        own = context.copy()
+        own.run(_BRANCH.set, object())
+        return own.run(function, *args, **kwargs)
+
+    return run

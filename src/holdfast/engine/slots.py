@@ -1,0 +1,105 @@
+"""The slots of a worker: a slot is for work.
+
+An attempt has one from its beginning until only its last Commit is left to do. While it does nothing but wait inside a
+step it gives the slot back, because what it waits for may need that slot. It takes one again before it does anything
+new, and comes before tasks that are still in the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.engine.alarms import Alarms
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt import Attempt
+
+PATIENCE = 5.0
+"""Seconds an attempt waits for a slot. After that another worker may have its task."""
+
+
+class Slots:
+    """Who has a slot, who has given it back, and who wants one again."""
+
+    __slots__ = ("_alarms", "_on_free", "_resting", "_total", "_wanted", "_working")
+
+    def __init__(self, total: int | None, alarms: Alarms, on_free: Callable[[], None]) -> None:
+        """``total`` None is without limit; ``on_free`` is called whenever one may be free."""
+        self._total = total
+        self._alarms = alarms
+        self._on_free = on_free
+        self._working: set[Attempt] = set()
+        self._resting: set[Attempt] = set()
+        self._wanted: deque[tuple[Attempt, asyncio.Future[None]]] = deque()
+
+    @property
+    def busy(self) -> int:
+        """How many are taken, or wanted by an attempt that has given its own back."""
+        return len(self._working) + len(self._wanted)
+
+    def take(self, attempt: Attempt) -> None:
+        """Give a slot to an attempt that begins."""
+        self._working.add(attempt)
+
+    def leave(self, attempt: Attempt) -> None:
+        """The attempt needs no slot any more."""
+        self._working.discard(attempt)
+        self._resting.discard(attempt)
+        self._hand_out()
+        self._on_free()
+
+    def rest(self, attempt: Attempt) -> None:
+        """The attempt only waits: others may have its slot."""
+        if attempt in self._working:
+            self._working.discard(attempt)
+            self._resting.add(attempt)
+            self._hand_out()
+            self._on_free()
+
+    def resting(self) -> list[Attempt]:
+        """Return the attempts that have given their slots back."""
+        return list(self._resting)
+
+    async def work(self, attempt: Attempt) -> bool:
+        """Return when an attempt that rested has a slot again; False if none became free in time."""
+        if attempt not in self._resting:
+            return True
+        if self._total is None or self.busy < self._total:
+            self._wake(attempt)
+            return True
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        wish = (attempt, granted)
+        self._wanted.append(wish)
+        alarm = self._alarms.after(PATIENCE, partial(_give_up, granted))
+        try:
+            await asyncio.wait([granted])
+        finally:
+            alarm.cancel()
+            if wish in self._wanted:
+                self._wanted.remove(wish)
+        return attempt in self._working
+
+    def _wake(self, attempt: Attempt) -> None:
+        self._resting.discard(attempt)
+        self._working.add(attempt)
+
+    def _hand_out(self) -> None:
+        while self._wanted and (self._total is None or len(self._working) < self._total):
+            attempt, granted = self._wanted.popleft()
+            if attempt in self._resting and not granted.done():
+                self._wake(attempt)
+                granted.set_result(None)
+
+    def clear(self) -> None:
+        """Forget them all: their worker has lost them."""
+        self._working.clear()
+        self._resting.clear()
+        self._hand_out()
+
+
+def _give_up(granted: asyncio.Future[None]) -> None:
+    granted.cancel()
