@@ -139,6 +139,7 @@ EXPORTED = {
     "StoreClosed",
     "StoreDamaged",
     "StoreError",
+    "StoreForked",
     "StoreUnavailable",
     "SubAgent",
     "Submitted",

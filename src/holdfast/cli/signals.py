@@ -12,6 +12,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from holdfast.cli.exits import SIGNALLED
+from holdfast.process_fork import watch
 
 _STOPPING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 """SIGHUP: the terminal was closed. SIGBREAK is Ctrl-Break, which only Windows has."""
@@ -32,6 +33,7 @@ class StopSignals:
     def __enter__(self) -> None:
         """Listen from now on."""
         self._loop = asyncio.get_running_loop()
+        watch(self)
         numbers = [signal.Signals[name] for name in _STOPPING if name in signal.Signals.__members__]
         handlers = {number: signal.getsignal(number) for number in numbers}
         hung_up = getattr(signal, "SIGHUP", None)
@@ -56,6 +58,17 @@ class StopSignals:
             with suppress(NotImplementedError):
                 self._loop.remove_signal_handler(number)
             signal.signal(number, handler)
+
+    def let_go(self) -> None:
+        """Let a signal end a forked child, as it would have without us.
+
+        The loop hears of signals through a pipe that the child shares: one that is sent to the child would stop the
+        parent. (Python 3.12 and later see to the pipe, and leave the child deaf.)
+        """
+        if self._before:
+            signal.set_wakeup_fd(-1)
+            while self._before:
+                signal.signal(*self._before.popitem())
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame

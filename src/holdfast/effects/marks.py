@@ -14,6 +14,7 @@ from typing import Self
 from holdfast.effects.durable import file_name, sync_directory, write_new
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.errors import CodecError
+from holdfast.process_fork import LockFile
 
 if sys.platform != "win32":
     import fcntl
@@ -43,7 +44,7 @@ class Marks:
         self._done = folder / f"{name}.done"
         self.output = folder / f"{name}.output"
         self.errors = folder / f"{name}.errors"
-        self._lock: int | None = None
+        self._lock: LockFile | None = None
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -54,7 +55,7 @@ class Marks:
     ) -> None:
         """Let go of the lock."""
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.close()
             self._lock = None
 
     # Before the start
@@ -64,18 +65,18 @@ class Marks:
         if not self._folder.is_dir():
             self._folder.mkdir(parents=True, exist_ok=True)
             sync_directory(self._folder.parent)
-        self._lock = os.open(self._started, os.O_RDWR | os.O_CREAT, 0o666)
-        is_ours = _try_lock(self._lock, exclusive=True)
+        self._lock = LockFile(self._started)
+        is_ours = _try_lock(self._lock.descriptor, exclusive=True)
         if is_ours:
             self.name_owner(os.getpid())
-            os.fsync(self._lock)
+            os.fsync(self._lock.descriptor)
         sync_directory(self._folder)
         return is_ours
 
     @property
     def inherited(self) -> tuple[int, ...]:
         """What the command has to inherit for the lock to live as long as it does."""
-        return () if self._lock is None else (self._lock,)
+        return () if self._lock is None else (self._lock.descriptor,)
 
     def forget_end(self) -> None:
         """Remove what an earlier start left, or it would be taken for the end of the one to come."""
@@ -89,9 +90,9 @@ class Marks:
         """Note for people which process it is. Nothing depends on it."""
         if self._lock is not None:
             with suppress(OSError):
-                os.ftruncate(self._lock, 0)
-                os.lseek(self._lock, 0, os.SEEK_SET)
-                os.write(self._lock, canonical({"host": socket.gethostname(), "process": process}))
+                os.ftruncate(self._lock.descriptor, 0)
+                os.lseek(self._lock.descriptor, 0, os.SEEK_SET)
+                os.write(self._lock.descriptor, canonical({"host": socket.gethostname(), "process": process}))
 
     def write_end(self, end: End) -> None:
         """Write down how it ended. Where that fails its caller still knows, and everybody else is in doubt."""

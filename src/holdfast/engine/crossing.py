@@ -9,7 +9,8 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from holdfast.engine.signals import Unwind
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import HoldfastError, StoreForked
+from holdfast.process_fork import Owner
 
 R = TypeVar("R")
 
@@ -20,16 +21,22 @@ _LOOK_EVERY = 1.0
 class Crossing:
     """The way from threads to one loop."""
 
-    __slots__ = ("_loop", "_thread", "_what")
+    __slots__ = ("_loop", "_owner", "_thread", "_what")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, what: str) -> None:
         """Made on the loop's own thread; ``what`` is the word for what blocks, in messages."""
         self._loop = loop
+        self._owner = Owner(what)
         self._thread = threading.get_ident()
         self._what = what
 
     def wait(self, call: Coroutine[Any, Any, R]) -> R:
         """Return, or raise, what the call does; Unwind if nobody will ever answer."""
+        try:
+            self._owner.check()
+        except StoreForked:
+            call.close()
+            raise
         if threading.get_ident() == self._thread:
             call.close()
             raise HoldfastError(

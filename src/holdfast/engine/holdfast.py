@@ -36,6 +36,7 @@ from holdfast.model.errors import HoldfastError, InvalidValue, KeyConflict, Stor
 from holdfast.model.records import Event
 from holdfast.model.retry import Retry
 from holdfast.model.task import DEFAULT_QUEUE, JsonValue, NewTask, Submitted
+from holdfast.process_fork import Owner
 from holdfast.store.clock import SystemClock
 from holdfast.store.simple import SimpleInterface
 from holdfast.store.transaction import refuse_inside
@@ -69,6 +70,7 @@ class Holdfast(Managing):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._depth = 0
+        self._owner: Owner | None = None
         from holdfast.engine.sync import SyncHoldfast  # noqa: PLC0415 - it is made of this class
 
         self._sync = SyncHoldfast(self)
@@ -137,6 +139,7 @@ class Holdfast(Managing):
 
     async def __aenter__(self) -> Self:
         """Open the store (and set it up or migrate it, where it does that by itself)."""
+        self._check_process()
         loop = asyncio.get_running_loop()
         if self._loop is not None and self._loop is not loop:
             raise HoldfastError(
@@ -145,10 +148,11 @@ class Holdfast(Managing):
         async with self._turns(loop):
             self._loop = loop
             if self._depth == 0:
+                self._owner = Owner(without_password(self.url))
                 try:
                     await self._open()
                 except BaseException:
-                    self._loop = None
+                    self._loop = self._owner = None
                     raise
             self._depth += 1
         return self
@@ -156,12 +160,18 @@ class Holdfast(Managing):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close what the outermost block opened."""
+        """Close what the outermost block opened. A forked child that leaves the block of its parent closes nothing."""
+        if self._owner is not None and self._owner.is_other:
+            return
         async with self._turns(asyncio.get_running_loop()):
             self._depth -= 1
             if self._depth == 0:
-                self._services = self._loop = None
+                self._services = self._loop = self._owner = None
                 await self._opened.aclose()
+
+    def _check_process(self) -> None:
+        if self._owner is not None:
+            self._owner.check()
 
     def _turns(self, loop: asyncio.AbstractEventLoop) -> asyncio.Lock:
         """Return the lock of this loop: those who open and close at the same time take turns."""
@@ -199,6 +209,7 @@ class Holdfast(Managing):
     @property
     def services(self) -> Services:
         """The open store and the machinery around it."""
+        self._check_process()
         refuse_inside("hold")
         if self._loop is not None and running_loop() not in {self._loop, None}:
             raise HoldfastError(

@@ -16,6 +16,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, TypeVar
 
 from holdfast.model.errors import HoldfastError, StoreClosed
+from holdfast.process_fork import Owner
 
 T = TypeVar("T")
 
@@ -29,6 +30,7 @@ class LoopThread:
     def __init__(self, inside: AbstractAsyncContextManager[Any]) -> None:
         """``inside`` is open, on the loop, from ``start`` to ``stop``."""
         self._inside = inside
+        self._owner = Owner("hold.sync")
         self._lock = threading.RLock()  # a signal handler may find its own thread holding it
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop, while it takes calls."""
@@ -40,6 +42,11 @@ class LoopThread:
         """What closing raised."""
         # A daemon: a program that ends without stopping it is not held up.
         self._thread = threading.Thread(target=self._run, name="holdfast-sync", daemon=True)
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this is a forked child of the process in which the thread runs."""
+        return self._owner.is_other
 
     # From other threads
 
@@ -81,7 +88,9 @@ class LoopThread:
         self._soon(function)
 
     def stop(self) -> None:
-        """Return once everything is closed; raise what closing raised."""
+        """Return once everything is closed; raise what closing raised. Nothing to do in a forked child."""
+        if self._owner.is_other:
+            return
         with self._lock:
             self._stopping = True
             loop, self._loop = self._loop, None
@@ -103,6 +112,7 @@ class LoopThread:
         return answer
 
     def _soon(self, function: Callable[[], object]) -> None:
+        self._owner.check()  # before the lock, which a thread that is missing here may hold
         # Under the lock, so that whatever is taken comes before the cancel that ends the loop: nothing is forgotten.
         with self._lock:
             if self._loop is None:

@@ -22,6 +22,7 @@ from holdfast.engine.watcher import Watcher
 from holdfast.model.clock import Clock
 from holdfast.model.task import NewTask, Submitted
 from holdfast.model.worker import Worker
+from holdfast.process_fork import Owner
 from holdfast.store.base import StateStore
 
 MOST_SUBMITTED = 1000
@@ -50,6 +51,7 @@ class Services:
     _left_behind: set[asyncio.Future[Any]] = field(default_factory=set)
     """Calls, and reports about them, that outlive the attempt they were made for."""
     _is_closed: bool = False
+    owner: Owner = field(default_factory=lambda: Owner("the store"))
 
     def __post_init__(self) -> None:
         """Build it around the store."""

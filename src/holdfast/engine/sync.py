@@ -32,13 +32,14 @@ from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.budget import Budget, Ledger
 from holdfast.model.doubt import Decision, Doubt
 from holdfast.model.effect import Effect
-from holdfast.model.errors import StoreClosed
+from holdfast.model.errors import StoreClosed, StoreError, StoreForked
 from holdfast.model.patch import StatePatch
 from holdfast.model.queries import Summary
 from holdfast.model.records import Event
 from holdfast.model.state_diff import Change
 from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import TaskState
+from holdfast.process_fork import Owner, watch
 from holdfast.store.url import without_password
 
 R = TypeVar("R")
@@ -54,14 +55,26 @@ class SyncHoldfast:
         self._gate = threading.Lock()
         self._depth = 0
         self._thread: LoopThread | None = None
+        self._owner: Owner | None = None
+        watch(self)
+
+    def let_go(self) -> None:
+        """Make the gate anew in a forked child: the thread that held it may be missing there."""
+        self._gate = threading.Lock()
 
     def __enter__(self) -> Self:
         """Open the store, on a loop in a thread, unless another block has."""
         refuse_event_loop()
+        self._check_process()
         with self._gate:
             if self._depth == 0:
+                self._owner = Owner(without_password(self._hold.url))
                 thread = LoopThread(self._hold)
-                thread.start()
+                try:
+                    thread.start()
+                except BaseException:
+                    self._owner = None
+                    raise
                 self._thread = thread
             self._depth += 1
         return self
@@ -70,17 +83,22 @@ class SyncHoldfast:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close what the first block opened, if this is the last."""
+        if self._owner is None or self._owner.is_other:  # a forked child leaves the block of its parent
+            return
         with self._gate:
             self._depth -= 1
             if self._depth == 0 and self._thread is not None:
                 thread, self._thread = self._thread, None
-                thread.stop()
+                try:
+                    thread.stop()
+                finally:
+                    self._owner = None
 
     def wait(self, call: Coroutine[Any, Any, T]) -> T:
         """Make any asynchronous call and return its result: ``h.wait(hold.store.history(handle.id))``."""
         try:
             thread = self._running
-        except StoreClosed:
+        except (StoreClosed, StoreForked):
             call.close()
             raise
         return thread.wait(call)
@@ -294,10 +312,15 @@ class SyncHoldfast:
 
     @property
     def _running(self) -> LoopThread:
+        self._check_process()
         if self._thread is None:
             url = without_password(self._hold.url)
             raise StoreClosed(f"{url} is not open for blocking code; use it inside `with hold.sync as h:`")
         return self._thread
+
+    def _check_process(self) -> None:
+        if self._owner is not None:
+            self._owner.check()
 
 
 class SyncHandle(Generic[R]):
@@ -351,7 +374,7 @@ class SyncHandle(Generic[R]):
                 yield event
         finally:
             # Not waited for: the garbage collector may be the one who closes it, on whichever thread.
-            with suppress(StoreClosed):
+            with suppress(StoreError):  # closed, or the parent's
                 self._thread.send(close())
 
 
@@ -379,6 +402,8 @@ class SyncWorker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """See Worker. An interrupt while tasks finish hands them back at once."""
+        if self._thread.is_inherited:
+            return
         self._thread.wait(self._worker.__aexit__(kind, error, trace), on_interrupt=self._worker.force)
 
     def drain(self) -> None:

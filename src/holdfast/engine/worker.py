@@ -89,6 +89,7 @@ class Worker:
 
     async def __aenter__(self) -> Self:
         """Register and start to claim."""
+        self._services.owner.check()
         if not self._services.definitions.names:
             log.logger.warning("this worker knows no task and will do nothing; define some with @hold.task first")
         await self._host.start()
@@ -104,6 +105,8 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Claim no more; finish or hand back what is running; retire."""
+        if self._services.owner.is_other:  # a forked child leaves the block of its parent, who goes on
+            return
         work = self._work
         await self.stop(grace=self._grace if kind is None else 0.0)
         if kind is None and work is not None and not work.cancelled():
@@ -111,16 +114,19 @@ class Worker:
 
     def drain(self) -> None:
         """Ask it to stop: ``join`` then returns once everything is finished or handed back. Safe in signal handlers."""
+        self._services.owner.check()
         self._draining.set()
 
     def force(self) -> None:
         """Ask it to stop now: whatever runs is handed back without waiting for it to finish."""
+        self._services.owner.check()
         self._grace = 0.0
         self._draining.set()
         self._host.hurry()
 
     async def join(self) -> None:
         """Work until somebody calls ``drain``, then stop. Raises what ended the work before that: a defect."""
+        self._services.owner.check()
         draining, work = asyncio.create_task(self._draining.wait()), self._work
         try:
             await asyncio.wait([draining] if work is None else [draining, work], return_when=asyncio.FIRST_COMPLETED)

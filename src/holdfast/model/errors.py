@@ -31,7 +31,8 @@
     │   ├── NotAStore                 the file or directory is something else
     │   ├── ReadOnlyStore             it can be read but not written
     │   ├── SchemaMismatch            the schema is older or newer than this version
-    │   └── StoreClosed               used before open() or after close()
+    │   ├── StoreClosed               used before open() or after close()
+    │   └── StoreForked               opened before the process was forked, used in the child
     └── MissingExtra (ImportError)    an optional dependency is not installed
 
 Messages instruct: they say what is wrong, what was left untouched, and what to do next.
@@ -265,6 +266,10 @@ class SchemaMismatch(StoreError):
 
 class StoreClosed(StoreError):
     """The store is used before ``open()`` or after ``close()``."""
+
+
+class StoreForked(StoreError):
+    """A forked child uses what its parent opened, or a file that only the parent can use safely. Nothing was touched."""
 
 
 class MissingExtra(HoldfastError, ImportError):

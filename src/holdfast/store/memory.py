@@ -11,9 +11,9 @@ from typing import Self
 import apsw
 
 from holdfast.model.clock import Clock
-from holdfast.model.errors import StoreError
 from holdfast.model.queries import Vitals
 from holdfast.model.records import Artifact
+from holdfast.process_fork import watch
 from holdfast.store.base import Capabilities
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.connection import connect
@@ -36,8 +36,7 @@ class MemoryStore(SqliteStore):
 
     async def open(self) -> Self:
         """See StateStore."""
-        if self._writer is not None:
-            raise StoreError(f"{self.path} is open already; use this store, or close it first")
+        self._check_not_open()
         connection = connect(":memory:", durable=False)
         try:
             migrate(connection, self.path)
@@ -48,6 +47,7 @@ class MemoryStore(SqliteStore):
         # One connection does everything, for an in-memory database belongs to its connection; all in the loop's thread.
         self._writer = Writer(connection, ":memory:", OpenGate(), self._clock, commit=self._commit, always_inline=True)
         self._reader = Reader(connection)
+        watch(self)
         return self
 
     def _fill(self, connection: apsw.Connection) -> None:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
 from holdfast.model.errors import DeadlineExceeded, HoldfastError, InvalidValue, StoreUnavailable
+from holdfast.process_fork import Owner
 from holdfast.store.checks import check_commits
 
 T = TypeVar("T")
@@ -27,6 +28,7 @@ class Transaction(ABC):
 
     def __init__(self) -> None:
         """Made by the store, which also ends it."""
+        self._owner = Owner("the transaction")
         self._turn = asyncio.Lock()
         self._running: asyncio.Task[Any] | None = None
         self._failure: BaseException | None = None
@@ -39,6 +41,7 @@ class Transaction(ABC):
         transaction is written, whatever the function makes of it: let the error through, and use ON CONFLICT where
         one is to be expected.
         """
+        self._owner.check()
         async with self._turn:  # a database does one statement at a time
             self._check_open(sql)
             self._running = asyncio.current_task()
@@ -69,8 +72,8 @@ class Transaction(ABC):
 
     @property
     def is_over(self) -> bool:
-        """Whether it takes no more statements."""
-        return self._over
+        """Whether it takes no more statements from this process."""
+        return self._over or self._owner.is_other
 
     async def end(self) -> None:
         """Take no more statements. Raises if one of them failed, also if the function did not mind."""

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from holdfast.model.errors import StoreBusy
+from holdfast.process_fork import LockFile
 
 if os.name == "nt":
     import msvcrt
@@ -24,24 +25,24 @@ class DirectoryLock:
 
     def __init__(self, root: Path) -> None:
         """Take the lock, or raise StoreBusy and say who has it."""
-        path = root / "lock"
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        self._file = LockFile(root / "lock")
+        descriptor = self._file.descriptor
         try:
-            _lock(self._file)
+            _lock(descriptor)
         except OSError as error:
-            holder = os.read(self._file, 64).decode(errors="replace").strip() or "unknown"
-            os.close(self._file)
+            holder = os.read(descriptor, 64).decode(errors="replace").strip() or "unknown"
+            self.release()
             raise StoreBusy(
                 f"{root} is open in process {holder}; a JSON store takes one process at a time. Close that one, "
                 "or use sqlite:///agents.db, which any number of processes can share"
             ) from error
         try:
-            os.truncate(self._file, 0)
-            os.write(self._file, f"{os.getpid()}\n".encode())
+            os.truncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()}\n".encode())
         except BaseException:  # a full disk: whoever failed to open the store must not lock it
             self.release()
             raise
 
     def release(self) -> None:
         """Let the next one in."""
-        os.close(self._file)
+        self._file.close()

@@ -23,7 +23,7 @@ import apsw
 
 from holdfast.model.clock import Clock
 from holdfast.model.commit import Verdict
-from holdfast.model.errors import NotAStore, ReadOnlyStore, SchemaMismatch, StoreDamaged, StoreError, StoreUnavailable
+from holdfast.model.errors import NotAStore, ReadOnlyStore, SchemaMismatch, StoreDamaged, StoreUnavailable
 from holdfast.model.queries import Vitals
 from holdfast.store.base import Capabilities, StateStore
 from holdfast.store.jsonfile.documents import FOLDER_OF, FOLDERS, file_name, insert, render
@@ -56,8 +56,7 @@ class JsonStore(MemoryStore):
 
     async def open(self) -> Self:
         """See StateStore."""
-        if self._writer is not None:
-            raise StoreError(f"{self.path} is open already; use this store, or close it first")
+        self._check_not_open()
         self._broken = None
         lock = _prepare(self._root)
         try:

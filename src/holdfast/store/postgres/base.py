@@ -40,6 +40,7 @@ class PostgresBase(SimpleInterface):
     def _open_connections(self) -> Connections:
         if self._connections is None:
             raise StoreClosed(f"the store in {self._where} is not open; use it inside `async with store:`")
+        self._connections.owner.check()
         return self._connections
 
     async def _fetch(self, query: str, *values: object, repeatable: bool = True) -> list[Row]:

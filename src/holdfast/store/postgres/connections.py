@@ -7,7 +7,7 @@ import random
 import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias, TypeVar
 
@@ -15,8 +15,10 @@ import psycopg
 from psycopg.abc import AdaptContext, Buffer
 from psycopg.adapt import AdaptersMap, Loader
 from psycopg.pq import Format, TransactionStatus
+from psycopg.pq.abc import PGconn
 
 from holdfast.model.errors import StoreUnavailable
+from holdfast.process_fork import Owner, blank, watch
 from holdfast.store.postgres import parameters
 from holdfast.store.postgres.errors import is_lost, place, translate, was_undone
 
@@ -55,6 +57,29 @@ _ADAPTERS.register_loader("timestamptz", _UtcLoader)
 parameters.register(_ADAPTERS)
 
 
+class _OwnConnection(psycopg.AsyncConnection[Row]):
+    """A connection that a forked child of this process cannot disturb."""
+
+    def __init__(self, pgconn: PGconn) -> None:
+        super().__init__(pgconn)
+        self._owner = Owner("a connection to PostgreSQL")
+        watch(self)
+
+    def let_go(self) -> None:
+        """Take the socket away from the child: it must not say a word to the server, nor keep the session alive."""
+        with suppress(psycopg.Error):  # lost before: there is none
+            blank(self.pgconn.socket)
+
+    async def cancel_safe(self, *, timeout: float = 30.0) -> None:  # noqa: ASYNC109 - the driver's signature
+        """Cancel what the server does: not from a child, whose loop may end what only its parent waits for."""
+        if not self._owner.is_other:
+            await super().cancel_safe(timeout=timeout)
+
+    def __del__(self) -> None:
+        if not (hasattr(self, "_owner") and self._owner.is_other):  # a child need not close it
+            super().__del__()
+
+
 class Connections:
     """Up to ``size`` connections to one database, opened when they are needed, the last one used first."""
 
@@ -62,6 +87,7 @@ class Connections:
         """``retry_for`` is how many seconds a verb keeps trying while the database is away."""
         self.url = url
         self.where = place(url)
+        self.owner = Owner(f"the store in {self.where}")
         self._prepare = prepare
         self._retry_for = retry_for
         self._free = asyncio.Semaphore(size)
@@ -77,7 +103,7 @@ class Connections:
     async def connect(self) -> Connection:
         """Open a connection, outside the pool."""
         context: AdaptContext = _Context(_ADAPTERS)
-        connection = await psycopg.AsyncConnection.connect(
+        connection = await _OwnConnection.connect(
             self.url,
             autocommit=True,
             # A transaction-mode pooler may answer the next statement on another session, which knows no statement

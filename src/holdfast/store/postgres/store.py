@@ -68,6 +68,7 @@ class PostgresStore(Working, Transacting, Remembering, Reading, Looking, Keeping
     async def open(self) -> Self:
         """See StateStore. Raises StoreUnavailable at once if there is no server: a typing error should not wait."""
         if self._connections is not None:
+            self._connections.owner.check()
             raise StoreError(f"the store in {self._where} is open already; use this one, or close it first")
         connections = self._make_connections()
         try:
@@ -89,7 +90,7 @@ class PostgresStore(Working, Transacting, Remembering, Reading, Looking, Keeping
 
     async def close(self) -> None:
         """See StateStore."""
-        if self._connections is None:
+        if self._connections is None or self._connections.owner.is_other:  # the parent's, in a forked child
             return
         try:
             if self._notices is not None:

@@ -17,6 +17,7 @@ from holdfast.model.errors import (
     StoreError,
     StoreUnavailable,
 )
+from holdfast.store.sqlite.inherited import refuse_inherited
 
 _OPEN_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 APPLICATION_ID = 0x486F6C64
@@ -37,6 +38,8 @@ def connect(path: str, *, durable: bool) -> apsw.Connection:
 
     ``durable`` is synchronous=FULL: with NORMAL, a power cut loses commits that were already acknowledged.
     """
+    if path != ":memory:":
+        refuse_inherited(path)
     connection = apsw.Connection(path, flags=_OPEN_FLAGS, statementcachesize=_STATEMENT_CACHE)
     connection.set_busy_timeout(BUSY_TIMEOUT_MS)  # others may be opening the same new file
     try:

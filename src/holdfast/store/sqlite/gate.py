@@ -7,10 +7,10 @@ no guard: correctness is SQLite's own locking, so where there is no flock the ga
 
 from __future__ import annotations
 
-import os
 from typing import Protocol
 
 from holdfast.model.errors import ReadOnlyStore
+from holdfast.process_fork import LockFile
 
 try:
     import fcntl
@@ -57,7 +57,7 @@ class FileGate:
     def __init__(self, path: str) -> None:
         """Open the gate file; it stays, empty, for ever."""
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._file = LockFile(path)
         except OSError as error:
             raise ReadOnlyStore(
                 f"{path} cannot be written ({error.strerror}); a store needs a folder that can be, also to be looked "
@@ -67,22 +67,22 @@ class FileGate:
     def try_enter(self) -> bool:
         """See Gate."""
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._file.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True
 
     def enter(self) -> None:
         """See Gate."""
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        fcntl.flock(self._file.descriptor, fcntl.LOCK_EX)
 
     def leave(self) -> None:
         """See Gate."""
-        fcntl.flock(self._file, fcntl.LOCK_UN)
+        fcntl.flock(self._file.descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """See Gate."""
-        os.close(self._file)
+        self._file.close()
 
 
 def file_gate(path: str) -> Gate:

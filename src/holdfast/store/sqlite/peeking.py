@@ -11,6 +11,7 @@ import apsw
 
 from holdfast.model.errors import NotAStore
 from holdfast.store.sqlite.connection import APPLICATION_ID, translated
+from holdfast.store.sqlite.inherited import refuse_inherited
 
 _HEADER = 20
 _WAL = b"\x02\x02"
@@ -28,6 +29,7 @@ class Peeked:
 
 def peek(path: Path) -> Peeked:
     """Look at a file, and change nothing in it. Raises as opening it does, where it is no store."""
+    refuse_inherited(str(path))
     wal = path.with_name(f"{path.name}-wal")
     # Even a reader that may not write makes a -wal and a -shm beside the file, unless it takes the file for one that
     # nobody changes. That is only true of it where no WAL has more to say.

@@ -32,6 +32,7 @@ from holdfast.model.worker import Lease, Worker
 from holdfast.store.cursor import from_queue_cursor, page_of, queue_page_of
 from holdfast.store.idparts import about
 from holdfast.store.records import Row
+from holdfast.store.sqlite.inherited import keep
 from holdfast.store.sqlite.listing import approvals_query, count_query, effects_query, facts_query, page_query
 from holdfast.store.sqlite.records import RECORDS
 from holdfast.store.sqlite.rows import micros
@@ -242,6 +243,10 @@ class Reader:
         """See Keeping."""
         patterns = [pattern for word in query_words(text) for pattern in (f'"{word}"*', f'"{word}"')]
         return self._all(RECORDS.fact, "search", json.dumps(patterns), limit)
+
+    def let_go(self) -> None:
+        """Never touch the connection again: this is a forked child, and it is the parent's."""
+        self._connection = keep(self._connection)
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -42,6 +42,7 @@ from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, NewTask, Submitted, Task
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker
+from holdfast.process_fork import watch
 from holdfast.store.base import ANYTHING, Capabilities, Listener
 from holdfast.store.checks import (
     check_age,
@@ -107,8 +108,7 @@ class SqliteStore(Uploading, SimpleInterface):
 
     async def open(self) -> Self:
         """See StateStore. SQLite files migrate when they are opened."""
-        if self._writer is not None:
-            raise StoreError(f"{self.path} is open already; use this store, or close it first")
+        self._check_not_open()
         check_path(Path(self._file))
         with ExitStack() as opened, translated(self.path):
             connections = [opened.enter_context(closing(self._connect())) for _ in range(3)]
@@ -119,16 +119,23 @@ class SqliteStore(Uploading, SimpleInterface):
         self._slow_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-reader")
         self._writer = Writer(connections[0], self._file, gate, self._clock)
         self._probe = ChangeProbe(self._writer.foreign_version, self._hints)
+        watch(self)
         return self
+
+    def _check_not_open(self) -> None:
+        if self._writer is not None:
+            self._writer.owner.check()
+            raise StoreError(f"{self.path} is open already; use this store, or close it first")
 
     def _connect(self) -> apsw.Connection:
         return connect(self._file, durable=self._durable)
 
     async def close(self) -> None:
         """See StateStore."""
-        writer, self._writer = self._writer, None
-        if writer is None:
+        writer = self._writer
+        if writer is None or writer.owner.is_other:  # what is the parent's, a forked child must not close
             return
+        self._writer = None
         with ExitStack() as closing_all:  # from the last line to the first, whatever one of them raises
             closing_all.callback(self._hints.publish, {ANYTHING})  # whoever still listens finds out by asking
             closing_all.callback(writer.close)
@@ -145,7 +152,14 @@ class SqliteStore(Uploading, SimpleInterface):
     def _open_writer(self) -> Writer:
         if self._writer is None:
             raise StoreClosed(f"the store {self.path} is not open; use it inside `async with store:`")
+        self._writer.owner.check()
         return self._writer
+
+    def let_go(self) -> None:
+        """Leave the connections to the parent, in a forked child; see inherited.py."""
+        for holder in (self._writer, self._reader, self._slow_reader):
+            if holder is not None:
+                holder.let_go()
 
     async def _write(self, work: Callable[[Transaction], T], *, items: int = 1) -> T:
         writer = self._open_writer()
@@ -493,4 +507,6 @@ class SqliteStore(Uploading, SimpleInterface):
 
     async def now(self) -> datetime:
         """See StateStore."""
+        if self._writer is not None:
+            self._writer.owner.check()
         return self._clock.now()

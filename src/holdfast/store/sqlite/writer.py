@@ -22,9 +22,11 @@ import apsw
 
 from holdfast.model.clock import Clock
 from holdfast.model.errors import StoreClosed, StoreError
+from holdfast.process_fork import Owner
 from holdfast.store.sqlite.connection import BUSY_TIMEOUT_MS, translated
 from holdfast.store.sqlite.gate import Gate
 from holdfast.store.sqlite.guard import Guard
+from holdfast.store.sqlite.inherited import keep
 from holdfast.store.sqlite.rows import micros
 from holdfast.store.sqlite.transaction import Transaction
 
@@ -69,6 +71,7 @@ class Writer:
         ``commit`` makes a finished transaction durable. ``always_inline`` is for a connection that also reads, and so
         must stay in the loop's thread.
         """
+        self.owner = Owner(f"the store {path}")
         self._connection = connection
         self._path = path
         self._gate = gate
@@ -296,6 +299,11 @@ class Writer:
     def foreign_version(self) -> int | None:
         """Return a number that changes when another connection commits; None while the connection is in use."""
         return None if self._turn.locked() else int(self._connection.execute("PRAGMA data_version").get)
+
+    def let_go(self) -> None:
+        """Never touch the connection again: this is a forked child, and it is the parent's."""
+        self._closed = True
+        self._connection = keep(self._connection)
 
     def close(self) -> None:
         """Finish what is under way, then let go of thread, connection and gate."""

@@ -1,0 +1,131 @@
+"""What a forked child may not use of its parent's, and how it lets go of it.
+
+``os.fork`` copies the memory and the descriptors of a process, and of its threads only one. In the child, a loop in a
+thread never answers, a connection is shared with the parent, and a file that the parent locked with flock stays locked
+for as long as the child lives. So whatever is open belongs to the process that opened it (Owner). In the child it refuses
+every use, and the child lets go of what would tie the parent's hands, as soon as it begins to run.
+
+A process that is started with spawn, or that replaces its program after the fork as subprocess does, inherits nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from typing import Protocol
+from weakref import WeakSet
+
+from holdfast.model.errors import StoreForked
+
+
+class _Process:
+    """This process, as an object: the number of a process comes back one day, an object does not."""
+
+    __slots__ = ("pid",)
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+
+
+class Heir(Protocol):
+    """Something that has to let go of what it holds when it wakes up in a forked child."""
+
+    def let_go(self) -> None:
+        """Called in the child, before anything else runs there, and in the child's children again."""
+
+
+_here = _Process()
+_no_fork = threading.RLock()
+"""Held by a thread while it forks, or while it must not be forked."""
+_locks: set[LockFile] = set()
+_heirs: WeakSet[Heir] = WeakSet()
+
+
+class Owner:
+    """The process that opened something."""
+
+    __slots__ = ("_process", "_what")
+
+    def __init__(self, what: str) -> None:
+        """This process opens ``what``, a name for messages."""
+        self._what = what
+        self._process = _current()
+
+    @property
+    def is_other(self) -> bool:
+        """Whether this process is a forked child of the owner."""
+        return self._process is not _current()
+
+    def check(self) -> None:
+        """Raise StoreForked in any process but the owner."""
+        if self._process is not _current():
+            raise StoreForked(
+                f"{self._what} was opened in process {self._process.pid}, from which this one ({_here.pid}) was forked "
+                "afterwards. Connections, locks and threads cannot be used on both sides of a fork; nothing was "
+                "touched. Open the store after the fork, with a Holdfast that was not open before it; or start this "
+                "process with spawn instead of fork"
+            )
+
+
+class LockFile:
+    """An open file that is there to be locked with flock. A forked child lets go of it, and the lock stays the parent's.
+
+    A lock of that kind belongs to what was opened, which the child shares: without this, it would outlive the parent.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Open the file, and create it where it is missing. No program that this process starts inherits it."""
+        with _no_fork:  # a child that is forked between the two lines would keep it
+            self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+            _locks.add(self)
+        self._owner = Owner(os.fspath(path))
+
+    def close(self) -> None:
+        """Close the file, and with it give up the lock."""
+        if self._owner.is_other:
+            return
+        with _no_fork:
+            _locks.discard(self)
+            os.close(self.descriptor)
+
+
+def watch(heir: Heir) -> None:
+    """Have ``let_go`` called in every forked child, for as long as the object lives."""
+    _heirs.add(heir)
+
+
+def blank(descriptor: int) -> None:
+    """Let an inherited descriptor lead nowhere, without a word to what it led to: the parent still uses that.
+
+    Its number stays taken: what still knows the number must not find another file under it.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    try:
+        os.dup2(nowhere, descriptor, inheritable=False)
+    finally:
+        os.close(nowhere)
+
+
+def _current() -> _Process:
+    if _here.pid != os.getpid():
+        _begin_child()  # forked by a library that does not tell Python
+    return _here
+
+
+def _begin_child() -> None:
+    global _here, _no_fork  # noqa: PLW0603 - there is one of them in a process
+    _here, _no_fork = _Process(), threading.RLock()
+    while _locks:
+        with suppress(OSError):
+            blank(_locks.pop().descriptor)
+    for heir in list(_heirs):
+        heir.let_go()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(
+        before=lambda: _no_fork.acquire(),
+        after_in_parent=lambda: _no_fork.release(),
+        after_in_child=_begin_child,
+    )
