@@ -1,9 +1,9 @@
 """What a forked child may not use of its parent's, and how it lets go of it.
 
-``os.fork`` copies the memory and the descriptors of a process, and of its threads only one. In the child, a loop in a
+``os.fork`` copies the memory and the descriptors of a process, and only one of its threads. In the child, a loop in a
 thread never answers, a connection is shared with the parent, and a file that the parent locked with flock stays locked
-for as long as the child lives. So whatever is open belongs to the process that opened it (Owner). In the child it refuses
-every use, and the child lets go of what would tie the parent's hands, as soon as it begins to run.
+for as long as the child lives. So whatever is open belongs to the process that opened it (Owner). In the child it
+refuses every use. And as soon as the child begins to run, it lets go of the parent's locks and sockets.
 
 A process that is started with spawn, or that replaces its program after the fork as subprocess does, inherits nothing.
 """
@@ -69,9 +69,9 @@ class Owner:
 
 
 class LockFile:
-    """An open file that is there to be locked with flock. A forked child lets go of it, and the lock stays the parent's.
+    """An open file that is there to be locked with flock. A forked child lets go of it; the lock stays the parent's.
 
-    A lock of that kind belongs to what was opened, which the child shares: without this, it would outlive the parent.
+    The lock belongs to the open file, which a child shares: without this, it would outlive the parent in the child.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -114,7 +114,7 @@ def _current() -> _Process:
 
 
 def _begin_child() -> None:
-    global _here, _no_fork  # noqa: PLW0603 - there is one of them in a process
+    global _here, _no_fork
     _here, _no_fork = _Process(), threading.RLock()
     while _locks:
         with suppress(OSError):
@@ -123,9 +123,13 @@ def _begin_child() -> None:
         heir.let_go()
 
 
+def _begin_fork() -> None:
+    _no_fork.acquire()
+
+
+def _end_fork() -> None:
+    _no_fork.release()
+
+
 if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(
-        before=lambda: _no_fork.acquire(),
-        after_in_parent=lambda: _no_fork.release(),
-        after_in_child=_begin_child,
-    )
+    os.register_at_fork(before=_begin_fork, after_in_parent=_end_fork, after_in_child=_begin_child)

@@ -1,6 +1,6 @@
 """Programs that fork, for tests in which a process dies, or ends as a program ends: with finalizers.
 
-    python family.py ROLE URL ...
+python family.py ROLE URL ...
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import os
 import signal
 import sys
 import time
-from typing import Any
 
 from holdfast import Context, Holdfast, StoreForked, SyncContext
+from holdfast.engine.transacting import SyncTransaction
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.transaction import Transaction
 
 hold = Holdfast(sys.argv[2])
 
@@ -35,6 +36,11 @@ def use(numbers: range) -> list[int]:
         return [h.submit(double, number, key=str(number)).result(timeout=30) for number in numbers]
 
 
+def say(*words: object) -> None:
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
+
+
 # Roles
 
 
@@ -44,10 +50,10 @@ def prefork() -> None:
     for number in range(2):
         pid = os.fork()
         if pid == 0:
-            print("worker", use(range(10 * number, 10 * number + 5)), flush=True)
+            say("worker", use(range(10 * number, 10 * number + 5)))
             sys.exit(0)
         children.append(pid)
-    print("ended", [os.waitpid(pid, 0)[1] for pid in children], flush=True)
+    say("ended", [os.waitpid(pid, 0)[1] for pid in children])
 
 
 def prefork_opened() -> None:
@@ -59,9 +65,9 @@ def prefork_opened() -> None:
             try:
                 use(range(1))
             except StoreForked as error:
-                print(error, flush=True)
+                say(error)
             sys.exit(0)
-        print("ended", os.waitpid(pid, 0)[1], "then", h.submit(double, 2).task().state.value, flush=True)
+        say("ended", os.waitpid(pid, 0)[1], "then", h.submit(double, 2).task().state.value)
 
 
 def reopened() -> None:
@@ -79,7 +85,7 @@ def reopened() -> None:
             signal.pause()
         os._exit(1)
     os.read(reading, 6)
-    print("parent", use(range(10, 13)), flush=True)
+    say("parent", use(range(10, 13)))
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
 
@@ -88,13 +94,13 @@ def count() -> None:
     """Say how many tasks there are, and whether the file is sound."""
     with hold.sync as h:
         states = h.wait(hold.store.count())
-        print("tasks", sum(states.values()), h.wait(hold.store.vitals(thorough=True)).problems, flush=True)
+        say("tasks", sum(states.values()), h.wait(hold.store.vitals(thorough=True)).problems)
 
 
 def killed_inside() -> None:
     """Die inside a transaction, and leave a forked child behind."""
 
-    def inside(tx: Any) -> None:
+    def inside(tx: SyncTransaction) -> None:
         tx.execute("CREATE TABLE IF NOT EXISTS own (x INTEGER PRIMARY KEY)")
         tx.execute("INSERT INTO own VALUES (1)")
         pid = os.fork()
@@ -103,7 +109,7 @@ def killed_inside() -> None:
             os.close(2)
             time.sleep(600)
             os._exit(0)
-        print(pid, flush=True)
+        say(pid)
         os.kill(os.getpid(), signal.SIGKILL)
 
     with hold.sync as h:
@@ -115,7 +121,7 @@ def write() -> None:
     with hold.sync as h:
         h.transaction(lambda tx: tx.execute("CREATE TABLE IF NOT EXISTS own (x INTEGER PRIMARY KEY)"))
         h.transaction(lambda tx: tx.execute("INSERT INTO own VALUES (1)"))
-        print("written", flush=True)
+        say("written")
 
 
 def finalized() -> None:
@@ -131,7 +137,7 @@ def finalized() -> None:
             if pid == 0:
                 return
             rows = await hold.transaction(_rows)
-            print("rows", rows, "ended", os.waitpid(pid, 0)[1], flush=True)
+            say("rows", rows, "ended", _wait_for(pid))
             listening.cancel()
 
     asyncio.run(main())
@@ -143,11 +149,11 @@ async def _listen() -> None:
             await listener.wait(60)
 
 
-async def _fill(tx: Any) -> None:
+async def _fill(tx: Transaction) -> None:
     await tx.execute("CREATE TABLE own (x INTEGER PRIMARY KEY, filling TEXT)")
 
 
-async def _grow(tx: Any) -> int:
+async def _grow(tx: Transaction) -> int:
     for number in range(2000):
         await tx.execute(f"INSERT INTO own VALUES ({number}, '{'x' * 4000}')")
     pid = os.fork()
@@ -155,24 +161,26 @@ async def _grow(tx: Any) -> int:
         try:
             await tx.execute("SELECT 1")
         except StoreForked:
-            print("refused", flush=True)
+            say("refused")
         gc.collect()
         sys.exit(0)
     _wait_for(pid)
     for number in range(2000, 2100):
         await tx.execute(f"INSERT INTO own VALUES ({number}, 'y')")
     [[seen]] = await tx.execute("SELECT count(*) FROM own WHERE x < 2000 AND length(filling) = 4000")
-    print("seen", seen, flush=True)
+    say("seen", seen)
     return pid
 
 
-async def _rows(tx: Any) -> int:
+async def _rows(tx: Transaction) -> int:
     [[rows]] = await tx.execute("SELECT count(*) FROM own")
     return int(rows)
 
 
-def _wait_for(pid: int) -> None:
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+def _wait_for(pid: int) -> int:
+    """Wait until it has ended, and return how; it can be asked again."""
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    return -1 if ended is None else ended.si_status
 
 
 def collected() -> None:
@@ -191,7 +199,7 @@ def collected() -> None:
     ended = os.waitpid(pid, 0)[1]
     rows = mine.execute("SELECT count(*) FROM own WHERE length(filling) = 4000").get
     mine.execute("COMMIT")
-    print("ended", ended, "rows", rows, mine.pragma("integrity_check"), flush=True)
+    say("ended", ended, "rows", rows, mine.pragma("integrity_check"))
     asyncio.run(store.close())
 
 

@@ -37,7 +37,7 @@ def test_a_file_lock_is_the_parents_alone(tmp_path: Path) -> None:
         assert ask_child(gate.close) is None
         assert not FileGate(str(tmp_path / "gate")).try_enter()
         assert marks.is_held()
-        assert ask_child(lambda: Holdfast(f"json:///{tmp_path}/files").sync.__enter__()).startswith("StoreBusy")
+        assert ask_child(Holdfast(f"json:///{tmp_path}/files").sync.__enter__).startswith("StoreBusy")
         # Given up by the parent, and not kept by the child that lives:
         gate.close()
         marks.__exit__(None, None, None)
@@ -55,7 +55,7 @@ def test_a_child_keeps_the_number_of_a_lock_file_occupied(tmp_path: Path) -> Non
     def look() -> list[bool]:
         mine = os.open(tmp_path / "mine", os.O_RDWR | os.O_CREAT)
         lock.close()
-        return [mine != lock.descriptor, os.path.samestat(os.fstat(lock.descriptor), os.stat(os.devnull))]
+        return [mine != lock.descriptor, os.path.samestat(os.fstat(lock.descriptor), Path(os.devnull).stat())]
 
     assert ask_child(look) == [True, True]
     lock.close()

@@ -41,8 +41,8 @@ def test_a_child_that_ends_with_finalizers_disturbs_no_transaction(tmp_path: Pat
 
 
 async def test_a_signal_to_a_child_ends_the_child_and_does_not_stop_the_parent() -> None:
-    heard: list[signal.Signals] = []
-    with StopSignals(heard.append, heard.append):
+    heard: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    with StopSignals(heard.put_nowait, heard.put_nowait):
         pid = fork()
         if pid == 0:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -51,6 +51,4 @@ async def test_a_signal_to_a_child_ends_the_child_and_does_not_stop_the_parent()
         assert os.WTERMSIG(ended[1]) == signal.SIGTERM
         os.kill(os.getpid(), signal.SIGHUP)  # its own come through the same pipe, after the child's
         async with asyncio.timeout(PATIENCE):
-            while not heard:
-                await asyncio.sleep(0.01)
-        assert heard == [signal.SIGHUP]
+            assert await heard.get() == signal.SIGHUP

@@ -6,13 +6,17 @@ import asyncio
 import multiprocessing
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from holdfast import Context, Holdfast, SyncContext
+from holdfast import Context, Handle, Holdfast, SyncContext
+from holdfast.engine.sync import SyncHandle
 from holdfast.engine.transacting import SyncTransaction
+from holdfast.engine.worker import Worker
+from holdfast.store.base import StateStore
 from holdfast.store.transaction import Transaction
 from tests.process_fork.child import ask_child
 
@@ -42,89 +46,100 @@ def refused(*uses: Callable[[], Any]) -> list[str]:
 
 def test_blocking_code_in_a_child_is_refused_and_does_not_hang(urls: list[str]) -> None:
     for url in urls:
-        hold = define(url)
-        with hold.sync as h, h.worker(grace=0) as worker:
-            handle = h.submit("double", 1)
-            events = handle.events()
-            unused = h.worker(label="another")
+        _use_blocking(url)
 
-            def use_it() -> list[str]:
-                others = refused(
-                    lambda: h.submit("double", 2),
-                    lambda: h.submit_many("double", [(2,)]),
-                    lambda: h.handle(handle.id),
-                    lambda: h.wait(hold.store.get(handle.id)),
-                    lambda: h.memory.store("a", "b", "c"),
-                    lambda: h.transaction(print),
-                    lambda: h.summary(),
-                    h.worker,
-                    h.__enter__,
-                    hold.sync.__enter__,
-                    handle.task,
-                    lambda: handle.result(timeout=1),
-                    lambda: next(events),
-                    worker.join,
-                    worker.drain,
-                    worker.force,
-                    unused.__enter__,
-                )
-                # Leaving the blocks of the parent is no use of them: a child that ends by sys.exit does.
-                worker.__exit__(None, None, None)
-                h.__exit__(None, None, None)
-                return others + refused(lambda: h.submit("double", 3))
 
-            assert ask_child(use_it) == [], url
-            assert handle.result(timeout=60) == 2
-            assert h.submit("double", 4).result(timeout=60) == 8
-            events.close()
+def _use_blocking(url: str) -> None:
+    hold = define(url)
+    with hold.sync as h, h.worker(grace=0) as worker:
+        handle: SyncHandle[int] = h.submit("double", 1)
+        events = handle.events()
+        unused = h.worker(label="another")
+
+        def use_it() -> list[str]:
+            others = refused(
+                lambda: h.submit("double", 2),
+                lambda: h.submit_many("double", [(2,)]),
+                lambda: h.handle(handle.id),
+                lambda: h.wait(hold.store.get(handle.id)),
+                lambda: h.memory.store("a", "b", "c"),
+                lambda: h.transaction(print),
+                h.summary,
+                h.worker,
+                h.__enter__,
+                hold.sync.__enter__,
+                handle.task,
+                lambda: handle.result(timeout=1),
+                lambda: next(events),
+                worker.join,
+                worker.drain,
+                worker.force,
+                unused.__enter__,
+            )
+            # Leaving the blocks of the parent is no use of them: a child that ends by sys.exit does.
+            worker.__exit__(None, None, None)
+            h.__exit__(None, None, None)
+            return others + refused(lambda: h.submit("double", 3))
+
+        assert ask_child(use_it) == [], url
+        assert handle.result(timeout=60) == 2
+        assert h.submit("double", 4).result(timeout=60) == 8
+        events.close()
 
 
 async def test_asynchronous_code_in_a_child_is_refused(urls: list[str]) -> None:
     for url in urls:
-        hold = define(url)
-        async with hold, hold.worker(grace=0) as worker:
-            handle, store = await hold.submit("double", 1), hold.store
-            unused = hold.worker(label="another")
-
-            async def listen() -> None:
-                async with store.listen():
-                    pass
-
-            def use_it() -> list[str]:
-                others = refused(
-                    *(
-                        lambda call=call: asyncio.run(call())
-                        for call in (
-                            hold.__aenter__,
-                            lambda: hold.submit("double", 2),
-                            lambda: hold.emit("channel"),
-                            lambda: hold.run(handle),
-                            handle.task,
-                            lambda: handle.result(timeout=1),
-                            unused.__aenter__,
-                            worker.join,
-                            store.open,
-                            store.now,
-                            store.workers,
-                            store.count,
-                            listen,
-                            lambda: store.get(handle.id),
-                            lambda: store.emit("channel", None),
-                        )
-                    ),
-                    hold.worker,
-                    lambda: hold.store,
-                    worker.drain,
-                )
-                asyncio.run(_leave(worker, hold, store))
-                return others + refused(lambda: asyncio.run(store.get(handle.id)))
-
-            assert ask_child(use_it) == [], url
-            assert await handle.result(timeout=60) == 2
-            assert await (await hold.submit("double", 4)).result(timeout=60) == 8
+        await _use_asynchronous(url)
 
 
-async def _leave(worker: Any, hold: Holdfast, store: Any) -> None:
+async def _use_asynchronous(url: str) -> None:
+    hold = define(url)
+    async with hold, hold.worker(grace=0) as worker:
+        handle: Handle[int] = await hold.submit("double", 1)
+        store = hold.store
+        unused = hold.worker(label="another")
+
+        async def listen() -> None:
+            async with store.listen():
+                pass
+
+        def use_it() -> list[str]:
+            calls: list[Callable[[], Coroutine[Any, Any, object]]] = [
+                hold.__aenter__,
+                lambda: hold.submit("double", 2),
+                lambda: hold.emit("channel"),
+                lambda: hold.run(handle),
+                handle.task,
+                lambda: handle.result(timeout=1),
+                unused.__aenter__,
+                worker.join,
+                store.open,
+                store.now,
+                store.workers,
+                store.count,
+                listen,
+                lambda: store.get(handle.id),
+                lambda: store.emit("channel", None),
+            ]
+            others = refused(
+                *(partial(_run, call) for call in calls),
+                hold.worker,
+                lambda: hold.store,
+                worker.drain,
+            )
+            asyncio.run(_leave(worker, hold, store))
+            return others + refused(lambda: asyncio.run(store.get(handle.id)))
+
+        assert ask_child(use_it) == [], url
+        assert await handle.result(timeout=60) == 2
+        assert await (await hold.submit("double", 4)).result(timeout=60) == 8
+
+
+def _run(call: Callable[[], Coroutine[Any, Any, object]]) -> object:
+    return asyncio.run(call())
+
+
+async def _leave(worker: Worker, hold: Holdfast, store: StateStore) -> None:
     await worker.__aexit__(None, None, None)
     await hold.__aexit__(None, None, None)
     await store.close()
@@ -132,34 +147,38 @@ async def _leave(worker: Any, hold: Holdfast, store: Any) -> None:
 
 async def test_a_transaction_and_a_context_are_the_parents(tmp_path: Path, postgres_url: str) -> None:
     for url in (f"sqlite:///{tmp_path}/hold.db", postgres_url):
-        hold = define(url)
+        await _use_inside(url)
 
-        @hold.task
-        def blocking(ctx: SyncContext) -> list[str]:
-            return ask_child(lambda: refused(lambda: ctx.step("more", print), lambda: ctx.sleep(1)))  # type: ignore[no-any-return]
 
-        def inside(tx: SyncTransaction) -> Any:
-            tx.execute("CREATE TABLE guests (x INTEGER)")
-            return ask_child(lambda: refused(lambda: tx.execute("INSERT INTO guests VALUES (1)")))
+async def _use_inside(url: str) -> None:
+    hold = define(url)
 
-        async def also_inside(tx: Transaction) -> Any:
-            return ask_child(lambda: refused(lambda: asyncio.run(tx.execute("INSERT INTO guests VALUES (1)"))))
+    @hold.task
+    def blocking(ctx: SyncContext) -> list[str]:
+        return cast("list[str]", ask_child(lambda: refused(lambda: ctx.step("more", print), lambda: ctx.sleep(1))))
 
-        def own_store() -> str:
-            with define("memory://").sync as h:
-                return h.submit("double", 1).task().name
+    def inside(tx: SyncTransaction) -> object:
+        tx.execute("CREATE TABLE guests (x INTEGER)")
+        return ask_child(lambda: refused(lambda: tx.execute("INSERT INTO guests VALUES (1)")))
 
-        async def opens_own(tx: Transaction) -> Any:
-            await tx.execute("SELECT 1")
-            return ask_child(own_store)
+    async def also_inside(tx: Transaction) -> object:
+        return ask_child(lambda: refused(lambda: asyncio.run(tx.execute("INSERT INTO guests VALUES (1)"))))
 
-        async with hold, hold.worker(grace=0):
-            assert await hold.transaction(inside) == []
-            assert await hold.transaction(also_inside) == []
-            assert await hold.transaction(opens_own) == "double"  # the transaction is not the child's
-            assert await (await hold.submit(blocking)).result(timeout=60) == []
-            rows = await hold.transaction(lambda tx: tx.execute("SELECT count(*) FROM guests"))
-            assert [tuple(row) for row in rows] == [(0,)]
+    def own_store() -> str:
+        with define("memory://").sync as h:
+            return h.submit("double", 1).task().name
+
+    async def opens_own(tx: Transaction) -> object:
+        await tx.execute("SELECT 1")
+        return ask_child(own_store)
+
+    async with hold, hold.worker(grace=0):
+        assert await hold.transaction(inside) == []
+        assert await hold.transaction(also_inside) == []
+        assert await hold.transaction(opens_own) == "double"  # the transaction is not the child's
+        assert await (await hold.submit(blocking)).result(timeout=60) == []
+        rows = await hold.transaction(lambda tx: tx.execute("SELECT count(*) FROM guests"))
+        assert [tuple(row) for row in rows] == [(0,)]
 
 
 def test_a_child_that_is_forked_while_a_thread_opens_can_open_for_itself() -> None:
@@ -191,6 +210,6 @@ def test_a_pool_of_forked_processes_in_a_step_runs_plain_code(tmp_path: Path) ->
 
     with hold.sync as h, h.worker(grace=0):
         assert h.submit(crunch).result(timeout=60) == [1, 2, 3]
-        assert h.transaction(lambda tx: compute(), timeout=60) == [1, 2, 3]
+        assert h.transaction(lambda _tx: compute(), timeout=60) == [1, 2, 3]
         assert h.submit(crunch).result(timeout=60) == [1, 2, 3]
     assert threading.active_count() <= before + 1

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import apsw
 
@@ -13,7 +13,7 @@ from holdfast.store.sqlite.peeking import peek
 from tests.process_fork.child import ask_child, run_family
 
 
-def tasks_in(path: Path) -> Any:
+def tasks_in(path: Path) -> int:
     """Open the file with a Holdfast of one's own, and count its tasks."""
     hold = Holdfast(f"sqlite:///{path}")
     with hold.sync as h:
@@ -27,8 +27,8 @@ def test_a_file_that_the_parent_had_open_is_refused_under_any_name(tmp_path: Pat
         (tmp_path / "hard.db").hardlink_to(path)
         (tmp_path / "soft.db").symlink_to(path)
         for name in ("hold.db", "hard.db", "soft.db"):
-            for use in (tasks_in, lambda path: str(peek(path))):
-                answer = ask_child(lambda name=name, use=use: use(tmp_path / name))
+            for use in (tasks_in, peek):
+                answer = ask_child(partial(use, tmp_path / name))
                 assert answer.startswith("StoreForked"), (name, answer)
                 assert "was open in the process" in answer
                 assert "spawn" in answer
@@ -61,7 +61,7 @@ def test_a_child_that_collects_its_copy_leaves_the_parents_transaction_whole(tmp
 
 def test_a_program_that_is_started_inherits_no_descriptor(tmp_path: Path) -> None:
     with Holdfast(f"sqlite:///{tmp_path}/hold.db").sync:
-        numbers = [number for number in os.listdir("/dev/fd") if Path(f"/dev/fd/{number}").exists()]
-        ours = [int(number) for number in numbers if str(tmp_path) in os.readlink(f"/dev/fd/{number}")]
+        opened = [descriptor for descriptor in Path("/dev/fd").iterdir() if descriptor.exists()]
+        ours = [int(one.name) for one in opened if tmp_path in one.resolve().parents]
         assert ours
         assert not any(map(os.get_inheritable, ours))

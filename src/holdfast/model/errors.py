@@ -269,7 +269,7 @@ class StoreClosed(StoreError):
 
 
 class StoreForked(StoreError):
-    """A forked child uses what its parent opened, or a file that only the parent can use safely. Nothing was touched."""
+    """A forked child uses what its parent opened, or a file that only the parent can use. Nothing was touched."""
 
 
 class MissingExtra(HoldfastError, ImportError):

@@ -70,14 +70,14 @@ class _OwnConnection(psycopg.AsyncConnection[Row]):
         with suppress(psycopg.Error):  # lost before: there is none
             blank(self.pgconn.socket)
 
-    async def cancel_safe(self, *, timeout: float = 30.0) -> None:  # noqa: ASYNC109 - the driver's signature
+    async def cancel_safe(self, *, timeout: float = 30.0) -> None:
         """Cancel what the server does: not from a child, whose loop may end what only its parent waits for."""
         if not self._owner.is_other:
             await super().cancel_safe(timeout=timeout)
 
-    def __del__(self) -> None:
+    def __del__(self, *warn: Any) -> None:  # noqa: ANN401 - the driver's own
         if not (hasattr(self, "_owner") and self._owner.is_other):  # a child need not close it
-            super().__del__()
+            super().__del__(*warn)
 
 
 class Connections:

@@ -1,10 +1,12 @@
 """What a forked child inherits of SQLite, and must never touch.
 
-SQLite keeps one list of open files for the whole process, with the locks it holds on each, because the system's own
-locks belong to a process. A fork copies the list and not the locks. A new connection in the child would find the file in
-the list, take no lock, and lose what it commits as soon as the parent, which sees no lock, resets or deletes the WAL. So
-a file that was open at the fork is refused. Nor is an inherited connection ever closed, by nobody and not by the garbage
-collector: closing it rolls back, in memory that it shares with the parent.
+The system's file locks belong to a process, so SQLite keeps one list of open files for the whole process, with the
+locks it holds on each. A fork copies the list and not the locks. A new connection in the child finds the file in the
+list and takes no lock. The parent then sees no lock and may delete the WAL with all that the child committed. So a file
+that was open at the fork is refused.
+
+The child never closes an inherited connection, not even by garbage collection. Closing rolls back what was under way,
+in memory that both processes share: the parent would find its database damaged in the middle of a transaction.
 """
 
 from __future__ import annotations
