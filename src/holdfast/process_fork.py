@@ -90,6 +90,27 @@ class LockFile:
             os.close(self.descriptor)
 
 
+class ForkedFree:
+    """A lock of threads that is free in a forked child: the thread that holds it may be missing there."""
+
+    def __init__(self) -> None:
+        """Begin free."""
+        self._lock = threading.Lock()
+        watch(self)
+
+    def let_go(self) -> None:
+        """See Heir."""
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        """Wait for it, and hold it."""
+        self._lock.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        """Free it."""
+        self._lock.release()
+
+
 def watch(heir: Heir) -> None:
     """Have ``let_go`` called in every forked child, for as long as the object lives."""
     _heirs.add(heir)

@@ -9,7 +9,6 @@ caller waits. Threads share it, blocks may be nested, and the last one to leave 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -39,7 +38,7 @@ from holdfast.model.records import Event
 from holdfast.model.state_diff import Change
 from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import TaskState
-from holdfast.process_fork import Owner, watch
+from holdfast.process_fork import ForkedFree, Owner
 from holdfast.store.url import without_password
 
 R = TypeVar("R")
@@ -52,15 +51,10 @@ class SyncHoldfast:
     def __init__(self, hold: Holdfast) -> None:
         """Made by Holdfast, once for each: all of its blocks share one loop."""
         self._hold = hold
-        self._gate = threading.Lock()
+        self._gate = ForkedFree()
         self._depth = 0
         self._thread: LoopThread | None = None
         self._owner: Owner | None = None
-        watch(self)
-
-    def let_go(self) -> None:
-        """Make the gate anew in a forked child: the thread that held it may be missing there."""
-        self._gate = threading.Lock()
 
     def __enter__(self) -> Self:
         """Open the store, on a loop in a thread, unless another block has."""
