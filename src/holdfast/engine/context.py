@@ -444,6 +444,7 @@ class Context:
         """Refuse code that uses ``ctx`` where, or when, it cannot work."""
         refuse_inside("ctx")
         attempt = self._attempt
+        attempt.services.owner.check()
         if attempt.undoing is not None and not attempt.is_replaying:
             raise Unwind  # left behind by the replay that looked for what is to be undone
         if attempt.leaving:

@@ -1,7 +1,7 @@
 -- A parent may begin a child again that has ended: the log of moves takes two moves that it refused before. SQLite
 -- cannot change a CHECK, so the table is made anew; no other table refers to it.
 
-CREATE TABLE transitions_of_0002 (
+CREATE TABLE transitions_of_0003 (
     task_id    TEXT    NOT NULL REFERENCES tasks (id) ON DELETE CASCADE,
     number     INTEGER NOT NULL,
     from_state TEXT,
@@ -26,6 +26,6 @@ CREATE TABLE transitions_of_0002 (
         ELSE FALSE END)
 ) WITHOUT ROWID, STRICT;
 
-INSERT INTO transitions_of_0002 SELECT * FROM transitions;
+INSERT INTO transitions_of_0003 SELECT * FROM transitions;
 DROP TABLE transitions;
-ALTER TABLE transitions_of_0002 RENAME TO transitions;
+ALTER TABLE transitions_of_0003 RENAME TO transitions;
