@@ -7,15 +7,20 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCRequest
 
 from holdfast import Decision, Happened, Holdfast, Retry, StepState
 from holdfast.agent.scripted import call
 from holdfast.agent.tool import ToolError
 from holdfast.mcp import AnswerUnclear, CallRefused, Declared, ServerAway, tools
 from holdfast.mcp.client.meaning import meaning_of
-from holdfast.mcp.client.sending import Sending
+from holdfast.mcp.client.sending import CURRENT, Sending
+from holdfast.mcp.client.servers import Endpoint
+from holdfast.mcp.client.transports import transport_to
 from holdfast.model.proof import proves_absence
 from tests.agent.support import register, told
+from tests.effects.till import Till
 from tests.engine.support import until
 from tests.mcp_client.support import PATIENCE, World, finished, old_command, old_over_http
 
@@ -49,6 +54,25 @@ def test_the_table(error: Exception, sending: Sending, kind: type[Exception]) ->
     meaning = meaning_of(error, sending, server="there", tool="send")
     assert type(meaning) is kind
     assert proves_absence(meaning) is (kind is not AnswerUnclear)
+
+
+async def test_a_call_that_was_redirected_may_have_been_made() -> None:
+    """The server makes it and answers with another path. That is gone then, or refuses what it is sent."""
+    message = JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params={"name": "send"})
+    moved = "HTTP/1.1 307 So\r\nContent-Length: 0\r\nConnection: close\r\nLocation: /mcp/\r\n\r\n"
+    missing = "HTTP/1.1 404 So\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    for answers in ([moved], [moved, missing]):
+        sending = Sending("tools/call")
+        token = CURRENT.set(sending)
+        try:
+            with Till(*answers) as server:
+                async with transport_to(Endpoint(f"{server.url}/mcp"), connect=PATIENCE) as (read, write):
+                    await write.send(SessionMessage(message))
+                    await read.receive()
+        finally:
+            CURRENT.reset(token)
+        assert server.charges == len(answers)
+        assert type(meaning_of(RuntimeError("lost"), sending, server="there", tool="send")) is AnswerUnclear
 
 
 async def test_a_server_that_dies_amid_a_once_call_leaves_it_in_doubt(hold: Holdfast, world: World) -> None:

@@ -96,16 +96,19 @@ class _WatchedClient(httpx2.AsyncClient):
     """Sends requests, and notes for each how far it got."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:  # noqa: ANN401 - as it takes them
+        await request.aread()  # that of a redirect has not been read yet
         sending = sending_of(_method(request))
+        # The SDK follows redirects by sending again. What was answered with one may have been done all the same.
+        is_first = sending.method is None or not sending.is_sent
         sending.is_sent = True  # until the opposite is known: this may be cancelled at any point
         try:
             response = await super().send(request, **options)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol) as error:
-            sending.is_sent = False
+            sending.is_sent = not is_first
             return _stand_in(request, sending, _in_words(error))
         except httpx2.TransportError as error:
             return _stand_in(request, sending, _in_words(error))
-        sending.status = response.status_code
+        sending.status = response.status_code if is_first else None
         if (packing := response.headers.get("content-encoding", "identity").strip().lower()) != "identity":
             await response.aclose()
             return _stand_in(request, sending, f"its answer is packed ({packing[:40]}), which nobody asked for")
