@@ -2,6 +2,7 @@
 
 import socket
 import urllib.error
+import urllib.request
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from holdfast import (
 from holdfast.model.retry import ErrorKind
 from holdfast.testing import sandbox
 from tests.effects.support import World, effect_of, never_paid, open_doubt, stands
+from tests.effects.till import Till, closed_port
 from tests.engine.support import ended, steps_of
 
 S = EffectState
@@ -111,6 +113,25 @@ async def test_a_proof_is_a_failure_and_tried_again(
     assert effect.attempt == 2
     assert world.calls == [effect.effect_id] * 2
     assert world.asked == []
+
+
+async def test_a_redirect_that_leads_nowhere_proves_nothing(quick: Holdfast) -> None:
+    """The server charges and sends the customer to a place where nothing listens: urllib goes there by itself."""
+    place = f"http://127.0.0.1:{closed_port()}/receipt"
+    with Till(f"HTTP/1.1 303 So\r\nContent-Length: 0\r\nConnection: close\r\nLocation: {place}\r\n\r\n") as till:
+
+        def charge(amount: int) -> str:
+            with urllib.request.urlopen(till.url, data=str(amount).encode(), timeout=60) as response:  # noqa: S310 - the till's
+                return str(response.read())
+
+        @quick.task(retry=Retry(max_attempts=1))
+        async def work(ctx: Context) -> str:
+            return await ctx.step("charge", charge, 5, effect="once", retry=THRICE, settle=0)
+
+        handle = await quick.submit(work)
+        async with quick.worker():
+            effect = (await open_doubt(quick, handle)).effect
+    assert (effect.state, effect.attempt, till.charges) == (S.NEEDS_HUMAN, 1, 1)
 
 
 async def test_what_is_proven_is_written_down(hold: Holdfast, world: World) -> None:

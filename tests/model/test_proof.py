@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import urllib.error
+from typing import Any
 
 import pytest
 
@@ -94,6 +95,35 @@ def test_what_is_behind_an_error_proves_nothing(how: str) -> None:
     error = ValueError("the second try")
     setattr(error, f"__{how}__", ConnectionRefusedError("the first try"))
     assert not proves_absence(error)
+
+
+@pytest.mark.parametrize("how", ["cause", "context"])
+def test_what_came_before_it_may_have_happened(how: str) -> None:
+    """A refused connection while an error of an earlier try is handled, by the same code."""
+    for earlier in (ConnectionResetError("reset"), TimeoutError("slow"), foreign("httpx.ReadTimeout")("slow")):
+        error = ConnectionRefusedError("the second try")
+        setattr(error, f"__{how}__", earlier)
+        assert not proves_absence(error)
+        assert not proves_absence(urllib.error.URLError(error))
+
+
+def test_code_that_may_have_tried_before() -> None:
+    """A library that is not known may try again by itself, and its author's error is not ours to trust."""
+
+    def raised(module: str, file: str) -> Exception:
+        names: dict[str, Any] = {"__name__": module, "__file__": file}
+        exec("def post():\n    raise ConnectionRefusedError", names)  # noqa: S102
+        with pytest.raises(ConnectionRefusedError) as caught:
+            names["post"]()
+        return caught.value
+
+    installed = "/somewhere/site-packages/retrier/core.py"
+    assert not proves_absence(raised("retrier.core", installed))
+    assert not proves_absence(raised("retrier.core", installed), author="app.tasks")
+    assert proves_absence(raised("retrier.core", installed), (ConnectionRefusedError,))
+    assert proves_absence(raised("retrier.core", installed), author="retrier.tasks"), "it is the author's own package"
+    assert not proves_absence(raised("xmlrpc.client", "/usr/lib/python3/xmlrpc/client.py"), author="xmlrpc")
+    assert proves_absence(raised("app.payments", "/home/app/payments.py"))
 
 
 @pytest.mark.parametrize(

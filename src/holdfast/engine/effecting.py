@@ -315,7 +315,8 @@ class OnceStep:
         if attempt.over or attempt.stopping is not None:
             raise Unwind  # an error of a call that was being stopped says nothing
         note = storable(f"{type(error).__name__}: {error}", 1000)
-        if self._answered and proves_absence(error, self.terms.absent_on):
+        author = getattr(attempt.definition.function, "__module__", None) or ""
+        if self._answered and proves_absence(error, self.terms.absent_on, author=author):
             self.effect = failed = replace(armed, state=_S.FAILED, note=note)
             self._tries = await after_failure(attempt, self.call, self.line, self._tries, error, WriteEffect(failed))
             return
