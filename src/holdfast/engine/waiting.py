@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.engine.journal import Journal, stable_bytes
@@ -19,8 +19,6 @@ from holdfast.model.task import JsonValue
 
 if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt
-
-_ALWAYS = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def event_channel(task_id: str) -> str:
@@ -62,8 +60,9 @@ async def wait_event(attempt: Attempt, key: str, channel: str, *, timeout: float
         raise DeadlineExceeded(Failure.from_json(parse(recorded.error or b"null")).message, step=key)
     store, time = attempt.services.store, attempt.services.time
     if channel not in cursors:
-        before = _ALWAYS if earlier else attempt.task.created_at
-        cursors.setdefault(channel, await insist(lambda: store.position(channel, before=before)))
+        task_id = attempt.task.id
+        begin = 0 if earlier else await insist(lambda: store.position(channel, before_task=task_id))
+        cursors.setdefault(channel, begin)
     until = recorded.retry_at if recorded is not None else None
     if until is None and timeout is not None:
         until = time.now() + timedelta(seconds=timeout)

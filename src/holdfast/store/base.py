@@ -288,12 +288,16 @@ class Reads(ABC):
         """Return the channel's events with a number above ``after``, in order."""
 
     @abstractmethod
-    async def position(self, channel: str, *, before: datetime | None = None) -> int:
-        """Return the number of the channel's last event (that is older than ``before``); 0 where nobody emitted any.
+    async def position(self, channel: str, *, before_task: str | None = None) -> int:
+        """Return the number of the channel's last event (from before the submission of this task); 0 without any.
 
-        It is where a reader starts who wants only what comes later (or what came since that moment). Where all that is
-        kept is younger, it is right in front of the first kept event; where nothing is kept, it is the channel's last
+        It is where a reader starts who wants only what comes later (or what came since the submission). Where all kept
+        events are later, it is right in front of the first of them; where nothing is kept, it is the channel's last
         number: a prune takes no reader back.
+
+        Which event came first is no matter of time: a clock may step back. An event whose emit had returned when the
+        submission began is from before it; an event whose emit was under way is later. In one Commit, and in one batch
+        of them, the order in which they stand decides. Raises NotFound where there is no such task.
         """
 
 

@@ -32,7 +32,7 @@ def connection() -> apsw.Connection:
     made = connect(":memory:", durable=False)
     migrate(made, ":memory:")
     made.execute(FILL, (READY, DELAYED, LINES, LINES_OF_ONE_QUEUE, NOW))
-    made.execute("INSERT INTO inputs SELECT id, x'31' FROM tasks")
+    made.execute("INSERT INTO inputs (task_id, user_input) SELECT id, x'31' FROM tasks")
     return made
 
 

@@ -172,7 +172,9 @@ HOT = {
     "task_by_id": 1,
     "task_by_key": 2,
     "position": 1,
-    "position_before": 2,
+    "position_at_submission": 2,
+    "insert_input": 2,
+    "next_event_number": 1,
 }
 
 

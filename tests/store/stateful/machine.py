@@ -324,10 +324,10 @@ class StoreMachine(RuleBasedStateMachine):
     def ask(self, data: DataObject, *, newest_first: bool) -> None:
         """Ask what a snapshot does not."""
         channel = data.draw(st.sampled_from(make.CHANNELS))
-        before = data.draw(st.none() | st.sampled_from([0, 1, 30]).map(lambda age: self.now() - timedelta(seconds=age)))
-        self.both(lambda store: store.position(channel, before=before))
-        where = data.draw(make.filters(self.now()))
         task_id = self.draw_task(data)
+        self.both(lambda store: store.position(channel))
+        self.both(lambda store: store.position(channel, before_task=task_id))
+        where = data.draw(make.filters(self.now()))
         self.both(lambda store: store.find(where, limit=2, newest_first=newest_first))
         self.both(lambda store: store.count(where))
         noun = data.draw(st.sampled_from(list(Noun)))

@@ -86,7 +86,7 @@ def _look_first(seen: Evidence) -> Evidence:
     seen = replace(seen, file=path, file_system=file_system_of(path), free_bytes=free)
     if parts.scheme == "json":
         return replace(seen, schema=_json_schema(path))
-    from holdfast.store.sqlite.migrating import MIGRATIONS  # noqa: PLC0415 - each store when it is asked for
+    from holdfast.store.sqlite.connection import MIGRATIONS  # noqa: PLC0415 - each store when it is asked for
     from holdfast.store.sqlite.peeking import peek  # noqa: PLC0415
 
     if path.is_dir():

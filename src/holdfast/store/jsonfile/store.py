@@ -30,7 +30,7 @@ from holdfast.store.jsonfile.documents import FOLDER_OF, FOLDERS, file_name, ins
 from holdfast.store.jsonfile.files import JOURNAL, TEMPORARY, finish, size_below, write_together, write_whole
 from holdfast.store.jsonfile.lock import DirectoryLock
 from holdfast.store.memory import MemoryStore
-from holdfast.store.sqlite.migrating import MIGRATIONS
+from holdfast.store.sqlite.connection import MIGRATIONS
 from holdfast.store.sqlite.reading import Reader
 from holdfast.store.transaction import Work
 
@@ -61,7 +61,11 @@ class JsonStore(MemoryStore):
         lock = _prepare(self._root)
         try:
             await super().open()
+            # Only now, when every document could be read: from here on, an older version must not open it.
+            if _schema(self._root) < SCHEMA:
+                _write_format(self._root)
         except BaseException:
+            await super().close()
             lock.release()
             raise
         self._lock = lock
@@ -169,18 +173,26 @@ def _is_harmless(entry: Path) -> bool:
 
 
 def _check_format(root: Path) -> None:
-    path = root / FORMAT
-    if not path.exists():
-        try:
-            write_whole(path, json.dumps({"holdfast": "json", "schema": SCHEMA}, indent=1).encode())
-        except OSError as error:
-            raise ReadOnlyStore(f"{root} cannot be written ({error}); check its rights") from error
+    if not (root / FORMAT).exists():
+        _write_format(root)
         return
-    try:
-        schema = int(json.loads(path.read_bytes())["schema"])
-    except (ValueError, TypeError, KeyError) as error:
-        raise StoreDamaged(f"{path} cannot be read ({error}); restore it from a backup") from error
+    schema = _schema(root)
     if schema > SCHEMA:
         raise SchemaMismatch(
             f"{root} has schema {schema}, this version of Holdfast knows up to {SCHEMA}; upgrade Holdfast"
         )
+
+
+def _schema(root: Path) -> int:
+    path = root / FORMAT
+    try:
+        return int(json.loads(path.read_bytes())["schema"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise StoreDamaged(f"{path} cannot be read ({error}); restore it from a backup") from error
+
+
+def _write_format(root: Path) -> None:
+    try:
+        write_whole(root / FORMAT, json.dumps({"holdfast": "json", "schema": SCHEMA}, indent=1).encode())
+    except OSError as error:
+        raise ReadOnlyStore(f"{root} cannot be written ({error}); check its rights") from error

@@ -188,13 +188,24 @@ WHERE channel = $1 AND number > $2 ORDER BY number LIMIT $3
 -- name: position
 SELECT coalesce((SELECT last_number FROM {schema}.channels WHERE channel = $1), 0)
 
--- name: position_before
--- Backwards from the newest event by the primary key, so that only those that are not older are read.
+-- name: position_at_submission
+-- Backwards from the newest event by the primary key, so that only those are read that came after the submission, and one
+-- more. 0013_event_positions.sql has the rule. The order holds within one transaction, too: its own events are compared
+-- by position alone. Tasks and events from before positions were kept are compared by time.
 SELECT coalesce(
-    (SELECT number FROM {schema}.events WHERE channel = $1 AND at < $2 ORDER BY number DESC LIMIT 1),
+    (SELECT e.number FROM {schema}.events e
+     WHERE e.channel = $1 AND CASE
+         WHEN i.event_position IS NULL THEN e.position = 0 AND e.at < i.created_at
+         WHEN e.position > i.event_position THEN false
+         WHEN e.cluster = i.event_cluster AND e.transaction <> i.event_transaction
+             THEN pg_visible_in_snapshot(e.transaction, i.event_snapshot)
+         ELSE true
+     END
+     ORDER BY e.number DESC LIMIT 1),
     (SELECT min(number) - 1 FROM {schema}.events WHERE channel = $1),
     (SELECT last_number FROM {schema}.channels WHERE channel = $1),
     0)
+FROM {schema}.inputs i WHERE i.task_id = $2
 
 -- name: summary
 -- Counts for people; none of them stands on the hot path.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import datetime
 
 import psycopg
 
 from holdfast.model.approval import Approval, ApprovalState
-from holdfast.model.checks import check_moment
 from holdfast.model.effect import Effect, EffectState, Evidence
+from holdfast.model.errors import NotFound
 from holdfast.model.queries import Noun, Page, QueueCounts, Summary, TaskFilter
 from holdfast.model.records import Account, Checkpoint, Event, PatchRecord
 from holdfast.model.step import Step
@@ -161,11 +160,12 @@ class Reading(PostgresBase):
         found = await self._fetch("events", channel, after, check_limit(limit))
         return [RECORDS.event(row) for row in found]
 
-    async def position(self, channel: str, *, before: datetime | None = None) -> int:
+    async def position(self, channel: str, *, before_task: str | None = None) -> int:
         """See Reads."""
-        check_moment("before", before)
-        if before is None:
+        if before_task is None:
             [(number,)] = await self._fetch("position", channel)
-        else:
-            [(number,)] = await self._fetch("position_before", channel, before)
-        return int(number)
+            return int(number)
+        found = await self._fetch("position_at_submission", channel, before_task)
+        if not found:
+            raise NotFound("task", before_task)
+        return int(found[0][0])

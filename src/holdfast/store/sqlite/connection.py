@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
@@ -12,18 +13,26 @@ from holdfast.model.errors import (
     InvalidValue,
     NotAStore,
     ReadOnlyStore,
+    SchemaMismatch,
     StoreBusy,
     StoreDamaged,
     StoreError,
     StoreUnavailable,
 )
+from holdfast.store.sqlfiles import Migration, migrations
 from holdfast.store.sqlite.inherited import refuse_inherited
+
+MIGRATIONS = migrations("holdfast.store.sqlite.migrations")
+"""Every schema this version knows, oldest first."""
 
 _OPEN_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 APPLICATION_ID = 0x486F6C64
 """The letters Hold, in the file's header: how `file` and we tell a store from any other database."""
 
 BUSY_TIMEOUT_MS = 30_000
+
+_UPGRADED = "holdfast_was_upgraded_to_schema_{}_restart_this_process"
+"""A function that stands in the file's triggers. SQLite tells its name to a process that does not have it."""
 
 _CHECKPOINT_PAGES = 4000
 """How long the WAL grows before its pages go into the database: 16 MB, in which a page that every Commit changes is
@@ -44,6 +53,7 @@ def connect(path: str, *, durable: bool) -> apsw.Connection:
     connection.set_busy_timeout(BUSY_TIMEOUT_MS)  # others may be opening the same new file
     try:
         _check_is_ours(connection, path)  # first of all: switching to WAL would already change the file
+        _prove_version(connection)
         connection.pragma("foreign_keys", "on")
         # No plan depends on a bound value: SQLite would prepare most queries on tasks anew for every call, to see
         # whether the value at hand fits one of the partial indexes.
@@ -58,6 +68,16 @@ def connect(path: str, *, durable: bool) -> apsw.Connection:
         connection.close()
         raise
     return connection
+
+
+def _prove_version(connection: apsw.Connection, known: Sequence[Migration] = MIGRATIONS) -> None:
+    """Make one function for each schema this version knows. Without that of the file's schema, writing fails.
+
+    This is how a process of an older version stops when a newer one has migrated the file under it. The names stand in
+    triggers of the migrations. Nothing calls the functions.
+    """
+    for migration in known:
+        connection.create_scalar_function(_UPGRADED.format(migration.version), lambda: None, 0, deterministic=True)
 
 
 def _check_is_ours(connection: apsw.Connection, path: str) -> None:
@@ -95,6 +115,10 @@ class translated:  # noqa: N801 - reads as a function does, and costs a third of
 def in_our_words(path: str, error: BaseException) -> HoldfastError | None:  # noqa: PLR0911 - one answer a kind
     """Return what an error of SQLite means; None for one that has no such meaning."""
     match error:
+        case apsw.SQLError() if "no such function: holdfast_was_upgraded" in str(error):
+            return SchemaMismatch(
+                f"a newer version of Holdfast has migrated {path}; nothing was written, restart this process with it"
+            )
         case apsw.NotADBError():
             return NotAStore(f"{path} is not a SQLite database; it was left untouched, choose another file")
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():

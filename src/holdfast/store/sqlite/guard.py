@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 
 from holdfast.model.errors import InvalidValue
-from holdfast.store.sqlite.migrating import MIGRATIONS
+from holdfast.store.sqlite.connection import MIGRATIONS
 from holdfast.store.transaction import excerpt
 
 LOOK_EVERY = 10_000

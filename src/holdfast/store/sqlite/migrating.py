@@ -7,10 +7,8 @@ from collections.abc import Sequence
 import apsw
 
 from holdfast.model.errors import SchemaMismatch
-from holdfast.store.sqlfiles import Migration, migrations
-from holdfast.store.sqlite.connection import APPLICATION_ID
-
-MIGRATIONS = migrations("holdfast.store.sqlite.migrations")
+from holdfast.store.sqlfiles import Migration
+from holdfast.store.sqlite.connection import APPLICATION_ID, MIGRATIONS
 
 _HISTORY = """
 CREATE TABLE IF NOT EXISTS migrations (

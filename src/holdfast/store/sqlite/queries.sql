@@ -8,7 +8,9 @@ INSERT INTO tasks (id, name, agent_id, queue, priority, key, schedule, parent_id
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?16, ?17, ?18)
 
 -- name: insert_input
-INSERT INTO inputs (task_id, user_input) VALUES (?, ?)
+-- With the last position that was given out: later events are those above it.
+INSERT INTO inputs (task_id, user_input, event_position)
+VALUES (?, ?, (SELECT coalesce(max(position), 0) FROM channels))
 
 -- name: replace_input
 UPDATE inputs SET user_input = ?2 WHERE task_id = ?1
@@ -187,10 +189,12 @@ DELETE FROM joins WHERE child_id = ? RETURNING task_id, key
 UPDATE waits SET remaining = remaining - 1 WHERE task_id = ? AND key = ? RETURNING remaining
 
 -- name: wait_that_holds
--- Why a waiting task may go on, if it may; the order of the cases is their precedence.
+-- Why a waiting task may go on, if it may; the order of the cases is their precedence. An event has to be there to be
+-- read: woken for one that was pruned, a task would find nothing, wait again and be woken again.
 SELECT min(CASE
     WHEN w.kind = 'time' AND w.due_at <= ?2 THEN 1
-    WHEN w.kind = 'event' AND (SELECT last FROM channels c WHERE c.channel = w.channel) > w.after THEN 2
+    WHEN w.kind = 'event'
+        AND EXISTS (SELECT 1 FROM events e WHERE e.channel = w.channel AND e.number > w.after) THEN 2
     WHEN w.kind = 'children' AND w.remaining = 0 THEN 3
     WHEN w.kind = 'decided' AND (SELECT state FROM approvals a WHERE a.id = w.approval_id) <> 'open' THEN 4
 END)
@@ -210,12 +214,14 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 SELECT channel, number, payload, actor, key, at FROM events WHERE channel = ? AND key = ?
 
 -- name: next_event_number
-INSERT INTO channels (channel, last) VALUES (?, 1)
-ON CONFLICT (channel) DO UPDATE SET last = last + 1
-RETURNING last
+-- The number within the channel, and the position among the events of all channels: one behind the last.
+INSERT INTO channels (channel, last, position)
+VALUES (?, 1, (SELECT coalesce(max(position), 0) + 1 FROM channels))
+ON CONFLICT (channel) DO UPDATE SET last = last + 1, position = excluded.position
+RETURNING last, position
 
 -- name: insert_event
-INSERT INTO events (channel, number, key, payload, actor, at) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO events (channel, number, key, payload, actor, at, position) VALUES (?, ?, ?, ?, ?, ?, ?)
 
 -- name: waiting_for_channel
 SELECT DISTINCT task_id FROM waits WHERE channel = ?1 AND channel IS NOT NULL AND after < ?2 ORDER BY task_id
@@ -374,13 +380,18 @@ SELECT channel, number, payload, actor, key, at FROM events WHERE channel = ? AN
 -- name: position
 SELECT coalesce((SELECT last FROM channels WHERE channel = ?), 0)
 
--- name: position_before
--- Backwards from the newest event, so that only those that are not older are read.
+-- name: position_at_submission
+-- Backwards from the newest event, so that only those are read that came after the submission, and one more. Tasks and
+-- events from before positions were kept are compared by time.
 SELECT coalesce(
-    (SELECT number FROM events WHERE channel = ?1 AND at < ?2 ORDER BY number DESC LIMIT 1),
+    (SELECT e.number FROM events e
+     WHERE e.channel = ?1 AND CASE WHEN i.event_position IS NULL THEN e.position = 0 AND e.at < t.created_at
+                                   ELSE e.position <= i.event_position END
+     ORDER BY e.number DESC LIMIT 1),
     (SELECT min(number) - 1 FROM events WHERE channel = ?1),
     (SELECT last FROM channels WHERE channel = ?1),
     0)
+FROM inputs i JOIN tasks t ON t.id = i.task_id WHERE i.task_id = ?2
 
 -- name: artifact
 SELECT id, size, media_type, created_at FROM artifacts WHERE id = ?

@@ -201,9 +201,12 @@ class Reader:
         """See Reads."""
         return self._number("position", channel)
 
-    def position_before(self, channel: str, before: datetime) -> int:
+    def position_at_submission(self, channel: str, task_id: str) -> int:
         """See Reads."""
-        return self._number("position_before", channel, micros(before))
+        number = self._first(lambda row: int(row[0]), "position_at_submission", channel, task_id)
+        if number is None:
+            raise NotFound("task", task_id)
+        return number
 
     def artifact(self, artifact_id: str) -> Artifact | None:
         """See Keeping."""

@@ -30,7 +30,7 @@ from typing import Self, TypeVar
 import apsw
 
 from holdfast.model.approval import Approval, ApprovalState
-from holdfast.model.checks import check_moment, check_name, check_text
+from holdfast.model.checks import check_name, check_text
 from holdfast.model.clock import Clock
 from holdfast.model.commit import Commit, Verdict
 from holdfast.model.effect import Effect, EffectState, Evidence
@@ -388,12 +388,11 @@ class SqliteStore(Uploading, SimpleInterface):
         check_limit(limit)
         return await self._read(lambda reader: reader.events(channel, after, limit))
 
-    async def position(self, channel: str, *, before: datetime | None = None) -> int:
+    async def position(self, channel: str, *, before_task: str | None = None) -> int:
         """See Reads."""
-        if before is None:
+        if before_task is None:
             return await self._read(lambda reader: reader.position(channel))
-        check_moment("before", before)
-        return await self._read_slowly(lambda reader: reader.position_before(channel, before))
+        return await self._read_slowly(lambda reader: reader.position_at_submission(channel, before_task))
 
     # Keeping
 

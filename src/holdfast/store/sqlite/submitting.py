@@ -118,8 +118,8 @@ def emit(
     body = canonical(payload, name="payload")
     if key is not None and (existing := tx.first("event_by_key", channel, key)) is not None:
         return RECORDS.event(existing)
-    ((number,),) = tx.all("next_event_number", channel)
-    tx.run("insert_event", channel, number, key, body, actor, tx.now)
+    ((number, position),) = tx.all("next_event_number", channel)
+    tx.run("insert_event", channel, number, key, body, actor, tx.now, position)
     for (task_id,) in tx.all("waiting_for_channel", channel, number):
         if task_id != besides:
             wake(tx, task_id, reason=EVENT, actor=actor)

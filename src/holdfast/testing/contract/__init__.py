@@ -34,7 +34,7 @@ from holdfast.testing.contract.commit_expected import ExpectedCommitContract
 from holdfast.testing.contract.commit_fenced import FencedCommitContract
 from holdfast.testing.contract.doors import DoorsContract
 from holdfast.testing.contract.effects import EffectsContract
-from holdfast.testing.contract.events import EventsContract, QuietContract
+from holdfast.testing.contract.events import EventsContract, QuietContract, SubmissionContract
 from holdfast.testing.contract.fidelity import FidelityContract
 from holdfast.testing.contract.hints import HintsContract
 from holdfast.testing.contract.history import HistoryContract
@@ -90,6 +90,7 @@ class StoreContract(
     VitalsContract,
     HistoryContract,
     EventsContract,
+    SubmissionContract,
     QuietContract,
     ArtifactsContract,
     MemoryContract,

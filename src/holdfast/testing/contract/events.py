@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
 from holdfast.model.clock import ManualClock
 from holdfast.model.commit import Refusal
-from holdfast.model.errors import Conflict, InvalidValue
-from holdfast.model.operations import ApplyPatch, Emit, RequireQuiet, WriteStep
+from holdfast.model.errors import Conflict, InvalidValue, NotFound
+from holdfast.model.operations import ApplyPatch, Emit, RequireQuiet, SubmitChild, WriteStep
 from holdfast.model.records import Event
+from holdfast.model.task import NewTask
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
 from holdfast.testing.contract._support import (
     COMPLETE,
     apply_outside,
     last_move,
+    new_task,
     outside,
     running_task,
     send,
@@ -99,64 +101,135 @@ class EventsContract(ContractBase):
         assert events == [events[0]] * 10
         assert await store.events("news") == [events[0]]
 
-    async def test_where_to_begin_to_read(self, store: StateStore, clock: ManualClock) -> None:
+    async def test_where_to_begin_to_read(self, store: StateStore) -> None:
         """Behind the last event; 0 where there was none."""
         await store.emit("other", 0)
         assert await store.position("news") == 0
-        assert await store.position("news", before=clock.now()) == 0
         for number in range(1, 4):
             await store.emit("news", number)
             assert await store.position("news") == number
-
-    async def test_where_to_begin_to_read_since_a_moment(self, store: StateStore, clock: ManualClock) -> None:
-        """Behind the last event that is older: one of that very moment is still to be read."""
-        moments = []
-        for number in range(1, 4):
-            moments.append(clock.now())
-            await store.emit("news", number)
-            await store.emit("other", number)
-            clock.advance(10)
-        assert [await store.position("news", before=moment) for moment in moments] == [0, 1, 2]
-        assert await store.position("news", before=clock.now()) == 3
-        assert await store.position("news", before=moments[1] + timedelta(seconds=1)) == 2
-        assert await store.position("news", before=moments[0] - timedelta(days=1)) == 0
-
-    async def test_where_to_begin_to_read_after_a_prune(self, store: StateStore, clock: ManualClock) -> None:
-        """Never behind events that are gone: the first kept one is the next to be read."""
-        long_ago = clock.now()
-        for number in range(3):
-            await store.emit("news", number)
-        clock.advance(10)
-        await store.emit("news", 3)
-        clock.advance(10)
-        await store.prune(timedelta(seconds=15))
-        assert [event.number for event in await store.events("news")] == [4]
-        assert await store.position("news") == 4
-        assert await store.position("news", before=long_ago) == 3
-        assert await store.position("news", before=clock.now()) == 4
-
-    async def test_where_to_begin_to_read_when_all_is_pruned(self, store: StateStore, clock: ManualClock) -> None:
-        """At the last number there was, for the next event is the one behind it."""
-        long_ago = clock.now()
-        for number in range(3):
-            await store.emit("news", number)
-        clock.advance(10)
-        await store.prune(timedelta(seconds=5))
-        assert await store.events("news") == []
-        assert await store.position("news") == 3
-        assert await store.position("news", before=long_ago) == 3
-        assert (await store.emit("news", 3)).number == 4
-
-    async def test_to_begin_at_a_moment_without_a_zone_is_refused(self, store: StateStore) -> None:
-        """Nobody could tell which moment is meant."""
-        with pytest.raises(InvalidValue):
-            await store.position("news", before=datetime(2026, 1, 1))  # noqa: DTZ001 - that is what is refused
 
     async def test_a_channel_no_store_could_hold_is_refused(self, store: StateStore) -> None:
         """As every name."""
         for channel in ("", "a\x00b", "x" * 201):
             with pytest.raises(InvalidValue):
                 await store.emit(channel, None)
+
+
+class SubmissionContract(ContractBase):
+    """position with before_task: which events are later than a submission. Time has no part in it."""
+
+    async def test_events_after_the_submission_are_later(self, store: StateStore) -> None:
+        """On each channel, also on one that did not exist; a moment that never ends makes no difference."""
+        for number in range(4):
+            await submit_one(store, f"t{number}")
+            await store.emit("news", number)
+            await store.emit("other", number)
+        for number in range(4):
+            for channel in ("news", "other"):
+                assert await store.position(channel, before_task=f"t{number}") == number
+        assert await store.position("silent", before_task="t3") == 0
+
+    async def test_a_clock_that_steps_makes_no_difference(self, store: StateStore, clock: ManualClock) -> None:
+        """Back or forward, before the submission or after it."""
+        steps = (-7200, 7200, -1, 1, -86400, 86400)
+        for seconds in steps:
+            await store.emit("news", "before")
+            clock.jump_wall(seconds)
+            await submit_one(store, f"t{seconds}")
+            clock.jump_wall(seconds)
+            await store.emit("news", "later")
+        found = [await store.position("news", before_task=f"t{seconds}") for seconds in steps]
+        assert found == [1, 3, 5, 7, 9, 11]
+
+    async def test_the_first_submission_counts(self, store: StateStore) -> None:
+        """One that is sent again, by id or by key, finds the task where it was."""
+        await store.emit("news", 1)
+        await submit_one(store, "task", key="k")
+        await store.emit("news", 2)
+        for task_id in ("task", "another"):
+            [answer] = await store.submit([new_task(task_id, key="k")])
+            assert (answer.task_id, answer.created) == ("task", False)
+        assert await store.position("news", before_task="task") == 1
+
+    async def test_tasks_that_are_submitted_together(self, store: StateStore) -> None:
+        """All have the same events before them."""
+        await store.emit("news", 1)
+        await store.submit([NewTask(id=f"t{number}", name="job", key=f"k{number % 2}") for number in range(4)])
+        await store.emit("news", 2)
+        assert [await store.position("news", before_task=f"t{number}") for number in range(2)] == [1, 1]
+
+    async def test_a_child_stands_in_order_among_the_operations(self, store: StateStore) -> None:
+        """What its parent's Commit emits before it is from before, what it emits after it is later."""
+        await submit_one(store, "parent")
+        await store.emit("news", 1)
+        early, late = Emit(channel="news", payload=2), Emit(channel="news", payload=3)
+        await apply_outside(store, "parent", early, SubmitChild(NewTask(id="child", name="job")), late)
+        await store.emit("news", 4)
+        assert await store.position("news", before_task="child") == 2
+
+    async def test_commits_of_one_batch_stand_in_order(self, store: StateStore) -> None:
+        """As if they had been sent one after the other; a refused one leaves no trace."""
+        for task_id in ("a", "b", "c", "d"):
+            await submit_one(store, task_id)
+        emit = Emit(channel="news", payload=1)
+        verdicts = await store.commit(
+            [
+                outside("a", emit),
+                outside("b", emit, RequireQuiet(channel="news", after=0)),
+                outside("c", SubmitChild(NewTask(id="child", name="job"))),
+                outside("d", emit),
+            ]
+        )
+        assert [verdict.refusal for verdict in verdicts] == [None, Refusal.CONFLICT, None, None]
+        assert await store.position("news", before_task="child") == 1
+        assert await store.position("news") == 2
+
+    async def test_a_prune_takes_no_reader_back(self, store: StateStore, clock: ManualClock) -> None:
+        """The first kept event is the next to be read, be it the first one after the submission or not."""
+        await submit_one(store, "old")
+        for number in range(3):
+            await store.emit("news", number)
+        await submit_one(store, "young")
+        clock.advance(10)
+        await store.emit("news", 3)
+        clock.advance(10)
+        await store.prune(timedelta(seconds=15))
+        assert [event.number for event in await store.events("news")] == [4]
+        for task_id in ("old", "young"):
+            assert await store.position("news", before_task=task_id) == 3
+
+    async def test_when_all_is_pruned(self, store: StateStore, clock: ManualClock) -> None:
+        """At the last number there was. What comes next is later than every submission before it."""
+        await submit_one(store, "old")
+        for number in range(3):
+            await store.emit("news", number)
+            await store.emit("other", number)
+        clock.advance(10)
+        await store.prune(timedelta(seconds=5))
+        await submit_one(store, "young")
+        assert await store.position("news") == 3
+        assert (await store.emit("news", 3)).number == 4
+        for task_id in ("old", "young"):
+            assert await store.position("news", before_task=task_id) == 3
+            assert await store.position("other", before_task=task_id) == 3
+
+    async def test_a_prune_that_leaves_older_numbers(self, store: StateStore, clock: ManualClock) -> None:
+        """The clock stepped back, and the later event is the one that looks old: the next one is read all the same."""
+        await store.emit("news", "before")
+        await submit_one(store, "task")
+        clock.jump_wall(timedelta(days=-2))
+        await store.emit("news", "later")
+        clock.jump_wall(timedelta(days=2))
+        await store.prune(timedelta(days=1))
+        assert [event.number for event in await store.events("news")] == [1]
+        assert await store.position("news", before_task="task") == 1
+        assert (await store.emit("news", "next")).number == 3
+
+    async def test_no_such_task(self, store: StateStore) -> None:
+        """There is no submission to look from."""
+        with pytest.raises(NotFound):
+            await store.position("news", before_task="nobody")
 
 
 class QuietContract(ContractBase):

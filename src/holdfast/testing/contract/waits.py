@@ -157,6 +157,15 @@ class WaitsContract(ContractBase):
         await store.emit("news", "new")
         assert await woken_by(store) == ("event", "emit")
 
+    async def test_an_event_that_was_pruned_wakes_nobody(self, store: StateStore, clock: ManualClock) -> None:
+        """There is nothing to read: a task that was woken for it would wait again, and be woken again."""
+        await store.emit("news", "old")
+        clock.advance(10)
+        await store.prune(timedelta(seconds=5))
+        assert (await wait_for(store, EVENT)).state is TaskState.WAITING
+        await store.emit("news", "new")
+        assert await woken_by(store) == ("event", "emit")
+
     async def test_an_event_on_another_channel_wakes_nobody(self, store: StateStore) -> None:
         """Channels are told apart exactly."""
         task = await wait_for(store, EVENT)

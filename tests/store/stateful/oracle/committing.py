@@ -150,7 +150,7 @@ def _reason_if_true(tables: Tables, task_id: str, wait: Wait, now: datetime) -> 
         case UntilTime(at=at):
             return "time came" if at <= now else None
         case UntilEvent(channel=channel, after=after):
-            return "event" if tables.event_numbers.get(channel, 0) > after else None
+            return "event" if any(event.number > after for event in tables.events.get(channel, ())) else None
         case UntilChildren(key=key):
             return None if tables.joins[task_id, key] else "children ended"
         case UntilDecided(approval_id=approval_id):

@@ -172,8 +172,8 @@ class Oracle:
     def events(self, channel: str, *, after: int = 0, limit: int = 100) -> list[Event]:
         return [event for event in self.tables.events.get(channel, ()) if event.number > after][:limit]
 
-    def position(self, channel: str, *, before: datetime | None = None) -> int:
-        return reading.position(self.tables, channel, before)
+    def position(self, channel: str, *, before_task: str | None = None) -> int:
+        return reading.position(self.tables, channel, before_task)
 
     def put_artifact(self, content: bytes, *, media_type: str = "application/octet-stream") -> Artifact:
         return keeping.put_artifact(self.tables, content, media_type, self.now())

@@ -195,9 +195,12 @@ def accounts(tables: Tables, account: str) -> list[Account]:
     return [row for (name, _), row in sorted(tables.accounts.items()) if name == account]
 
 
-def position(tables: Tables, channel: str, before: datetime | None) -> int:
+def position(tables: Tables, channel: str, before_task: str | None) -> int:
+    if before_task is not None and before_task not in tables.tasks:
+        raise NotFound("task", before_task)
     last, kept = tables.event_numbers.get(channel, 0), tables.events.get(channel, ())
-    if before is None or not kept:
+    if before_task is None or not kept:
         return last
-    older = [event.number for event in kept if event.at < before]
+    at_submission = tables.tasks[before_task].events_before.get(channel, 0)
+    older = [event.number for event in kept if event.number <= at_submission]
     return max(older, default=min(event.number for event in kept) - 1)

@@ -44,7 +44,11 @@ def submit_one(tables: Tables, new: NewTask, now: datetime) -> Submitted:
     )
     claimable = new.state in {TaskState.PENDING, TaskState.REVIEW} and available_at <= now
     tables.tasks[new.id] = TaskRow(
-        task=task, input_digest=input_digest, search=_search(task), ready=READY if claimable else NOT_READY
+        task=task,
+        input_digest=input_digest,
+        search=_search(task),
+        ready=READY if claimable else NOT_READY,
+        events_before=dict(tables.event_numbers),
     )
     log_transition(tables, new.id, None, Cause("submitted", new.actor, now))
     for meter, limit in new.budget.items():

@@ -32,6 +32,8 @@ class TaskRow:
     """The lease that stands on it was granted to a worker that runs nothing else."""
     undoing: bool = False
     """Its steps are being undone, so that its deadline matters no more."""
+    events_before: dict[str, int] = field(default_factory=dict)
+    """The last number of each channel when it was submitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
