@@ -3,7 +3,7 @@
 # ruff: noqa: ARG001 - a task takes its ctx, whether it needs it or not
 
 import asyncio
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from holdfast import (
     TaskFailed,
     TaskState,
 )
+from holdfast.store.clock import SystemClock
 from tests.engine.support import count_moves, crash, ended, pass_time, reaches, settle, steps_of, until
 
 
@@ -101,6 +102,53 @@ async def test_an_event_before_the_wait_is_not_lost_and_one_after_it_wakes(hold:
         await hold.emit("orders", {"id": 2})
         await hold.emit("orders", {"id": 3})
         assert await handle.result(timeout=60) == [{"id": 1}, {"id": 2}, {"id": 3}]
+
+
+class SteppedClock(SystemClock):
+    """The machine's clock, and how far it was set wrong."""
+
+    step = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.step
+
+
+async def test_a_clock_that_steps_loses_no_event_and_brings_back_none(url: str) -> None:
+    """Between submission, emit and wait, back and forward: each event since the submission once, in order."""
+    clock = SteppedClock()
+    hold = Holdfast(url, clock=clock)
+
+    @hold.task
+    async def listens(ctx: Context, channel: str) -> list[Any]:
+        return [await ctx.wait_event(channel), await ctx.wait_event(channel)]
+
+    @hold.task
+    async def delegates(ctx: Context, channel: str) -> list[Any]:
+        await ctx.wait_event(f"go {channel}")
+        child = await ctx.submit(listens, channel)
+        await ctx.progress("submitted")
+        return await child.result()
+
+    async with hold:
+        steps = (timedelta(seconds=-2), timedelta(hours=-1), timedelta(hours=1), timedelta(seconds=2))
+        for number, step in enumerate(steps):
+            channel = f"paid {number}"
+            await hold.emit(channel, "from before")
+            clock.step += step
+            handle, parent = await hold.submit(listens, channel), await hold.submit(delegates, channel)
+            await hold.emit(channel, "from before the child")
+            clock.step += step
+            async with hold.worker(grace=0.0):
+                await reaches(handle, TaskState.WAITING)
+                await hold.emit(f"go {channel}", None)
+                async for _ in parent.events():
+                    break
+                clock.step += step
+                await hold.emit(channel, "first")
+                clock.step += step
+                await hold.emit(channel, "second")
+                assert await ended(handle) == ["from before the child", "first"]
+                assert await ended(parent) == ["first", "second"]
 
 
 async def test_earlier_events_are_seen_by_who_asks_for_them(hold: Holdfast) -> None:

@@ -40,9 +40,7 @@ async def test_an_emit_that_is_under_way_is_later_than_the_submission(url: str, 
         await submit(store, "waiter")
         [(position,)] = execute(url, RECORDED)
         await emitter.finish()
-    [(drawn,)] = execute(
-        url, "SELECT max(position) FROM holdfast.events WHERE channel = 'paid'"
-    )
+    [(drawn,)] = execute(url, "SELECT max(position) FROM holdfast.events WHERE channel = 'paid'")
     assert drawn < position  # so that the highest number there is, drawn or committed, would hide the event
     await store.emit("paid", "later")
     assert await seen(store, "paid") == ["under way", "later"]
