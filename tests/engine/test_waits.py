@@ -126,7 +126,7 @@ async def test_a_clock_that_steps_loses_no_event_and_brings_back_none(url: str) 
     async def delegates(ctx: Context, channel: str) -> list[Any]:
         await ctx.wait_event(f"go {channel}")
         child = await ctx.submit(listens, channel)
-        await ctx.progress("submitted")
+        await ctx.progress(1)
         return await child.result()
 
     async with hold:
@@ -149,6 +149,21 @@ async def test_a_clock_that_steps_loses_no_event_and_brings_back_none(url: str) 
                 await hold.emit(channel, "second")
                 assert await ended(handle) == ["from before the child", "first"]
                 assert await ended(parent) == ["first", "second"]
+
+
+async def test_a_new_round_sees_the_events_since_the_submission_again(quick: Holdfast) -> None:
+    @quick.task
+    async def listens(ctx: Context) -> list[Any]:
+        return [ctx.feedback, await ctx.wait_event("news")]
+
+    @listens.verify
+    def check(ctx: SyncContext, result: list[Any]) -> bool | str:
+        return result[0] is not None or "once more"
+
+    await quick.emit("news", "from before")
+    handle = await quick.submit(listens)
+    await quick.emit("news", "since")
+    assert await quick.run(handle) == ["once more", "since"]
 
 
 async def test_earlier_events_are_seen_by_who_asks_for_them(hold: Holdfast) -> None:

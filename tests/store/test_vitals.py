@@ -11,7 +11,7 @@ from holdfast.model.task import NewTask
 from holdfast.store.jsonfile import JsonStore
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.migrating import MIGRATIONS
+from holdfast.store.sqlite.connection import MIGRATIONS
 
 SCHEMA = MIGRATIONS[-1].version
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.model.operations import Emit, Move, UntilEvent
+from holdfast.model.operations import Emit, Move, SubmitChild, UntilEvent
 from holdfast.model.task import NewTask
 from holdfast.model.transitions import TaskState
 from holdfast.store.postgres import PostgresStore
@@ -56,6 +56,17 @@ async def test_a_submission_that_is_under_way(url: str, store: PostgresStore) ->
         await submitter.finish()
     assert await seen(store, "paid") == ["meanwhile"]
     assert await seen(store, "paid", "second") == ["meanwhile"]
+
+
+async def test_within_one_transaction_the_order_decides(url: str, store: PostgresStore) -> None:
+    """Whether a snapshot can see its own transaction depends on what else the server has completed meanwhile."""
+    await submit(store, "parent")
+    early, late = Emit(channel="paid", payload="early"), Emit(channel="paid", payload="late")
+    await store.commit([outside("parent", early, SubmitChild(NewTask(id="waiter", name="job")), late)])
+    for xmax in ("event_transaction::text", "(event_transaction::text::bigint + 3)"):
+        snapshot = f"(event_transaction::text || ':' || {xmax} || ':')::pg_snapshot"
+        execute(url, f"UPDATE holdfast.inputs SET event_snapshot = {snapshot}")
+        assert await seen(store, "paid") == ["late"]
 
 
 async def test_a_task_that_waits_gets_the_event_that_was_under_way(url: str, store: PostgresStore) -> None:

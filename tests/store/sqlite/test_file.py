@@ -22,8 +22,8 @@ from holdfast import (
     Summary,
 )
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.connection import APPLICATION_ID
-from holdfast.store.sqlite.migrating import MIGRATIONS, migrate
+from holdfast.store.sqlite.connection import APPLICATION_ID, MIGRATIONS
+from holdfast.store.sqlite.migrating import migrate
 
 
 def edit(path: Path, *statements: str) -> None:

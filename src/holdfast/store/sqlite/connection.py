@@ -77,7 +77,7 @@ def _prove_version(connection: apsw.Connection, known: Sequence[Migration] = MIG
     triggers of the migrations. Nothing calls the functions.
     """
     for migration in known:
-        connection.create_scalar_function(_UPGRADED.format(migration.version), lambda: None, 0, deterministic=True)
+        connection.create_scalar_function(_UPGRADED.format(migration.version), lambda *_: None, 0, deterministic=True)
 
 
 def _check_is_ours(connection: apsw.Connection, path: str) -> None:
