@@ -338,6 +338,8 @@ class Move:
     error: JsonValue = None
     available_at: datetime | None = None
     """For pending: not before."""
+    deadline: datetime | None = None
+    """For pending: the task's new deadline; None keeps the one it has."""
     waits: tuple[Wait, ...] = ()
     counts_attempt: bool = False
     new_round: bool = False
@@ -347,6 +349,7 @@ class Move:
         """Refuse a state that is none, and a time without a zone."""
         check_member("the state to move to", self.to, TaskState)
         check_moment("available_at", self.available_at)
+        check_moment("deadline", self.deadline)
 
 
 Operation: TypeAlias = (

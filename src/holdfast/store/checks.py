@@ -35,6 +35,7 @@ from holdfast.model.operations import (
     WriteStep,
 )
 from holdfast.model.task import JsonValue, NewTask
+from holdfast.model.transitions import TaskState
 
 
 def check_commits(commits: Sequence[Commit]) -> None:
@@ -128,6 +129,10 @@ def _check_move(task_id: str, move: Move) -> None:
     check_text("feedback", move.feedback)
     check_payload("result", move.result)
     check_payload("error", move.error)
+    if move.deadline is not None and move.to is not TaskState.PENDING:
+        raise InvalidValue(
+            f"a Move of task {task_id} to {move.to} has a deadline; only a Move to pending sets a new deadline"
+        )
     if move.waits:
         _check_waits(task_id, move.waits)
 

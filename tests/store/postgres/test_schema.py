@@ -19,22 +19,23 @@ from holdfast.store.sqlfiles import Migration, migrations
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.support import COMPLETE, claimed, execute, held, step
 
-LAST = migrations("holdfast.store.postgres.migrations")[-1].version
+KNOWN = migrations("holdfast.store.postgres.migrations")
+LAST = KNOWN[-1].version
 
 
-async def set_up(url: str, steps: list[Migration]) -> None:
-    """Bring an empty database to the schema of an earlier version."""
+async def set_up(url: str, known: list[Migration]) -> None:
+    """Give the database the schema that these migrations make."""
     async with await psycopg.AsyncConnection.connect(
         url, autocommit=True, cursor_factory=psycopg.AsyncRawCursor
     ) as connection:
-        await _migrate(connection, "holdfast", steps, "here")
+        await _migrate(connection, "holdfast", known, "here")
 
 
 async def test_an_empty_database_is_set_up_once(url: str) -> None:
     async with PostgresStore(url):
         pass
     before = execute(url, "SELECT version, applied_at FROM holdfast.migrations ORDER BY version")
-    assert [version for version, _ in before] == list(range(1, LAST + 1))
+    assert [version for version, _ in before] == [migration.version for migration in KNOWN]
     async with PostgresStore(url, migrate=True):
         pass
     assert execute(url, "SELECT version, applied_at FROM holdfast.migrations ORDER BY version") == before
@@ -59,7 +60,7 @@ async def test_two_stores_live_in_one_database(url: str) -> None:
 
 
 async def test_an_older_schema_is_upgraded_only_on_request(url: str) -> None:
-    await set_up(url, migrations("holdfast.store.postgres.migrations")[:-1])
+    await set_up(url, KNOWN[:-1])
     with pytest.raises(SchemaMismatch, match="holdfast migrate"):
         await PostgresStore(url).open()
     async with PostgresStore(url, migrate=True):
@@ -176,12 +177,8 @@ async def test_fresh_schema_equals_migrated_schema(server: PostgresServer, url: 
     async with PostgresStore(url):
         pass
     stepwise = server.create_database()
-    known = migrations("holdfast.store.postgres.migrations")
-    async with await psycopg.AsyncConnection.connect(
-        stepwise, autocommit=True, cursor_factory=psycopg.AsyncRawCursor
-    ) as connection:
-        for count in range(1, len(known) + 1):
-            await _migrate(connection, "holdfast", known[:count], "here")
+    for count in range(1, len(KNOWN) + 1):
+        await set_up(stepwise, KNOWN[:count])
     fresh = execute(url, CATALOG)
     assert len(fresh) > 200
     assert execute(stepwise, CATALOG) == fresh

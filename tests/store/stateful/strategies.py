@@ -178,6 +178,7 @@ def moves(draw: DrawFn, task_id: str, source: TaskState, now: datetime) -> Move:
         result=outcome,
         error=None if outcome else {"type": "Oops"},
         available_at=_after(now, draw(st.sampled_from([None, None, 5]))) if to is TaskState.PENDING else None,
+        deadline=_after(now, 5 if again else None) if to is TaskState.PENDING else None,
         waits=draw(st.sampled_from(_waits(task_id, now))) if to is TaskState.WAITING else (),
         counts_attempt=again,
         new_round=new_round,

@@ -233,6 +233,7 @@ def _move(record: Document, move: Move, payloads: Payloads, *, fenced: bool) -> 
         to_state=move.to,
         reason=move.reason,
         available_at=move.available_at,
+        deadline=move.deadline,
         counts_attempt=move.counts_attempt,
         new_round=move.new_round,
         feedback=move.feedback,

@@ -13,7 +13,7 @@ from holdfast.model.task import Submitted
 from holdfast.model.transitions import TaskState
 from holdfast.store.sqlite import lifecycle
 from holdfast.store.sqlite.operations import CAN_REFUSE, Refused, apply_operation
-from holdfast.store.sqlite.rows import TaskRow, micros_or_none, task_row
+from holdfast.store.sqlite.rows import TaskRow, micros, micros_or_none, task_row
 from holdfast.store.sqlite.shortcuts import apply_short, stretches
 from holdfast.store.sqlite.submitting import stored
 from holdfast.store.sqlite.transaction import Transaction
@@ -141,6 +141,8 @@ def _requeue(tx: Transaction, row: TaskRow, change: Move, actor: str) -> None:
     if row.state is TaskState.FAILED:
         row.cancel_requested = None  # it came too late, and is not meant for the task that was revived
         row.undoing = 0  # it starts again: whatever has to be undone later, nothing is being undone now
+    if change.deadline is not None:
+        row.deadline = micros(change.deadline)
     due = micros_or_none(change.available_at) if row.cancel_requested is None else None
     lifecycle.requeue(tx, row, reason=change.reason, actor=actor, available_at=due)
 

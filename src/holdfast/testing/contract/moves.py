@@ -9,8 +9,10 @@ import pytest
 
 from holdfast.model.clock import ManualClock
 from holdfast.model.commit import Refusal, Verdict
+from holdfast.model.errors import InvalidValue
 from holdfast.model.operations import RequestCancel
 from holdfast.model.transitions import MOVES, OPEN, TaskState, Transition
+from holdfast.model.worker import Swept
 from holdfast.store.base import StateStore
 from holdfast.testing.contract._support import (
     acquired_by,
@@ -181,3 +183,64 @@ class MovesContract(ContractBase):
         await submit_one(store)
         await apply_outside(store, "task", RequestCancel(reason="enough"), move(TaskState.CANCELLED))
         assert (await stored(store)).cancel_requested == "enough"
+
+    async def test_a_move_to_pending_may_bring_a_new_deadline(self, store: StateStore, clock: ManualClock) -> None:
+        """One that failed by its deadline comes back with the new one, and no sweep fails it by the old one."""
+        old = clock.now() + timedelta(seconds=10)
+        for state in (TaskState.PENDING, TaskState.WAITING, TaskState.REVIEW):
+            await submit_one(store, state, state=state, deadline=old)
+        clock.advance(10)
+        late = ("pending", "review", "waiting")
+        assert (await store.sweep()).failed == late
+        new = clock.now() + timedelta(seconds=5)
+        for task_id in late:
+            await apply_outside(store, task_id, move(TaskState.PENDING, deadline=new))
+            task = await stored(store, task_id)
+            assert (task.state, task.deadline, task.error) == (TaskState.PENDING, new, None)
+        assert await store.sweep() == Swept(next_due=new)
+        await enter(store)
+        assert sorted(await claimed_ids(store)) == sorted(late)
+
+    async def test_a_new_deadline_counts_like_the_first(self, store: StateStore, clock: ManualClock) -> None:
+        """It fails the task once it passes; a deadline may also be new to a task, or come in a new round."""
+        await submit_one(store, state=TaskState.FAILED)
+        new = clock.now() + timedelta(seconds=5)
+        await apply_outside(store, "task", move(TaskState.PENDING, deadline=new, new_round=True))
+        task = await stored(store)
+        assert (task.deadline, task.round) == (new, 2)
+        clock.advance(5)
+        assert (await store.sweep()).failed == ("task",)
+
+    async def test_a_move_without_a_deadline_keeps_the_one_there_is(
+        self, store: StateStore, clock: ManualClock
+    ) -> None:
+        """Also where a worker puts the task back, and where a Commit beside it in the batch brings one."""
+        first, new = (clock.now() + timedelta(seconds=seconds) for seconds in (10, 20))
+        attempt = await running_task(store, "held", deadline=first)
+        await submit_one(store, "kept", state=TaskState.FAILED, deadline=first)
+        await submit_one(store, "given", state=TaskState.FAILED, deadline=first)
+        back = move(TaskState.PENDING)
+        given = move(TaskState.PENDING, deadline=new)
+        commits = [attempt.commit(back), outside("kept", back), outside("given", given)]
+        assert all(verdict.applied for verdict in await store.commit(commits))
+        found = [(await stored(store, task_id)).deadline for task_id in ("held", "kept", "given")]
+        assert found == [first, first, new]
+
+    async def test_a_refused_commit_leaves_the_deadline_alone(self, store: StateStore, clock: ManualClock) -> None:
+        """All of a Commit or nothing."""
+        await submit_one(store, state=TaskState.COMPLETED)
+        before = await snapshot(store)
+        back = move(TaskState.PENDING, deadline=clock.now())
+        assert (await send(store, outside("task", back))).refusal is Refusal.ILLEGAL_MOVE
+        expecting = outside("task", back, states=frozenset({TaskState.FAILED}))
+        assert (await send(store, expecting)).refusal is Refusal.CONFLICT
+        assert await snapshot(store) == before
+
+    async def test_only_a_move_to_pending_brings_a_deadline(self, store: StateStore, clock: ManualClock) -> None:
+        """No other state begins the task anew."""
+        await submit_one(store)
+        for to in set(TaskState) - {TaskState.PENDING}:
+            with pytest.raises(InvalidValue, match="only a Move to pending"):
+                await store.commit([outside("task", move(to, deadline=clock.now()))])
+        with pytest.raises(InvalidValue, match="zone"):
+            move(TaskState.PENDING, deadline=clock.now().replace(tzinfo=None))

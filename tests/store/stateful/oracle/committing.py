@@ -112,7 +112,8 @@ def _apply_move(tables: Tables, commit: Commit, asked: Move, now: datetime) -> N
             tables.change_task(task_id, finished_at=None, result=None, error=None, cancel_requested=None)
             tables.change_row(task_id, undoing=False)
         is_cancelled = tables.task(task_id).cancel_requested is not None
-        tables.change_task(task_id, available_at=now if is_cancelled else asked.available_at or now)
+        available_at = now if is_cancelled else asked.available_at or now
+        tables.change_task(task_id, available_at=available_at, deadline=asked.deadline or task.deadline)
     elif asked.to is TaskState.REVIEW:
         tables.change_task(task_id, result=asked.result, error=asked.error)
     elif asked.to is TaskState.WAITING:
