@@ -45,6 +45,22 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/hold.db"
+    emptied: EmptiedDatabase = request.getfixturevalue("emptied_database")
+    return emptied.empty()
+
+
+@pytest.fixture
+async def timed(database_url: str, clock: ManualClock) -> AsyncIterator[Holdfast]:
+    """An open Holdfast on a database, whose time stands still until ``clock`` is moved."""
+    async with Holdfast(database_url, clock=clock) as hold:
+        yield hold
+
+
 @pytest.fixture
 async def still(clock: ManualClock) -> AsyncIterator[Holdfast]:
     """An open Holdfast in memory, whose time stands still until ``clock`` is moved."""

@@ -256,24 +256,71 @@ async def test_a_timeout_error_of_the_code_itself_is_no_timeout_of_the_step(quic
         await quick.run(await quick.submit(work))
 
 
-async def test_a_try_that_its_worker_did_not_survive_goes_on_against_the_same_timeout(
-    still: Holdfast, clock: ManualClock
-) -> None:
-    @still.task(retry=ONCE)
-    async def work(ctx: Context) -> None:
-        await ctx.step("slow", clock.sleep, 1000, timeout=20)
+async def test_a_try_that_was_cut_off_runs_again_with_its_full_timeout(still: Holdfast, clock: ManualClock) -> None:
+    """The time before the crash or the drain does not count, nor does the time in which no worker was there."""
 
-    handle = await still.submit(work)
-    worker = await still.worker().__aenter__()
-    await pass_time(clock, 12.0)
-    assert (await steps_of(still, handle))["slow"].state is StepState.RUNNING
-    await crash(still, worker)
-    async with still.worker(grace=0.0):
-        await pass_time(clock, 7.5)
-        assert (await handle.task()).state is TaskState.RUNNING
-        await pass_time(clock, 0.5)
-        await failure_of(handle, "step 'slow'")
-    assert (await steps_of(still, handle))["slow"].attempts == 2
+    @still.task(retry=ONCE)
+    async def work(ctx: Context, effect: str) -> None:
+        await ctx.step("slow", clock.sleep, 1000, timeout=20, effect=effect)
+
+    for effect in ("idempotent", "pure"):
+        for is_drained in (False, True):
+            handle = await still.submit(work, effect)
+            worker = await still.worker(grace=0.0).__aenter__()
+            await pass_time(clock, 12.0)
+            assert (await steps_of(still, handle))["slow"].state is StepState.RUNNING
+            await (worker.__aexit__(None, None, None) if is_drained else crash(still, worker))
+            clock.advance(100)
+            began = clock.now()
+            async with still.worker(grace=0.0):
+                await pass_time(clock, 19.5)
+                assert (await handle.task()).state is TaskState.RUNNING
+                await pass_time(clock, 0.5)
+                await failure_of(handle, r"timeout of 20 s: the deadline of step 'slow' \(.*\) passed 0 s ago")
+            step = (await steps_of(still, handle))["slow"]
+            assert (step.attempts, step.started_at) == (2, began)
+
+
+async def test_a_worker_that_was_away_for_longer_than_a_timeout_calls_the_step_again(
+    timed: Holdfast, clock: ManualClock
+) -> None:
+    """Blocking functions, too; also after several interruptions."""
+    calls = 0
+    called, go = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def hang() -> str:
+        nonlocal calls
+        calls += 1
+        called.set()
+        await go.wait()
+        return "answer"
+
+    def block() -> str:
+        return asyncio.run_coroutine_threadsafe(hang(), loop).result(PATIENCE)
+
+    @timed.task(retry=ONCE)
+    async def work(ctx: Context, is_async: bool) -> str:
+        return await ctx.step("llm", hang if is_async else block, timeout=3)
+
+    for is_async in (True, False):
+        calls = 0
+        go.clear()
+        handle = await timed.submit(work, is_async)
+        for _ in range(3):
+            called.clear()
+            async with timed.worker(grace=0.0):
+                await until(called.is_set)
+                clock.advance(2)
+            clock.advance(5)
+        called.clear()
+        async with timed.worker(grace=0.0):
+            await until(called.is_set)
+            clock.advance(2)
+            await settle()
+            go.set()
+            assert await ended(handle) == "answer"
+        assert calls == 4
 
 
 async def test_deadlines_on_every_store(hold: Holdfast) -> None:

@@ -86,6 +86,8 @@ class OnceStep:
         self._id = standing.effect_id
         self.line: Line = begin(attempt, call, self.recorded, digest(self.arguments))
         self.line.effect_id = self._id
+        if self.recorded is not None and self.recorded.state is StepState.RUNNING:
+            self.line.began = self.recorded.started_at  # when it was armed, which may have been by the step before it
         # It counts the calls, not the looks at it.
         self.line.attempts = 1 if self.recorded is None else self.recorded.attempts
         self._tries = () if self.recorded is None or self.recorded.undone_at is not None else tries_of(self.recorded)

@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 
 
 def begin(attempt: Attempt, call: Call, recorded: Step | None, arguments: str) -> Line:
-    """Return the line of the journal for a step that is about to run; ``arguments`` is their digest."""
+    """Return the line of the journal for a step that is about to run; ``arguments`` is their digest.
+
+    It does not say when the step began. A try that its worker did not survive, or handed back, runs again as a whole:
+    its timeout counts from the moment at which its function is called again.
+    """
     if recorded is None:
         return Line(call.key, call.kind, attempt.journal.next_position(), arguments)
-    interrupted = recorded.state is StepState.RUNNING
     return Line(
         call.key,
         call.kind,
@@ -36,8 +39,6 @@ def begin(attempt: Attempt, call: Call, recorded: Step | None, arguments: str) -
         recorded.position if recorded.undone_at is None else attempt.journal.next_position(),
         arguments,
         attempts=recorded.attempts + 1,
-        # A try that its worker did not survive goes on against the same deadline.
-        began=recorded.started_at if interrupted else None,
         error=recorded.error if recorded.undone_at is None else None,
     )
 
@@ -49,7 +50,7 @@ async def within(
     began: datetime,
     invoke: Callable[[], Awaitable[Any]],
 ) -> Any:  # noqa: ANN401
-    """Call it, for no longer than its timeout."""
+    """Call it, for no longer than its timeout; ``began`` is when this try of it began, in this process."""
     if seconds is None:
         return await invoke()
     deadline = Deadline(began + timedelta(seconds=seconds), f"step {call.key!r}")
