@@ -154,3 +154,18 @@ async def test_what_it_says_about_a_task_that_is_not_failed(hold: Holdfast) -> N
     await hold.cancel(task_id)
     with pytest.raises(Conflict, match="was cancelled, which is final"):
         await manager.validate_and_resume(task_id)
+
+
+async def test_a_failed_task_past_its_deadline_is_resumed_with_a_new_one_only(
+    still: Holdfast, clock: ManualClock
+) -> None:
+    task_id = await begin(still, deadline=clock.now() + timedelta(seconds=10))
+    clock.advance(10)
+    assert (await still.store.sweep()).failed == (task_id,)
+    manager, before = CheckpointManager(still.store), await still.store.get(task_id)
+    with pytest.raises(Conflict, match="give it a new deadline"):
+        await manager.validate_and_resume(task_id)
+    assert await still.store.get(task_id) == before
+    resumed = await manager.validate_and_resume(task_id, deadline=60)
+    assert resumed.task.state is TaskState.PENDING
+    assert resumed.task.deadline == clock.now() + timedelta(seconds=60)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast import Holdfast, TaskState
+from holdfast import Handle, Holdfast, TaskState
 from tests.cli_operate.support import INTERRUPT, at_terminal, bring, holdfast, look, states, work_off
 
 
@@ -169,3 +170,27 @@ async def test_what_was_resumed_goes_on(url: str) -> None:
     async with Holdfast(url) as hold:
         [prepare] = [step for step in await hold.store.steps(task_id) if step.key == "prepare"]
     assert prepare.attempts == 1, "it replayed"
+
+
+@pytest.mark.parametrize("verb", ["resume", "retry"])
+async def test_one_past_its_deadline_is_refused_alone_and_comes_back_with_a_new_one(url: str, verb: str) -> None:
+    ids = await failed(url, 2)
+    async with Holdfast(url) as hold:
+        handle: Handle[None] = await hold.submit("fail", queue="default", deadline=datetime.now(UTC))
+        assert (await hold.store.sweep()).failed == (handle.id,)
+    late, [one, other] = handle.id, ids
+    answer = holdfast(verb, one, late, other, url=url)
+    assert (answer.code, answer.out) == (4, f"{one} pending\n{other} pending\n")
+    assert answer.said.count("\n") == 1
+    assert answer.said.startswith(f"holdfast: the deadline of task {late} (")
+    assert answer.said.endswith(f"give it a new deadline: `holdfast {verb} {late} --deadline SPAN`\n")
+    assert await states(url, one, late, other) == ["pending", "failed", "pending"]
+    shown = holdfast("show", late, url=url).out
+    assert shown.count("--deadline SPAN") == 2, "resume and retry"
+    for wrong in ("0", "soon"):
+        assert holdfast(verb, late, "--deadline", wrong, url=url).code == 2
+    before = datetime.now(UTC)
+    assert holdfast(verb, "--state", "failed", "--deadline", "2h", url=url).out == f"{late} pending\n"
+    [task] = await look(url, late)
+    assert task.deadline is not None
+    assert timedelta(hours=2) <= task.deadline - before < timedelta(hours=3)

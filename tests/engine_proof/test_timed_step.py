@@ -9,7 +9,7 @@ import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from holdfast import Holdfast, StepState
+from holdfast import Handle, Holdfast, StepState
 from holdfast.store.clock import SystemClock
 from tests.engine.support import PATIENCE, steps_of, until
 from tests.engine_proof import timed_step
@@ -33,7 +33,7 @@ async def test_a_step_that_was_cut_off_by_a_kill_is_called_again_after_its_timeo
     url, calls = f"sqlite:///{tmp_path}/hold.db", tmp_path / "calls"
     assert timed_step.TIMEOUT < LATER
     async with timed_step.define(Holdfast(url), tmp_path) as hold:
-        handle = await hold.submit("agent")
+        handle: Handle[str] = await hold.submit("agent")
         with subprocess.Popen(
             [sys.executable, "-m", timed_step.__name__, url, tmp_path], stdin=subprocess.DEVNULL, cwd=CLONE
         ) as process:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import assert_type
 
@@ -87,10 +88,13 @@ def test_one_task_is_run_resumed_retried_and_cancelled(url: str) -> None:
         handle = h.submit(fails_at_first)
         with pytest.raises(TaskFailed, match="not yet"):
             h.run(handle)
-        assert h.resume(handle).id == handle.id
+        with pytest.raises(InvalidValue, match="still ahead"):
+            h.resume(handle, deadline=datetime.now(UTC))
+        assert h.resume(handle, deadline=600).id == handle.id
+        assert handle.task().deadline is not None
         with pytest.raises(TaskFailed):
             h.run(handle.id)
-        assert h.retry(handle, feedback="again").id == handle.id
+        assert h.retry(handle, feedback="again", deadline=timedelta(hours=1)).id == handle.id
         assert h.run(handle) == 3
         stopped = h.submit(wait, "never")
         assert stopped.cancel("enough") is TaskState.CANCELLED

@@ -1,6 +1,7 @@
 """What a fork shares with its origin, and what it does itself."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
@@ -440,3 +441,33 @@ async def test_a_fork_of_a_task_that_undoes_its_steps_goes_on(hold: Holdfast) ->
             await origin.result(timeout=60)
     assert ran[fork] == ["b"]
     assert (await fork.task()).state is TaskState.COMPLETED
+
+
+async def test_a_fork_of_a_task_past_its_deadline_has_a_deadline_of_its_own(
+    still: Holdfast, clock: ManualClock
+) -> None:
+    @still.task
+    async def work(ctx: Context) -> None:
+        await ctx.step("one", int)
+
+    in_time = await still.submit(work, deadline=10)
+    clock.advance(1000)
+    assert (await still.store.sweep()).failed == (in_time.id,)
+    fork = await still.fork(in_time, key="again")
+    assert (await fork.task()).deadline == clock.now() + timedelta(seconds=10)
+    for given in (30, timedelta(seconds=30), clock.now() + timedelta(seconds=30)):
+        fork = await still.fork(in_time, deadline=given)
+        assert (await fork.task()).deadline == clock.now() + timedelta(seconds=30)
+        await still.run(fork)
+
+    hopeless = await still.submit(work, deadline=clock.now())
+    await still.store.sweep()
+    count = (await still.summary()).tasks
+    with pytest.raises(Conflict, match=r"a fork would fail at once; .* hold\.fork\('.*', deadline=\.\.\.\)"):
+        await still.fork(hopeless)
+    for origin in (in_time, hopeless):
+        with pytest.raises(InvalidValue, match="still ahead"):
+            await still.fork(origin, deadline=clock.now())
+    assert (await still.summary()).tasks == count
+    fork = await still.fork(hopeless, deadline=5)
+    assert (await fork.task()).deadline == clock.now() + timedelta(seconds=5)

@@ -13,9 +13,9 @@ from holdfast.model.task import NewTask
 FIRST = StatePatch(goal="fix it", replace_plan=("look", "mend"))
 
 
-async def begin(hold: Holdfast, task_id: str = "task") -> str:
+async def begin(hold: Holdfast, task_id: str = "task", *, deadline: datetime | None = None) -> str:
     """Submit a task nobody claims, with the patch that begins its state."""
-    await hold.store.submit([NewTask(id=task_id, name="agent", queue="nobody's")])
+    await hold.store.submit([NewTask(id=task_id, name="agent", queue="nobody's", deadline=deadline)])
     await write(hold, task_id, patched(FIRST))
     return task_id
 

@@ -75,7 +75,8 @@ def in_one_line(error: HoldfastError) -> str:
 
 def _as_command(call: re.Match[str]) -> str:
     verb, identifier = call[1], (call[2] or "").strip("'")
-    return f"`holdfast {verb} {identifier}`" if identifier else f"`holdfast {verb}`"
+    option = "--deadline SPAN" if "deadline=" in call[0] else ""
+    return f"`{' '.join(filter(None, ('holdfast', verb, identifier, option)))}`"
 
 
 def show_tracebacks(wanted: bool) -> None:  # noqa: FBT001 - how typer calls it

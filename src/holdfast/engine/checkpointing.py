@@ -6,7 +6,7 @@ An agent at work saves its own, by its ``checkpoint=``; this is for whoever driv
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from holdfast.engine import reviving
 from holdfast.engine.past import EMPTY, fold
@@ -76,11 +76,18 @@ class CheckpointManager:
                 return made
         raise Conflict(f"the state of task {task_id} changes faster than it can be saved; try again when it is calmer")
 
-    async def validate_and_resume(self, task_id: str, *, accept_stale: bool = False) -> Resumed:
+    async def validate_and_resume(
+        self,
+        task_id: str,
+        *,
+        accept_stale: bool = False,
+        deadline: float | timedelta | datetime | None = None,
+    ) -> Resumed:
         """Check what a task would go on with; put a failed one back into its queue. Return it.
 
         Damaged checkpoints are set aside, and the last good one plus the journal is used. Raises CheckpointExpired if
-        what is known is too old, unless that is accepted, Conflict if the task was cancelled, and NotFound. Nothing is
+        what is known is too old, unless that is accepted, Conflict if the task was cancelled, Conflict if the deadline
+        of a failed one has passed and no new ``deadline`` is given (see Holdfast.resume), and NotFound. Nothing is
         changed then, apart from what was set aside.
         """
         found = await self._look(task_id)
@@ -93,7 +100,7 @@ class CheckpointManager:
         if task.state is not TaskState.COMPLETED and not accept_stale:
             await self._check_age(found.loaded)
         if task.state is TaskState.FAILED:
-            await reviving.resume(self._store, task_id, actor=self._actor, accept_stale=accept_stale)
+            await reviving.resume(self._store, task_id, actor=self._actor, accept_stale=accept_stale, deadline=deadline)
         return Resumed(
             task=await self._store.get(task_id) or task,
             state=found.state,

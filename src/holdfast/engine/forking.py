@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.engine import log
@@ -28,7 +29,8 @@ from holdfast.model.canonical import canonical, digest
 from holdfast.model.checks import check_name
 from holdfast.model.codec import decode
 from holdfast.model.commit import Commit, Expect
-from holdfast.model.errors import InvalidValue, KeyConflict, NotFound
+from holdfast.model.deadline import new_deadline
+from holdfast.model.errors import Conflict, InvalidValue, KeyConflict, NotFound
 from holdfast.model.operations import ApplyPatch, Emit, LinkArtifact, Move, Operation, WriteStep
 from holdfast.model.patch import StatePatch, apply
 from holdfast.model.queries import Loaded
@@ -46,6 +48,7 @@ class Wish:
     user_input: Sequence[Any] | None
     patch: StatePatch | None
     key: str | None
+    deadline: float | timedelta | datetime | None
     by: str
 
     def __post_init__(self) -> None:
@@ -71,13 +74,13 @@ async def fork(services: Services, origin_id: str, wish: Wish) -> tuple[str, str
     loaded = await store.load(origin_id)
     origin, shared = loaded.task, await shared_by(store, loaded, wish.at)
     ancestry = _ancestry_of(services, loaded, shared, wish)
+    new = _new_task(services, loaded, wish)
     operations = [
         *_lines(origin, shared, ancestry),
         *_patches(services, origin, shared, wish),
         *(LinkArtifact(link) for link in await store.artifact_links(origin_id)),
-        _into_queue(origin, ancestry.origin),
+        _into_queue(origin, ancestry.origin, new.deadline),
     ]
-    new = _new_task(services, loaded, wish)
     [answer] = await store.submit([new])
     task_id = answer.task_id
     if answer.conflict:
@@ -114,9 +117,6 @@ def _new_task(services: Services, loaded: Loaded, wish: Wish) -> NewTask:
         # Only to read the input; with a queue, also where nobody here knows the task.
         edited, _ = new_task(services.definitions, origin.name, wish.user_input, now=now, queue=DEFAULT_QUEUE)
         user_input = edited.user_input
-    deadline = None
-    if origin.deadline is not None and origin.created_at is not None:
-        deadline = now + (origin.deadline - origin.created_at)
     return NewTask(
         name=origin.name,
         user_input=user_input,
@@ -124,7 +124,7 @@ def _new_task(services: Services, loaded: Loaded, wish: Wish) -> NewTask:
         queue=origin.queue,
         priority=origin.priority,
         key=wish.key,
-        deadline=deadline,
+        deadline=_deadline(origin, wish, now),
         budget={account.meter: account.limit for account in loaded.accounts if account.limit is not None},
         actor=f"fork of {origin.id}",
         state=TaskState.WAITING,
@@ -132,9 +132,29 @@ def _new_task(services: Services, loaded: Loaded, wish: Wish) -> NewTask:
     )
 
 
-def _into_queue(origin: Task, point: Origin) -> Move:
+def _deadline(origin: Task, wish: Wish, now: datetime) -> datetime | None:
+    """Return the one that is asked for, or one as far away as the origin's was when that was submitted."""
+    if wish.deadline is not None:
+        return new_deadline(f"to be forked from {origin.id}", wish.deadline, now)
+    if origin.deadline is None or origin.created_at is None:
+        return None
+    if origin.deadline <= origin.created_at:
+        raise Conflict(
+            f"the deadline of task {origin.id} had passed when it was submitted, and a fork would fail at once; give "
+            f"the fork one that is ahead: hold.fork({origin.id!r}, deadline=...)"
+        )
+    return now + (origin.deadline - origin.created_at)
+
+
+def _into_queue(origin: Task, point: Origin, deadline: datetime | None) -> Move:
     after = "" if point.step is None else f" after {point.step!r}"
-    return Move(to=TaskState.PENDING, reason=f"forked from {origin.id}{after}", feedback=origin.feedback)
+    # With its deadline: one that was left without its past is completed by a later call, whose deadline counts.
+    return Move(
+        to=TaskState.PENDING,
+        reason=f"forked from {origin.id}{after}",
+        feedback=origin.feedback,
+        deadline=deadline,
+    )
 
 
 async def _missing_its_past(store: StateStore, task_id: str, new: NewTask, ancestry: Ancestry) -> int | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from holdfast.engine import budgets, conversing, deciding, forking, reviving, stating
@@ -44,21 +45,40 @@ class Managing(ABC):
     # Bringing back, stopping, branching off
 
     async def resume(
-        self, task: Handle[R] | str, *, by: str = "user", message: str | None = None, accept_stale: bool = False
+        self,
+        task: Handle[R] | str,
+        *,
+        by: str = "user",
+        message: str | None = None,
+        accept_stale: bool = False,
+        deadline: float | timedelta | datetime | None = None,
     ) -> Handle[R]:
         """Go on with a failed task where it stopped: completed steps replay, the one that ended it runs again.
 
         A task that has not failed is left as it is, a completed one included. An agent is told ``message`` first.
         ``accept_stale`` lets one go on that was refused because what it knows is older than its checkpoints may be.
+        ``deadline`` is its new deadline, a moment or a time from now. If its deadline has passed, it needs one: without
+        it nothing changes, and resume raises Conflict.
         """
         handle, store = self._handle(task), self.services.store
-        await reviving.resume(store, handle.id, actor=by, message=message, accept_stale=accept_stale)
+        await reviving.resume(store, handle.id, actor=by, message=message, accept_stale=accept_stale, deadline=deadline)
         return handle
 
-    async def retry(self, task: Handle[R] | str, *, by: str = "user", feedback: str | None = None) -> Handle[R]:
-        """Start a failed task over in a new round: its steps run again, and see ``feedback``."""
+    async def retry(
+        self,
+        task: Handle[R] | str,
+        *,
+        by: str = "user",
+        feedback: str | None = None,
+        deadline: float | timedelta | datetime | None = None,
+    ) -> Handle[R]:
+        """Start a failed task over in a new round: its steps run again, and see ``feedback``.
+
+        ``deadline`` is its new deadline, a moment or a time from now. If its deadline has passed, it needs one: without
+        it nothing changes, and retry raises Conflict.
+        """
         handle = self._handle(task)
-        await reviving.retry(self.services.store, handle.id, actor=by, feedback=feedback)
+        await reviving.retry(self.services.store, handle.id, actor=by, feedback=feedback, deadline=deadline)
         return handle
 
     async def cancel(self, task: Handle[Any] | str, reason: str = "cancelled", *, by: str = "user") -> TaskState:
@@ -73,6 +93,7 @@ class Managing(ABC):
         user_input: Sequence[Any] | None = None,
         patch: StatePatch | None = None,
         key: str | None = None,
+        deadline: float | timedelta | datetime | None = None,
         by: str = "user",
     ) -> Handle[R]:
         """Begin a new task that shares the past of this one and has a future of its own; the other goes on as it does.
@@ -80,8 +101,9 @@ class Managing(ABC):
         They share what was over up to and including the step ``at`` (its key, or its position in the journal), by
         default all that was over: it replays, and is not done again. ``user_input`` replaces the arguments (a tuple, as
         for submit), ``patch`` changes the agent's state. With ``key`` the same fork again is the same task.
+        ``deadline`` is a moment or a time from now; by default the fork has as much time as its origin had at first.
         """
-        wish = forking.Wish(at=at, user_input=user_input, patch=patch, key=key, by=by)
+        wish = forking.Wish(at=at, user_input=user_input, patch=patch, key=key, deadline=deadline, by=by)
         task_id, name = await forking.fork(self.services, self._handle(task).id, wish)
         definition = self.definitions.get(name)
         return Handle(self.services, task_id, Any if definition is None else definition.returns)

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from holdfast.engine import log
+from holdfast.engine import log, undoing
 from holdfast.engine.conversing import spoken
-from holdfast.engine.journal import RESERVED, ended_by, reopened
+from holdfast.engine.journal import RESERVED, Journal, ended_by, reopened
 from holdfast.model.commit import Commit, Expect, Refusal, Verdict
+from holdfast.model.deadline import Deadline, new_deadline
 from holdfast.model.errors import Conflict
 from holdfast.model.failure import Failure
 from holdfast.model.operations import Move, Operation, WriteStep
 from holdfast.model.queries import Loaded
 from holdfast.model.step import Step, StepState
+from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
 
 
 async def resume(
-    store: StateStore, task_id: str, *, actor: str, accept_stale: bool = False, message: str | None = None
+    store: StateStore,
+    task_id: str,
+    *,
+    actor: str,
+    accept_stale: bool = False,
+    message: str | None = None,
+    deadline: float | timedelta | datetime | None = None,
 ) -> None:
     """Put a failed task back into its queue, in the same round: completed steps replay, the one that ended it runs.
 
     A task that has not ended, or is completed, is left as it is. Raises Conflict if it was cancelled: that is final.
+    Raises Conflict too if its deadline has passed and no new ``deadline`` is given: it would fail again at once.
     With ``accept_stale`` the journal says that somebody looked at it today, and what it knows counts as fresh.
     ``message`` is said to an agent, which reads it first.
     """
@@ -33,7 +42,9 @@ async def resume(
         if message is not None:
             raise Conflict(f"task {task_id} is {loaded.task.state}, not failed; talk to it with hold.send(task, text)")
         return
-    journal = {step.key: step for step in loaded.steps if step.round == loaded.task.round}
+    journal = Journal(task_id, loaded.task.round, loaded.steps)
+    is_undoing = undoing.begun(journal) is not None
+    until = await _deadline(store, loaded.task, deadline, "resume", is_needed=not is_undoing)
     again: list[Operation] = [
         WriteStep(reopened(step)) for step in ended_by(Failure.from_json(loaded.task.error).steps, journal.get)
     ]
@@ -41,7 +52,7 @@ async def resume(
         again.append(spoken(task_id, message, by=actor))
     if accept_stale:
         again.append(WriteStep(_accepted(loaded, await store.now())))
-    move = Move(to=TaskState.PENDING, reason=f"resumed by {actor}")
+    move = Move(to=TaskState.PENDING, reason=f"resumed by {actor}", deadline=until)
     if (verdict := await _revive(store, task_id, actor, *again, move)).refusal is Refusal.CONFLICT:
         if message is not None:
             raise Conflict(f"somebody else has resumed task {task_id} already; talk to it with hold.send(task, text)")
@@ -63,15 +74,52 @@ def _accepted(loaded: Loaded, now: datetime) -> Step:
     )
 
 
-async def retry(store: StateStore, task_id: str, *, actor: str, feedback: str | None = None) -> None:
+async def retry(
+    store: StateStore,
+    task_id: str,
+    *,
+    actor: str,
+    feedback: str | None = None,
+    deadline: float | timedelta | datetime | None = None,
+) -> None:
     """Put a failed task back into its queue in a new round: its steps run again, with ``feedback`` for them.
 
-    Raises Conflict unless it has failed.
+    Raises Conflict unless it has failed, and if its deadline has passed and no new ``deadline`` is given.
     """
-    move = Move(to=TaskState.PENDING, reason=f"retried by {actor}", new_round=True, feedback=feedback)
+    task = await store.get(task_id)
+    until = None
+    if task is not None and task.state is TaskState.FAILED:
+        until = await _deadline(store, task, deadline, "retry")
+    move = Move(to=TaskState.PENDING, reason=f"retried by {actor}", new_round=True, feedback=feedback, deadline=until)
     verdict = await _revive(store, task_id, actor, move)
     if not verdict.applied:
         raise verdict.error()
+
+
+async def _deadline(
+    store: StateStore,
+    task: Task,
+    wanted: float | timedelta | datetime | None,
+    verb: str,
+    *,
+    is_needed: bool = True,
+) -> datetime | None:
+    """Return the new deadline, None if the task keeps its own.
+
+    Raises Conflict if its own has passed. ``is_needed`` is False for a task that goes on undoing its steps: no deadline
+    ends that.
+    """
+    if wanted is None and task.deadline is None:
+        return None
+    now = await store.now()
+    if wanted is not None:
+        return new_deadline(task.id, wanted, now)
+    if is_needed and task.deadline is not None and (own := Deadline(task.deadline, f"task {task.id}")).passed(now):
+        raise Conflict(
+            f"{own.message(now)}, and it would fail again at once; give it a new deadline: "
+            f"hold.{verb}({task.id!r}, deadline=...)"
+        )
+    return None
 
 
 async def _revive(store: StateStore, task_id: str, actor: str, *operations: Operation) -> Verdict:

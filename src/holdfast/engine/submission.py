@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.engine.definition import Bound, Definitions, TaskDefinition
 from holdfast.model.checks import check_queue
-from holdfast.model.deadline import as_seconds
+from holdfast.model.deadline import as_seconds, moment_of
 from holdfast.model.errors import Conflict, InvalidValue, NotFound
 from holdfast.model.ids import new_id
 from holdfast.model.payload import to_json
@@ -67,7 +67,7 @@ def new_task(
         priority=priority if priority is not None else (definition.priority if definition else 0),
         key=key,
         available_at=None if delay is None else now + timedelta(seconds=as_seconds(delay, what="the delay")),
-        deadline=_moment(limit, now),
+        deadline=None if limit is None else moment_of(limit, now),
         budget=definition.limits if definition else {},
         actor=actor,
     )
@@ -94,9 +94,3 @@ async def continuing(
             "for its result"
         )
     return definition.bind(*args, after=previous_id)
-
-
-def _moment(deadline: float | timedelta | datetime | None, now: datetime) -> datetime | None:
-    if deadline is None or isinstance(deadline, datetime):
-        return deadline
-    return now + timedelta(seconds=as_seconds(deadline, what="the deadline"))

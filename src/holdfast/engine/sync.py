@@ -185,14 +185,29 @@ class SyncHoldfast:
         return self.wait(self._hold.run(_plain(task), lease=lease))
 
     def resume(
-        self, task: SyncHandle[R] | str, *, by: str = "user", message: str | None = None, accept_stale: bool = False
+        self,
+        task: SyncHandle[R] | str,
+        *,
+        by: str = "user",
+        message: str | None = None,
+        accept_stale: bool = False,
+        deadline: float | timedelta | datetime | None = None,
     ) -> SyncHandle[R]:
         """See Holdfast."""
-        return self._hand_out(self._hold.resume(_plain(task), by=by, message=message, accept_stale=accept_stale))
+        return self._hand_out(
+            self._hold.resume(_plain(task), by=by, message=message, accept_stale=accept_stale, deadline=deadline)
+        )
 
-    def retry(self, task: SyncHandle[R] | str, *, by: str = "user", feedback: str | None = None) -> SyncHandle[R]:
+    def retry(
+        self,
+        task: SyncHandle[R] | str,
+        *,
+        by: str = "user",
+        feedback: str | None = None,
+        deadline: float | timedelta | datetime | None = None,
+    ) -> SyncHandle[R]:
         """See Holdfast."""
-        return self._hand_out(self._hold.retry(_plain(task), by=by, feedback=feedback))
+        return self._hand_out(self._hold.retry(_plain(task), by=by, feedback=feedback, deadline=deadline))
 
     def cancel(self, task: SyncHandle[Any] | str, reason: str = "cancelled", *, by: str = "user") -> TaskState:
         """See Holdfast."""
@@ -206,10 +221,13 @@ class SyncHoldfast:
         user_input: Sequence[Any] | None = None,
         patch: StatePatch | None = None,
         key: str | None = None,
+        deadline: float | timedelta | datetime | None = None,
         by: str = "user",
     ) -> SyncHandle[R]:
         """See Holdfast."""
-        return self._hand_out(self._hold.fork(_plain(task), at=at, user_input=user_input, patch=patch, key=key, by=by))
+        return self._hand_out(
+            self._hold.fork(_plain(task), at=at, user_input=user_input, patch=patch, key=key, deadline=deadline, by=by)
+        )
 
     def forked_from(self, task: SyncHandle[Any] | str) -> Origin | None:
         """See Holdfast."""

@@ -51,6 +51,13 @@ def from_timeout(now: datetime, timeout: float | timedelta, what: str) -> Deadli
     return Deadline(now + timedelta(seconds=as_seconds(timeout, what=f"the timeout of {what}")), what)
 
 
+def moment_of(deadline: float | timedelta | datetime, now: datetime) -> datetime:
+    """Return the moment of a task's deadline, given as a moment or as a time from ``now`` (seconds or timedelta)."""
+    if isinstance(deadline, datetime):
+        return deadline
+    return now + timedelta(seconds=as_seconds(deadline, what="the deadline"))
+
+
 def as_seconds(duration: float | timedelta, *, what: str = "a duration") -> float:
     """Return a duration, given as seconds or as timedelta, in seconds: more than nothing, at most LONGEST."""
     if isinstance(duration, bool) or not isinstance(duration, int | float | timedelta):
@@ -61,6 +68,14 @@ def as_seconds(duration: float | timedelta, *, what: str = "a duration") -> floa
     if seconds > LONGEST:
         raise InvalidValue(f"{what} is {seconds:g} seconds; a thousand years are the most, leave it out for no end")
     return seconds
+
+
+def new_deadline(task_id: str, deadline: float | timedelta | datetime, now: datetime) -> datetime:
+    """Return the moment of a deadline that a task is given anew. Raises InvalidValue if that moment has passed."""
+    wanted = Deadline(moment_of(deadline, now), f"task {task_id}")
+    if wanted.passed(now):
+        raise InvalidValue(f"{wanted.message(now)}; give it a deadline that is still ahead")
+    return wanted.at
 
 
 def _display(span: timedelta) -> str:

@@ -221,11 +221,11 @@ class Service:
 
         return selecting.do_each(task_ids, act)
 
-    def retry(self, task_ids: Sequence[str], *, by: str, feedback: str | None = None) -> AsyncIterator[Done]:
-        """Start failed tasks over in a new round."""
+    def retry(self, task_ids: Sequence[str], *, by: str, **options: Any) -> AsyncIterator[Done]:  # noqa: ANN401
+        """Start failed tasks over in a new round; ``options`` are those of ``hold.retry``."""
 
         async def act(task_id: str) -> str:
-            await self.hold.retry(task_id, by=by, feedback=feedback)
+            await self.hold.retry(task_id, by=by, **options)
             return (await self.task(task_id)).state
 
         return selecting.do_each(task_ids, act)
@@ -239,11 +239,20 @@ class Service:
         return selecting.do_each(task_ids, act)
 
     async def fork(
-        self, part: str, *, at: str | int | None, user_input: Sequence[Any] | None, key: str | None, by: str
+        self,
+        part: str,
+        *,
+        at: str | int | None,
+        user_input: Sequence[Any] | None,
+        key: str | None,
+        by: str,
+        deadline: float | None = None,
     ) -> tuple[Task, Origin]:
         """Begin a new task that shares the past of another; return it, and where it branched off."""
         task_id, point = (await self.task(part)).id, await self._moment(part, at)
-        handle: Handle[Any] = await self.hold.fork(task_id, at=point, user_input=user_input, key=key, by=by)
+        handle: Handle[Any] = await self.hold.fork(
+            task_id, at=point, user_input=user_input, key=key, deadline=deadline, by=by
+        )
         origin = await self.hold.forked_from(handle)
         assert origin is not None  # noqa: S101 - the Commit that made it said so in its journal
         return await handle.task(), origin

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from holdfast.engine.journal import RESERVED
@@ -177,11 +177,10 @@ def _failed(seen: Evidence) -> Situation:
     failure = Failure.from_json(seen.task.error)
     where = f" in step {failure.steps[0].removeprefix(RESERVED)!r}" if failure.steps else ""
     kind = failure.type_name.rpartition(".")[2]
-    advice = (
-        *_about_doubts(seen),
-        *_first(kind, seen.task.id),
-        Advice("retry", seen.task.id, "start it over in a new round"),
-    )
+    back = (*_first(kind, seen.task.id), Advice("retry", seen.task.id, "start it over in a new round"))
+    if seen.task.deadline is not None and seen.task.deadline <= seen.at:
+        back = tuple(_with_a_new_deadline(one) for one in back)
+    advice = (*_about_doubts(seen), *back)
     why = f"{kind}: {failure.message}" + (f" ({failure.reason})" if failure.reason else "")
     return Situation(now=f"failed{where}", why=why, next=advice)
 
@@ -199,6 +198,13 @@ def _first(kind: str, task_id: str) -> tuple[Advice, ...]:
         case "CheckpointExpired":
             return (Advice("resume", task_id, "go on, old as it is", options="--accept-stale"),)
     return (Advice("resume", task_id, "go on where it stopped"),)
+
+
+def _with_a_new_deadline(advice: Advice) -> Advice:
+    """Name the option without which a task whose deadline has passed is not brought back."""
+    if advice.verb not in {"resume", "retry"}:
+        return advice
+    return replace(advice, options=" ".join(filter(None, (advice.options, "--deadline SPAN"))))
 
 
 def _in_doubt(doubt: Doubt, at: datetime) -> str:

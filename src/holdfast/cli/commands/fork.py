@@ -13,6 +13,7 @@ from holdfast.cli.options import AsJson, By, DatabaseUrl, TaskId
 from holdfast.cli.reading import read_json
 from holdfast.cli.render.words import safe
 from holdfast.cli.terminal import print_json, say
+from holdfast.cli.times import read_seconds
 from holdfast.engine.definition import Definitions
 from holdfast.model.errors import InvalidValue
 from holdfast.service.service import Service
@@ -44,6 +45,15 @@ async def fork(
         ),
     ] = None,
     key: Annotated[str | None, typer.Option(help="The same key again is the same fork.", show_default=False)] = None,
+    deadline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPAN",
+            help="The fork has to be over by then: seconds, or 10m, 2h. By default it has as much time as the other "
+            "task had at first.",
+            show_default=False,
+        ),
+    ] = None,
     by: By = None,
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
@@ -54,12 +64,13 @@ async def fork(
     """
     if app is not None and args is None:
         raise InvalidValue("--app says how to read --args; give both, or neither")
+    over_in = None if deadline is None else read_seconds(deadline, what="--deadline")
     application = None if app is None else find_holdfast(app, database_url)
     who = user(by)
     async with opened(database_url if application is None else application.url) as service:
         definitions = None if application is None else application.definitions
         given = None if args is None else await _arguments(service, task, args, definitions)
-        forked, origin = await service.fork(task, at=_place(at), user_input=given, key=key, by=who)
+        forked, origin = await service.fork(task, at=_place(at), user_input=given, key=key, deadline=over_in, by=who)
     if as_json:
         place = {"task_id": origin.task_id, "step": origin.step, "position": origin.position}
         print_json({"id": forked.id, "name": forked.name, "state": str(forked.state), "forked_from": place})

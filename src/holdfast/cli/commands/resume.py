@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -12,12 +12,23 @@ from holdfast.cli.choosing import check_choice, chosen, count, nothing_chosen, p
 from holdfast.cli.filters import Filters, filtered
 from holdfast.cli.opening import command, opened, user
 from holdfast.cli.options import AsJson, By, DatabaseUrl, TaskIds, Yes
+from holdfast.cli.times import read_seconds
+from holdfast.model.deadline import as_seconds
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.service.selecting import Done
 from holdfast.service.service import Service
 
 _FAILED = frozenset({TaskState.FAILED})
+
+NewDeadline: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SPAN",
+        help="Its new deadline, from now: seconds, or 10m, 2h. A task whose deadline has passed needs one.",
+        show_default=False,
+    ),
+]
 
 
 @command
@@ -31,6 +42,7 @@ async def resume(
     accept_stale: Annotated[
         bool, typer.Option("--accept-stale", help="Also if what the agent knows is older than its checkpoints may be.")
     ] = False,
+    deadline: NewDeadline = None,
     filters: Filters,
     by: By = None,
     yes: Yes = False,
@@ -40,14 +52,15 @@ async def resume(
     """Go on with failed tasks where they stopped.
 
     Completed steps replay, and the one that ended it runs again. Name tasks, or say which by filters: those that
-    failed, and fit. A named task that has not failed stays as it is.
+    failed, and fit. A named task that has not failed stays as it is. One whose deadline has passed is refused without
+    a new --deadline; the others go on.
     """
     check_choice(tasks, filters)
-    who = user(by)
+    who, over_in = user(by), _seconds(deadline)
     async with opened(database_url) as service:
         found = await _agreed(service, tasks, filters, "resumed", yes=yes, as_json=as_json)
         ids = [task.id for task in found]
-        doing = service.resume(ids, by=who, message=message, accept_stale=accept_stale)
+        doing = service.resume(ids, by=who, message=message, accept_stale=accept_stale, deadline=over_in)
         await report(doing, found, as_json=as_json, remark=_not_failed)
 
 
@@ -59,6 +72,7 @@ async def retry(
     feedback: Annotated[
         str | None, typer.Option(metavar="TEXT", help="What its steps are to see in ctx.feedback.", show_default=False)
     ] = None,
+    deadline: NewDeadline = None,
     filters: Filters,
     by: By = None,
     yes: Yes = False,
@@ -68,13 +82,20 @@ async def retry(
     """Start failed tasks over, in a new round.
 
     Their steps run again, except those whose effect happens once and has happened. Name tasks, or say which by
-    filters: those that failed, and fit.
+    filters: those that failed, and fit. One whose deadline has passed is refused without a new --deadline; the others
+    go on.
     """
     check_choice(tasks, filters)
-    who = user(by)
+    who, over_in = user(by), _seconds(deadline)
     async with opened(database_url) as service:
         found = await _agreed(service, tasks, filters, "started over", yes=yes, as_json=as_json)
-        await report(service.retry([task.id for task in found], by=who, feedback=feedback), found, as_json=as_json)
+        doing = service.retry([task.id for task in found], by=who, feedback=feedback, deadline=over_in)
+        await report(doing, found, as_json=as_json)
+
+
+def _seconds(deadline: str | None) -> float | None:
+    """Read ``--deadline``; one that no task could be given is refused before any task is touched."""
+    return None if deadline is None else as_seconds(read_seconds(deadline, what="--deadline"), what="--deadline")
 
 
 def _not_failed(before: Task, after: Done) -> str | None:
