@@ -10,14 +10,15 @@ machine.py     tasks that go through states of their author's; visiting.py goes 
 worker.py      claims tasks and fills its slots
 host.py        runs attempts under one incarnation of a worker: lease, heartbeat, take-overs, hand-backs
 lease.py       the local end of a lease, counted on the boot clock
+slots.py       who works, who only waits, and who is next
 
 attempt.py     one try at one task, from the claim to the Commit that ends it; outbox.py: all that it writes
 context.py     ctx: what a task function sees of it
-journal.py     keys, positions and replay
+journal.py     keys, positions and replay; scope.py: steps inside steps
 calls.py       what a step calls, and the terms on which it may touch the world
 stepping.py    doing one step: replay, or try and record
 trying.py      one try: for how long, and what follows if it fails
-waiting.py     sleep, events, children: waits that outlive the process
+waiting.py     sleep and events: waits that outlive the process; children.py: tasks that a task submits
 parking.py     branches that wait, and taking the task off its worker when all of them do
 quiescence.py  when that is proven
 outcome.py     how an attempt ended, as the Commit that says so

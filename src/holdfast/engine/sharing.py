@@ -123,7 +123,10 @@ async def _open_children(store: StateStore, lines: Sequence[Step]) -> set[str]:
     still_open = set()
     for step in lines:
         if step.kind == "child" and not any(key.startswith(f"{step.key}:result") for key in results):
-            child = await store.get(str(decode(step.output or b"", name=f"child {step.key!r}")))
+            child_id = str(decode(step.output or b"", name=f"child {step.key!r}"))
+            if any(key.endswith(f"result:{child_id}") for key in results):
+                continue  # its end was waited for in another step than the one that submitted it
+            child = await store.get(child_id)
             if child is None or not child.state.is_terminal:
                 still_open.add(step.key)
     return still_open

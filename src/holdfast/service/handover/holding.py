@@ -8,6 +8,7 @@ from datetime import datetime
 
 from holdfast.engine.cancelling import cancel_children
 from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.scope import check_part
 from holdfast.engine.waiting import event_channel
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.canonical import canonical
@@ -60,6 +61,7 @@ class Holding:
         Raises Conflict where the key was recorded with another output: one of the two is not what happened.
         """
         key = their_key(check_name("the step's key", key))
+        check_part("the step's key", key)
         body, mark, replayed = encode(output), new_id(), False
 
         async def write(task: Task, at: datetime) -> Sequence[Operation]:
