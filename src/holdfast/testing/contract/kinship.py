@@ -133,7 +133,7 @@ class KinshipContract(ContractBase):
             assert (child.round, child.feedback, child.user_input, child.deadline) == (number, None, given, later)
             # As if it had been submitted with it: found by it, and the same by its digest.
             await store.submit([new_task(f"twin {number}", user_input=given, agent_id="Writer")])
-            text = {3: '"new":"words"', 4: "STRASSE", 5: "null"}[number]
+            text = {3: '"new":"words"', 4: "STRASSE", 5: "writer  null"}[number]
             found = await store.find(TaskFilter(text=text), newest_first=False)
             assert [task.id for task in found.items] == ["child", f"twin {number}"], number
             [same, other] = await store.submit(
