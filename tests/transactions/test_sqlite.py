@@ -202,7 +202,7 @@ REFUSED = {
     "UPDATE tasks SET state = 'completed'": "Holdfast's own",
     "DELETE FROM steps": "Holdfast's own",
     "DROP TABLE workers": "Holdfast's own",
-    "DROP VIEW task_records": "Holdfast's own",
+    "DROP VIEW shown_tasks": "Holdfast's own",
     "ALTER TABLE events ADD COLUMN mine": "Holdfast's own",
     "CREATE INDEX mine ON tasks (id)": "Holdfast's own",
     "CREATE TRIGGER mine AFTER INSERT ON tasks BEGIN SELECT 1; END": "Holdfast's own",

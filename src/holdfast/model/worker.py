@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.model.checks import check_integer, check_name
 from holdfast.model.errors import InvalidValue
 from holdfast.model.ids import new_id
-from holdfast.model.task import Task
+from holdfast.model.task import SCOPED_KEYS, Task
 from holdfast.model.transitions import TaskState
 
 ALONE_AFTER = 2
@@ -97,6 +97,9 @@ class Claim:
     """The task definitions this worker knows; empty claims nothing."""
     alone: bool = False
     """The worker runs nothing else and asks for one suspect. Without it, no suspect is handed out."""
+    key_form: int = SCOPED_KEYS
+    """The newest form of keys that the worker speaks. No task with a newer one is handed out, and a task that was never
+    claimed before gets this one."""
 
     def __post_init__(self) -> None:
         """Refuse one string where a list of them is meant: its letters would pass for names."""
@@ -105,6 +108,7 @@ class Claim:
                 raise InvalidValue(f"{what} is the string {getattr(self, what)!r}; give a list of them")
         check_integer("claim number", self.number, lowest=1)
         check_integer("claim limit", self.limit)
+        check_integer("the form of keys", self.key_form, lowest=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +157,14 @@ class Swept:
     """The batch was full: sweep again."""
     next_due: datetime | None = None
     """The earliest moment known at which there will be something to sweep, apart from dead workers."""
+
+
+def newer_keys_message(task_id: str, *, key_form: int, spoken: int) -> str:
+    """Say that a worker cannot take this task: it could not read its journal."""
+    return (
+        f"the journal of task {task_id} has keys of form {key_form}, and this worker speaks forms up to {spoken}; "
+        "a newer version of Holdfast began it: upgrade this worker"
+    )
 
 
 def after_death(state: TaskState, *, deaths: int, lone_deaths: int, alone: bool) -> tuple[TaskState, int, int]:

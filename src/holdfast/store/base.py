@@ -35,7 +35,7 @@ from holdfast.model.memory import Subject
 from holdfast.model.queries import Loaded, Noun, Page, Pruned, QueueCounts, Summary, TaskFilter, Vitals
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
 from holdfast.model.step import Step
-from holdfast.model.task import JsonValue, NewTask, Submitted, Task
+from holdfast.model.task import SCOPED_KEYS, JsonValue, NewTask, Submitted, Task
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker
 from holdfast.store.transaction import Work
@@ -110,15 +110,18 @@ class WorkVerbs(ABC):
     async def claim(self, claim: Claim) -> list[Claimed]:
         """Lease up to ``limit`` ready tasks by rank, then id: pending ones become running, those in review stay so.
 
-        Only the named queues and names; no task whose deadline has passed (unless it must undo). Raises WorkerDead;
-        a draining worker, or one whose lease ran out unnoticed, gets nothing. A repeated number returns what is still
-        held of that claim.
+        Only the named queues and names; no task whose deadline has passed (unless it must undo), and none whose keys
+        have a form above ``key_form``, which becomes the form of a task that is claimed for the first time.
+
+        Raises WorkerDead; a draining worker, or one whose lease ran out unnoticed, gets nothing. A repeated number
+        returns what is still held of that claim.
         """
 
     @abstractmethod
-    async def acquire(self, task_id: str, worker_id: str) -> Claimed:
-        """Lease this very task without moving it. Raises NotFound, LeaseHeld, WorkerDead, Conflict (it has ended).
+    async def acquire(self, task_id: str, worker_id: str, *, key_form: int = SCOPED_KEYS) -> Claimed:
+        """Lease this very task without moving it. Raises NotFound, LeaseHeld, WorkerDead, and Conflict.
 
+        Conflict: it has ended, or its keys have a form above ``key_form``. A first lease sets that, as a claim does.
         A task the worker already holds is answered as it stands.
         """
 

@@ -63,7 +63,7 @@ class Records:
         )
 
     def task(self, row: Row) -> Task:
-        """Make a Task of the first columns of the view ``task_records``."""
+        """Make a Task of the first columns of the view ``shown_tasks``."""
         moment = self._moment
         return Task(
             id=row[0],
@@ -96,6 +96,7 @@ class Records:
             sequence=row[27],
             revision=row[28],
             version=row[29],
+            key_form=row[30],
         )
 
     def transition(self, row: Row) -> Transition:

@@ -26,10 +26,13 @@ from holdfast import (
     Task,
     TaskState,
 )
-from holdfast.model.commit import Commit, Held
-from holdfast.model.operations import Move, SubmitChild
+from holdfast.model.commit import Commit, Expect, Held
+from holdfast.model.operations import Move, SubmitChild, WriteStep
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import FLAT_KEYS
 from holdfast.model.worker import Claim, NewWorker
 from holdfast.store.jsonfile import JsonStore
+from holdfast.store.jsonfile.store import SCHEMA
 
 
 async def test_a_task_is_a_file_a_person_can_read(tmp_path: Path) -> None:
@@ -286,3 +289,23 @@ async def test_an_opening_that_cannot_write_its_lock_does_not_keep_it(
             await JsonStore(tmp_path / "store").open()
     async with JsonStore(tmp_path / "store"):
         pass
+
+
+async def test_a_directory_of_schema_1_opens_and_what_was_begun_there_stays_flat(tmp_path: Path) -> None:
+    """Each document says by what it holds whether it was begun; the format is that of this version from then on."""
+    async with JsonStore(tmp_path) as store:
+        await store.submit([NewTask(id=task_id, name="job", queue=task_id) for task_id in ("begun", "fresh", "saved")])
+        await store.register(NewWorker(id="w"))
+        await store.claim(Claim(worker_id="w", number=1, limit=1, queues=("begun",), names=("job",)))
+        line = Step(key="k", kind="step", position=1, state=StepState.COMPLETED)
+        await store.commit([Commit(task_id="saved", guard=Expect(), operations=(WriteStep(line),))])
+    for file in (tmp_path / "tasks").glob("*.json"):
+        document = json.loads(file.read_text())
+        del document["tasks"][0]["key_form"]
+        file.write_text(json.dumps(document))
+    (tmp_path / "holdfast.json").write_text('{"holdfast": "json", "schema": 1}')
+    for _ in range(2):
+        async with JsonStore(tmp_path) as store:
+            forms = {task.id: task.key_form for task in (await store.find()).items}
+        assert forms == {"begun": FLAT_KEYS, "fresh": 0, "saved": FLAT_KEYS}
+    assert json.loads((tmp_path / "holdfast.json").read_text())["schema"] == SCHEMA

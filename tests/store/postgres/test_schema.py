@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 
 import psycopg
 import pytest
@@ -10,7 +11,7 @@ from psycopg import conninfo
 from holdfast.model.commit import effect_move_refused
 from holdfast.model.effect import EffectState
 from holdfast.model.errors import SchemaMismatch, StoreError
-from holdfast.model.task import NewTask
+from holdfast.model.task import FLAT_KEYS, NewTask
 from holdfast.model.transitions import TERMINAL, TaskState, is_legal
 from holdfast.model.worker import ALONE_AFTER, POISON_AFTER
 from holdfast.store.postgres import PostgresStore, grant_work
@@ -183,3 +184,35 @@ async def test_fresh_schema_equals_migrated_schema(server: PostgresServer, url: 
     assert len(fresh) > 200
     assert execute(stepwise, CATALOG) == fresh
     server.drop_database(stepwise)
+
+
+async def test_what_was_begun_before_scoped_keys_stays_flat(url: str) -> None:
+    """Begun by a claim, or by a line of its journal. A process of the version before goes on, and claims flat."""
+    known = migrations("holdfast.store.postgres.migrations")
+    kinship = next(step.version for step in known if step.name == "kinship")
+    await set_up(url, [step for step in known if step.version < kinship])
+    submitted = "SELECT holdfast.submit(%s, ARRAY['1']::bytea[], false)"
+    tasks = [
+        {"n": n, "id": name, "name": "job", "agent_id": "a", "state": "pending", "queue": name, "priority": 0}
+        | {"actor": "a", "input": 1, "input_digest": "", "search": "", "round": 1}
+        for n, name in enumerate(("claimed", "fresh", "saved"))
+    ]
+    claim = "SELECT id FROM holdfast.claim('w', {}, 9, ARRAY['{}'], ARRAY['job'], false, NULL)"
+    with psycopg.connect(url, autocommit=True) as old:
+        old.execute(submitted, (json.dumps(tasks),))
+        old.execute("SELECT FROM holdfast.register('w', 'w', 3600, ''::bytea)")
+        assert old.execute(claim.format(1, "claimed").encode()).fetchall() == [("claimed",)]
+        old.execute("INSERT INTO holdfast.steps VALUES ('saved', 1, 'k', 'step', 1, 'completed', 1, 0, '')")
+        for _ in range(2):  # prepared, as clients do
+            old.execute("SELECT * FROM holdfast.task_records", prepare=True)
+        async with PostgresStore(url, migrate=True) as store:
+            forms = {task.id: task.key_form for task in (await store.find()).items}
+            assert forms == {"claimed": FLAT_KEYS, "fresh": 0, "saved": FLAT_KEYS}
+            await claimed(store, "scoped", worker_id="new")
+            await store.retire("new")
+            assert len(old.execute("SELECT * FROM holdfast.task_records", prepare=True).fetchall()) == 4
+            assert old.execute(claim.format(2, "new").encode()).fetchall() == []
+            assert old.execute(claim.format(2, "fresh").encode()).fetchall() == [("fresh",)]
+            fresh = await store.get("fresh")
+            assert fresh is not None
+            assert fresh.key_form == FLAT_KEYS

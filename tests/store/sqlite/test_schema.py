@@ -15,11 +15,12 @@ from holdfast.model.approval import ApprovalState
 from holdfast.model.effect import EffectClass, EffectState
 from holdfast.model.queries import Noun
 from holdfast.model.step import StepState
+from holdfast.model.task import FLAT_KEYS
 from holdfast.model.transitions import TaskState, is_legal
 from holdfast.store.idparts import about
 from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.listing import approvals_query, effects_query
-from holdfast.store.sqlite.migrating import migrate
+from holdfast.store.sqlite.migrating import MIGRATIONS, migrate
 from holdfast.store.sqlite.rows import TASK_COLUMNS
 from holdfast.store.sqlite.transaction import QUERIES
 
@@ -152,9 +153,9 @@ HOT = {
     "advance": 3,
     "end": 4,
     "task_row": 1,
-    "ready_tasks": 4,
-    "suspect_tasks": 4,
-    "lease_task": 5,
+    "ready_tasks": 5,
+    "suspect_tasks": 5,
+    "lease_task": 6,
     "claimed_records": 2,
     "owned": 1,
     "owned_to_cancel": 1,
@@ -185,3 +186,29 @@ def test_no_hot_query_reads_a_whole_table(connection: apsw.Connection, query: st
     scans = [line for line in plan if re.match(r"SCAN (?!\w+ USING (COVERING )?INDEX)(?!\(|CONSTANT)", line)]
     assert scans == [], plan
     assert not [line for line in plan if "TEMP B-TREE FOR ORDER BY" in line and query == "ready_tasks"]
+
+
+def test_what_was_begun_before_scoped_keys_stays_flat(tmp_path: Path) -> None:
+    """Begun by a claim, or by a line of its journal; and a process of the version before can claim nothing any more."""
+    path = str(tmp_path / "store.db")
+    with closing(connect(path, durable=True)) as old, closing(connect(path, durable=True)) as new:
+        migrate(old, path, MIGRATIONS[:1])
+        for task_id, fence in (("claimed", 1), ("fresh", 0), ("saved", 0)):
+            old.execute(
+                "INSERT INTO tasks (id, name, agent_id, queue, priority, input_digest, search, state, rank, "
+                "available_at, created_at, updated_at, fence) VALUES (?, 'n', 'a', 'q', 0, '', '', 'pending', 0, 0, 0, 0, ?)",
+                (task_id, fence),
+            )
+            old.execute("INSERT INTO inputs VALUES (?, x'31')", (task_id,))
+            old.execute("INSERT INTO transitions VALUES (?, 1, NULL, 'pending', '', '', 0, 0)", (task_id,))
+        old.execute(
+            "INSERT INTO steps VALUES ('saved', 1, 'k', 'step', 1, 'completed', 1, 0, '', " + "NULL, " * 6 + "NULL)"
+        )
+        read_by_each_claim = "SELECT * FROM task_records WHERE id = 'fresh'"
+        assert old.execute(read_by_each_claim).fetchall()
+        migrate(new, path)
+        forms = dict(new.execute("SELECT id, key_form FROM shown_tasks"))
+        assert forms == {"claimed": FLAT_KEYS, "fresh": 0, "saved": FLAT_KEYS}
+        assert new.execute("SELECT count(*) FROM transitions").get == 3
+        with pytest.raises(apsw.SQLError, match="task_records"):
+            old.execute(read_by_each_claim)

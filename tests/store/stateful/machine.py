@@ -21,7 +21,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.memory import Subject
 from holdfast.model.operations import Operation
 from holdfast.model.queries import Loaded, Noun
-from holdfast.model.task import NewTask, Task
+from holdfast.model.task import FLAT_KEYS, SCOPED_KEYS, NewTask, Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, NewWorker, WorkerState
 from holdfast.store.simple import SimpleInterface
@@ -144,6 +144,7 @@ class StoreMachine(RuleBasedStateMachine):
                 queues=queues,
                 names=names,
                 alone=data.draw(st.booleans()) if self._has_suspects() else False,
+                key_form=data.draw(make.now_and_then([SCOPED_KEYS], [FLAT_KEYS])),
             )
         )
 
@@ -156,7 +157,8 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def acquire(self, data: DataObject) -> None:
         task_id, worker_id = self.draw_task(data), self.draw_worker(data)
-        self.both(lambda store: store.acquire(task_id, worker_id))
+        key_form = data.draw(make.now_and_then([SCOPED_KEYS], [FLAT_KEYS]))
+        self.both(lambda store: store.acquire(task_id, worker_id, key_form=key_form))
 
     # Commits
 

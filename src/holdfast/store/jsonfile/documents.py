@@ -19,6 +19,7 @@ import apsw
 
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.errors import HoldfastError
+from holdfast.model.task import FLAT_KEYS
 from holdfast.store.sqlite.rows import micros, moment
 
 FOLDERS = {
@@ -74,6 +75,9 @@ def insert(connection: apsw.Connection, folder: str, text: str) -> None:
     tables = json.loads(text)
     if not isinstance(tables, dict) or not set(tables) <= set(FOLDERS[folder]):
         raise ValueError(f"it holds no {folder}")
+    for row in tables.get("tasks", ()):
+        # A document of schema 1, where all keys were flat. It stays as it is until something of the task changes.
+        row.setdefault("key_form", FLAT_KEYS if row.get("fence", 0) > 0 or "steps" in tables else 0)
     for table in FOLDERS[folder]:
         for row in tables.get(table, ()):
             columns = ", ".join(f'"{column}"' for column in row)

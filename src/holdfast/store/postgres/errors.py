@@ -20,6 +20,7 @@ from holdfast.model.errors import (
     StoreUnavailable,
     WorkerDead,
 )
+from holdfast.model.worker import newer_keys_message
 from holdfast.store.facts import foreign_fact
 
 # Deadlock, serialization failure, lock not available, statement or transaction timeout: the database has undone
@@ -86,7 +87,7 @@ def translate(error: psycopg.Error, where: str) -> HoldfastError:  # noqa: PLR09
     return StoreError(f"{where} refused a statement: {message} (SQLSTATE {error.sqlstate})")
 
 
-def lease_refused(error: psycopg.Error, task_id: str) -> HoldfastError | None:
+def lease_refused(error: psycopg.Error, task_id: str, key_form: int) -> HoldfastError | None:
     """Return why a task could not be leased, if that is what the error says."""
     detail = error.diag.message_detail or ""
     match error.sqlstate:
@@ -94,6 +95,8 @@ def lease_refused(error: psycopg.Error, task_id: str) -> HoldfastError | None:
             return LeaseHeld(task_id, detail)
         case "HF005":
             return Conflict(f"task {task_id} is {detail}; resume or retry it before working on it")
+        case "HF007":
+            return Conflict(newer_keys_message(task_id, key_form=int(detail), spoken=key_form))
     return None
 
 

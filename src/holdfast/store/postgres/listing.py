@@ -74,7 +74,7 @@ def page_query(where: TaskFilter, *, after: str | None, newest_first: bool, limi
     if after is not None:
         clause.add(f"(created_at, id) {'<' if newest_first else '>'} (?, ?)", *from_cursor(after))
     order = "DESC" if newest_first else "ASC"
-    sql = f"SELECT * FROM {{schema}}.task_records t {clause} ORDER BY created_at {order}, id {order}"  # noqa: S608 - parts of our own
+    sql = f"SELECT * FROM {{schema}}.shown_tasks t {clause} ORDER BY created_at {order}, id {order}"  # noqa: S608 - parts of our own
     return f"{sql} LIMIT {limit + 1}", clause.values
 
 
@@ -82,7 +82,7 @@ def count_query(where: TaskFilter) -> tuple[str, list[object]]:
     """Return the SQL and values that count tasks by state."""
     clause = tasks_where(where)
     by_age = where.created_after is not None or where.created_before is not None
-    source = "task_records" if by_age else "tasks"  # the age of a task stands beside it, and costs a join
+    source = "shown_tasks" if by_age else "tasks"  # the age of a task stands beside it, and costs a join
     return f"SELECT state, count(*) FROM {{schema}}.{source} t {clause} GROUP BY state", clause.values  # noqa: S608 - as above
 
 

@@ -51,15 +51,15 @@ SELECT {schema}.drain($1)
 SELECT handed_back, hints FROM {schema}.retire($1, $2)
 
 -- name: claim
-SELECT c.id, c.fresh, c.lone FROM {schema}.claim($1, $2, $3, $4::text[], $5::text[], $6, $7) AS c
+SELECT c.id, c.fresh, c.lone FROM {schema}.claim($1, $2, $3, $4::text[], $5::text[], $6, $7, $8) AS c
 
 -- name: acquire
-SELECT c.id, c.fresh, c.lone FROM {schema}.acquire($1, $2, $3) AS c
+SELECT c.id, c.fresh, c.lone FROM {schema}.acquire($1, $2, $3, $4) AS c
 
 -- name: held_tasks
 -- Those of these tasks that the worker still holds, in the order asked for.
 SELECT r.* FROM unnest($1::text[]) WITH ORDINALITY AS wanted (id, n)
-JOIN {schema}.task_records r ON r.id = wanted.id WHERE r.owner = $2 ORDER BY wanted.n
+JOIN {schema}.shown_tasks r ON r.id = wanted.id WHERE r.owner = $2 ORDER BY wanted.n
 
 -- name: owned
 -- What a worker holds, from the partial index of owned tasks.
@@ -111,13 +111,13 @@ SELECT (e.event).channel, (e.event).number, (e.event).payload, (e.event).actor, 
 FROM {schema}.emit($1, $2, $3, $4, $5) AS e
 
 -- name: task
-SELECT * FROM {schema}.task_records WHERE id = $1
+SELECT * FROM {schema}.shown_tasks WHERE id = $1
 
 -- name: load
 -- A task with everything a replay needs. One statement, so that all of it is of one moment; each part is an array of
 -- rows. Of the steps: this round behind a position, and whatever left an effect in an earlier round. Of the patches:
 -- what is folded onto the newest undamaged checkpoint.
-SELECT ARRAY(SELECT ROW(r.*) FROM {schema}.task_records r WHERE r.id = t.id),
+SELECT ARRAY(SELECT ROW(r.*) FROM {schema}.shown_tasks r WHERE r.id = t.id),
        ARRAY(SELECT ROW(s.*) FROM {schema}.steps s
              WHERE s.task_id = t.id AND ((s.round = t.round AND s.position > $2)
                                          OR (s.round < t.round AND s.effect_id IS NOT NULL))
@@ -275,7 +275,7 @@ WITH RECURSIVE now AS MATERIALIZED (
     ORDER BY delayed, place, id LIMIT $7
 )
 SELECT r.*, p.delayed, now.moment
-FROM now, page p, LATERAL (SELECT * FROM {schema}.task_records t WHERE t.id = p.id LIMIT 1) AS r
+FROM now, page p, LATERAL (SELECT * FROM {schema}.shown_tasks t WHERE t.id = p.id LIMIT 1) AS r
 ORDER BY p.delayed, p.place, p.id
 
 -- name: ids_that_begin

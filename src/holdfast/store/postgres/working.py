@@ -12,7 +12,7 @@ from holdfast.model.commit import Commit, Verdict
 from holdfast.model.errors import NotFound, StoreError, WorkerDead
 from holdfast.model.queries import Loaded
 from holdfast.model.records import Event
-from holdfast.model.task import JsonValue, NewTask, Submitted
+from holdfast.model.task import SCOPED_KEYS, JsonValue, NewTask, Submitted
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker, WorkerState
 from holdfast.store.checks import check_commits, check_limit
 from holdfast.store.postgres.batch import encode_tasks, lone_task
@@ -83,16 +83,17 @@ class Working(Committing):
         found = await self._fetch(
             "claim",
             *(claim.worker_id, claim.number, claim.limit, list(claim.queues), list(claim.names), claim.alone),
-            self._at(),
+            *(self._at(), claim.key_form),
         )
         return await self._read_claimed(found, claim.worker_id)
 
-    async def acquire(self, task_id: str, worker_id: str) -> Claimed:
+    async def acquire(self, task_id: str, worker_id: str, *, key_form: int = SCOPED_KEYS) -> Claimed:
         """See WorkVerbs."""
         try:
-            [row] = await self._fetch("acquire", worker_id, task_id, self._at())
+            [row] = await self._fetch("acquire", worker_id, task_id, self._at(), key_form)
         except StoreError as error:
-            if isinstance(error.__cause__, psycopg.Error) and (refused := lease_refused(error.__cause__, task_id)):
+            cause = error.__cause__
+            if isinstance(cause, psycopg.Error) and (refused := lease_refused(cause, task_id, key_form)):
                 raise refused from None
             raise
         claimed = await self._read_claimed([row], worker_id)

@@ -9,15 +9,15 @@ from holdfast.model.canonical import canonical
 from holdfast.model.errors import Conflict, LeaseHeld, NotFound, WorkerDead
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
-from holdfast.model.worker import Claim, Claimed, Heartbeat, NewWorker, Worker, WorkerState
+from holdfast.model.worker import Claim, Claimed, Heartbeat, NewWorker, Worker, WorkerState, newer_keys_message
 from holdfast.store.records import Row
 from holdfast.store.sqlite import lifecycle
 from holdfast.store.sqlite.records import RECORDS
 from holdfast.store.sqlite.rows import TaskRow
 from holdfast.store.sqlite.transaction import Transaction
 
-_STATE, _FENCE, _ALONE, _MOVES = 4, 26, 32, 35
-"""Columns of the view task_records; some stand behind those of a Task."""
+_STATE, _FENCE, _ALONE, _MOVES = 4, 26, 33, 36
+"""Columns of the view shown_tasks; some stand behind those of a Task."""
 
 SUBMITTED_ONLY = 1
 """The revision of a task nothing was done to but its submission."""
@@ -81,7 +81,7 @@ def claim(tx: Transaction, request: Claim) -> list[Claimed]:
     if not ready:
         return []  # nothing is written, so nothing has to reach the disk: idle workers look often
     tx.run("set_worker_claims", request.worker_id, request.number)
-    lease = (request.worker_id, request.number, int(request.alone), tx.now)
+    lease = (request.worker_id, request.number, int(request.alone), tx.now, request.key_form)
     tx.run_many("lease_task", [(task_id, *lease) for _, task_id in ready])
     tx.hints.update([f"task:{task_id}" for _, task_id in ready])
     rows = tx.all_many("task_record", [(task_id,) for _, task_id in ready])
@@ -103,11 +103,12 @@ def _next_ready(tx: Transaction, request: Claim) -> list[Row]:
     if limit <= 0:
         return []
     # One short index scan for each pair, merged: a single scan over several queues would have to sort them all.
-    ready = (tx.all(query, queue, name, tx.now, limit) for queue in set(request.queues) for name in set(request.names))
+    lines = [(queue, name) for queue in set(request.queues) for name in set(request.names)]
+    ready = (tx.all(query, *line, tx.now, limit, request.key_form) for line in lines)
     return list(islice(heapq.merge(*ready), limit))
 
 
-def acquire(tx: Transaction, task_id: str, worker_id: str) -> Claimed:
+def acquire(tx: Transaction, task_id: str, worker_id: str, *, key_form: int) -> Claimed:
     """Lease one named task as it stands."""
     _, _, *lease_times = _living(tx, worker_id)
     if is_expired(tx, *lease_times):
@@ -121,9 +122,11 @@ def acquire(tx: Transaction, task_id: str, worker_id: str) -> Claimed:
         raise LeaseHeld(task_id, row.owner)
     if row.state.is_terminal:
         raise Conflict(f"task {task_id} is {row.state}; resume or retry it before working on it")
+    if row.key_form > key_form:
+        raise Conflict(newer_keys_message(task_id, key_form=row.key_form, spoken=key_form))
     fresh = row.revision == SUBMITTED_ONLY
     with lifecycle.changing(tx, row):
-        lifecycle.take(tx, row, worker_id)
+        lifecycle.take(tx, row, worker_id, key_form=key_form)
     return Claimed(task=_record(tx, task_id), fresh=fresh)
 
 

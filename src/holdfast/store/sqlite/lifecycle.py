@@ -38,11 +38,12 @@ def readiness(row: TaskRow, now: int) -> int:
     return 2 if row.deaths >= ALONE_AFTER else 1
 
 
-def take(tx: Transaction, row: TaskRow, owner: str) -> None:
+def take(tx: Transaction, row: TaskRow, owner: str, *, key_form: int) -> None:
     """Lease the task to a worker: a new fence, under which Commits count from 1. The query lease_task does the same."""
     row.owner = owner
     row.fence, row.sequence = row.fence + 1, 0
     row.ready = 0
+    row.key_form = row.key_form or key_form
     if row.started_at is None:
         row.started_at = tx.now
 

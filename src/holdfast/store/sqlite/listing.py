@@ -80,7 +80,7 @@ def page_query(where: TaskFilter, *, after: str | None, newest_first: bool, limi
         created_at, task_id = from_cursor(after)
         clause.add(f"(created_at, id) {'<' if newest_first else '>'} (?, ?)", micros(created_at), task_id)
     order = "DESC" if newest_first else "ASC"
-    sql = f"SELECT * FROM task_records {clause} ORDER BY created_at {order}, id {order} LIMIT ?"  # noqa: S608
+    sql = f"SELECT * FROM shown_tasks {clause} ORDER BY created_at {order}, id {order} LIMIT ?"  # noqa: S608
     return sql, [*clause.values, limit + 1]
 
 

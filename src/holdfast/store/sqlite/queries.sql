@@ -31,8 +31,8 @@ SELECT id, name, input_digest FROM tasks WHERE name = ? AND key = ?
 -- name: task_row
 -- What a transaction works on; the columns are those of rows.TaskRow, in order.
 SELECT id, name, queue, priority, parent_id, state, round, attempts, deaths, lone_deaths, feedback, cancel_requested,
-       must_undo, undoing, owner, fence, sequence, claim, alone, revision, version, moves, ready, rank, available_at,
-       wake_at, deadline, updated_at, started_at, finished_at
+       must_undo, undoing, owner, fence, sequence, claim, alone, revision, version, key_form, moves, ready, rank,
+       available_at, wake_at, deadline, updated_at, started_at, finished_at
 FROM tasks WHERE id = ?
 
 -- name: put_outcome
@@ -252,29 +252,30 @@ SELECT id, boot_id, expires, lease FROM workers WHERE state <> 'dead'
 -- name: ready_tasks
 -- The next tasks of one queue and name: reads only claimable rows, in order.
 SELECT rank, id FROM tasks
-WHERE ready = 1 AND queue = ?1 AND name = ?2 AND (deadline IS NULL OR deadline > ?3 OR must_undo)
+WHERE ready = 1 AND queue = ?1 AND name = ?2 AND (deadline IS NULL OR deadline > ?3 OR must_undo) AND key_form <= ?5
 ORDER BY rank, id LIMIT ?4
 
 -- name: suspect_tasks
 SELECT rank, id FROM tasks
-WHERE ready = 2 AND queue = ?1 AND name = ?2 AND (deadline IS NULL OR deadline > ?3 OR must_undo)
+WHERE ready = 2 AND queue = ?1 AND name = ?2 AND (deadline IS NULL OR deadline > ?3 OR must_undo) AND key_form <= ?5
 ORDER BY rank, id LIMIT ?4
 
 -- name: lease_task
 -- A claim's whole change of one task; lifecycle.take does the same.
 UPDATE tasks SET owner = ?2, claim = ?3, alone = ?4, fence = fence + 1, sequence = 0, ready = 0,
     moves = moves + (state = 'pending'), state = iif(state = 'pending', 'running', state),
-    revision = revision + 1, updated_at = ?5, started_at = coalesce(started_at, ?5)
+    revision = revision + 1, updated_at = ?5, started_at = coalesce(started_at, ?5),
+    key_form = iif(key_form = 0, ?6, key_form)
 WHERE id = ?1
 
 -- name: any_suspect
 SELECT EXISTS (SELECT 1 FROM tasks WHERE ready = 2)
 
 -- name: task_record
-SELECT * FROM task_records WHERE id = ?
+SELECT * FROM shown_tasks WHERE id = ?
 
 -- name: claimed_records
-SELECT r.* FROM tasks t JOIN task_records r ON r.id = t.id
+SELECT r.* FROM tasks t JOIN shown_tasks r ON r.id = t.id
 WHERE t.owner = ?1 AND t.claim = ?2 ORDER BY t.rank, t.id
 
 -- name: owned
@@ -530,7 +531,7 @@ WITH RECURSIVE lines (queue, name) AS (
         ORDER BY available_at, id LIMIT ?7)
     ORDER BY delayed, place, id LIMIT ?7
 )
-SELECT r.*, p.delayed FROM page p CROSS JOIN task_records r ON r.id = p.id ORDER BY p.delayed, p.place, p.id
+SELECT r.*, p.delayed FROM page p CROSS JOIN shown_tasks r ON r.id = p.id ORDER BY p.delayed, p.place, p.id
 
 -- name: ids_that_begin
 -- Of the table and the column that are filled in: a range of the index that begins with the id, so that nothing in the

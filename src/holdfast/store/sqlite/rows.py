@@ -69,6 +69,7 @@ class TaskRow:
     alone: int
     revision: int
     version: int
+    key_form: int
     moves: int
     ready: int
     rank: int

@@ -39,7 +39,7 @@ from holdfast.model.memory import Subject
 from holdfast.model.queries import Loaded, Noun, Page, Pruned, QueueCounts, Summary, TaskFilter, Vitals
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
 from holdfast.model.step import Step
-from holdfast.model.task import JsonValue, NewTask, Submitted, Task
+from holdfast.model.task import SCOPED_KEYS, JsonValue, NewTask, Submitted, Task
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker
 from holdfast.process_fork import watch
@@ -222,9 +222,9 @@ class SqliteStore(Uploading, SimpleInterface):
         """See WorkVerbs."""
         return await self._write(lambda tx: leasing.claim(tx, claim), items=claim.limit)
 
-    async def acquire(self, task_id: str, worker_id: str) -> Claimed:
+    async def acquire(self, task_id: str, worker_id: str, *, key_form: int = SCOPED_KEYS) -> Claimed:
         """See WorkVerbs."""
-        return await self._write(lambda tx: leasing.acquire(tx, task_id, worker_id))
+        return await self._write(lambda tx: leasing.acquire(tx, task_id, worker_id, key_form=key_form))
 
     async def owned(self, worker_id: str) -> list[Lease]:
         """See WorkVerbs."""

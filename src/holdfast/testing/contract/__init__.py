@@ -44,7 +44,7 @@ from holdfast.testing.contract.journal import (
     PatchesContract,
     StepsContract,
 )
-from holdfast.testing.contract.kinship import KinshipContract
+from holdfast.testing.contract.kinship import KeyFormContract, KinshipContract
 from holdfast.testing.contract.lease import LeaseContract
 from holdfast.testing.contract.memory import MemoryContract
 from holdfast.testing.contract.moves import MovesContract
@@ -75,6 +75,7 @@ class StoreContract(
     AtomicCommitContract,
     MovesContract,
     KinshipContract,
+    KeyFormContract,
     WaitsContract,
     BudgetContract,
     ApprovalsContract,

@@ -12,7 +12,7 @@ import pytest
 from holdfast.model.clock import ManualClock
 from holdfast.model.errors import WorkerDead
 from holdfast.model.operations import Release, RequireUndo
-from holdfast.model.task import AGEING
+from holdfast.model.task import AGEING, SCOPED_KEYS
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Claimed
 from holdfast.store.base import StateStore
@@ -48,6 +48,7 @@ class ClaimContract(ContractBase):
             revision=2,
             started_at=clock.now(),
             updated_at=clock.now(),
+            key_form=SCOPED_KEYS,
         )
         assert await claim(store) == [Claimed(task=after, fresh=True)]
         assert await stored(store) == after

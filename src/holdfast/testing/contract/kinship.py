@@ -1,4 +1,4 @@
-"""Kinship: a parent begins its ended children again, in a Commit under its own fence."""
+"""Kinship: a parent begins its ended children again; and the form of keys that a task keeps over all its rounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.model.clock import ManualClock
 from holdfast.model.commit import Refusal, Verdict
-from holdfast.model.errors import InvalidValue
+from holdfast.model.errors import Conflict, InvalidValue
 from holdfast.model.operations import (
     Move,
     ReopenChild,
@@ -22,8 +22,9 @@ from holdfast.model.operations import (
 )
 from holdfast.model.queries import TaskFilter
 from holdfast.model.step import StepState
-from holdfast.model.task import Task
+from holdfast.model.task import FLAT_KEYS, SCOPED_KEYS, Task
 from holdfast.model.transitions import TERMINAL, TaskState, Transition
+from holdfast.model.worker import ALONE_AFTER, Claim
 from holdfast.store.base import StateStore
 from holdfast.testing.contract._support import (
     CANCEL,
@@ -31,7 +32,9 @@ from holdfast.testing.contract._support import (
     Attempt,
     acquired_by,
     apply_outside,
+    claim,
     claimed_by,
+    claimed_ids,
     enter,
     move,
     new_task,
@@ -280,3 +283,73 @@ class KinshipContract(ContractBase):
         """And to whoever watches it."""
         parent, child = await family(store)
         await hints_of(store, parent.apply(again(child)), "queue:nursery", "task:child")
+
+
+class KeyFormContract(ContractBase):
+    """The form of keys belongs to the task: its first claim sets it, and it never changes."""
+
+    async def test_the_first_claim_sets_it_and_no_later_one_does(self, store: StateStore, clock: ManualClock) -> None:
+        """Neither a retry nor a new round, nor its parent that begins it again."""
+        parent = await running_task(store, "parent", "mother", queue="parents")
+        assert (await stored(store, "parent")).key_form == SCOPED_KEYS
+        await submit_one(store, "child", parent_id="parent")
+        assert (await stored(store, "child")).key_form == 0
+        await enter(store, "nurse")
+        attempt = await claimed_by(store, "nurse", key_form=FLAT_KEYS)
+        assert attempt.task.key_form == FLAT_KEYS
+        await attempt.apply(move(TaskState.PENDING, counts_attempt=True))
+        attempt = await claimed_by(store, "nurse", 2)
+        await attempt.apply(move(TaskState.FAILED))
+        await apply_outside(store, "child", move(TaskState.PENDING, new_round=True))
+        attempt = await claimed_by(store, "nurse", 3)
+        await attempt.apply(COMPLETE)
+        await parent.apply(again(await stored(store, "child"), new_round=True))
+        clock.advance(1)
+        attempt = await claimed_by(store, "nurse", 4)
+        assert attempt.task.key_form == FLAT_KEYS == (await store.load("child")).task.key_form
+        [found] = (await store.find(TaskFilter(parent_id="parent"))).items
+        assert found.key_form == FLAT_KEYS
+
+    async def test_a_worker_gets_no_task_whose_keys_it_does_not_speak(self, store: StateStore) -> None:
+        """It gets the others, in their order, and as many as it asked for; a newer worker gets all."""
+        await enter(store, "new")
+        await enter(store, "old")
+        await store.submit([new_task(f"scoped {number}", priority=1) for number in range(30)])
+        for claimed in await claim(store, "new", limit=30):
+            await Attempt(store, claimed).apply(move(TaskState.PENDING))
+        await store.submit([new_task("fresh"), new_task("later")])
+        assert await claimed_ids(store, "old", limit=1, key_form=FLAT_KEYS) == ["fresh"]
+        assert await claimed_ids(store, "old", 2, key_form=FLAT_KEYS) == ["later"]
+        assert await claimed_ids(store, "old", 3, key_form=FLAT_KEYS) == []
+        assert len(await claimed_ids(store, "new", 2, limit=40)) == 30
+
+    async def test_no_suspect_either(self, store: StateStore, clock: ManualClock) -> None:
+        """Also alone, a worker has to be able to read the journal."""
+        await submit_one(store)
+        for number in range(ALONE_AFTER):
+            await enter(store, f"dying {number}", lease=1)
+            await claimed_by(store, f"dying {number}")
+            clock.advance(2)
+            await store.sweep()
+        await enter(store)
+        assert await claimed_ids(store, alone=True, key_form=FLAT_KEYS) == []
+        assert await claimed_ids(store, alone=True) == ["task"]
+
+    async def test_acquiring_says_what_to_do(self, store: StateStore) -> None:
+        """A named task is refused in words; without a form it gets that of the worker; what is held is answered."""
+        attempt = await running_task(store)
+        await attempt.apply(move(TaskState.WAITING))
+        before = await snapshot(store)
+        with pytest.raises(Conflict, match="upgrade this worker"):
+            await store.acquire("task", "worker", key_form=FLAT_KEYS)
+        assert await snapshot(store) == before
+        held = await store.acquire("task", "worker")
+        assert await store.acquire("task", "worker", key_form=FLAT_KEYS) == held
+        await submit_one(store, "other")
+        assert (await store.acquire("other", "worker", key_form=FLAT_KEYS)).task.key_form == FLAT_KEYS
+        assert (await stored(store, "other")).key_form == FLAT_KEYS
+
+    async def test_a_form_counts_from_one(self) -> None:
+        """None is what a task has before it is claimed; no worker speaks that."""
+        with pytest.raises(InvalidValue, match="form of keys"):
+            Claim(worker_id="w", number=1, limit=1, key_form=0)

@@ -11,6 +11,7 @@ from holdfast.model.clock import ManualClock
 from holdfast.model.commit import Refusal
 from holdfast.model.errors import Conflict, LeaseHeld, NotFound, WorkerDead
 from holdfast.model.operations import Release, RequestCancel, UntilWoken
+from holdfast.model.task import SCOPED_KEYS
 from holdfast.model.transitions import OPEN, TaskState, Transition
 from holdfast.model.worker import Claimed, Heartbeat, Lease, NewWorker, Worker, WorkerState
 from holdfast.store.base import StateStore
@@ -224,7 +225,10 @@ class LeaseContract(ContractBase):
         before = await submit_one(store, state=state)
         await enter(store)
         clock.advance(1)
-        after = replace(before, owner="worker", fence=1, revision=2, started_at=clock.now(), updated_at=clock.now())
+        now = clock.now()
+        after = replace(
+            before, owner="worker", fence=1, revision=2, started_at=now, updated_at=now, key_form=SCOPED_KEYS
+        )
         assert await store.acquire("task", "worker") == Claimed(task=after, fresh=True)
         assert await stored(store) == after
         assert len(await store.history("task")) == 1

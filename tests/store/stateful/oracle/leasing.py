@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from holdfast.model.errors import Conflict, LeaseHeld, NotFound, WorkerDead
-from holdfast.model.task import rank
+from holdfast.model.task import Task, rank
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Worker, WorkerState
 from tests.store.stateful.oracle.changes import Cause, log_transition, mark_readiness, move, take_away, touch
@@ -74,14 +74,18 @@ def claim(tables: Tables, asked: Claim, now: datetime, boot: timedelta) -> list[
         and candidate.task.queue in asked.queues
         and candidate.task.name in asked.names
         and (candidate.task.deadline is None or candidate.task.deadline > now or candidate.task.must_undo)
+        and candidate.task.key_form <= asked.key_form
     ]
     chosen = sorted(candidates, key=_place)[: max(limit, 0)]
     if chosen:
         tables.workers[asked.worker_id] = replace(row, worker=replace(row.worker, claims=asked.number))
-    return [_grant(tables, candidate, asked.worker_id, asked.number, now, alone=asked.alone) for candidate in chosen]
+    for candidate in chosen:
+        _set_key_form(tables, candidate.task, asked.key_form)
+    granted = [tables.tasks[candidate.task.id] for candidate in chosen]
+    return [_grant(tables, candidate, asked.worker_id, asked.number, now, alone=asked.alone) for candidate in granted]
 
 
-def acquire(tables: Tables, task_id: str, worker_id: str, now: datetime, boot: timedelta) -> Claimed:
+def acquire(tables: Tables, task_id: str, worker_id: str, now: datetime, boot: timedelta, *, key_form: int) -> Claimed:
     if _living(tables, worker_id).expires <= boot:
         raise WorkerDead(worker_id)
     row = tables.tasks.get(task_id)
@@ -93,7 +97,14 @@ def acquire(tables: Tables, task_id: str, worker_id: str, now: datetime, boot: t
         raise LeaseHeld(task_id, row.task.owner)
     if row.task.state.is_terminal:
         raise Conflict(f"task {task_id} has ended")
-    return _grant(tables, row, worker_id, 0, now, alone=False, moves=False)
+    if row.task.key_form > key_form:
+        raise Conflict(f"task {task_id} has newer keys; upgrade this worker")
+    _set_key_form(tables, row.task, key_form)
+    return _grant(tables, tables.tasks[task_id], worker_id, 0, now, alone=False, moves=False)
+
+
+def _set_key_form(tables: Tables, task: Task, key_form: int) -> None:
+    tables.change_task(task.id, key_form=task.key_form or key_form)
 
 
 def owned(tables: Tables, worker_id: str) -> list[Lease]:

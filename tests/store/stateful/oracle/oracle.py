@@ -15,7 +15,7 @@ from holdfast.model.memory import Subject
 from holdfast.model.queries import Loaded, Noun, Page, Pruned, QueueCounts, Summary, TaskFilter, Vitals
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
 from holdfast.model.step import Step
-from holdfast.model.task import JsonValue, NewTask, Submitted, Task
+from holdfast.model.task import SCOPED_KEYS, JsonValue, NewTask, Submitted, Task
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker
 from tests.store.stateful.oracle import (
@@ -63,8 +63,8 @@ class Oracle:
     def claim(self, claim: Claim) -> list[Claimed]:
         return leasing.claim(self.tables, claim, self.now(), self._boot())
 
-    def acquire(self, task_id: str, worker_id: str) -> Claimed:
-        return leasing.acquire(self.tables, task_id, worker_id, self.now(), self._boot())
+    def acquire(self, task_id: str, worker_id: str, *, key_form: int = SCOPED_KEYS) -> Claimed:
+        return leasing.acquire(self.tables, task_id, worker_id, self.now(), self._boot(), key_form=key_form)
 
     def owned(self, worker_id: str) -> list[Lease]:
         return leasing.owned(self.tables, worker_id)

@@ -126,3 +126,188 @@ BEGIN
     END CASE;
 END
 $$;
+
+-- Which form the keys of a task's journal have (model/task.py): what was begun before has flat ones, to its end. The
+-- default of the rows that are there costs no write; only what was never begun is written.
+ALTER TABLE {schema}.tasks ADD COLUMN key_form smallint NOT NULL DEFAULT 1;
+ALTER TABLE {schema}.tasks ALTER COLUMN key_form SET DEFAULT 0;
+UPDATE {schema}.tasks t SET key_form = 0
+WHERE t.fence = 0 AND NOT EXISTS (SELECT FROM {schema}.steps s WHERE s.task_id = t.id);
+
+-- A task as the model shows it: the columns of Task, in its order. task_records stays as it is for processes of the
+-- version before, whose prepared statements would fail if it got another column.
+CREATE VIEW {schema}.shown_tasks AS
+SELECT t.id, t.name, t.agent_id, i.user_input, t.state, o.result, o.error,
+       i.created_at, t.updated_at, t.started_at, t.finished_at,
+       t.queue, t.priority, t.key, t.available_at, t.deadline, t.schedule, t.parent_id,
+       t.round, t.attempts, t.deaths, t.lone_deaths, t.feedback, t.cancel_requested, t.must_undo,
+       t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form
+FROM {schema}.tasks t
+JOIN {schema}.inputs i ON i.task_id = t.id
+LEFT JOIN {schema}.outcomes o ON o.task_id = t.id;
+
+-- These four get a parameter more. Dropped, not overloaded: a call of the version before must find the new one.
+DROP FUNCTION {schema}.claim(text, bigint, integer, text[], text[], boolean, timestamptz);
+DROP FUNCTION {schema}.acquire(text, text, timestamptz);
+DROP FUNCTION {schema}.choose(integer, text[], text[], smallint, timestamptz);
+DROP FUNCTION {schema}.claimable(integer, text[], text[], smallint, timestamptz);
+
+-- The first tasks that a claim may take, by rank, from several queues and names. LATERAL per queue and name: each reads
+-- the first few of its own index range; `= ANY` would sort the whole queue. Nothing is locked yet.
+-- Written out for both kinds: a partial index is used only where its condition stands as a constant.
+CREATE FUNCTION {schema}.claimable(
+    most integer, queues text[], names text[], wanted_ready smallint, speaks integer, moment timestamptz
+) RETURNS text[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF wanted_ready = 2 THEN
+        RETURN ARRAY(
+            SELECT c.id FROM (SELECT DISTINCT unnest(queues)) AS q (queue), (SELECT DISTINCT unnest(names)) AS n (name),
+            LATERAL (
+                SELECT t.id, t.rank FROM {schema}.tasks t
+                WHERE t.ready = 2 AND t.queue = q.queue AND t.name = n.name
+                  AND (t.deadline IS NULL OR t.deadline > moment OR t.must_undo) AND t.key_form <= speaks
+                ORDER BY t.rank, t.id LIMIT most
+            ) AS c
+            ORDER BY c.rank, c.id LIMIT most);
+    END IF;
+    RETURN ARRAY(
+        SELECT c.id FROM (SELECT DISTINCT unnest(queues)) AS q (queue), (SELECT DISTINCT unnest(names)) AS n (name),
+        LATERAL (
+            SELECT t.id, t.rank FROM {schema}.tasks t
+            WHERE t.ready = 1 AND t.queue = q.queue AND t.name = n.name
+              AND (t.deadline IS NULL OR t.deadline > moment OR t.must_undo) AND t.key_form <= speaks
+            ORDER BY t.rank, t.id LIMIT most
+        ) AS c
+        ORDER BY c.rank, c.id LIMIT most);
+END
+$$;
+
+-- Lock up to `most` of the first claimable tasks, and no more than those: whoever claims beside us takes the next ones.
+-- What others have locked is skipped, so the candidates are more than wanted, and more again while too few are free.
+CREATE FUNCTION {schema}.choose(
+    most integer, queues text[], names text[], wanted_ready smallint, speaks integer, moment timestamptz
+) RETURNS text[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    looked_at integer := most + 10;
+    candidates text[];
+    chosen text[];
+BEGIN
+    LOOP
+        candidates := {schema}.claimable(looked_at, queues, names, wanted_ready, speaks, moment);
+        chosen := ARRAY(
+            SELECT t.id FROM {schema}.tasks t
+            WHERE t.id = ANY (candidates) AND t.ready = wanted_ready AND t.key_form <= speaks
+            ORDER BY t.rank, t.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED);
+        EXIT WHEN cardinality(chosen) = most OR cardinality(candidates) < looked_at OR looked_at > 20 * (most + 10);
+        looked_at := looked_at * 4;
+    END LOOP;
+    RETURN chosen;
+END
+$$;
+
+-- Lease ready tasks to a worker. A number that was used before is answered with what is still held of that claim.
+--
+-- `speaks` is the newest form of keys that the worker knows. A process of the version before says nothing of it: it gets
+-- what has flat keys or none, and what it claims first stays flat.
+--
+-- The answer is short, and the tasks themselves are read by a second statement. The server sends an answer before it
+-- commits: one that does not fit into the socket of a client that has stopped reading would keep its locks for as long
+-- as the client sleeps.
+CREATE FUNCTION {schema}.claim(
+    wanted_id text, number bigint, most integer, queues text[], names text[], wants_suspect boolean,
+    at timestamptz DEFAULT NULL, speaks integer DEFAULT 1
+) RETURNS TABLE (id text, fresh boolean, lone boolean)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+-- Left to itself, the server would plan claimable() anew for each claim, which takes longer than running it.
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    worker {schema}.workers;
+    moment timestamptz := coalesce(at, clock_timestamp());
+    wanted_ready smallint := CASE WHEN wants_suspect THEN 2 ELSE 1 END;
+    chosen text[];
+BEGIN
+    -- A look without locks first. Idle workers look often; a lock, like a change, would have to reach the disk.
+    SELECT w.* INTO worker FROM {schema}.workers w WHERE w.id = wanted_id;
+    IF worker.state = 'live' AND number > worker.claims
+        AND (most <= 0 OR cardinality({schema}.claimable(1, queues, names, wanted_ready, speaks, moment)) = 0) THEN
+        RETURN;
+    END IF;
+    worker := {schema}.living_worker(wanted_id, true);
+    IF number <= worker.claims THEN
+        RETURN QUERY
+        SELECT t.id, false, t.alone FROM {schema}.tasks t
+        WHERE t.owner = worker.id AND t.claim = number
+        ORDER BY t.rank, t.id;
+        RETURN;
+    END IF;
+    IF worker.state = 'draining' OR worker.expires_at <= moment THEN
+        RETURN;
+    END IF;
+    chosen := {schema}.choose(CASE WHEN wants_suspect THEN 1 ELSE most END, queues, names, wanted_ready, speaks, moment);
+    IF cardinality(chosen) = 0 THEN
+        RETURN;
+    END IF;
+    UPDATE {schema}.workers w SET claims = number WHERE w.id = worker.id;
+
+    -- One pass over the chosen. A task in review stays there, so whoever is running now was pending before.
+    RETURN QUERY
+    WITH leased AS (
+        UPDATE {schema}.tasks t
+        SET moves = t.moves + (t.state = 'pending')::integer,
+            state = CASE WHEN t.state = 'pending' THEN 'running' ELSE t.state END,
+            owner = worker.id, fence = t.fence + 1, sequence = 0, claim = number, alone = wants_suspect, ready = 0,
+            started_at = coalesce(t.started_at, moment), updated_at = moment, revision = t.revision + 1,
+            key_form = CASE WHEN t.key_form = 0 THEN speaks ELSE t.key_form END
+        WHERE t.id = ANY (chosen)
+        RETURNING t.id, t.rank, t.state, t.moves, t.fence, t.revision
+    ), moved AS (
+        INSERT INTO {schema}.transitions (task_id, number, from_state, to_state, reason, actor, fence, at)
+        SELECT l.id, l.moves, 'pending', 'running', 'claimed', worker.id, l.fence, moment
+        FROM leased l WHERE l.state = 'running'
+    )
+    SELECT l.id, l.revision = 2, wants_suspect FROM leased l ORDER BY l.rank, l.id;
+END
+$$;
+
+-- Lease this very task without moving it. One the worker holds already is answered as it stands.
+CREATE FUNCTION {schema}.acquire(
+    wanted_id text, wanted_task text, at timestamptz DEFAULT NULL, speaks integer DEFAULT 1
+) RETURNS TABLE (id text, fresh boolean, lone boolean)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+    worker {schema}.workers := {schema}.living_worker(wanted_id, false);
+    before {schema}.tasks;
+    moment timestamptz;
+BEGIN
+    SELECT t.* INTO before FROM {schema}.tasks t WHERE t.id = wanted_task FOR NO KEY UPDATE;
+    moment := coalesce(at, clock_timestamp());
+    CASE
+        WHEN worker.expires_at <= moment THEN
+            RAISE EXCEPTION 'the lease of worker % ran out', wanted_id USING ERRCODE = 'HF002', DETAIL = wanted_id;
+        WHEN before.id IS NULL THEN
+            RAISE EXCEPTION 'no task %', wanted_task USING ERRCODE = 'HF003', DETAIL = wanted_task;
+        WHEN before.owner = worker.id THEN
+            NULL;
+        WHEN before.owner IS NOT NULL THEN
+            RAISE EXCEPTION 'task % is leased', wanted_task USING ERRCODE = 'HF004', DETAIL = before.owner;
+        WHEN before.finished_at IS NOT NULL THEN
+            RAISE EXCEPTION 'task % has ended', wanted_task USING ERRCODE = 'HF005', DETAIL = before.state;
+        WHEN before.key_form > speaks THEN
+            RAISE EXCEPTION 'task % has newer keys', wanted_task USING ERRCODE = 'HF007', DETAIL = before.key_form;
+        ELSE
+            UPDATE {schema}.tasks t
+            SET owner = worker.id, fence = t.fence + 1, sequence = 0, claim = 0, alone = false, ready = 0,
+                started_at = coalesce(t.started_at, moment), updated_at = moment, revision = t.revision + 1,
+                key_form = CASE WHEN t.key_form = 0 THEN speaks ELSE t.key_form END
+            WHERE t.id = wanted_task;
+    END CASE;
+    RETURN QUERY
+    SELECT t.id, before.revision = 1 AND before.owner IS NULL, t.alone FROM {schema}.tasks t WHERE t.id = wanted_task;
+END
+$$;

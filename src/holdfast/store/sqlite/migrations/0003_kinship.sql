@@ -29,3 +29,23 @@ CREATE TABLE transitions_of_0003 (
 INSERT INTO transitions_of_0003 SELECT * FROM transitions;
 DROP TABLE transitions;
 ALTER TABLE transitions_of_0003 RENAME TO transitions;
+
+-- Which form the keys of a task's journal have (model/task.py): what was begun before has flat ones, to its end.
+ALTER TABLE tasks ADD COLUMN key_form INTEGER NOT NULL DEFAULT 0;
+UPDATE tasks SET key_form = 1
+WHERE fence > 0 OR EXISTS (SELECT 1 FROM steps WHERE steps.task_id = tasks.id);
+
+-- A task as people see it: the row with its payloads. Under another name than before: a process of the version before
+-- that has this file open would claim tasks without a look at the form of their keys. Each claim of it reads the old
+-- view, fails, and is rolled back.
+DROP VIEW task_records;
+CREATE VIEW shown_tasks AS
+SELECT t.id, t.name, t.agent_id, i.user_input, t.state, o.result, o.error,
+       t.created_at, t.updated_at, t.started_at, t.finished_at,
+       t.queue, t.priority, t.key, t.available_at, t.deadline, t.schedule, t.parent_id,
+       t.round, t.attempts, t.deaths, t.lone_deaths, t.feedback, t.cancel_requested, t.must_undo,
+       t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form,
+       t.rank, t.ready, t.alone, t.claim, t.search, t.moves
+FROM tasks t
+JOIN inputs i ON i.task_id = t.id
+LEFT JOIN outcomes o ON o.task_id = t.id;
