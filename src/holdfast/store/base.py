@@ -391,8 +391,9 @@ class Keeping(ABC):
     async def prune(self, older_than: timedelta, *, limit: int = 1000) -> Pruned:
         """Delete tasks that ended longer ago than this, with all their rows, at most ``limit``.
 
-        A task whose parent or child is still open, or on whose account something is reserved, stays. Also goes: events
-        as old, artifacts as old that no task uses, uploads as long without a new piece, and workers as long dead.
+        Children go only with their parent, and a tree of tasks only if all of it ended as long ago and nothing is
+        reserved on an account of its tasks. Also goes: events as old, artifacts as old that no task uses, uploads as
+        long without a new piece, and workers as long dead.
         """
 
 

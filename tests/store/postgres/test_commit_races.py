@@ -4,6 +4,7 @@ Where a test takes `broken`, the same interleaving is also run with the rule tak
 """
 
 import asyncio
+from datetime import timedelta
 
 import psycopg
 import pytest
@@ -249,3 +250,16 @@ async def test_a_child_is_begun_again_as_it_stands_under_the_lock(url: str, stor
     [verdict] = await beginning
     assert verdict.refusal is Refusal.CONFLICT
     assert "only a child that has ended" in verdict.detail
+
+
+async def test_a_prune_takes_nothing_of_a_tree_of_which_a_task_is_being_revived(url: str, store: PostgresStore) -> None:
+    """Neither while that is under way, nor afterwards; other trees go."""
+    ended = {"name": "job", "state": TaskState.FAILED}
+    await store.submit([NewTask(id="root", **ended), NewTask(id="child", parent_id="root", **ended)])  # type: ignore[arg-type]
+    await store.submit([NewTask(id="other", **ended)])  # type: ignore[arg-type]
+    async with paused(url) as person:
+        await person.commit([outside("child", move(TaskState.PENDING))])
+        assert (await store.prune(timedelta(0))).tasks == 1
+        await person.finish()
+    assert (await store.prune(timedelta(0))).tasks == 0
+    assert {task.id for task in (await store.find()).items} == {"root", "child"}

@@ -196,7 +196,8 @@ def test_what_was_begun_before_scoped_keys_stays_flat(tmp_path: Path) -> None:
         for task_id, fence in (("claimed", 1), ("fresh", 0), ("saved", 0)):
             old.execute(
                 "INSERT INTO tasks (id, name, agent_id, queue, priority, input_digest, search, state, rank, "
-                "available_at, created_at, updated_at, fence) VALUES (?, 'n', 'a', 'q', 0, '', '', 'pending', 0, 0, 0, 0, ?)",
+                "available_at, created_at, updated_at, fence) "
+                "VALUES (?, 'n', 'a', 'q', 0, '', '', 'pending', 0, 0, 0, 0, ?)",
                 (task_id, fence),
             )
             old.execute("INSERT INTO inputs VALUES (?, x'31')", (task_id,))
@@ -212,3 +213,11 @@ def test_what_was_begun_before_scoped_keys_stays_flat(tmp_path: Path) -> None:
         assert new.execute("SELECT count(*) FROM transitions").get == 3
         with pytest.raises(apsw.SQLError, match="task_records"):
             old.execute(read_by_each_claim)
+
+
+def test_a_prune_finds_trees_by_index(connection: apsw.Connection) -> None:
+    plan = plan_of(connection, (QUERIES["prunable_tasks"], [0, 10]))
+    assert "SEARCH t USING COVERING INDEX tasks_finished" in plan or "SEARCH t USING INDEX tasks_finished" in plan, plan
+    assert plan.count("SEARCH c USING COVERING INDEX tasks_children (parent_id=?)") == 2, plan
+    assert "SCAN tasks" not in plan
+    assert not re.search(r"SCAN [tcmp]\b", plan), plan

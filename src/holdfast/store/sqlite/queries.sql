@@ -573,12 +573,28 @@ SELECT count(*) FROM effects
 WHERE state IN ('in_doubt', 'needs_human') AND state IN ('armed', 'in_doubt', 'needs_human')
 
 -- name: prunable_tasks
-SELECT t.id FROM tasks t
-WHERE t.finished_at IS NOT NULL AND t.finished_at < ?1
-  AND NOT EXISTS (SELECT 1 FROM tasks p WHERE p.id = t.parent_id AND p.finished_at IS NULL)
-  AND NOT EXISTS (SELECT 1 FROM tasks c WHERE c.parent_id = t.id AND c.finished_at IS NULL)
-  AND NOT EXISTS (SELECT 1 FROM reservations r WHERE r.account = t.id)
-ORDER BY t.finished_at, t.id LIMIT ?2
+-- Whole trees: a task without a parent that is stored, with all its descendants, if all of them ended before the cutoff
+-- and nothing is reserved on an account of theirs. By the index of ended tasks, then by that of children. In the order
+-- in which the roots ended, parents before children: where the limit cuts a tree, what is left of it has no parent any
+-- more and goes with the next batch.
+WITH RECURSIVE roots AS MATERIALIZED (
+    SELECT t.id, t.finished_at FROM tasks t
+    WHERE t.finished_at IS NOT NULL AND t.finished_at < ?1
+      AND NOT EXISTS (SELECT 1 FROM tasks p WHERE p.id = t.parent_id)
+      AND NOT EXISTS (
+          WITH RECURSIVE tree (id) AS (
+              SELECT t.id UNION ALL SELECT c.id FROM tree CROSS JOIN tasks c ON c.parent_id = tree.id
+          )
+          SELECT 1 FROM tree CROSS JOIN tasks m ON m.id = tree.id
+          WHERE m.finished_at IS NULL OR m.finished_at >= ?1
+             OR EXISTS (SELECT 1 FROM reservations r WHERE r.account = m.id))
+    ORDER BY t.finished_at, t.id LIMIT ?2
+), trees (id, depth, root, ended) AS (
+    SELECT id, 0, id, finished_at FROM roots
+    UNION ALL
+    SELECT c.id, trees.depth + 1, trees.root, trees.ended FROM trees CROSS JOIN tasks c ON c.parent_id = trees.id
+)
+SELECT id FROM trees ORDER BY ended, root, depth, id LIMIT ?2
 
 -- name: delete_task
 DELETE FROM tasks WHERE id = ?

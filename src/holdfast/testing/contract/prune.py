@@ -103,17 +103,53 @@ class PruneContract(ContractBase):
         again = await store.load("task")
         assert (again.task.revision, again.task.result, again.steps, again.patches) == (1, None, (), ())
 
-    async def test_a_child_stays_while_its_parent_is_open(self, store: StateStore, clock: ManualClock) -> None:
-        """The parent may still want to read it."""
+    async def test_children_go_only_with_their_parent(self, store: StateStore, clock: ManualClock) -> None:
+        """It may begin them again. One whose parent is gone, or never was, goes by itself."""
         await submit_one(store, "parent")
         await submit_one(store, "child", parent_id="parent", state=TaskState.COMPLETED)
         await submit_one(store, "orphan", parent_id="missing", state=TaskState.COMPLETED)
         clock.advance(2 * DAY)
         assert (await store.prune(DAY)).tasks == 1
         assert await store.get("orphan") is None
-        await apply_outside(store, "parent", CANCEL)
-        assert (await store.prune(DAY)).tasks == 1
-        assert [task.id for task in await all_tasks(store)] == ["parent"]
+        await apply_outside(store, "parent", move(TaskState.FAILED))
+        clock.advance(DAY)
+        assert await store.prune(DAY) == NOTHING
+        clock.advance(1)
+        assert (await store.prune(DAY)).tasks == 2
+        assert await all_tasks(store) == []
+
+    async def test_a_tree_goes_whole_or_stays_whole(self, store: StateStore, clock: ManualClock) -> None:
+        """One task of it that is open, or ended too late, or on whose account something is reserved, keeps them all."""
+        attempt = await running_task(store, "spender")
+        for tree in ("a", "b", "c", "d"):
+            await submit_one(store, tree, state=TaskState.COMPLETED)
+            for below, above in ((f"{tree}1", tree), (f"{tree}2", tree), (f"{tree}11", f"{tree}1")):
+                ended = below not in {"b11", "c2"}
+                state = TaskState.COMPLETED if ended else TaskState.PENDING
+                await submit_one(store, below, parent_id=above, state=state, budget={"tokens": 5})
+        await attempt.apply(Reserve(account="d2", step_key="s", amounts={"tokens": 1}))
+        clock.advance(2 * DAY)
+        await apply_outside(store, "c2", CANCEL)
+        assert (await store.prune(DAY)).tasks == 4
+        left = {task.id for task in await all_tasks(store)}
+        assert left == {"spender", *(tree + below for tree in "bcd" for below in ("", "1", "2", "11"))}
+        await apply_outside(store, "b11", CANCEL)
+        await attempt.apply(Settle(account="d2", step_key="s", amounts={}))
+        clock.advance(2 * DAY)
+        assert (await store.prune(DAY)).tasks == 12
+
+    async def test_a_large_tree_goes_from_its_root_downwards(self, store: StateStore, clock: ManualClock) -> None:
+        """In bounded batches: no parent ever misses one of its children, and the rest goes with the next batch."""
+        await submit_one(store, "root", state=TaskState.COMPLETED)
+        for child in ("x", "y"):
+            await submit_one(store, child, parent_id="root", state=TaskState.COMPLETED)
+            await submit_one(store, f"{child}1", parent_id=child, state=TaskState.COMPLETED)
+        clock.advance(2 * DAY)
+        assert await store.prune(DAY, limit=2) == Pruned(tasks=2, events=0, artifacts=0, more=True)
+        assert {task.id for task in await all_tasks(store)} == {"x1", "y", "y1"}
+        assert await store.prune(DAY, limit=2) == Pruned(tasks=2, events=0, artifacts=0, more=True)
+        assert {task.id for task in await all_tasks(store)} == {"y1"}
+        assert await store.prune(DAY, limit=2) == Pruned(tasks=1, events=0, artifacts=0, more=False)
 
     async def test_a_parent_stays_while_its_children_are_open(self, store: StateStore, clock: ManualClock) -> None:
         """They spend under its limits."""

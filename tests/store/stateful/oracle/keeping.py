@@ -51,19 +51,25 @@ def prune(tables: Tables, older_than: timedelta, limit: int, now: datetime) -> P
 
 
 def _old_tasks(tables: Tables, cutoff: datetime) -> list[str]:
-    old = []
-    for row in tables.tasks.values():
-        parent = tables.tasks.get(row.task.parent_id or "")
-        if row.task.finished_at is None or row.task.finished_at >= cutoff:
-            continue
-        children = [other.task for other in tables.tasks.values() if other.task.parent_id == row.task.id]
-        if any(not child.state.is_terminal for child in children):
-            continue
-        if any(account == row.task.id for _, account, *_ in tables.reservations):
-            continue
-        if parent is None or parent.task.state.is_terminal:
-            old.append((row.task.finished_at, row.task.id))
-    return [task_id for _, task_id in sorted(old)]
+    """Return what may go, in order: trees by the end of their roots, each from its root downwards."""
+    roots = [row.task for row in tables.tasks.values() if row.task.parent_id not in tables.tasks]
+    trees = [(root.finished_at, root.id, _tree_below(tables, root.id)) for root in roots]
+    old = [(ended, root, tree) for ended, root, tree in trees if all(_is_old(tables, one, cutoff) for one in tree)]
+    return [task_id for _, _, tree in sorted(old) for task_id in tree]
+
+
+def _tree_below(tables: Tables, root: str) -> list[str]:
+    level, tree = [root], []
+    while level:
+        tree += level
+        level = sorted(row.task.id for row in tables.tasks.values() if row.task.parent_id in level)
+    return tree
+
+
+def _is_old(tables: Tables, task_id: str, cutoff: datetime) -> bool:
+    ended = tables.task(task_id).finished_at
+    is_reserved_on = any(account == task_id for _, account, *_ in tables.reservations)
+    return ended is not None and ended < cutoff and not is_reserved_on
 
 
 def _old_events(tables: Tables, cutoff: datetime) -> list[Event]:

@@ -311,3 +311,115 @@ BEGIN
     SELECT t.id, before.revision = 1 AND before.owner IS NULL, t.alone FROM {schema}.tasks t WHERE t.id = wanted_task;
 END
 $$;
+
+-- The tasks that a prune may take: whole trees. A task without a parent that is stored, with all its descendants, if all of
+-- them ended before the cutoff and nothing is reserved on an account of theirs. In the order in which the roots ended,
+-- parents before children: where `most` cuts a tree, what is left of it has no parent any more and goes with the next
+-- batch. By the index of ended tasks, then by that of children.
+CREATE FUNCTION {schema}.prunable(cutoff timestamptz, most integer) RETURNS TABLE (id text, root text)
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH RECURSIVE roots AS MATERIALIZED (
+        SELECT t.id, t.finished_at FROM {schema}.tasks t
+        WHERE t.finished_at IS NOT NULL AND t.finished_at < cutoff
+          AND NOT EXISTS (SELECT FROM {schema}.tasks p WHERE p.id = t.parent_id OFFSET 0)
+          AND NOT EXISTS (
+              WITH RECURSIVE tree AS (
+                  SELECT t.id AS id
+                  UNION ALL
+                  SELECT c.id FROM tree, LATERAL (
+                      SELECT k.id FROM {schema}.tasks k WHERE k.parent_id = tree.id OFFSET 0) AS c
+              )
+              SELECT FROM tree, LATERAL (
+                  SELECT k.finished_at FROM {schema}.tasks k WHERE k.id = tree.id OFFSET 0) AS m
+              WHERE m.finished_at IS NULL OR m.finished_at >= cutoff
+                 OR EXISTS (SELECT FROM {schema}.reservations r WHERE r.account = tree.id OFFSET 0)
+              OFFSET 0)
+        ORDER BY t.finished_at, t.id LIMIT most
+    ), trees AS (
+        SELECT roots.id, 0 AS depth, roots.id AS root, roots.finished_at AS ended FROM roots
+        UNION ALL
+        SELECT c.id, trees.depth + 1, trees.root, trees.ended FROM trees, LATERAL (
+            SELECT k.id FROM {schema}.tasks k WHERE k.parent_id = trees.id OFFSET 0) AS c
+    )
+    SELECT trees.id, trees.root FROM trees ORDER BY trees.ended, trees.root, trees.depth, trees.id LIMIT most;
+END
+$$;
+
+-- Delete what ended, happened or was stored before `cutoff`; tasks only as whole trees. First a look, then the locks, then
+-- a second look in a later statement: somebody may have revived one of them in between. A tree of which anybody has
+-- locked a task stays.
+CREATE OR REPLACE FUNCTION {schema}.prune(
+    cutoff timestamptz, most integer,
+    OUT tasks integer, OUT events integer, OUT artifacts integer, OUT uploads integer
+)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    wanted text[] := ARRAY(SELECT p.id FROM {schema}.prunable(cutoff, most) AS p);
+    locked text[] := ARRAY(
+        SELECT t.id FROM {schema}.tasks t WHERE t.id = ANY (wanted) ORDER BY t.id FOR UPDATE SKIP LOCKED);
+    gone text[];
+    contents text[];
+BEGIN
+    WITH ended AS MATERIALIZED (SELECT p.id, p.root FROM {schema}.prunable(cutoff, most) AS p)
+    SELECT coalesce(array_agg(e.id), '{}') INTO gone FROM ended e
+    WHERE NOT e.root IN (SELECT other.root FROM ended other WHERE NOT other.id = ANY (locked));
+    DELETE FROM {schema}.inputs WHERE task_id = ANY (gone);
+    DELETE FROM {schema}.outcomes WHERE task_id = ANY (gone);
+    DELETE FROM {schema}.task_keys k USING {schema}.tasks t
+    WHERE t.id = ANY (gone) AND k.name = t.name AND k.key = t.key;
+    DELETE FROM {schema}.transitions WHERE task_id = ANY (gone);
+    DELETE FROM {schema}.requests WHERE task_id = ANY (gone);
+    DELETE FROM {schema}.steps WHERE task_id = ANY (gone);
+    DELETE FROM {schema}.effects WHERE task_id = ANY (gone);
+    DELETE FROM {schema}.evidence WHERE task_id = ANY (gone);
+    DELETE FROM {schema}.patches WHERE task_id = ANY (gone);
+    DELETE FROM {schema}.checkpoints WHERE task_id = ANY (gone);
+    DELETE FROM {schema}.approvals WHERE task_id = ANY (gone);
+    DELETE FROM {schema}.reservations WHERE task_id = ANY (gone);
+    DELETE FROM {schema}.accounts WHERE account = ANY (gone);
+    DELETE FROM {schema}.artifact_links WHERE task_id = ANY (gone);
+    PERFORM {schema}.stop_waiting(gone);
+    DELETE FROM {schema}.tasks t WHERE t.id = ANY (gone);
+    tasks := cardinality(gone);
+
+    -- The channel's counter stays, so that no number is ever used twice.
+    DELETE FROM {schema}.events e USING (
+        SELECT old.channel, old.number FROM {schema}.events old WHERE old.at < cutoff ORDER BY old.at LIMIT most
+    ) AS o
+    WHERE e.channel = o.channel AND e.number = o.number;
+    GET DIAGNOSTICS events = ROW_COUNT;
+
+    -- Uploads before artifacts, as whoever finishes one locks them; and none that somebody is just adding to.
+    WITH ended AS (
+        DELETE FROM {schema}.uploads u USING (
+            SELECT old.id FROM {schema}.uploads old
+            WHERE old.renewed_at < cutoff ORDER BY old.renewed_at LIMIT most FOR UPDATE SKIP LOCKED
+        ) AS o
+        WHERE u.id = o.id RETURNING u.id
+    )
+    SELECT coalesce(array_agg(id), '{}') INTO contents FROM ended;
+    uploads := cardinality(contents);
+    DELETE FROM {schema}.artifact_chunks WHERE content = ANY (contents);
+
+    WITH ended AS (
+        DELETE FROM {schema}.artifacts a USING (
+            SELECT old.id FROM {schema}.artifacts old
+            WHERE old.created_at < cutoff
+              AND NOT EXISTS (SELECT FROM {schema}.artifact_links l WHERE l.artifact_id = old.id)
+            ORDER BY old.created_at LIMIT most
+        ) AS o
+        WHERE a.id = o.id RETURNING a.content
+    )
+    SELECT coalesce(array_agg(content), '{}') INTO contents FROM ended;
+    artifacts := cardinality(contents);
+    DELETE FROM {schema}.artifact_chunks WHERE content = ANY (contents);
+
+    DELETE FROM {schema}.workers w
+    WHERE w.state = 'dead' AND w.seen_at < cutoff AND NOT EXISTS (
+        SELECT FROM {schema}.tasks t WHERE t.owner = w.id);
+END
+$$;

@@ -1,0 +1,21 @@
+"""A prune finds what is old by index, however much is not."""
+
+from holdfast.model.task import NewTask
+from holdfast.model.transitions import TaskState
+from holdfast.store.postgres import PostgresStore
+from tests.store.postgres.support import execute
+
+READ_IN_SEQUENCE = (
+    "SELECT relname, seq_scan FROM pg_stat_xact_user_tables WHERE schemaname = 'holdfast' AND seq_scan > 0"
+)
+
+
+async def test_trees_are_found_by_index(url: str, store: PostgresStore) -> None:
+    """Root by root, child by child. Workers are few, and read from end to end."""
+    ended = [NewTask(id=f"t{n}", name="job", state=TaskState.COMPLETED) for n in range(20)]
+    below = [NewTask(name="job", parent_id=f"t{n}", state=TaskState.COMPLETED) for n in range(20)]
+    await store.submit([*ended, *below])
+    prune = "SELECT holdfast.prune(clock_timestamp(), 10)"
+    found = execute(url, "BEGIN", prune, READ_IN_SEQUENCE)
+    assert {table for table, _ in found} <= {"workers"}
+    assert [(await store.count())[TaskState.COMPLETED]] == [40]  # the transaction above was never committed
