@@ -18,9 +18,9 @@ from holdfast.model.step import StepState
 from holdfast.model.task import FLAT_KEYS
 from holdfast.model.transitions import TaskState, is_legal
 from holdfast.store.idparts import about
-from holdfast.store.sqlite.connection import connect
+from holdfast.store.sqlite.connection import MIGRATIONS, connect
 from holdfast.store.sqlite.listing import approvals_query, effects_query
-from holdfast.store.sqlite.migrating import MIGRATIONS, migrate
+from holdfast.store.sqlite.migrating import migrate
 from holdfast.store.sqlite.rows import TASK_COLUMNS
 from holdfast.store.sqlite.transaction import QUERIES
 
