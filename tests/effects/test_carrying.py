@@ -18,6 +18,7 @@ from holdfast import (
     testing,
 )
 from holdfast.model.commit import Commit, Refusal, Verdict
+from holdfast.model.operations import WriteStep
 from holdfast.testing import sandbox
 from tests.effects.support import Send, World, commits_of, effect_of, effects_in, stand_between, step_states, writes
 from tests.engine.support import ended, steps_of
@@ -58,6 +59,10 @@ async def test_an_intent_rides_in_the_commit_of_the_step_before(quick: Holdfast,
     assert world.happened == [effect.effect_id]
     steps = await steps_of(quick, handle)
     assert (steps["pay"].state, steps["pay"].attempts) == (StepState.COMPLETED, 1)
+    assert steps["pay"].started_at == next(
+        op.step.started_at for op in sent[0].operations if isinstance(op, WriteStep) and op.step.key == "pay"
+    )
+    assert steps["pay"].started_at is not None
     assert effect.attempt == 1
 
 
