@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from holdfast.engine.definition import is_async, type_hints
 from holdfast.engine.journal import stable_bytes
@@ -250,28 +251,31 @@ class Line:
 
 def describe(function: Callable[..., Any]) -> Function:
     """Look at a function once: signatures are slow to read, and steps are called in loops."""
-    # By its code, because a function defined inside another one is a new object each time. Not where the same code may
-    # stand for functions of different signatures: under a decorator, or as a closure.
-    plain = getattr(function, "__closure__", True) is None and not hasattr(function, "__wrapped__")
-    code = getattr(function, "__code__", None) if plain else None
-    known = _KNOWN.get(code)
+    # By the function itself: functions that a factory makes share their code, but not what they return. A method is a
+    # new object each time it is named, its function is not.
+    owner = function.__func__ if isinstance(function, MethodType) else function
+    if not isinstance(owner, FunctionType):
+        return _look_at(function)
+    known = _KNOWN.get(owner)
     if known is None:
-        parameters: Mapping[str, inspect.Parameter] = {}
-        with suppress(TypeError, ValueError):  # some builtins do not tell
-            parameters = inspect.signature(function).parameters
-        known = Function(
-            is_async=is_async(function),
-            returns=type_hints(function).get("return", Any),
-            takes_effect_id="effect_id" in parameters,
-        )
-        if code is not None:
-            if len(_KNOWN) >= _MOST_KNOWN:
-                _KNOWN.clear()
-            _KNOWN[code] = known
+        if len(_KNOWN) >= _MOST_KNOWN:  # a type that knows the function keeps it alive
+            _KNOWN.clear()
+        known = _KNOWN[owner] = _look_at(function)
     return known
 
 
-_KNOWN: dict[object, Function] = {}
+def _look_at(function: Callable[..., Any]) -> Function:
+    parameters: Mapping[str, inspect.Parameter] = {}
+    with suppress(TypeError, ValueError):  # some builtins do not tell
+        parameters = inspect.signature(function).parameters
+    return Function(
+        is_async=is_async(function),
+        returns=type_hints(function).get("return", Any),
+        takes_effect_id="effect_id" in parameters,
+    )
+
+
+_KNOWN: WeakKeyDictionary[FunctionType, Function] = WeakKeyDictionary()
 
 
 def check_arguments(call: Call, known: Function) -> None:
