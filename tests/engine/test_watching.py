@@ -2,16 +2,21 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 
 import apsw
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Context, Holdfast, TaskCancelled
 from holdfast.engine.watcher import Watcher
+from holdfast.model.canonical import parse
+from holdfast.model.records import Event
+from holdfast.store import records
 from holdfast.store.base import ANYTHING, Listener
-from tests.engine.support import PATIENCE
+from tests.engine.support import PATIENCE, until
 
 
 async def test_a_listener_that_falls_over_says_so_and_does_not_spoil_the_close(
@@ -60,3 +65,60 @@ async def test_a_cancelled_close_ends_the_listening_and_is_cancelled(quick: Hold
     with pytest.raises(asyncio.CancelledError):
         await closing
     assert listening.cancelled()
+
+
+async def test_a_waiter_never_reads_the_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which may be large, while the task changes often. Neither after each change nor at the end."""
+    read: list[bytes] = []
+
+    def counting(data: bytes) -> object:
+        read.append(data)
+        return parse(data)
+
+    async with Holdfast(f"sqlite:///{tmp_path}/hold.db") as hold:
+
+        @hold.task
+        async def work(ctx: Context, text: str) -> None: ...
+
+        handle = await hold.submit(work, "a large input")
+        looks = 0
+        standing = hold.store.standing
+
+        async def looking(task_id: str) -> object:
+            nonlocal looks
+            looks += 1
+            return await standing(task_id)
+
+        def has_looked(least: int) -> bool:
+            return looks >= least
+
+        monkeypatch.setattr(hold.store, "standing", looking)
+        monkeypatch.setattr(records, "parse", counting)
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(_end_of(handle.result()))
+            listening = group.create_task(_end_of(_all_of(handle.events())))
+            for number in range(1, 6):
+                await until(partial(has_looked, 2 * number))
+                hold.services.watcher._tell(frozenset({f"task:{handle.id}"}))
+            monkeypatch.setattr(records, "parse", parse)  # whoever cancels may read it
+            await handle.cancel("enough")
+            monkeypatch.setattr(records, "parse", counting)
+        assert isinstance(waiting.result(), TaskCancelled)
+        assert listening.result() is None
+        assert looks > 10
+        assert not [data for data in read if b"a large input" in data]
+        assert await hold.store.get(handle.id)
+        assert [data for data in read if b"a large input" in data], "reading the input would have been seen"
+
+
+async def _all_of(events: AsyncIterator[Event]) -> None:
+    async for _ in events:
+        pass
+
+
+async def _end_of(waiting: Awaitable[object]) -> Exception | None:
+    try:
+        await waiting
+    except Exception as error:  # noqa: BLE001 - the subject
+        return error
+    return None

@@ -70,7 +70,7 @@ class Handle(Generic[R]):
         with watcher.watch(f"channel:{channel}", changed.set), watcher.watch(f"task:{self.id}", changed.set):
             while True:
                 changed.clear()
-                ended = (await insist(self.task)).state.is_terminal
+                ended = (await insist(self._standing)).state.is_terminal
                 while page := await self._page(channel, after):
                     for event in page:
                         after = event.number
@@ -93,13 +93,20 @@ class Handle(Generic[R]):
                     return task
                 ahead = LOOK_EVERY if over_at is None else min(over_at - clock.boot(), LOOK_EVERY)
                 if ahead <= 0:
-                    standing = await self._standing(task)
+                    how_far = await self._how_far(task)
                     raise DeadlineExceeded(
-                        f"task {self.id} is {standing} after {seconds:g} s; it goes on, ask again later"
+                        f"task {self.id} is {how_far} after {seconds:g} s; it goes on, ask again later"
                     )
                 await self._services.alarms.wait(changed, ahead)
 
-    async def _standing(self, task: Task | None) -> str:
+    async def _standing(self) -> Task:
+        """Return the task without its input, which may be large, and is not needed to see whether it has ended."""
+        task = await self._services.store.standing(self.id)
+        if task is None:
+            raise NotFound("task", self.id)
+        return task
+
+    async def _how_far(self, task: Task | None) -> str:
         """Say how far it is, and if nobody will ever begin with it, that too."""
         if task is None:
             return "out of reach"
@@ -111,7 +118,7 @@ class Handle(Generic[R]):
     async def _task_if_reachable(self) -> Task | None:
         """Return the task; None while the store does not answer, which may end by itself."""
         try:
-            return await self.task()
+            return await self._standing()
         except StoreError as error:
             if endless_patience(error, 1) is None:
                 raise

@@ -23,7 +23,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol, Self, TypeVar
 
@@ -168,6 +168,14 @@ class Reads(ABC):
     @abstractmethod
     async def get(self, task_id: str) -> Task | None:
         """Return the task, or None."""
+
+    async def standing(self, task_id: str) -> Task | None:
+        """Return the task without its input, or None: ``user_input`` is None, and the rest is as ``get`` returns it.
+
+        For those who wait for its end and look after every change. A store that can leave a large input unread should.
+        """
+        task = await self.get(task_id)
+        return None if task is None else replace(task, user_input=None)
 
     @abstractmethod
     async def revisions(self, task_ids: Collection[str]) -> dict[str, int]:

@@ -40,6 +40,11 @@ class Reading(PostgresBase):
         found = await self._fetch("task", task_id)
         return RECORDS.task(found[0]) if found else None
 
+    async def standing(self, task_id: str) -> Task | None:
+        """See Reads."""
+        found = await self._fetch("task_standing", task_id)
+        return RECORDS.task(found[0]) if found else None
+
     async def find(
         self,
         where: TaskFilter | None = None,

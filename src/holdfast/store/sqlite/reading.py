@@ -64,6 +64,10 @@ class Reader:
         """See Reads."""
         return self._first(RECORDS.task, "task_record", task_id)
 
+    def standing(self, task_id: str) -> Task | None:
+        """See Reads."""
+        return self._first(RECORDS.task, "task_standing", task_id)
+
     def load(self, task_id: str, after: int) -> Loaded:
         """See WorkVerbs. A savepoint makes all parts be of one moment."""
         with self._connection:

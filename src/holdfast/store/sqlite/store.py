@@ -273,6 +273,10 @@ class SqliteStore(Uploading, SimpleInterface):
         """See Reads."""
         return await self._read(lambda reader: reader.get(task_id))
 
+    async def standing(self, task_id: str) -> Task | None:
+        """See Reads."""
+        return await self._read(lambda reader: reader.standing(task_id))
+
     async def find(
         self,
         where: TaskFilter | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -45,6 +46,17 @@ class QueriesContract(ContractBase):
         assert await store.count() == {}
         assert await store.summary() == Summary()
         assert await store.get("missing") is None
+
+    async def test_how_a_task_stands_is_read_without_its_input(self, store: StateStore) -> None:
+        """All the rest is there, also of a task that has ended."""
+        await submit_one(store, "a", user_input={"large": [1, 2, 3]})
+        for operation in (None, CANCEL):
+            if operation is not None:
+                await apply_outside(store, "a", operation)
+            task = await store.get("a")
+            assert task is not None
+            assert await store.standing("a") == replace(task, user_input=None)
+        assert await store.standing("nobody") is None
 
     async def test_revisions_tell_what_has_changed(self, store: StateStore) -> None:
         """Of the tasks that were asked for; a task that does not exist is left out."""

@@ -122,6 +122,10 @@ class Oracle:
     def steps(self, task_id: str) -> list[Step]:
         return reading.steps(self.tables, task_id)
 
+    def standing(self, task_id: str) -> Task | None:
+        task = self.get(task_id)
+        return None if task is None else replace(task, user_input=None)
+
     def revisions(self, task_ids: Collection[str]) -> dict[str, int]:
         return {task_id: self.tables.task(task_id).revision for task_id in task_ids if task_id in self.tables.tasks}
 
