@@ -11,6 +11,7 @@ from holdfast.agent.noting import noted
 from holdfast.agent.results import link_to
 from holdfast.agent.transcript import BEGIN, read_answers, read_transcript, user_message
 from holdfast.engine.calls import ONE_TRY, Call
+from holdfast.engine.children import OTHER_INPUT
 from holdfast.engine.conversing import MESSAGE
 from holdfast.engine.past import EMPTY, fold
 from holdfast.engine.patience import insist
@@ -66,7 +67,12 @@ async def begin(run: AgentRun) -> Beginning:
         every = await insist(partial(store.steps, task.id))
         earlier = [step for step in every if step.round < task.round]
     messages = await _first_messages(run, [step for step in earlier if step.kind == BEGIN])
-    if task.round > 1 and task.feedback is not None:
+    if attempt.journal.get(OTHER_INPUT) is not None:
+        # A new piece of work, by an agent that knows what it did for the one before.
+        messages = [user_message(run.text)]
+        if run.keeper.state.goal != run.text:
+            attempt.buffer(*run.keeper.change(StatePatch(goal=run.text), author=SUBMITTER))
+    elif task.round > 1 and task.feedback is not None:
         messages += read_transcript(step for step in earlier if step.kind != BEGIN)
         messages.append(user_message(REJECTED.format(reason=task.feedback)))
         _record_feedback(run, task)

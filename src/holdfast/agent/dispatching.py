@@ -20,7 +20,7 @@ from holdfast.engine.journal import RESERVED
 from holdfast.engine.standing import NOT_MADE
 from holdfast.engine.stepping import OVER, perform
 from holdfast.engine.submission import new_task
-from holdfast.engine.trying import failure_of
+from holdfast.engine.trying import begin, failure_of
 from holdfast.model.agent_state import KnownFact
 from holdfast.model.approval import Ask
 from holdfast.model.canonical import canonical, digest
@@ -86,8 +86,11 @@ class Dispatcher:
                 arguments = tool.read(asked.arguments)
             except BadArguments:
                 continue
-            self._made[key] = self._call(key, tool, arguments)
-            armed.append(self._made[key])
+            call = self._call(key, tool, arguments)
+            if self._run.siblings.may_have_made(tool.name, digest(arguments_of(call))):
+                continue
+            self._made[key] = call
+            armed.append(call)
         return arm(self._run.attempt, armed)
 
     def announce(self, turn: int, calls: Iterable[ToolCall]) -> None:
@@ -144,8 +147,26 @@ class Dispatcher:
         if call is None or self._leave(tool, arguments) is not None:  # somebody may have asked for it since
             call = self._call(key, tool, arguments)
         call.is_lazy = run.is_lazy and tool.effect is EffectClass.PURE
+        if tool.effect is EffectClass.ONCE and call.stands_for is None and not tool.terms.repeat:
+            try:
+                made = await run.siblings.take(key, tool.name, digest(arguments_of(call)))
+            except ToolError as error:
+                return await perform(run.attempt, refusal(key, error))
+            if made is not None:
+                return await self._take_over(call, made)
         output = await self._make(call)
         run.save(CheckpointStrategy.EVERY_STEP)
+        return output
+
+    async def _take_over(self, call: Call, made: Step) -> Any:  # noqa: ANN401
+        """Record the call of a sibling as this one: it was made, and is not made again."""
+        attempt = self._run.attempt
+        output = decode(made.output or b"", name=f"step {call.key!r}")
+        line = begin(attempt, call, attempt.journal.get(call.key), digest(arguments_of(call)))
+        line.effect_id = made.effect_id
+        now = attempt.services.time.now()
+        done = line.written(attempt, StepState.COMPLETED, output=made.output, finished_at=now)
+        await attempt.commit(done, *call.consequences(output))
         return output
 
     async def _make(self, call: Call) -> Any:  # noqa: ANN401

@@ -114,12 +114,12 @@ FROM {schema}.emit($1, $2, $3, $4, $5) AS e
 SELECT * FROM {schema}.shown_tasks WHERE id = $1
 
 -- name: task_standing
--- The columns of task_records without the input, which may be large: a waiter reads this after every change of a task.
+-- The columns of shown_tasks without the input, which may be large: a waiter reads this after every change of a task.
 SELECT t.id, t.name, t.agent_id, 'null'::bytea, t.state, o.result, o.error,
        i.created_at, t.updated_at, t.started_at, t.finished_at,
        t.queue, t.priority, t.key, t.available_at, t.deadline, t.schedule, t.parent_id,
        t.round, t.attempts, t.deaths, t.lone_deaths, t.feedback, t.cancel_requested, t.must_undo,
-       t.owner, t.fence, t.sequence, t.revision, t.version
+       t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form
 FROM {schema}.tasks t
 JOIN {schema}.inputs i ON i.task_id = t.id
 LEFT JOIN {schema}.outcomes o ON o.task_id = t.id

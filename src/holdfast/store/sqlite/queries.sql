@@ -323,12 +323,12 @@ SELECT task_id, number, from_state, to_state, reason, actor, fence, at FROM tran
 SELECT * FROM steps WHERE task_id = ? ORDER BY position, round, key
 
 -- name: task_standing
--- The columns of task_records without the input, which may be large: a waiter reads this after every change of a task.
+-- The columns of shown_tasks without the input, which may be large: a waiter reads this after every change of a task.
 SELECT t.id, t.name, t.agent_id, CAST('null' AS BLOB), t.state, o.result, o.error,
        t.created_at, t.updated_at, t.started_at, t.finished_at,
        t.queue, t.priority, t.key, t.available_at, t.deadline, t.schedule, t.parent_id,
        t.round, t.attempts, t.deaths, t.lone_deaths, t.feedback, t.cancel_requested, t.must_undo,
-       t.owner, t.fence, t.sequence, t.revision, t.version
+       t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form
 FROM tasks t
 LEFT JOIN outcomes o ON o.task_id = t.id
 WHERE t.id = ?
