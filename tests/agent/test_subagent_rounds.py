@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast import Agent, Handle, Holdfast, ScriptedModel, Task, TaskFilter
+from holdfast import Agent, Context, Handle, Holdfast, ScriptedModel, Task, TaskFilter
 from holdfast import tool as make_tool
 from holdfast.agent.scripted import Line, call
 from tests.agent.support import Defined, finished, register, shown
@@ -31,11 +31,11 @@ async def children_of(hold: Holdfast, handle: Handle[str]) -> list[Task]:
 
 
 def boss(hold: Holdfast, replies: Sequence[Line], helper: Sequence[Line], bank: Bank) -> tuple[Defined, ScriptedModel]:
-    """Register an agent whose first answer is rejected, with a helper that can pay; return it and the helper's model."""
+    """Register an agent whose first answer is rejected, and a helper that can pay; return both."""
     model = ScriptedModel(helper)
     sub = Agent("helper", model=model, description="Helps.", tools=[bank.pay])
 
-    async def is_good(answer: str) -> bool | str:
+    async def is_good(_: Context, answer: str) -> bool | str:
         return "good" in answer or "do it better"
 
     agent, _ = register(hold, replies, tools=[sub], verify=is_good)

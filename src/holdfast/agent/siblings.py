@@ -88,16 +88,8 @@ class Siblings:
 
     async def _line(self, one: _Made) -> Step | None:
         steps = await insist(partial(self._attempt.services.store.steps, one.task_id))
-        return next(
-            (
-                step
-                for step in steps
-                if step.effect_id == one.effect.effect_id
-                and step.state is StepState.COMPLETED
-                and step.output is not None
-            ),
-            None,
-        )
+        lines = [step for step in steps if step.effect_id == one.effect.effect_id]
+        return next((step for step in lines if step.state is StepState.COMPLETED and step.output is not None), None)
 
 
 def _is_such(effect: Effect, tool: str, arguments_hash: str) -> bool:
