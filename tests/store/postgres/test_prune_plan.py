@@ -11,11 +11,11 @@ READ_IN_SEQUENCE = (
 
 
 async def test_trees_are_found_by_index(url: str, store: PostgresStore) -> None:
-    """Root by root, child by child. Workers are few, and read from end to end."""
+    """Root by root, child by child. Workers and uploads are few, and may be read from end to end."""
     ended = [NewTask(id=f"t{n}", name="job", state=TaskState.COMPLETED) for n in range(20)]
     below = [NewTask(name="job", parent_id=f"t{n}", state=TaskState.COMPLETED) for n in range(20)]
     await store.submit([*ended, *below])
     prune = "SELECT holdfast.prune(clock_timestamp(), 10)"
     found = execute(url, "BEGIN", prune, READ_IN_SEQUENCE)
-    assert {table for table, _ in found} <= {"workers"}
+    assert {table for table, _ in found} <= {"workers", "uploads"}
     assert [(await store.count())[TaskState.COMPLETED]] == [40]  # the transaction above was never committed
