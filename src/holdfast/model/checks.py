@@ -10,6 +10,10 @@ from holdfast.model.errors import InvalidValue
 
 MAX_NAME_LENGTH = 200
 
+MAX_KEY_BYTES = 2000
+"""Of a key in a journal, in UTF-8. PostgreSQL refuses an index row of more than 2,704 bytes, and the task's id, an
+account and a meter stand beside the key."""
+
 
 def check_name(what: str, value: str) -> str:
     """Refuse a name that some database could not hold or a person could not type.
@@ -24,6 +28,23 @@ def check_name(what: str, value: str) -> str:
         raise InvalidValue(f"{what} has {len(value)} characters; at most {MAX_NAME_LENGTH} fit")
     if not value.isprintable():
         raise InvalidValue(f"{what} {value!r} has characters that cannot be printed; use plain text")
+    return value
+
+
+def check_key(what: str, value: str) -> str:
+    """Refuse a key of a journal that some database could not hold.
+
+    It may be longer than a name: a key below a step is made of the step's key and a name.
+    """
+    if not isinstance(value, str):
+        raise InvalidValue(f"{what} is {value!r}; it has to be a string")
+    if not value:
+        raise InvalidValue(f"{what} is empty; give it a name")
+    if not value.isprintable():
+        raise InvalidValue(f"{what} {value!r} has characters that cannot be printed; use plain text")
+    # Most keys are short: only a long one has to be encoded to be measured.
+    if len(value) > MAX_KEY_BYTES // 4 and len(value.encode()) > MAX_KEY_BYTES:
+        raise InvalidValue(f"{what} has {len(value.encode())} bytes in UTF-8; at most {MAX_KEY_BYTES} fit")
     return value
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from holdfast.model.checks import check_moment, check_name, check_text
+from holdfast.model.checks import check_key, check_moment, check_name, check_text
 
 
 class StepState(StrEnum):
@@ -48,7 +48,7 @@ class Step:
 
     def __post_init__(self) -> None:
         """Refuse keys no store could hold."""
-        check_name("step key", self.key)
+        check_key("step key", self.key)
         check_name("step kind", self.kind)
         check_text("effect id", self.effect_id)
         check_moment("started_at", self.started_at)

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from holdfast.model.approval import DECISIONS, ApprovalState
 from holdfast.model.canonical import canonical
-from holdfast.model.checks import check_amounts, check_integer, check_moment, check_name, check_text
+from holdfast.model.checks import check_amounts, check_integer, check_key, check_moment, check_name, check_text
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.errors import InvalidValue
 from holdfast.model.operations import (
@@ -107,7 +107,7 @@ def _check_operation(commit: Commit, op: Operation) -> None:  # noqa: C901, PLR0
             | Settle(account=account, amounts=amounts, step_key=key)
         ):
             check_name("account", account)
-            check_name("step key", key)
+            check_key("step key", key)
             check_amounts(amounts)
         case SetLimits(account=account, limits=limits):
             check_name("account", account)
@@ -138,7 +138,7 @@ def _check_move(task_id: str, move: Move) -> None:
 
 
 def _check_waits(task_id: str, waits: Sequence[Wait]) -> None:
-    keys = [check_name("wait key", wait.key) for wait in waits]
+    keys = [check_key("wait key", wait.key) for wait in waits]
     if len(set(keys)) < len(keys):
         raise InvalidValue(f"task {task_id} waits twice under one key; give each wait its own")
 

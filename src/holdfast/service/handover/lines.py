@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from holdfast.engine.journal import ROUND_SIZE
+from holdfast.model.checks import check_name
 from holdfast.model.codec import decode, encode
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue, Task
@@ -49,6 +50,7 @@ async def line(
 
     ``mark`` is by whom it was written, for whoever has to find out whether it was them.
     """
+    check_name("step key", key)  # an agent's own: as short as every name that somebody gives
     before = await store.step(task.id, key, of_round=task.round)
     body = encode(output) if state is StepState.COMPLETED else None
     return Step(

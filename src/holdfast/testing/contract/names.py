@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+import random
+import string
+
 import pytest
 
 from holdfast.model.approval import Approval
+from holdfast.model.checks import MAX_KEY_BYTES
 from holdfast.model.effect import Effect, EffectClass, EffectState
-from holdfast.model.operations import OpenApproval, Reserve, UntilChildren, UntilEvent, WriteEffect, WriteStep
+from holdfast.model.errors import InvalidValue
+from holdfast.model.ids import new_id
+from holdfast.model.operations import (
+    ApplyPatch,
+    OpenApproval,
+    Reserve,
+    Settle,
+    SubmitChild,
+    UntilChildren,
+    UntilEvent,
+    UntilWoken,
+    WriteEffect,
+    WriteStep,
+)
 from holdfast.model.queries import TaskFilter
 from holdfast.model.records import MemoryFact
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, NewWorker
 from holdfast.store.base import StateStore
-from holdfast.testing.contract._support import Attempt, move, new_task, step
+from holdfast.testing.contract._support import (
+    CANCEL,
+    Attempt,
+    apply_outside,
+    move,
+    new_task,
+    running_task,
+    step,
+    stored,
+)
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.snapshot import all_tasks
 
@@ -81,6 +107,57 @@ class NamesContract(ContractBase):
         assert [event.key for event in await store.events(name)] == [name]
         assert [fact.id for fact in await store.recall(name, name)] == [name]
         assert (await store.find(TaskFilter(key=name, queue=name, name=name, agent_id=name))).items == (loaded.task,)
+
+    async def test_a_key_of_a_journal_may_be_as_long_as_an_index_holds(self, store: StateStore) -> None:
+        """In every table that has one; neither characters of four bytes nor words that cannot be compressed hurt."""
+        at_random = random.Random(7)  # noqa: S311 - no secret
+        wide = "".join(chr(at_random.randrange(0x20000, 0x2A000)) for _ in range(MAX_KEY_BYTES // 4))
+        narrow = "".join(at_random.choice(string.ascii_letters) for _ in range(MAX_KEY_BYTES))
+        attempt = await running_task(store, new_id(), budget={"llm_tokens": 9})
+        task_id = attempt.task.id
+        for position, key in enumerate((wide, narrow), 1):
+            await attempt.apply(
+                WriteStep(step(key, position)),
+                WriteEffect(
+                    Effect(
+                        effect_id=f"e{position}", step_key=key, effect_class=EffectClass.ONCE, state=EffectState.DONE
+                    )
+                ),
+                ApplyPatch(body=b"{}", author="a", step_key=key),
+                OpenApproval(Approval(task_id=task_id, question="?", step_key=key, id=f"a{position}")),
+                Reserve(account=task_id, step_key=key, amounts={"llm_tokens": 2}),
+                SubmitChild(new_task(f"child {position}")),
+            )
+            await attempt.apply(Settle(account=task_id, step_key=key, amounts={"llm_tokens": 1}))
+            await attempt.apply(Reserve(account=task_id, step_key=key, amounts={"llm_tokens": 3}))
+        waits = (
+            UntilChildren(key=wide, children=("child 1", "child 2")),
+            UntilEvent(key=narrow, channel="news"),
+        )
+        await attempt.apply(move(TaskState.WAITING, waits=waits))
+        loaded = await store.load(task_id)
+        assert [line.key for line in loaded.steps] == [wide, narrow]
+        assert await store.step(task_id, wide, of_round=1) == loaded.steps[0]
+        assert {effect.step_key for effect in loaded.effects} == {wide, narrow}
+        assert {approval.step_key for approval in loaded.approvals} == {wide, narrow}
+        assert {patch.step_key for patch in loaded.patches} == {wide, narrow}
+        assert {(held.step_key, held.amount) for held in loaded.reservations} == {(wide, 3), (narrow, 3)}
+        for child in ("child 1", "child 2"):
+            await apply_outside(store, child, CANCEL)
+        assert (await stored(store, task_id)).state is TaskState.PENDING
+
+    async def test_a_key_that_is_longer_is_refused_at_the_door(self, store: StateStore) -> None:
+        """Counted in bytes; names stay as short as they were."""
+        attempt = await running_task(store)
+        for key in ("x" * (MAX_KEY_BYTES + 1), "\U00020000" * (MAX_KEY_BYTES // 4 + 1), "", "a\nb"):
+            with pytest.raises(InvalidValue, match="step key"):
+                step(key)
+            with pytest.raises(InvalidValue, match="step key"):
+                await attempt.send(Reserve(account="task", step_key=key, amounts={}))
+            with pytest.raises(InvalidValue, match="wait key"):
+                await attempt.send(move(TaskState.WAITING, waits=(UntilWoken(key=key),)))
+        with pytest.raises(InvalidValue, match="at most 200"):
+            new_task(key="x" * 201)
 
     @pytest.mark.parametrize("names", LOOKALIKES, ids=lambda names: names[0])
     async def test_names_that_look_alike_are_apart(self, store: StateStore, names: list[str]) -> None:
