@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import Agent, Context, Handle, Holdfast, ScriptedModel, Task, TaskFilter
 from holdfast import tool as make_tool
-from holdfast.agent.scripted import Line, call
+from holdfast.agent.scripted import Answer, Line, call
 from tests.agent.support import Defined, finished, register, shown
 
 
@@ -30,9 +30,12 @@ async def children_of(hold: Holdfast, handle: Handle[str]) -> list[Task]:
     return sorted(page.items, key=lambda task: task.id)
 
 
-def boss(hold: Holdfast, replies: Sequence[Line], helper: Sequence[Line], bank: Bank) -> tuple[Defined, ScriptedModel]:
+def boss(
+    hold: Holdfast, replies: Sequence[Line], helper: Sequence[Answer], bank: Bank
+) -> tuple[Defined, ScriptedModel]:
     """Register an agent whose first answer is rejected, and a helper that can pay; return both."""
-    model = ScriptedModel(helper)
+    left = list(helper)  # in the order of the requests: a conversation that begins anew has turns of its own
+    model = ScriptedModel(lambda _: left.pop(0))
     sub = Agent("helper", model=model, description="Helps.", tools=[bank.pay])
 
     async def is_good(_: Context, answer: str) -> bool | str:
