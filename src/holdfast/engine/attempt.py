@@ -239,7 +239,7 @@ class Attempt(Outbox):
 
     # Letting go
 
-    def leave(self) -> None:
+    def let_go(self) -> None:
         """The outcome is known and about to be recorded: from here on it cannot be stopped, and needs no slot."""
         self.ending = True
         if not self.leaving:
@@ -248,7 +248,7 @@ class Attempt(Outbox):
 
     async def finish(self, *operations: Operation) -> None:
         """Let go of the task, with these as the last that is written."""
-        self.leave()
+        self.let_go()
         if self._intents is not None:
             async with self._alone_in_line():
                 pass  # what branches that were left behind have sent is known now
@@ -311,8 +311,8 @@ class Attempt(Outbox):
     async def check(self) -> None:
         """Pass only while this attempt may act: not stopped, not over, within its lease, and with a slot."""
         await self.check_standing()
-        while not await self._slots.work(self):
-            self.hand_back()  # where another worker has room
+        while self._slots.is_resting(self) and not await self._slots.work(self):
+            self.hand_back()  # another worker may have room
             await self.check_standing()
 
     async def check_standing(self) -> None:
@@ -356,18 +356,13 @@ class Attempt(Outbox):
 
     def enter(self, call: Call, *, is_once: bool = False) -> Scope:
         """Return the scope of a new try of a step."""
-        around = SCOPE.get(self.scope)
-        if not self.has_scopes:
-            return around
-        return Scope(self, call.key, around, is_once=is_once)
+        if self.task.key_form == FLAT_KEYS:
+            return self.scope
+        return Scope(self, call.key, SCOPE.get(self.scope), is_once=is_once)
 
-    async def leave_scope(self, scope: Scope) -> None:
-        """End the try that this is the scope of, with the branches it left behind."""
-        if not self.has_scopes:
-            return
-        if self.over or self.stopping is not None:
-            scope.is_over = True  # nothing that its branches still do is written
-        else:
+    async def leave(self, scope: Scope) -> None:
+        """See to the branches that a try has left behind. When the attempt is over nothing they do is written."""
+        if not self.over and self.stopping is None:
             await scope.close(self._sending.__contains__)
 
     @contextmanager

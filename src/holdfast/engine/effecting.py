@@ -291,7 +291,8 @@ class OnceStep:
         try:
             return await within(attempt, call, seconds, attempt.services.time.now(), invoke)
         finally:
-            await attempt.leave_scope(scope)
+            if scope.end():
+                await attempt.leave(scope)
 
     def _last_check(self, armed: Effect) -> None:
         """The last act before the call, with nothing awaited in between.

@@ -70,20 +70,34 @@ def check_part(what: str, part: str) -> None:
 class Scope:
     """The names in use in one place, and the branches at work there."""
 
-    __slots__ = ("_branches", "is_once", "is_over", "owner", "parent", "path", "step", "used")
+    __slots__ = ("_branches", "_path", "is_once", "is_over", "owner", "parent", "step", "used")
 
     def __init__(self, owner: object, step: str = "", parent: Scope | None = None, *, is_once: bool = False) -> None:
         """``owner`` is the attempt, ``step`` the key of the step whose try this is; none for the task's own code."""
         self.owner = owner
         self.step = step
         self.parent = parent
-        self.path = path_inside(step) if step else ""
+        self._path: str | None = None if step else ""
         self.is_once: bool = is_once or (parent is not None and parent.is_once)
         """Whether it is inside a ``once`` step, however deep."""
         self.is_over = False
         self.used: dict[str, tuple[int, object]] = {}
         """How often each name was used, and by which branch."""
         self._branches: set[asyncio.Task[Any]] | None = None
+
+    @property
+    def path(self) -> str:
+        """What the keys inside it begin with."""
+        if self._path is None:
+            self._path = path_inside(self.step)
+        return self._path
+
+    def end(self) -> bool:
+        """End the try, if this is one; say whether it has branches that have to be seen to."""
+        if self.parent is None:
+            return False  # the task's own code
+        self.is_over = True
+        return self._branches is not None
 
     def check(self) -> None:
         """Refuse a call that comes after the end of its try."""
@@ -116,12 +130,11 @@ class Scope:
             call.close()  # one that never began
 
     async def close(self, is_sending: Callable[[asyncio.Task[Any]], bool]) -> None:
-        """End the try: stop its branches and wait until they are over.
+        """Stop the branches of a try that has ended, and wait until they are over.
 
         A call that must not be made twice is not cut off: its end is awaited and recorded. A cancel that arrives
         meanwhile is passed on when all of this is done.
         """
-        self.is_over = True
         if not self._branches:
             return
         own, cancelled, stopped = current_task(), False, set[asyncio.Task[Any]]()

@@ -64,10 +64,12 @@ class Slots:
         """Return the attempts that have given their slots back."""
         return list(self._resting)
 
+    def is_resting(self, attempt: Attempt) -> bool:
+        """Whether the attempt has given its slot back."""
+        return attempt in self._resting
+
     async def work(self, attempt: Attempt) -> bool:
         """Return when an attempt that rested has a slot again; False if none became free in time."""
-        if attempt not in self._resting:
-            return True
         if self._total is None or self.busy < self._total:
             self._wake(attempt)
             return True

@@ -8,11 +8,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import approving, log
-from holdfast.engine.calls import CURRENT, Call, Function, Line, Terms, arguments_of, describe, digest_of, effect_id
+from holdfast.engine.calls import CURRENT, Call, Function, Line, arguments_of, describe, digest_of, effect_id
 from holdfast.engine.effecting import run_once
 from holdfast.engine.scope import SCOPE
 from holdfast.engine.signals import Unwind
@@ -51,19 +51,26 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
         await _look_inside(attempt, call, known, recorded)
     if recorded is not None and recorded.state in OVER and (recorded.undone_at is None or attempt.is_replaying):
         return replay(attempt, call, recorded, returns)
-    tries = tries_of(recorded)
-    if recorded is not None and recorded.retry_at is not None:
-        await pause_until(attempt, recorded, recorded.retry_at)
+    tries, identify = tries_of(recorded), _effect_id_of(attempt, call, recorded)
     line = begin(attempt, call, recorded, digest_of(call.args))
-    identify = _effect_id_of(attempt, call, recorded)
-    if call.terms is not None:
-        await _ask_leave(attempt, call, call.terms, line, identify())
+    await _get_ready(attempt, call, recorded, line, identify)
     while True:
         await attempt.check()
         line.began = line.began or attempt.services.time.now()
         attempt.depart(line)
         try:
-            value = await _try_once(attempt, call, known, line, identify)
+            scope = attempt.enter(call)
+            place, token = SCOPE.set(scope), CURRENT.set(identify)
+            try:
+                if known.is_async and call.timeout is None and not known.takes_effect_id:
+                    value = await call.function(*call.args)  # the usual case, without a frame of ours in between
+                else:
+                    value = await _limited(attempt, call, known, line.began, identify)
+            finally:
+                CURRENT.reset(token)
+                SCOPE.reset(place)
+                if scope.end():
+                    await attempt.leave(scope)
             output, value = recordable(call, value, returns)
         except Exception as error:  # noqa: BLE001 - the policy decides what it means
             failed = error
@@ -78,29 +85,27 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
         line.attempts, line.began = line.attempts + 1, None
 
 
+def _limited(
+    attempt: Attempt, call: Call, known: Function, began: datetime, identify: Callable[[], str]
+) -> Coroutine[Any, Any, Any]:
+    return within(attempt, call, call.timeout, began, lambda: _invoke(attempt, call, known, identify))
+
+
 async def _look_inside(attempt: Attempt, call: Call, known: Function, recorded: Step | None) -> None:
     """Run a step's function for the sake of the steps inside it, which are to be undone: they replay and do nothing."""
     if recorded is None or recorded.undone_at is not None:
         return
     identify = _effect_id_of(attempt, call, recorded)
-    line = begin(attempt, replace(call, timeout=None), recorded, "")
-    with suppress(Exception):  # however it ends: it may have failed before
-        await _try_once(attempt, replace(call, timeout=None), known, line, identify)
-
-
-async def _try_once(attempt: Attempt, call: Call, known: Function, line: Line, identify: Callable[[], str]) -> Any:  # noqa: ANN401
-    """Call the function, in a scope of its own; return when nothing of this try is under way any more."""
     scope = attempt.enter(call)
     place, token = SCOPE.set(scope), CURRENT.set(identify)
     try:
-        if known.is_async and call.timeout is None and not known.takes_effect_id:
-            return await call.function(*call.args)  # the usual case, without a frame of ours in between
-        began = line.began or attempt.services.time.now()
-        return await within(attempt, call, call.timeout, began, lambda: _invoke(attempt, call, known, identify))
+        with suppress(Exception):  # however it ends: it may have failed before
+            await _invoke(attempt, call, known, identify)
     finally:
         CURRENT.reset(token)
         SCOPE.reset(place)
-        await attempt.leave_scope(scope)
+        if scope.end():
+            await attempt.leave(scope)
 
 
 def replay(attempt: Attempt, call: Call, recorded: Step, returns: object) -> Any:  # noqa: ANN401
@@ -119,13 +124,19 @@ def _effect_id_of(attempt: Attempt, call: Call, recorded: Step | None) -> Callab
     return lambda: effect_id(attempt.task.id, attempt.task.round, call.key, after=known)
 
 
-async def _ask_leave(attempt: Attempt, call: Call, terms: Terms, line: Line, identifier: str) -> None:
-    """Have a person agree to this very call first, where that was asked for."""
-    line.effect_id = identifier
-    if terms.ask is None:
+async def _get_ready(
+    attempt: Attempt, call: Call, recorded: Step | None, line: Line, identify: Callable[[], str]
+) -> None:
+    """Wait until the next try is due, and have a person agree to this very call first, where that was asked for."""
+    if recorded is not None and recorded.retry_at is not None:
+        await pause_until(attempt, recorded, recorded.retry_at)
+    if call.terms is None:
+        return
+    line.effect_id = identifier = identify()
+    if call.terms.ask is None:
         return
     arguments = arguments_of(call)
-    approval_id = await approving.obtain(attempt, call.key, identifier, terms.ask, arguments)
+    approval_id = await approving.obtain(attempt, call.key, identifier, call.terms.ask, arguments)
     consume = ConsumeApproval(approval_id=approval_id, effect_id=identifier, arguments_hash=digest(arguments))
     await attempt.commit(line.written(attempt, StepState.RUNNING, error=line.error), consume)
 
