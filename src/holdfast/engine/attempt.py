@@ -340,12 +340,14 @@ class Attempt(Outbox):
             self._intents = Intents()
         return self._intents
 
-    def loose_ends(self, inside: str = "") -> tuple[Operation, ...]:
+    def loose_ends(self, inside: str | None = None) -> tuple[Operation, ...]:
         """Return what has to be written about effects that are not through when the attempt lets go of its task.
 
-        With ``inside``, those of steps whose keys begin so, when it lets go of a try that they belong to.
+        With ``inside``, those of steps below that path, when it lets go of a try that they belong to.
         """
-        return () if self._intents is None else self._intents.loose_ends(inside)
+        if self._intents is None:
+            return ()
+        return self._intents.loose_ends(lambda key: inside is None or self.journal.digests.is_inside(key, inside))
 
     # Steps inside steps
 
@@ -358,6 +360,7 @@ class Attempt(Outbox):
         """Return the scope of a new try of a step."""
         if self.task.key_form == FLAT_KEYS:
             return self.scope
+        self.journal.digests.note(call.key)
         return Scope(self, call.key, SCOPE.get(self.scope), is_once=is_once)
 
     async def leave(self, scope: Scope) -> None:
@@ -381,7 +384,8 @@ class Attempt(Outbox):
         if not self.has_scopes:
             return ()
         path = path_inside(call.key)
-        again = [step for step in ended_by(keys, self.journal.get) if step.key.startswith(path)]
+        is_inside = self.journal.digests.is_inside
+        again = [step for step in ended_by(keys, self.journal.get) if is_inside(step.key, path)]
         return *self.loose_ends(path), *(WriteStep(reopened(step)) for step in again)
 
     @property
@@ -411,7 +415,8 @@ class Attempt(Outbox):
             effect.step_key == call.key and effect.state in {EffectState.COMPENSATING, EffectState.COMPENSATED}
             for effect in self.intents.effects.values()
         )
-        return not is_undone and self._search.looks_inside(path_inside(call.key))
+        path, digests = path_inside(call.key), self.journal.digests
+        return not is_undone and self._search.is_looking(lambda key: digests.is_inside(key, path))
 
     async def look_for(self, keys: set[str]) -> None:
         """Run the task's code as a replay that does nothing new, until it has announced these steps.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 from holdfast.engine.alarms import Alarm, Alarms
@@ -43,9 +44,9 @@ class Search:
             self.wait_for_others()
         return not self._wanted
 
-    def looks_inside(self, path: str) -> bool:
-        """Say whether it still looks for steps whose keys begin like that."""
-        return any(key.startswith(path) for key in self._wanted)
+    def is_looking(self, for_key: Callable[[str], bool]) -> bool:
+        """Say whether it still looks for the code of such a step."""
+        return any(map(for_key, self._wanted))
 
     async def dead_end(self) -> None:
         """Stay here until the search is over, then unwind."""
@@ -115,11 +116,11 @@ class Intents:
         """Say whether this attempt made the call."""
         return (effect.effect_id, effect.attempt) in self._dispatched
 
-    def loose_ends(self, inside: str = "") -> tuple[Operation, ...]:
-        """Return what has to be written about effects that are not through, of keys that begin with ``inside``."""
+    def loose_ends(self, concerns: Callable[[str], bool]) -> tuple[Operation, ...]:
+        """Return what has to be written about effects that are not through, of the steps with these keys."""
         operations: list[Operation] = []
         for effect in self.effects.values():
-            if effect.state is not _S.ARMED or not effect.step_key.startswith(inside):
+            if effect.state is not _S.ARMED or not concerns(effect.step_key):
                 continue
             if effect.effect_id in self._armed and self._take_back(effect):
                 operations.append(WriteEffect(replace(effect, state=_S.FAILED, note="the call was not made")))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from holdfast.engine.ancestry import MARKER, SharedPast
-from holdfast.engine.scope import OWN, Scope, current_branch
+from holdfast.engine.scope import OWN, Digests, Scope, current_branch
 from holdfast.model.canonical import parse
 from holdfast.model.errors import DuplicateName, JournalMismatch
 from holdfast.model.failure import Failure
@@ -37,7 +37,7 @@ ROUND_SIZE = 1 << 32
 class Journal:
     """What was done in this round, and the names in use in this attempt."""
 
-    __slots__ = ("_by_effect", "_earlier", "_past", "_position", "_round", "_steps", "task_id")
+    __slots__ = ("_by_effect", "_earlier", "_past", "_position", "_round", "_steps", "digests", "task_id")
 
     def __init__(self, task_id: str, round_: int, steps: Iterable[Step] = ()) -> None:
         """``steps`` are those of this round, and of earlier ones those that have an effect."""
@@ -46,10 +46,12 @@ class Journal:
         self._steps: dict[str, Step] = {}
         self._earlier: dict[str, Step] = {}
         self._by_effect: dict[str, Step] = {}
+        self.digests = Digests()
         for step in steps:  # by position: of two rounds the later one comes later
             (self._steps if step.round == round_ else self._earlier)[step.key] = step
             if step.effect_id is not None:
                 self._by_effect[step.effect_id] = step
+            self.digests.note(step.key)
         self._position = max((step.position for step in self._steps.values()), default=(round_ - 1) * ROUND_SIZE)
         marker = self._steps.get(MARKER)
         self._past = None if marker is None else SharedPast(marker, self._steps.values())

@@ -30,6 +30,8 @@ INSIDE = "›"  # noqa: RUF001 - meant as it is: rare in names, and readable
 LONGEST_PATH = 500
 """Bytes. A longer path is replaced by its digest: databases limit the length of what they index."""
 
+_DIGEST = "~"
+
 LAST_WORDS = 5.0
 """Seconds that a cancelled branch of an ended try gets for its own clean-up."""
 
@@ -38,7 +40,32 @@ def path_inside(key: str) -> str:
     """Return what the keys inside a step begin with."""
     path = key + INSIDE
     body = path.encode("utf-8", "surrogatepass")
-    return path if len(body) <= LONGEST_PATH else f"~{hashlib.sha256(body).hexdigest()[:40]}{INSIDE}"
+    return path if len(body) <= LONGEST_PATH else f"{_DIGEST}{hashlib.sha256(body).hexdigest()[:40]}{INSIDE}"
+
+
+class Digests:
+    """What the digests in long paths stand for, as far as an attempt has met the steps they were made of."""
+
+    __slots__ = ("_around",)
+
+    def __init__(self) -> None:
+        """Start without any: few tasks nest so deep."""
+        self._around: dict[str, str] = {}
+
+    def note(self, key: str) -> None:
+        """Remember where a step stands whose key is so long that the paths inside it begin with a digest."""
+        if len(key) * 4 > LONGEST_PATH and (path := path_inside(key)).startswith(_DIGEST):
+            self._around[path] = enclosing_path(key)
+
+    def is_inside(self, key: str, path: str) -> bool:
+        """Say whether a key stands below a path, however deep."""
+        around: str | None = enclosing_path(key)
+        while around:
+            if around.startswith(path):
+                return True
+            digest = around[: around.index(INSIDE) + 1]
+            around = self._around.get(digest) if digest.startswith(_DIGEST) else None
+        return False
 
 
 def enclosing_path(key: str) -> str:
