@@ -22,7 +22,7 @@ from holdfast import (
     Summary,
 )
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.connection import APPLICATION_ID, MIGRATIONS
+from holdfast.store.sqlite.connection import APPLICATION_ID, MIGRATIONS, prove_version
 from holdfast.store.sqlite.migrating import migrate
 
 
@@ -140,9 +140,10 @@ def schema_of(connection: apsw.Connection) -> list[tuple[str, ...]]:
 
 def test_fresh_schema_equals_migrated_schema() -> None:
     """One by one, as an old file meets them, the migrations make the schema that a new file gets at once."""
-    fresh = apsw.Connection(":memory:")
+    fresh, migrated = apsw.Connection(":memory:"), apsw.Connection(":memory:")
+    prove_version(fresh)
+    prove_version(migrated)
     migrate(fresh, "fresh")
-    migrated = apsw.Connection(":memory:")
     for count in range(1, len(MIGRATIONS) + 1):
         migrate(migrated, "migrated", MIGRATIONS[:count])
     assert schema_of(fresh) == schema_of(migrated)

@@ -53,7 +53,7 @@ def connect(path: str, *, durable: bool) -> apsw.Connection:
     connection.set_busy_timeout(BUSY_TIMEOUT_MS)  # others may be opening the same new file
     try:
         _check_is_ours(connection, path)  # first of all: switching to WAL would already change the file
-        _prove_version(connection)
+        prove_version(connection)
         connection.pragma("foreign_keys", "on")
         # No plan depends on a bound value: SQLite would prepare most queries on tasks anew for every call, to see
         # whether the value at hand fits one of the partial indexes.
@@ -70,7 +70,7 @@ def connect(path: str, *, durable: bool) -> apsw.Connection:
     return connection
 
 
-def _prove_version(connection: apsw.Connection, known: Sequence[Migration] = MIGRATIONS) -> None:
+def prove_version(connection: apsw.Connection, known: Sequence[Migration] = MIGRATIONS) -> None:
     """Make one function for each schema this version knows. Without that of the file's schema, writing fails.
 
     This is how a process of an older version stops when a newer one has migrated the file under it. The names stand in

@@ -156,7 +156,8 @@ class KinshipContract(ContractBase):
         assert (await store.sweep()).next_due == soon
         clock.advance(60)
         assert (await store.sweep()).due == 1
-        await claimed_by(store, "nurse", 2, queues=("nursery",))
+        await enter(store, "night nurse")
+        await claimed_by(store, "night nurse", queues=("nursery",))
 
     async def test_its_deaths_and_its_cancel_are_forgotten(self, store: StateStore, clock: ManualClock) -> None:
         """A suspect begins as innocent as any other, and nobody stops it for what was asked before."""
