@@ -14,15 +14,18 @@ from holdfast import (
     InvalidValue,
     KeyConflict,
     NotFound,
+    Retry,
     StoreUnavailable,
     SyncContext,
+    TaskFailed,
     TaskState,
 )
 from holdfast.engine.ancestry import Origin
 from holdfast.model.commit import Commit
 from holdfast.model.operations import LinkArtifact, Reserve, SetLimits, Settle
 from holdfast.model.records import ArtifactLink
-from holdfast.model.task import NewTask, Task
+from holdfast.model.task import FLAT_KEYS, NewTask, Task
+from holdfast.model.worker import Claim, NewWorker
 from tests.engine.support import moves_of, reaches, settle, steps_of, until
 from tests.forks.support import Ran, finish
 from tests.state.support import write
@@ -235,3 +238,38 @@ async def test_from_blocking_code(url: str) -> None:
             assert found.task_id == origin.id
 
     await asyncio.to_thread(script)
+
+
+async def test_a_fork_has_keys_of_the_form_that_its_origin_has(hold: Holdfast) -> None:
+    """A journal that was begun before steps had scopes stays flat, in its forks as well."""
+    paid = []
+
+    async def pay() -> str:
+        paid.append("book")
+        return "receipt"
+
+    @hold.task(retry=Retry(max_attempts=1))
+    async def buy(ctx: Context) -> str:
+        async def checkout() -> str:
+            return await ctx.step("pay", pay, effect="once")
+
+        await ctx.step("checkout", checkout)
+        if ctx.task.round == 1:
+            raise RuntimeError("no paper")
+        return "done"
+
+    handle = await hold.submit(buy)
+    await hold.store.register(NewWorker(label="of the version before", lease=30, id="old"))
+    await hold.store.claim(Claim(worker_id="old", number=1, limit=1, names=["buy"], key_form=FLAT_KEYS))
+    await hold.store.retire("old")
+    async with hold.worker():
+        with pytest.raises(TaskFailed):
+            await handle.result(timeout=60)
+        fork = await hold.fork(handle)
+        with pytest.raises(TaskFailed):
+            await fork.result(timeout=60)
+        await hold.retry(fork)
+        assert await fork.result(timeout=60) == "done"
+    assert paid == ["book"]
+    for task in (handle, fork):
+        assert {"checkout", "pay"} <= {step.key for step in await hold.store.steps(task.id)}

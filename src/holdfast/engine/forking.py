@@ -31,7 +31,7 @@ from holdfast.model.codec import decode
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.deadline import new_deadline
 from holdfast.model.errors import Conflict, InvalidValue, KeyConflict, NotFound
-from holdfast.model.operations import ApplyPatch, Emit, LinkArtifact, Move, Operation, WriteStep
+from holdfast.model.operations import ApplyPatch, Emit, InheritKeys, LinkArtifact, Move, Operation, WriteStep
 from holdfast.model.patch import StatePatch, apply
 from holdfast.model.queries import Loaded
 from holdfast.model.step import Step, StepState
@@ -78,6 +78,7 @@ async def fork(services: Services, origin_id: str, wish: Wish) -> tuple[str, str
     operations = [
         *_lines(origin, shared, ancestry),
         *_patches(services, origin, shared, wish),
+        *((InheritKeys(key_form=origin.key_form),) if origin.key_form else ()),
         *(LinkArtifact(link) for link in await store.artifact_links(origin_id)),
         _into_queue(origin, ancestry.origin, new.deadline),
     ]

@@ -17,7 +17,7 @@ from holdfast.model.effect import Effect
 from holdfast.model.errors import InvalidValue
 from holdfast.model.records import ArtifactLink, Checkpoint
 from holdfast.model.step import Step
-from holdfast.model.task import MAX_ROUND, JsonValue, NewTask
+from holdfast.model.task import FLAT_KEYS, MAX_ROUND, SCOPED_KEYS, JsonValue, NewTask
 from holdfast.model.transitions import TaskState
 
 # What a waiting task waits for. The first one that comes true wakes it.
@@ -263,6 +263,17 @@ class ReopenChild:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InheritKeys:
+    """Give a task that was never claimed the form of the keys it inherits, for a fork. Changes nothing later."""
+
+    key_form: int
+
+    def __post_init__(self) -> None:
+        """Refuse a form that no journal has."""
+        check_integer("the form of the keys", self.key_form, lowest=FLAT_KEYS, highest=SCOPED_KEYS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Emit:
     """Append an event to a channel and wake who waits for it."""
 
@@ -368,6 +379,7 @@ Operation: TypeAlias = (
     | ConsumeApproval
     | SubmitChild
     | ReopenChild
+    | InheritKeys
     | Emit
     | RequireQuiet
     | LinkArtifact

@@ -22,6 +22,7 @@ from holdfast.model.operations import (
     ConsumeApproval,
     Decide,
     Emit,
+    InheritKeys,
     LinkArtifact,
     Move,
     OpenApproval,
@@ -292,6 +293,8 @@ def _ordered(op: Operation, payloads: Payloads) -> Document:  # noqa: C901, PLR0
         case Emit(channel=channel, payload=payload, key=key):
             payload_at = payloads.add(canonical(payload, name="payload"))
             return {"op": "emit", "channel": channel, "key": key, "payload_at": payload_at}
+        case InheritKeys(key_form=key_form):
+            return {"op": "inherit_keys", "key_form": key_form}
         case RequireQuiet():
             return {"op": "require_quiet", **_fields(op)}
     raise TypeError(f"{type(op).__name__} is no operation of a Commit")

@@ -14,6 +14,7 @@ from holdfast.model.operations import (
     ConsumeApproval,
     Decide,
     Emit,
+    InheritKeys,
     LinkArtifact,
     Move,
     OpenApproval,
@@ -99,6 +100,8 @@ def apply_operation(  # noqa: C901, PLR0912, PLR0915 - one case an operation
             _reopen_child(tx, commit, op)
         case Emit(channel=channel, payload=payload, key=key):
             submitting.emit(tx, channel, payload, key=key, actor=commit.actor, besides=row.id)
+        case InheritKeys(key_form=key_form):
+            row.key_form = row.key_form or key_form
         case RequireQuiet():
             _require_quiet(tx, op)
         case LinkArtifact(link):

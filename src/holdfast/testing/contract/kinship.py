@@ -12,6 +12,7 @@ from holdfast.model.clock import ManualClock
 from holdfast.model.commit import Refusal, Verdict
 from holdfast.model.errors import Conflict, InvalidValue
 from holdfast.model.operations import (
+    InheritKeys,
     Move,
     ReopenChild,
     RequestCancel,
@@ -354,3 +355,16 @@ class KeyFormContract(ContractBase):
         """None is what a task has before it is claimed; no worker speaks that."""
         with pytest.raises(InvalidValue, match="form of keys"):
             Claim(worker_id="w", number=1, limit=1, key_form=0)
+
+    async def test_a_fork_inherits_it_before_its_first_claim(self, store: StateStore) -> None:
+        """Only then: the form of keys that were written never changes."""
+        await submit_one(store, "fork")
+        await enter(store, "worker")
+        [verdict] = await store.commit([outside("fork", InheritKeys(key_form=FLAT_KEYS))])
+        assert verdict.applied
+        attempt = await claimed_by(store, "worker")
+        assert attempt.task.key_form == FLAT_KEYS
+        await attempt.apply(InheritKeys(key_form=SCOPED_KEYS))
+        assert (await stored(store, "fork")).key_form == FLAT_KEYS
+        with pytest.raises(InvalidValue):
+            InheritKeys(key_form=0)

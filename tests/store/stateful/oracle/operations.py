@@ -15,6 +15,7 @@ from holdfast.model.operations import (
     ConsumeApproval,
     Decide,
     Emit,
+    InheritKeys,
     LinkArtifact,
     OpenApproval,
     Operation,
@@ -92,6 +93,8 @@ def apply(tables: Tables, commit: Commit, operation: Operation, now: datetime) -
             _reopen_child(tables, commit, operation, now)
         case Emit(channel=channel, payload=payload, key=key):
             append_event(tables, channel, payload, key=key, actor=commit.actor, now=now, apart_from=task_id)
+        case InheritKeys(key_form=key_form):
+            tables.change_task(task_id, key_form=tables.task(task_id).key_form or key_form)
         case RequireQuiet(channel=channel, after=after):
             if tables.event_numbers.get(channel, 0) > after:
                 raise Refused(Refusal.CONFLICT)

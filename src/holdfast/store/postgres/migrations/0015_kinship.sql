@@ -122,6 +122,8 @@ BEGIN
             touched := coalesce({schema}.append_event(
                 op ->> 'channel', op ->> 'key', payloads[(op ->> 'payload_at')::integer], who, moment, owner_id),
                 '{}');
+        WHEN 'inherit_keys' THEN
+            UPDATE {schema}.tasks SET key_form = (op ->> 'key_form')::integer WHERE id = owner_id AND key_form = 0;
         WHEN 'require_quiet' THEN PERFORM {schema}.require_quiet(op);
     END CASE;
 END
