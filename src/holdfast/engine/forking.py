@@ -21,6 +21,7 @@ from holdfast.engine.ancestry import Ancestry, Origin, Seed
 from holdfast.engine.conversing import MESSAGE, inbox
 from holdfast.engine.journal import ROUND_SIZE
 from holdfast.engine.past import fold
+from holdfast.engine.scope import enclosing
 from holdfast.engine.services import Services
 from holdfast.engine.sharing import Shared, shared_by
 from holdfast.engine.stating import no_state, with_times
@@ -181,12 +182,14 @@ def _is_asked_for(ancestry: Ancestry, steps: Iterable[Step]) -> bool:
 def _ancestry_of(services: Services, loaded: Loaded, shared: Shared, wish: Wish) -> Ancestry:
     task = loaded.task
     last = max(shared.lines, key=lambda step: step.position, default=None)
+    outer = [] if last is None else enclosing(last.key, shared.lines)
+    point = outer[-1] if outer else last
     own = Ancestry.of(step for step in loaded.steps if step.round == task.round)
     return Ancestry(
         origin=Origin(
             task_id=task.id,
-            step=None if last is None else last.key,
-            position=_beginning(task) if last is None else last.position,
+            step=None if point is None else point.key,
+            position=_beginning(task) if point is None else point.position,
             version=len(shared.patches),
             at=services.time.now(),
         ),

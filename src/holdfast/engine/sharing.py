@@ -54,10 +54,9 @@ async def shared_by(store: StateStore, loaded: Loaded, at: str | int | None) -> 
     task = loaded.task
     journal = [step for step in loaded.steps if step.round == task.round and step.kind != KIND]
     point = None if at is None else _point(task, journal, at)
-    lines = [step for step in journal if point is None or step.position <= point.position]
-    not_shared = _ended_by(loaded) | await _open_children(store, lines)
-    if point is not None:
-        not_shared |= _around(loaded, point, journal)
+    around = set() if point is None else _around(loaded, point, journal)
+    lines = [step for step in journal if point is None or _is_before(step, point, around, journal)]
+    not_shared = around | _ended_by(loaded) | await _open_children(store, lines)
     shared = [step for step in lines if _is_shared(step) and step.key not in not_shared]
     _refuse_undone_machine(task, lines, shared)
     again = {step.key for step in lines} - {step.key for step in shared}
@@ -84,6 +83,14 @@ def _point(task: Task, journal: Sequence[Step], at: str | int) -> Step:
             "is over, or without at= to share all that are"
         )
     return point
+
+
+def _is_before(step: Step, point: Step, around: set[str], journal: Sequence[Step]) -> bool:
+    """Say whether a line belongs to the past of the point: it stands before it, or inside a step that does."""
+    if step.position <= point.position:
+        return True
+    outer = [one for one in enclosing(step.key, journal) if one.key not in around]
+    return any(one.position <= point.position and one.state in OVER for one in outer)
 
 
 def _around(loaded: Loaded, point: Step, journal: Sequence[Step]) -> set[str]:
