@@ -1,0 +1,118 @@
+"""What a random program is: a tree of nodes, and what happens to it, as data that can be printed, stored and shrunk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+BRANCHES = frozenset({"gather", "group"})
+"""Nodes whose parts run at the same time."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One thing that a program does. Its id stays the same when other nodes are removed."""
+
+    id: str
+    op: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    parts: tuple[Node, ...] = ()
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - options are of all kinds
+        return self.options.get(name)
+
+    def walk(self) -> Iterator[Node]:
+        """This node and everything below it."""
+        yield self
+        for part in self.parts:
+            yield from part.walk()
+
+    def lines(self, depth: int = 0) -> Iterator[str]:
+        told = " ".join(f"{name}={value!r}" for name, value in self.options.items() if value not in (None, False, 0))
+        yield f"{'    ' * depth}{self.id}: {self.op} {told}".rstrip()
+        for part in self.parts:
+            yield from part.lines(depth + 1)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What ends, or troubles, one life of a worker.
+
+    ``commit`` counts the Commits of that life, ``act`` what its steps do to the world. One of them says when.
+    """
+
+    kind: str
+    """die before, die after, freeze, hand back, jump"""
+    commit: int = 0
+    act: int = 0
+    lapse: bool = False
+    """Its tasks go to others when the lease is over, and not at once."""
+    deploy: bool = False
+    """The next life has version 2 of the code."""
+    seconds: float = 0.0
+    """By how much a clock that is set jumps."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program, how its task is declared, and what people and accidents do to it."""
+
+    seed: int
+    store: str
+    body: Node
+    features: tuple[str, ...] = ()
+    attempts: int = 3
+    blocking: bool = False
+    rejections: int = 0
+    """How many rounds the verifier rejects."""
+    deadline: float | None = None
+    revive: tuple[str, ...] = ()
+    """What a person does each time the task has failed: resume or retry."""
+    cancel_after: int | None = None
+    """After so many records a person cancels the task."""
+    fork_after: int | None = None
+    faults: tuple[Fault, ...] = ()
+    lost: float = 0.0
+    """The part of the store's answers that is lost."""
+
+    def text(self) -> str:
+        """The whole case, for people."""
+        told = {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in {"body", "faults", "features"} and value not in (None, False, 0, 0.0, ())
+        }
+        lines = [" ".join(f"{name}={value!r}" for name, value in told.items())]
+        lines += [f"fault: {fault}" for fault in self.faults]
+        return "\n".join([*lines, *self.body.lines()])
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def case_from_json(text: str) -> Case:
+    """Read what ``Case.to_json`` wrote."""
+    data = json.loads(text)
+    lists = {name: tuple(data.pop(name)) for name in ("features", "revive")}
+    faults = tuple(Fault(**fault) for fault in data.pop("faults"))
+    return Case(body=_node(data.pop("body")), faults=faults, **lists, **data)
+
+
+def _node(data: Mapping[str, Any]) -> Node:
+    return Node(data["id"], data["op"], data["options"], tuple(map(_node, data["parts"])))
+
+
+def without(node: Node, node_id: str) -> Node:
+    """Return the tree without one of its nodes and what is below that."""
+    parts = tuple(without(part, node_id) for part in node.parts if part.id != node_id)
+    return node if parts == node.parts else replace(node, parts=parts)
+
+
+def unwrapped(node: Node, node_id: str) -> Node:
+    """Return the tree with the parts of one of its nodes in that node's place."""
+    parts: list[Node] = []
+    for part in node.parts:
+        parts += part.parts if part.id == node_id else [unwrapped(part, node_id)]
+    return replace(node, parts=tuple(parts))

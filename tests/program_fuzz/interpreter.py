@@ -1,0 +1,481 @@
+"""Runs a program as Holdfast tasks, and notes what its nodes do to the world and what they return.
+
+What a step is called with never names its task: a fork replays the calls of its origin. Labels come from outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast import (
+    Absent,
+    Compensation,
+    Context,
+    DeadlineExceeded,
+    Goto,
+    Happened,
+    Holdfast,
+    Intent,
+    Machine,
+    NotHappened,
+    Rejected,
+    Retry,
+    StepFailed,
+    SyncContext,
+    TaskCancelled,
+    TaskFailed,
+    Transaction,
+)
+from tests.program_fuzz.blocking import Awaited, drive
+from tests.program_fuzz.grammar import Case, Node
+from tests.program_fuzz.records import Records
+
+TABLE = "fuzz_rows"
+TIMEOUT, SETTLE = 4.0, 0.5
+"""Seconds of a once call. What is too slow is in doubt, and found out: speed decides nothing."""
+
+STRUCTURE = frozenset({"seq", "loop", "gather", "group"})
+"""Nodes whose value is not kept anywhere: it is that of their parts, and another version may have other parts."""
+
+HANDLED = (StepFailed, TaskFailed, TaskCancelled, Rejected)
+
+
+class Declined(Exception):
+    """Proof that a call did nothing."""
+
+
+class Flaky(Exception):
+    """A try that failed."""
+
+
+class Broken(Exception):
+    """What fails until a person has fixed it."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the interpreter is: in which task, in which turn of its loops."""
+
+    task: str
+    """The label of the task: of a child, that of its parent and the place that submits it."""
+    round: int
+    task_id: str
+    index: str = ""
+    prefix: str = ""
+    """Of the keys in the journal, where they are not the node's own."""
+    branch: str = ""
+
+    def label(self, node: Node) -> str:
+        return f"{self.task}/{node.id}{self.index}"
+
+    def key(self, node: Node) -> str | None:
+        return f"{node.id}{self.index}" if node["keyed"] else None
+
+
+class Interpreter:
+    """One version of the code, in one process."""
+
+    def __init__(
+        self,
+        case: Case,
+        records: Records,
+        hold: Holdfast,
+        *,
+        version: int = 1,
+        on_act: Callable[[str], Awaitable[None]] | None = None,
+        aside: Callable[[], AbstractContextManager[None]] = nullcontext,
+        pace: float = 1.0,
+    ) -> None:
+        self.case = case
+        self.records = records
+        self.hold = hold
+        self.version = version
+        self.on_act = on_act
+        """Awaited before and after whatever an async step does: where lives end."""
+        self.aside = aside
+        """Entered by the code of blocking tasks, which mostly waits in its thread."""
+        self._pace = pace
+        """What all its seconds are multiplied with."""
+        self._timeout, self._settle = TIMEOUT * pace, SETTLE * pace
+        self.nodes = {node.id: node for node in case.body.walk()}
+        self._machines: dict[str, Any] = {}
+        self._labels: dict[str, str] = {}
+        """Of tasks, by id, for the handlers of machines: a fork's machine has the data of its origin."""
+        self._define()
+
+    # The application
+
+    def _define(self) -> None:
+        hold, case = self.hold, self.case
+        attempts = self._tries(case.attempts)
+
+        async def main(ctx: Context) -> Any:  # noqa: ANN401
+            return await self._task(ctx, case.body, ctx.task_id)
+
+        def blocking_main(ctx: SyncContext) -> Any:  # noqa: ANN401
+            with self.aside():
+                return drive(self._task(Awaited(ctx), case.body, ctx.task_id))
+
+        defined = hold.task(name="main", retry=attempts, deadline=case.deadline)(
+            blocking_main if case.blocking else main  # type: ignore[arg-type]
+        )
+        if case.rejections:
+
+            async def verify(ctx: Context, result: Any) -> bool:  # noqa: ANN401, ARG001
+                return ctx.task.round > case.rejections
+
+            defined.verify(verify)
+        for node in self.nodes.values():
+            if node.op == "child":
+                self._define_child(node)
+            elif node.op == "machine":
+                self._define_machine(node)
+
+    def _define_child(self, node: Node) -> None:
+        body = Node(f"{node.id}b", "seq", {}, node.parts)
+
+        async def child(ctx: Context, label: str) -> Any:  # noqa: ANN401
+            return await self._task(ctx, body, label)
+
+        def blocking_child(ctx: SyncContext, label: str) -> Any:  # noqa: ANN401
+            with self.aside():
+                return drive(self._task(Awaited(ctx), body, label))
+
+        retry = self._tries(node["attempts"] or 1)
+        self.hold.task(name=f"child-{node.id}", retry=retry)(blocking_child if node["blocking"] else child)  # type: ignore[arg-type]
+
+    def _define_machine(self, node: Node) -> None:
+        states = [f"s{number}" for number in range(len(node.parts) + 1)]
+        machine: Machine[Any] = Machine(
+            f"machine-{node.id}",
+            initial=states[0],
+            transitions={here: [there] for here, there in zip(states, states[1:], strict=False)},
+            final=[states[-1]],
+        )
+        for number, part in enumerate(node.parts):
+
+            async def visit(ctx: Context, data: Any, part: Node = part, number: int = number) -> Goto[Any]:  # noqa: ANN401
+                index, branch = data["at"]
+                place = Place(self._labels[ctx.task_id], ctx.task.round, ctx.task_id, index, prefix="machine", branch=branch)
+                value = await self.run(ctx, part, place)
+                return Goto(states[number + 1], {**data, "values": [*data["values"], value]})
+
+            machine.state(states[number])(visit)
+        self._machines[node.id] = self.hold.register(machine)
+
+    async def _task(self, ctx: Any, body: Node, label: str) -> Any:  # noqa: ANN401
+        self._labels[ctx.task_id] = label
+        values = await self.run(ctx, body, Place(label, ctx.task.round, ctx.task_id))
+        if self.version > 1:
+            values.append(await ctx.step("added", self._added, key="added in version 2"))
+        return values
+
+    async def _added(self) -> str:
+        return "added"
+
+    # Nodes
+
+    async def run(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        """Do what a node says, and note what it returned."""
+        do: Callable[[Any, Node, Place], Coroutine[Any, Any, Any]] = getattr(self, f"_run_{node.op}")
+        value = await do(ctx, node, place)
+        if node.op not in STRUCTURE:
+            self.records.write("value", place.label(node), **self._about(node, place), sum=_checksum(value))
+        return value
+
+    def _about(self, node: Node, place: Place) -> dict[str, object]:
+        key = None if place.prefix else place.key(node)
+        return {"node": node.id, "task": place.task_id, "round": place.round, "key": key, "branch": place.branch}
+
+    async def _run_seq(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        return [
+            await self.run(ctx, part, place) for part in node.parts if not (self.version > 1 and part["removable"])
+        ]
+
+    async def _run_loop(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        turns = [replace(place, index=f"{place.index}[{turn}]") for turn in range(node["times"])]
+        return [await self._run_seq(ctx, node, turn) for turn in turns]
+
+    async def _run_gather(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        ended = await asyncio.gather(*self._branches(ctx, node, place), return_exceptions=True)
+        for one in ended:
+            if isinstance(one, BaseException):
+                raise one
+        return ended
+
+    async def _run_group(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        async with asyncio.TaskGroup() as group:
+            branches = [group.create_task(branch) for branch in self._branches(ctx, node, place)]
+        return [branch.result() for branch in branches]
+
+    def _branches(self, ctx: Any, node: Node, place: Place) -> list[Coroutine[Any, Any, Any]]:  # noqa: ANN401
+        return [
+            self.run(ctx, part, replace(place, branch=f"{place.branch}/{part.id}"))
+            for part in node.parts
+            if not (self.version > 1 and part["removable"])
+        ]
+
+    async def _run_handled(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        try:
+            await self._run_seq(ctx, node, place)
+        except HANDLED as error:
+            return f"handled {type(error).__name__}"
+        except BaseExceptionGroup as errors:
+            if errors.split(HANDLED)[1] is not None:
+                raise
+            return "handled a group"
+        return "went well"
+
+    async def _run_pure(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        return await self._step(ctx, node, place, effect="pure")
+
+    async def _run_plain(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        return await self._step(ctx, node, place, compensate=self._compensation(node, place))
+
+    async def _step(self, ctx: Any, node: Node, place: Place, **terms: Any) -> Any:  # noqa: ANN401
+        label, about = place.label(node), self._about(node, place)
+
+        def begin() -> str:
+            self.records.write("ran", label, **about)
+            runs = self.records.count("ran", label)
+            if runs <= node["fails"]:
+                raise Flaky(label)
+            return f"{label} run {runs}"
+
+        def end(value: str, effect_id: str) -> str:
+            if node["undo"]:
+                self.records.write("act", label, **about, undo=node["undo"], effect=effect_id, value=value)
+            return value
+
+        async def work(effect_id: str) -> str:
+            await self._pass_by(label)
+            value = end(begin(), effect_id)
+            await self._pass_by(label)
+            return value
+
+        def work_blocking(effect_id: str) -> str:
+            return end(begin(), effect_id)
+
+        function: Callable[..., Any] = work_blocking if node["blocking"] else work
+        function.__name__ = f"{function.__name__}_of_version_{self.version}"
+        return await ctx.step(node.op, function, key=place.key(node), retry=self._retry(node), **terms)
+
+    async def _run_once(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        label = f"{place.label(node)}@{place.round}" if node["repeat"] else place.label(node)
+        about = self._about(node, place) | {"undo": node["undo"], "once": True}
+        script = node["script"]
+
+        def call_for(call: int) -> str:
+            return script[call - 1] if call <= len(script) else "ok"
+
+        def act(effect_id: str, call: int) -> str:
+            value = f"{label} call {call}"
+            self.records.write("act", label, **about, effect=effect_id, value=value)
+            return value
+
+        async def pay(node_id: str, index: str, effect_id: str) -> str:  # noqa: ARG001 - the arguments of a real call
+            await self._pass_by(label)
+            self.records.write("called", label)
+            call = self.records.count("called", label)
+            kind, _, when = call_for(call).partition(" ")
+            if kind == "absent":
+                raise Declined(label)
+            value = act(effect_id, call) if kind == "ok" or when == "after" else ""
+            await self._pass_by(label)
+            if kind == "lost":
+                raise ConnectionResetError(label)
+            if kind == "hangs":
+                await asyncio.Event().wait()
+            return value
+
+        def pay_blocking(node_id: str, index: str, effect_id: str) -> str:  # noqa: ARG001
+            self.records.write("called", label)
+            call = self.records.count("called", label)
+            kind, _, when = call_for(call).partition(" ")
+            if kind == "absent":
+                raise Declined(label)
+            value = act(effect_id, call) if kind == "ok" or when == "after" else ""
+            if kind == "lost":
+                raise ConnectionResetError(label)
+            return value
+
+        function: Callable[..., Any] = pay_blocking if node["blocking"] else pay
+        key, arguments = place.key(node) or "once", (node.id, place.index)
+        if node["carried"] and node["keyed"]:
+            intent = Intent(key, function, *arguments, timeout=self._timeout, settle=self._settle)
+            await ctx.step("choose", _choose, key=f"{key} chosen", arms=lambda _: [intent])
+        return await ctx.step(
+            "once",
+            function,
+            *arguments,
+            key=place.key(node),
+            effect="once",
+            retry=self._retry(node),
+            timeout=self._timeout,
+            settle=self._settle,
+            absent_on=Declined,
+            reconcile=self._look if node["reconcile"] else None,
+            compensate=self._compensation(node, place),
+            repeat=bool(node["repeat"]),
+        )
+
+    async def _look(self, effect_id: str, *_: object) -> Happened | Absent:
+        """Tell the truth about a call."""
+        return truth(self.records, effect_id)
+
+    def _compensation(self, node: Node, place: Place) -> Compensation | None:
+        if node["undo"] is None:
+            return None
+        label, about = place.label(node), self._about(node, place)
+
+        async def undo(result: Any, *_: object, effect_id: str) -> None:  # noqa: ANN401
+            await self._pass_by(label)
+            self.records.write("undo", label, **about, effect=effect_id, value=result, how=node["undo"])
+            await self._pass_by(label)
+
+        if node["undo"] == "once":
+            return Compensation(undo, effect="once", reconcile=self._look, timeout=self._timeout, settle=self._settle)
+        return Compensation(undo)
+
+    async def _run_nested(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        label, about = place.label(node), self._about(node, place) | {"undo": node["undo"]}
+        inner = replace(place, prefix=place.prefix or "nested", branch=f"{place.branch}/{node.id}")
+
+        async def work(effect_id: str) -> Any:  # noqa: ANN401
+            values = await self._run_seq(ctx, node, inner)
+            self.records.write("ran", label, **about)
+            if self.records.count("ran", label) <= (node["fails"] or 0):
+                raise Declined(label)
+            if node["once"] or node["undo"]:
+                self.records.write("act", label, **about, once=bool(node["once"]), effect=effect_id, value=values)
+            await self._pass_by(label)
+            return values
+
+        async def work_once(node_id: str, index: str, effect_id: str) -> Any:  # noqa: ANN401, ARG001
+            return await work(effect_id)
+
+        if node["once"]:
+            return await ctx.step(
+                "nested",
+                work_once,
+                node.id,
+                place.index,
+                key=place.key(node),
+                effect="once",
+                retry=self._retry(node),
+                timeout=100 * self._timeout,
+                settle=self._settle,
+                absent_on=(Declined, Flaky, Broken, StepFailed, ExceptionGroup),
+                reconcile=self._look if node["reconcile"] else None,
+            )
+        return await ctx.step(
+            "nested", work, key=place.key(node), retry=self._retry(node), compensate=self._compensation(node, place)
+        )
+
+    async def _run_sleep(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        await ctx.sleep(node["seconds"] * self._pace, key=place.key(node))
+
+    async def _run_event(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        channel = f"{place.label(node)}@{place.round}"
+        self.records.write("hears", channel)
+        return await ctx.wait_event(channel, key=place.key(node) or f"event-{node.id}{place.index}")
+
+    async def _run_approval(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        question = f"{'reject' if node['rejected'] else 'approve'} {place.label(node)}"
+        decided = await ctx.approval(question, key=place.key(node))
+        return decided.by
+
+    async def _run_ask(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        return await ctx.ask(f"answer {place.label(node)}", key=place.key(node))
+
+    async def _run_transaction(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        label = place.label(node)
+        mark = "%s" if self.case.store == "postgres" else "?"
+
+        async def book(tx: Transaction) -> str:
+            self.records.write("booked", label)
+            await tx.execute(f"INSERT INTO {TABLE} VALUES ({mark})", label)
+            if self.records.count("booked", label) <= node["fails"]:
+                raise Flaky(label)
+            return label
+
+        value = await ctx.transaction("transaction", book, key=place.key(node))
+        self.records.write("row", label)
+        return value
+
+    async def _run_artifact(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        async def write() -> str:
+            artifact = await self.hold.artifacts.write(node.id.encode())
+            return artifact.id
+
+        return await ctx.step("artifact", write, key=place.key(node))
+
+    async def _run_draw(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        key = f"{node.id}{place.index}"
+        ctx.now(key=key)  # may differ as long as nothing durable follows it
+        return [ctx.random(key=key), str(ctx.uuid(key=key))]
+
+    async def _run_stumble(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401, ARG002
+        label = place.label(node)
+        self.records.write("stumbles", label)
+        if self.records.count("stumbles", label) <= node["times"]:
+            raise Flaky(label)
+
+    async def _run_broken(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401, ARG002
+        if not self.records.count("fixed", ""):
+            raise Broken(place.label(node))
+
+    async def _run_child(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        # Until children are taken over into new rounds, each round's child is an intent of its own.
+        of_round = "" if "child_rounds" in self.case.features else f"@{place.round}"
+        many = [replace(place, index=f"{place.index}[{number}]") for number in range(node["many"])]
+        children = [
+            await ctx.submit(
+                f"child-{node.id}", f"{one.label(node)}{of_round}", key=one.key(node) or f"child-{node.id}{one.index}"
+            )
+            for one in many
+        ]
+        return [await child.result() for child in children]
+
+    async def _run_machine(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        data = {"at": [place.index, place.branch], "values": []}
+        reached = await self._machines[node.id](ctx, data)
+        return reached.data["values"]
+
+    def _retry(self, node: Node) -> Retry:
+        return self._tries(node["retry"] or 1)
+
+    def _tries(self, most: int) -> Retry:
+        return Retry(max_attempts=most, initial=0.5 * self._pace, factor=8.0, jitter="none")
+
+    async def _pass_by(self, label: str) -> None:
+        if self.on_act is not None:
+            await self.on_act(label)
+
+
+def truth(records: Records, effect_id: str) -> Happened | Absent:
+    """Say whether the call with this effect id happened."""
+    for line in records.lines():
+        if line.get("effect") == effect_id:
+            return Happened(line["value"])
+    return Absent()
+
+
+def expected_errors() -> frozenset[str]:
+    """The errors that programs raise on purpose, by name."""
+    ours = (Declined, Flaky, Broken, ConnectionResetError, ExceptionGroup, NotHappened)
+    theirs = (*HANDLED, DeadlineExceeded)
+    return frozenset(kind.__name__ for kind in (*ours, *theirs))
+
+
+async def _choose() -> None: ...
+
+
+def _checksum(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:12]

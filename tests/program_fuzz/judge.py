@@ -1,0 +1,169 @@
+"""Says what was wrong, by what the records say that happened and what Holdfast says that it did."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast import Task, TaskState
+from tests.program_fuzz.grammar import Case
+from tests.program_fuzz.interpreter import expected_errors
+from tests.program_fuzz.office import Fork
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that is known when a case is over."""
+
+    case: Case
+    lines: tuple[Line, ...]
+    tasks: dict[str, Task]
+    root: str
+    forks: tuple[Fork, ...]
+    rows: tuple[str, ...]
+    """What transactions wrote."""
+
+
+def judge(evidence: Evidence) -> Iterator[str]:
+    """Say each thing that was wrong."""
+    for rule in (_no_odd_ends, _once, _returned, _rows, _undone, _undone_in_reverse, _same_values, _not_again, _forks):
+        yield from rule(evidence)
+
+
+def _no_odd_ends(evidence: Evidence) -> Iterator[str]:
+    for task in evidence.tasks.values():
+        if not task.state.is_terminal:
+            yield f"task {task.name} is {task.state} in the end"
+    for line in evidence.lines:
+        if line["what"] == "stuck":
+            yield f"a person had to see to an undo of {line['label']}: {line['note']}"
+    for task in evidence.tasks.values():
+        if task.state is TaskState.FAILED and isinstance(task.error, dict):
+            kind = str(task.error.get("type")).rpartition(".")[2]
+            is_refused = kind == "JournalMismatch" and "whose steps have been undone since" in str(task.error)
+            if kind not in expected_errors() and not is_refused:  # a machine's past that was undone needs a retry
+                yield f"task {task.name} failed by {kind}: {task.error.get('message')}"
+
+
+def _acts(evidence: Evidence) -> dict[str, list[tuple[int, Line]]]:
+    """What was done and undone, by intent, with its place in the records."""
+    acts: dict[str, list[tuple[int, Line]]] = defaultdict(list)
+    for number, line in enumerate(evidence.lines):
+        if line["what"] in {"act", "undo"}:
+            acts[line["label"]].append((number, line))
+    return acts
+
+
+def _once(evidence: Evidence) -> Iterator[str]:
+    """Each once-intent happens at most once, unless it was undone in between; each undo likewise."""
+    for label, lines in _acts(evidence).items():
+        standing = 0
+        for _, line in lines:
+            if line["what"] == "act" and standing and line.get("once"):
+                yield f"{label} happened twice"
+            if line["what"] == "undo" and standing <= 0 and line["how"] != "plain":
+                yield f"{label} was undone more often than it happened"
+            standing += 1 if line["what"] == "act" else -1
+
+
+def _returned(evidence: Evidence) -> Iterator[str]:
+    """What a once step returned to the program did happen."""
+    happened = {line["label"].partition("@")[0] for line in evidence.lines if line["what"] == "act"}
+    once = {node.id for node in evidence.case.body.walk() if node.op == "once" or node["once"]}
+    shared = {(fork.task_id, key) for fork in evidence.forks for key in fork.known}
+    origin = {fork.task_id for fork in evidence.forks}
+    for line in evidence.lines:
+        is_claimed = line["what"] == "value" and line["node"] in once and line["label"].partition("@")[0] not in happened
+        is_of_origin = line.get("task") in origin and (line["task"], line["key"]) in shared
+        # The keys of a fork's counted names are not known here.
+        if is_claimed and not is_of_origin and not (line["task"] in origin and line["key"] is None):
+            yield f"{line['label']} returned, and never happened"
+
+
+def _rows(evidence: Evidence) -> Iterator[str]:
+    counts = Counter(evidence.rows)
+    forks = {fork.task_id for fork in evidence.forks}
+    for label, count in counts.items():
+        if count > 1:
+            yield f"transaction {label} was written {count} times"
+    for line in evidence.lines:
+        if line["what"] == "row" and not counts[line["label"]] and line["label"].partition("/")[0] not in forks:
+            yield f"transaction {line['label']} returned, and was not written"
+
+
+def _ended_badly(evidence: Evidence) -> set[str]:
+    bad = {TaskState.FAILED, TaskState.CANCELLED}
+    return {task.id for task in evidence.tasks.values() if task.state in bad}
+
+
+def _undone(evidence: Evidence) -> Iterator[str]:
+    """After a task failed or was cancelled, what it did and can undo is undone; after any other end, it stands."""
+    bad = _ended_badly(evidence)
+    returned = {(line["label"], line["task"]) for line in evidence.lines if line["what"] == "value"}
+    for label, lines in _acts(evidence).items():
+        last = lines[-1][1]
+        if last["what"] == "act" and last["undo"] and last["task"] in bad:
+            if last.get("once") or (label, last["task"]) in returned:
+                yield f"{label} was not undone, and its task ended as {evidence.tasks[last['task']].state}"
+        if last["what"] == "undo" and last["task"] not in bad:
+            yield f"{label} was undone, and its task was {evidence.tasks[last['task']].state}"
+
+
+def _undone_in_reverse(evidence: Evidence) -> Iterator[str]:
+    """Of two effects of one branch the later one is undone first."""
+    pairs: dict[tuple[str, str], list[tuple[int, int, str]]] = defaultdict(list)
+    for label, lines in _acts(evidence).items():
+        for (number, line), (undone_at, undone) in zip(lines, lines[1:], strict=False):
+            if (line["what"], undone["what"]) == ("act", "undo"):
+                pairs[line["task"], line["branch"]].append((number, undone_at, label))
+    for undone_here in pairs.values():
+        undone_here.sort()
+        for index, (_, earlier_undone, earlier) in enumerate(undone_here):
+            for later_done, later_undone, later in undone_here[index + 1 :]:
+                if later_done < earlier_undone < later_undone:
+                    yield f"{earlier} was undone before {later}, which was done after it"
+
+
+def _same_values(evidence: Evidence) -> Iterator[str]:
+    """A node that returned in a round returns the same in each replay of that round, unless it was undone."""
+    seen: dict[tuple[str, int, str], str] = {}
+    for line in evidence.lines:
+        if line["what"] == "undo":
+            # Everything around it may hold the value of what was undone.
+            seen = {place: value for place, value in seen.items() if place[0] != line["task"]}
+        if line["what"] != "value":
+            continue
+        place = (line["task"], line["round"], line["label"])
+        if seen.setdefault(place, line["sum"]) != line["sum"]:
+            yield f"{line['label']} returned two values in round {line['round']}"
+
+
+def _not_again(evidence: Evidence) -> Iterator[str]:
+    """A step that returned in a round does not run again in it, unless it was undone."""
+    over: set[tuple[str, int, str]] = set()
+    for line in evidence.lines:
+        if line["what"] == "undo":
+            over = {place for place in over if place[0] != line["task"]}
+        if line["what"] not in {"value", "ran", "act"} or line["label"].endswith("@"):
+            continue
+        place = (line["task"], line["round"], line["label"])
+        if line["what"] == "value":
+            over.add(place)
+        elif place in over:
+            yield f"{line['label']} ran again after it had returned in round {line['round']}"
+
+
+def _forks(evidence: Evidence) -> Iterator[str]:
+    """What a fork shares it does not do again: effects in no round, other steps not in the round they share."""
+    for fork in evidence.forks:
+        for line in evidence.lines:
+            if line.get("task") != fork.task_id:
+                continue
+            if line["what"] == "act" and line.get("once") and line["key"] in fork.known and "@" not in line["label"]:
+                yield f"fork {line['label']} did again what its origin had done"
+            if line["what"] == "ran" and line["round"] == fork.round and line["key"] in fork.shared:
+                yield f"fork {line['label']} ran again what its origin had run"

@@ -1,0 +1,173 @@
+"""The people around a program: they answer, decide by the records, cancel, revive and fork, and always tell the truth."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast import Decision, Doubt, Happened, Holdfast, StateStore, StepState, Task, TaskState
+from holdfast.engine.ancestry import MARKER
+from holdfast.model.errors import Conflict, HoldfastError
+from holdfast.model.transitions import OPEN
+from tests.program_fuzz.grammar import Case
+from tests.program_fuzz.interpreter import truth
+from tests.program_fuzz.records import Records
+
+MOST = 1000
+OVER = frozenset({StepState.COMPLETED, StepState.FAILED})
+
+
+@dataclass(frozen=True)
+class Fork:
+    """A fork, and the keys that it got completed from its origin: of the round that they share, and of all."""
+
+    task_id: str
+    origin: str
+    round: int
+    shared: frozenset[str]
+    known: frozenset[str]
+
+
+@dataclass
+class Office:
+    """Acts on one root task and its forks whenever nothing else goes on."""
+
+    case: Case
+    records: Records
+    hold: Holdfast
+    store: StateStore
+    root: str = ""
+    forks: list[Fork] = field(default_factory=list)
+    revived: int = 0
+    cancelled: bool = False
+    forked: bool = False
+
+    def __post_init__(self) -> None:
+        self._dice = random.Random(f"people {self.case.seed}")
+        self._emitted: dict[str, int] = {}
+        self._rounds = 0
+
+    async def attend(self) -> bool:
+        """Do what is to be done now; say whether all is over."""
+        self._rounds += 1
+        await self._intervene()
+        await self._emit()
+        answered = await self._answer() + await self._resolve()
+        counts = await self.store.count()
+        if answered or set(counts) & OPEN:
+            return False
+        return not await self._revive()
+
+    async def _intervene(self) -> None:
+        size = self.records.size()
+        case = self.case
+        if case.cancel_after is not None and not self.cancelled and size >= case.cancel_after:
+            self.cancelled = True
+            self.records.write("cancelled", self.root)
+            await self.hold.cancel(self.root)
+        if case.fork_after is not None and not self.forked and size >= case.fork_after:
+            self.forked = True
+            await self._fork()
+
+    async def _fork(self) -> None:
+        task = await self.store.get(self.root)
+        assert task is not None
+        steps = [
+            step.key
+            for step in await self.store.steps(self.root)
+            if step.round == task.round and step.state in OVER and not step.key.startswith(("holdfast:", "verify/"))
+        ]
+        try:
+            handle = await self.hold.fork(self.root, at=self._dice.choice([None, *steps]))
+        except (Conflict, HoldfastError):
+            return  # nothing that can be shared from there
+        fork = await handle.task()
+        journal = await self.store.steps(handle.id)
+        marker = next(step.position for step in journal if step.key == MARKER and step.round == fork.round)
+        known = [step for step in journal if step.position < marker and step.state is StepState.COMPLETED]
+        shared = frozenset(step.key for step in known if step.round == fork.round)
+        self.forks.append(Fork(handle.id, self.root, fork.round, shared, frozenset(step.key for step in known)))
+
+    async def _emit(self) -> None:
+        """Emit what is waited for; again after a while, should a new try wait for it anew."""
+        for channel in {line["label"] for line in self.records.lines() if line["what"] == "hears"}:
+            last = self._emitted.get(channel)
+            if last is None or self._rounds - last >= 25:
+                self._emitted[channel] = self._rounds
+                await self.hold.emit(channel, f"{channel} after {self._rounds}")
+
+    async def _answer(self) -> int:
+        answered = 0
+        for asked in await self.hold.approvals(limit=MOST):
+            what = asked.question.partition(" ")[0]
+            try:
+                if what == "approve":
+                    await self.hold.approve(asked.id, by="anna")
+                elif what == "reject":
+                    await self.hold.reject(asked.id, by="ben")
+                elif what == "answer":
+                    await self.hold.answer(asked.id, f"answer {self._rounds}", by="carla")
+                else:
+                    continue  # about a doubt
+            except Conflict:
+                continue  # it was closed meanwhile
+            answered += 1
+        return answered
+
+    async def _resolve(self) -> int:
+        """Resolve every doubt by the records; return how many doubts there are."""
+        doubts = await self.hold.doubts(limit=MOST)
+        for doubt in doubts:
+            if not doubt.decisions:
+                continue
+            said = truth(self.records, doubt.effect.effect_id)
+            try:
+                if Decision.UNDONE in doubt.decisions:
+                    await self._undo_by_hand(doubt)
+                elif isinstance(said, Happened):
+                    await self.hold.resolve(doubt, Decision.HAPPENED, result=said.result, by="dora")
+                else:
+                    await self.hold.resolve(doubt, Decision.ABSENT, by="dora")
+            except Conflict:
+                continue  # a late report, or the end of its task, was faster
+        return len(doubts)
+
+    async def _undo_by_hand(self, doubt: Doubt) -> None:
+        """Undo what the engine did not. It may ask for that only where the code of this round never got that far."""
+        effect = doubt.effect
+        task = await self.store.get(effect.task_id)
+        assert task is not None
+        if effect.round == task.round:
+            self.records.write("stuck", f"{task.name}/{effect.step_key}", note=doubt.question)
+        await self.hold.resolve(doubt, Decision.UNDONE, by="dora")
+        acts = [line for line in self.records.lines() if line["what"] == "act" and line.get("effect") == effect.effect_id]
+        for act in acts[-1:]:
+            self.records.write("undo", act["label"], **{**_place(act), "how": "by hand"})
+
+    async def _revive(self) -> bool:
+        """Bring a failed task back, if the case says so; say whether it was."""
+        task = await self.store.get(self.root)
+        if task is None or task.state is not TaskState.FAILED or self.revived >= len(self.case.revive):
+            return False
+        how = self.case.revive[self.revived]
+        self.revived += 1
+        self.records.write("fixed", "")
+        self.records.write("revived", self.root, how=how)
+        await (self.hold.resume(self.root) if how == "resume" else self.hold.retry(self.root, feedback="once more"))
+        return True
+
+    async def tasks(self) -> dict[str, Task]:
+        """All tasks there are, by id."""
+        found: dict[str, Task] = {}
+        after: Any = None
+        while True:
+            page = await self.store.find(limit=500, after=after)
+            found |= {task.id: task for task in page.items}
+            after = page.next
+            if after is None:
+                return found
+
+
+def _place(act: dict[str, Any]) -> dict[str, Any]:
+    return {name: act[name] for name in ("node", "task", "round", "key", "branch", "value")}

@@ -1,0 +1,155 @@
+"""The fuzzer sees what it is there for: each defect is put into the engine, or into a program, and has to be reported."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Context
+from holdfast.engine import effecting, undoing
+from holdfast.engine.attempt import Attempt
+from holdfast.engine.journal import Journal
+from holdfast.engine.standing import Standing
+from tests.program_fuzz.driver import HANGS, Verdict, run_case
+from tests.program_fuzz.grammar import Case, Fault, Node, case_from_json
+from tests.program_fuzz.interpreter import Interpreter
+from tests.program_fuzz.office import Office
+from tests.program_fuzz.report import explain
+
+PAY = Node("pay", "once", {"keyed": True, "reconcile": True, "script": []})
+STUMBLE = Node("stumble", "stumble", {"times": 1})
+LOOK = Node("look", "pure", {"keyed": True, "fails": 0})
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Runs a program on a store in memory; returns what was wrong."""
+    numbers = itertools.count(1)
+
+    async def run(*parts: Node, hangs_after: float = HANGS, **options: Any) -> tuple[str, ...]:  # noqa: ANN401
+        case = Case(seed=1, store="memory", body=Node("n0", "seq", {}, parts), **options)
+        return (await run_one(case, hangs_after=hangs_after)).wrong
+
+    async def run_one(case: Case, *, hangs_after: float = HANGS) -> Verdict:
+        folder = tmp_path / f"run-{next(numbers)}"
+        folder.mkdir()
+        return await run_case(case, "memory://", folder, hangs_after=hangs_after)
+
+    run.one = run_one  # type: ignore[attr-defined]
+    return run
+
+
+def forget_once_steps(patch: pytest.MonkeyPatch) -> None:
+    """Have the engine meet each once step as if for the first time."""
+    numbers = itertools.count(1)
+
+    def look_up_nothing(attempt: Attempt, *_: object) -> Standing:
+        return Standing(recorded=None, effect=None, effect_id=f"{attempt.task.id}-{next(numbers)}", error=None)
+
+    patch.setattr(effecting, "look_up", look_up_nothing)
+
+
+async def test_a_once_step_whose_journal_is_ignored(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await run(PAY, STUMBLE) == ()
+    forget_once_steps(monkeypatch)
+    assert any("pay happened twice" in wrong for wrong in await run(PAY, STUMBLE))
+
+
+async def test_a_crash_after_an_act_that_is_not_declared_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    dies = (Fault("die after", act=2),)  # passed before the act, and after it
+    assert await run(PAY, faults=dies) == ()
+
+    async def pay_blindly(interpreter: Any, ctx: Any, node: Node, place: Any) -> Any:  # noqa: ANN401
+        async def pay(effect_id: str) -> str:
+            await interpreter._pass_by("")
+            about = interpreter._about(node, place) | {"once": True, "undo": None}
+            interpreter.records.write("act", place.label(node), **about, effect=effect_id, value="paid")
+            await interpreter._pass_by("")
+            return "paid"
+
+        return await ctx.step("pay", pay)
+
+    monkeypatch.setattr(Interpreter, "_run_once", pay_blindly)
+    assert any("pay happened twice" in wrong for wrong in await run(PAY, faults=dies))
+
+
+async def test_keys_that_are_positions(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay skips what is inside a completed step: whatever is counted after it gets another key."""
+    inner = Node("inner", "nested", {"keyed": True}, (LOOK,))
+    assert await run(inner, PAY, STUMBLE) == ()
+
+    def allot_position(journal: Journal, *_: object) -> str:
+        return journal.allot_explicit(f"step-{len(journal._used) + 1}")
+
+    monkeypatch.setattr(Journal, "allot", allot_position)
+    assert await run(inner, PAY, STUMBLE)
+
+
+async def test_numbers_that_differ_in_a_replay(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = Node("draw", "draw")
+    assert await run(draw, LOOK, STUMBLE) == ()
+    monkeypatch.setattr(Context, "_stable", lambda *_: random.randbytes(32))
+    assert any("draw returned two values" in wrong for wrong in await run(draw, LOOK, STUMBLE))
+
+
+async def test_a_completed_step_that_runs_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await run(LOOK, STUMBLE) == ()
+    monkeypatch.setattr(Journal, "find", lambda *_: None)
+    assert any("look ran again" in wrong for wrong in await run(LOOK, STUMBLE))
+
+
+async def test_a_row_that_is_written_twice(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Node("row", "transaction", {"keyed": True, "fails": 0})
+    assert await run(row, STUMBLE) == ()
+    monkeypatch.setattr(Journal, "find", lambda *_: None)
+    assert any("row was written 2 times" in wrong for wrong in await run(row, STUMBLE))
+
+
+async def test_sagas_that_forget_or_go_forwards(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    booked = [Node(name, "once", {**PAY.options, "undo": "once"}) for name in ("first", "second")]
+    broken = Node("broken", "broken")
+    assert await run(*booked, broken) == ()
+    to_do = undoing._to_do
+    with monkeypatch.context() as patch:
+        patch.setattr(undoing, "_to_do", lambda attempt: to_do(attempt)[::-1])
+        assert any("first was undone before" in wrong for wrong in await run(*booked, broken))
+    monkeypatch.setattr(undoing, "_to_do", lambda attempt: to_do(attempt)[:1])
+    assert any("first was not undone" in wrong for wrong in await run(*booked, broken))
+
+
+async def test_a_question_that_no_one_answers(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer_nothing(_: Office) -> int:
+        return 0
+
+    ask = Node("ask", "ask", {"keyed": True})
+    assert await run(ask) == ()
+    monkeypatch.setattr(Office, "_answer", answer_nothing)
+    assert any("it hangs" in wrong for wrong in await run(ask, hangs_after=2.0))
+
+
+async def test_a_fork_that_does_its_past_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = (PAY, LOOK, Node("sleep", "sleep", {"keyed": True, "seconds": 10.0}))
+    assert await run(*parts, fork_after=4) == ()
+    forget_once_steps(monkeypatch)
+    assert any("did again what its origin had done" in wrong for wrong in await run(*parts, fork_after=4))
+
+
+async def test_a_failure_is_shrunk_and_can_be_repeated(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_once_steps(monkeypatch)
+    loop = Node("loop", "loop", {"times": 2}, (LOOK, Node("ask", "ask", {"keyed": True})))
+    handled = Node("handled", "handled", {}, (PAY, Node("draw", "draw")))
+    body = Node("n0", "seq", {}, (loop, handled, STUMBLE))
+    case = Case(seed=7, store="memory", body=body, faults=(Fault("hand back", commit=3),), rejections=1)
+    told = await explain(await run.one(case), "tests/program_fuzz", run.one)  # type: ignore[attr-defined]
+    assert "HOLDFAST_SEED=7" in told
+    smallest = case_from_json(told.rpartition("case_from_json: ")[2])
+    assert [node.id for node in smallest.body.walk()] in (["n0", "pay", "stumble"], ["n0", "pay"]), told
+    assert smallest.faults == ()
+    assert (await run.one(smallest)).wrong  # type: ignore[attr-defined]
