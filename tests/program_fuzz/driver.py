@@ -72,7 +72,9 @@ class Hangs(Exception):
 class Scene:
     """One case on one store."""
 
-    def __init__(self, case: Case, store: StateStore, records: Records, clock: SkippingClock, hangs_after: float) -> None:
+    def __init__(
+        self, case: Case, store: StateStore, records: Records, clock: SkippingClock, hangs_after: float
+    ) -> None:
         self.case = case
         self._hangs_after = hangs_after
         self.store = store
@@ -91,10 +93,11 @@ class Scene:
         with contextlib.ExitStack() as patches:
             for module, name, value in SETTINGS:
                 patches.enter_context(mock.patch.object(module, name, value))
-            patches.enter_context(
-                mock.patch("holdfast.engine.holdfast.make_store", lambda *_, **__: self._opening)
-            )
+            patches.enter_context(mock.patch("holdfast.engine.holdfast.make_store", self._line_to_open))
             yield
+
+    def _line_to_open(self, *_: object, **__: object) -> Line | None:
+        return self._opening
 
     async def play(self) -> Evidence:
         hold = Holdfast("memory://", clock=self.clock)
@@ -170,7 +173,12 @@ class Scene:
             await asyncio.sleep(QUIET)
             if any(life.is_dead or life.is_to_stop for life in lives) or (lives and lives[-1].frozen):
                 return
-            still = total == self.traffic.total and size == self.records.size() and not self.traffic.under_way and not self.threads.under_way
+            still = (
+                total == self.traffic.total
+                and size == self.records.size()
+                and not self.traffic.under_way
+                and not self.threads.under_way
+            )
             calm = calm + 1 if still else 0
 
     async def _describe(self) -> str:

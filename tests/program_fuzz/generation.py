@@ -14,11 +14,29 @@ NODES = (
     "pure plain once sleep event child approval ask transaction machine artifact draw stumble broken "
     "loop gather group nested handled"
 )
-REFINEMENTS = "blocking undo once_undo repeat carried nested_once nested_retry nested_wait nested_undo nested_names child_rounds"
+REFINEMENTS = (
+    "blocking undo once_undo repeat carried nested_once nested_retry nested_wait nested_undo nested_names child_rounds"
+)
 PEOPLE = "verifier revive fork cancel deadline"
 ACCIDENTS = "die act freeze hand_back jump deploy lost lapse"
 EVERYTHING = frozenset(f"{NODES} {REFINEMENTS} {PEOPLE} {ACCIDENTS}".split())
-LEAVES = "pure plain once once sleep event child approval ask transaction machine artifact draw stumble broken".split()
+LEAVES = [
+    "pure",
+    "plain",
+    "once",
+    "once",
+    "sleep",
+    "event",
+    "child",
+    "approval",
+    "ask",
+    "transaction",
+    "machine",
+    "artifact",
+    "draw",
+    "stumble",
+    "broken",
+]
 WAITS = frozenset({"sleep", "event", "child", "approval", "ask"})
 DEEPEST = 3
 

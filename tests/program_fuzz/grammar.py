@@ -94,10 +94,10 @@ class Case:
 
 def case_from_json(text: str) -> Case:
     """Read what ``Case.to_json`` wrote."""
-    data = json.loads(text)
-    lists = {name: tuple(data.pop(name)) for name in ("features", "revive")}
-    faults = tuple(Fault(**fault) for fault in data.pop("faults"))
-    return Case(body=_node(data.pop("body")), faults=faults, **lists, **data)
+    data: dict[str, Any] = json.loads(text)
+    data |= {name: tuple(data[name]) for name in ("features", "revive")}
+    data |= {"body": _node(data["body"]), "faults": tuple(Fault(**fault) for fault in data["faults"])}
+    return Case(**data)
 
 
 def _node(data: Mapping[str, Any]) -> Node:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import json
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
@@ -123,7 +124,7 @@ class Interpreter:
                 return drive(self._task(Awaited(ctx), case.body, ctx.task_id))
 
         defined = hold.task(name="main", retry=attempts, deadline=case.deadline)(
-            blocking_main if case.blocking else main  # type: ignore[arg-type]
+            blocking_main if case.blocking else main
         )
         if case.rejections:
 
@@ -148,21 +149,23 @@ class Interpreter:
                 return drive(self._task(Awaited(ctx), body, label))
 
         retry = self._tries(node["attempts"] or 1)
-        self.hold.task(name=f"child-{node.id}", retry=retry)(blocking_child if node["blocking"] else child)  # type: ignore[arg-type]
+        self.hold.task(name=f"child-{node.id}", retry=retry)(blocking_child if node["blocking"] else child)
 
     def _define_machine(self, node: Node) -> None:
         states = [f"s{number}" for number in range(len(node.parts) + 1)]
         machine: Machine[Any] = Machine(
             f"machine-{node.id}",
             initial=states[0],
-            transitions={here: [there] for here, there in zip(states, states[1:], strict=False)},
+            transitions={here: [there] for here, there in itertools.pairwise(states)},
             final=[states[-1]],
         )
         for number, part in enumerate(node.parts):
 
             async def visit(ctx: Context, data: Any, part: Node = part, number: int = number) -> Goto[Any]:  # noqa: ANN401
                 index, branch = data["at"]
-                place = Place(self._labels[ctx.task_id], ctx.task.round, ctx.task_id, index, prefix="machine", branch=branch)
+                place = Place(
+                    self._labels[ctx.task_id], ctx.task.round, ctx.task_id, index, prefix="machine", branch=branch
+                )
                 value = await self.run(ctx, part, place)
                 return Goto(states[number + 1], {**data, "values": [*data["values"], value]})
 
@@ -194,9 +197,7 @@ class Interpreter:
         return {"node": node.id, "task": place.task_id, "round": place.round, "key": key, "branch": place.branch}
 
     async def _run_seq(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
-        return [
-            await self.run(ctx, part, place) for part in node.parts if not (self.version > 1 and part["removable"])
-        ]
+        return [await self.run(ctx, part, place) for part in node.parts if not (self.version > 1 and part["removable"])]
 
     async def _run_loop(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
         turns = [replace(place, index=f"{place.index}[{turn}]") for turn in range(node["times"])]
@@ -269,24 +270,22 @@ class Interpreter:
     async def _run_once(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
         label = f"{place.label(node)}@{place.round}" if node["repeat"] else place.label(node)
         about = self._about(node, place) | {"undo": node["undo"], "once": True}
-        script = node["script"]
 
-        def call_for(call: int) -> str:
-            return script[call - 1] if call <= len(script) else "ok"
-
-        def act(effect_id: str, call: int) -> str:
+        def begin(effect_id: str) -> tuple[str, str]:
+            """Act, if this call is to; return what becomes of the call, and its result."""
+            self.records.write("called", label)
+            call = self.records.count("called", label)
+            kind, _, when = (node["script"][call - 1] if call <= len(node["script"]) else "ok").partition(" ")
             value = f"{label} call {call}"
-            self.records.write("act", label, **about, effect=effect_id, value=value)
-            return value
+            if kind == "absent":
+                raise Declined(label)
+            if kind == "ok" or when == "after":
+                self.records.write("act", label, **about, effect=effect_id, value=value)
+            return kind, value
 
         async def pay(node_id: str, index: str, effect_id: str) -> str:  # noqa: ARG001 - the arguments of a real call
             await self._pass_by(label)
-            self.records.write("called", label)
-            call = self.records.count("called", label)
-            kind, _, when = call_for(call).partition(" ")
-            if kind == "absent":
-                raise Declined(label)
-            value = act(effect_id, call) if kind == "ok" or when == "after" else ""
+            kind, value = begin(effect_id)
             await self._pass_by(label)
             if kind == "lost":
                 raise ConnectionResetError(label)
@@ -295,12 +294,7 @@ class Interpreter:
             return value
 
         def pay_blocking(node_id: str, index: str, effect_id: str) -> str:  # noqa: ARG001
-            self.records.write("called", label)
-            call = self.records.count("called", label)
-            kind, _, when = call_for(call).partition(" ")
-            if kind == "absent":
-                raise Declined(label)
-            value = act(effect_id, call) if kind == "ok" or when == "after" else ""
+            kind, value = begin(effect_id)
             if kind == "lost":
                 raise ConnectionResetError(label)
             return value

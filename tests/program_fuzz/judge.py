@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -77,7 +78,9 @@ def _returned(evidence: Evidence) -> Iterator[str]:
     shared = {(fork.task_id, key) for fork in evidence.forks for key in fork.known}
     origin = {fork.task_id for fork in evidence.forks}
     for line in evidence.lines:
-        is_claimed = line["what"] == "value" and line["node"] in once and line["label"].partition("@")[0] not in happened
+        is_claimed = (
+            line["what"] == "value" and line["node"] in once and line["label"].partition("@")[0] not in happened
+        )
         is_of_origin = line.get("task") in origin and (line["task"], line["key"]) in shared
         # The keys of a fork's counted names are not known here.
         if is_claimed and not is_of_origin and not (line["task"] in origin and line["key"] is None):
@@ -106,9 +109,9 @@ def _undone(evidence: Evidence) -> Iterator[str]:
     returned = {(line["label"], line["task"]) for line in evidence.lines if line["what"] == "value"}
     for label, lines in _acts(evidence).items():
         last = lines[-1][1]
-        if last["what"] == "act" and last["undo"] and last["task"] in bad:
-            if last.get("once") or (label, last["task"]) in returned:
-                yield f"{label} was not undone, and its task ended as {evidence.tasks[last['task']].state}"
+        stands = last["what"] == "act" and last["undo"] and last["task"] in bad
+        if stands and (last.get("once") or (label, last["task"]) in returned):
+            yield f"{label} was not undone, and its task ended as {evidence.tasks[last['task']].state}"
         if last["what"] == "undo" and last["task"] not in bad:
             yield f"{label} was undone, and its task was {evidence.tasks[last['task']].state}"
 
@@ -117,7 +120,7 @@ def _undone_in_reverse(evidence: Evidence) -> Iterator[str]:
     """Of two effects of one branch the later one is undone first."""
     pairs: dict[tuple[str, str], list[tuple[int, int, str]]] = defaultdict(list)
     for label, lines in _acts(evidence).items():
-        for (number, line), (undone_at, undone) in zip(lines, lines[1:], strict=False):
+        for (number, line), (undone_at, undone) in itertools.pairwise(lines):
             if (line["what"], undone["what"]) == ("act", "undo"):
                 pairs[line["task"], line["branch"]].append((number, undone_at, label))
     for undone_here in pairs.values():

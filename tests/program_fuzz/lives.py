@@ -11,18 +11,36 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 from holdfast import Holdfast, StateStore, StoreClosed, StoreUnavailable
 from holdfast.testing.mortal import MortalCommitter, MortalWorker, Stage
+from holdfast.testing.skipping import SkippingClock
 from tests.program_fuzz.grammar import Case, Fault
 from tests.program_fuzz.interpreter import Interpreter
 from tests.program_fuzz.records import Records
 
 LEASE = 60.0
 GATED = frozenset(
-    "commit claim heartbeat sweep load acquire owned get events position steps submit transact effects approvals "
-    "add_evidence find".split()
+    [
+        "commit",
+        "claim",
+        "heartbeat",
+        "sweep",
+        "load",
+        "acquire",
+        "owned",
+        "get",
+        "events",
+        "position",
+        "steps",
+        "submit",
+        "transact",
+        "effects",
+        "approvals",
+        "add_evidence",
+        "find",
+    ]
 )
 LOSABLE = frozenset({"commit", "claim", "heartbeat", "sweep", "load", "acquire", "owned", "get", "events", "position"})
 
@@ -78,7 +96,7 @@ class Line:
         found = getattr(self._store, name)
         return self._gated(name, found) if name in GATED else found
 
-    async def __aenter__(self) -> Line:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None: ...
@@ -110,12 +128,22 @@ class Life:
     """One worker, from its start to its end, whatever that is."""
 
     def __init__(
-        self, case: Case, records: Records, line: Line, threads: Traffic, fault: Fault | None, *, version: int, clock: Any
-    ) -> None:  # noqa: ANN401
+        self,
+        case: Case,
+        records: Records,
+        line: Line,
+        threads: Traffic,
+        fault: Fault | None,
+        *,
+        version: int,
+        clock: SkippingClock,
+    ) -> None:
         self.fault = fault
         self.line = line
         self.hold = Holdfast("memory://", clock=clock)
-        self.interpreter = Interpreter(case, records, self.hold, version=version, on_act=self._acts, aside=threads.aside)
+        self.interpreter = Interpreter(
+            case, records, self.hold, version=version, on_act=self._acts, aside=threads.aside
+        )
         self.frozen = False
         self.is_to_stop = False
         self.commits = 0
@@ -140,7 +168,9 @@ class Life:
         services.committer = MortalCommitter(services.store, self._stage)
         services.is_gone = lambda worker_id, _: worker_id in DEAD
         services.threads.run = self._counted(services.threads.run)  # type: ignore[method-assign]
-        self.worker = MortalWorker(self._stage, services, lease=LEASE, label="life", queues=None, concurrency=20, grace=0.0)
+        self.worker = MortalWorker(
+            self._stage, services, lease=LEASE, label="life", queues=None, concurrency=20, grace=0.0
+        )
         await self.worker.__aenter__()
 
     def die(self) -> None:

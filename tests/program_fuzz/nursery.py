@@ -104,7 +104,8 @@ class Nursery:
 
         with mock.patch("holdfast.engine.holdfast.make_store", make_watched):
             async with hold:
-                while not records.count("ready", ""):  # the office has made the table, and submitted
+                # The office, another process, makes the table and submits first.
+                while not records.count("ready", ""):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
                 async with hold.worker(lease=LEASE, concurrency=20, grace=0.0):
                     await strike.handed_back.wait()
@@ -118,7 +119,7 @@ class Nursery:
             await hold.transaction(create_table)
             office.root = (await hold.submit("main")).id
             records.write("ready", "")
-            while not await office.attend():
+            while not await office.attend():  # noqa: ASYNC110 - it looks at what other processes do
                 await asyncio.sleep(0.05)
             wrong = list(judge(await evidence_of(self.case, records, office, hold)))
         (self.folder / "verdict.json").write_text(json.dumps(wrong))

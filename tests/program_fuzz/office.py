@@ -1,4 +1,4 @@
-"""The people around a program: they answer, decide by the records, cancel, revive and fork, and always tell the truth."""
+"""The people around a program: they answer, cancel, revive and fork, and decide doubts by what the records say."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast import Decision, Doubt, Happened, Holdfast, StateStore, StepState, Task, TaskState
+from holdfast import Decision, Doubt, Handle, Happened, Holdfast, StateStore, StepState, Task, TaskState
 from holdfast.engine.ancestry import MARKER
 from holdfast.model.errors import Conflict, HoldfastError
 from holdfast.model.transitions import OPEN
@@ -79,8 +79,8 @@ class Office:
             if step.round == task.round and step.state in OVER and not step.key.startswith(("holdfast:", "verify/"))
         ]
         try:
-            handle = await self.hold.fork(self.root, at=self._dice.choice([None, *steps]))
-        except (Conflict, HoldfastError):
+            handle: Handle[Any] = await self.hold.fork(self.root, at=self._dice.choice([None, *steps]))
+        except HoldfastError:
             return  # nothing that can be shared from there
         fork = await handle.task()
         journal = await self.store.steps(handle.id)
@@ -141,7 +141,9 @@ class Office:
         if effect.round == task.round:
             self.records.write("stuck", f"{task.name}/{effect.step_key}", note=doubt.question)
         await self.hold.resolve(doubt, Decision.UNDONE, by="dora")
-        acts = [line for line in self.records.lines() if line["what"] == "act" and line.get("effect") == effect.effect_id]
+        acts = [
+            line for line in self.records.lines() if line["what"] == "act" and line.get("effect") == effect.effect_id
+        ]
         for act in acts[-1:]:
             self.records.write("undo", act["label"], **{**_place(act), "how": "by hand"})
 

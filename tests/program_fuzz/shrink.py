@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from tests.program_fuzz.grammar import Case, unwrapped, without
 
@@ -45,4 +46,11 @@ def _smaller(case: Case) -> Iterator[Case]:
         yield replace(case, rejections=1)
 
 
-_PLAIN = {"lost": 0.0, "deadline": None, "cancel_after": None, "fork_after": None, "rejections": 0, "blocking": False}
+_PLAIN: dict[str, Any] = {
+    "lost": 0.0,
+    "deadline": None,
+    "cancel_after": None,
+    "fork_after": None,
+    "rejections": 0,
+    "blocking": False,
+}

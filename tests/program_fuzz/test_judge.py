@@ -1,4 +1,4 @@
-"""The fuzzer sees what it is there for: each defect is put into the engine, or into a program, and has to be reported."""
+"""The fuzzer sees what it is there for: each test puts a defect into the engine, or a program, and has it reported."""
 
 from __future__ import annotations
 

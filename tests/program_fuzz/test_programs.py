@@ -30,7 +30,7 @@ SOAKED = 33
 async def test_random_programs(
     store: str, seeds: Sequence[int], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    new_url = url_maker(store, tmp_path, request)
+    new_url = url_maker(store, request)
     folders = (tmp_path / f"run-{number}" for number in itertools.count(1))
 
     async def run(case: Case, hangs_after: float = HANGS) -> Verdict:
@@ -46,7 +46,7 @@ async def test_random_programs(
             pytest.fail(await explain(verdict, f"'{request.node.nodeid}'", lambda case: run(case, 20.0)), pytrace=False)
 
 
-def url_maker(store: str, folder: Path, request: pytest.FixtureRequest) -> Callable[[Path], str]:
+def url_maker(store: str, request: pytest.FixtureRequest) -> Callable[[Path], str]:
     """Return what makes the URL of an empty store."""
     match store:
         case "postgres":
