@@ -15,7 +15,8 @@ NODES = (
     "loop gather group nested handled"
 )
 REFINEMENTS = (
-    "blocking undo once_undo repeat carried nested_once nested_retry nested_wait nested_undo nested_names child_rounds"
+    "blocking undo once_undo repeat carried nested_once nested_retry nested_wait nested_undo nested_names child_rounds "
+    "undo_again fork_children"
 )
 PEOPLE = "verifier revive fork cancel deadline"
 ACCIDENTS = "die act freeze hand_back jump deploy lost lapse"
@@ -77,7 +78,7 @@ class _Maker:
 
     def case(self) -> Case:
         blocking = self.has("blocking", 0.12)
-        return Case(
+        made = Case(
             seed=self.seed,
             store=self.store,
             features=tuple(sorted(self.features)),
@@ -92,6 +93,12 @@ class _Maker:
             faults=tuple(fault for _ in range(self.dice.choice([0, 1, 2, 3, 4])) if (fault := self.fault())),
             lost=0.2 if self.has("lost", 0.15) else 0.0,
         )
+        ops = {node.op for node in made.body.walk()}
+        if "fork_children" not in self.features and "child" in ops:
+            made = replace(made, fork_after=None)
+        if "undo_again" not in self.features and any(node["undo"] for node in made.body.walk()):
+            made = replace(made, revive=())
+        return made
 
     def fault(self) -> Fault | None:
         kind, feature = self.dice.choice(

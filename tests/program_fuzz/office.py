@@ -15,6 +15,8 @@ from tests.program_fuzz.interpreter import truth
 from tests.program_fuzz.records import Records
 
 MOST = 1000
+LATER = 300.0
+"""Seconds that a task which is brought back gets, if it had a deadline."""
 OVER = frozenset({StepState.COMPLETED, StepState.FAILED})
 
 
@@ -156,7 +158,11 @@ class Office:
         self.revived += 1
         self.records.write("fixed", "")
         self.records.write("revived", self.root, how=how)
-        await (self.hold.resume(self.root) if how == "resume" else self.hold.retry(self.root, feedback="once more"))
+        later = None if self.case.deadline is None else LATER
+        if how == "resume":
+            await self.hold.resume(self.root, deadline=later)
+        else:
+            await self.hold.retry(self.root, feedback="once more", deadline=later)
         return True
 
     async def tasks(self) -> dict[str, Task]:
