@@ -16,7 +16,7 @@ NODES = (
 )
 REFINEMENTS = (
     "blocking undo once_undo repeat carried nested_once nested_retry nested_wait nested_undo nested_names child_rounds "
-    "undo_again fork_children"
+    "undo_again undo_search fork_children"
 )
 PEOPLE = "verifier revive fork cancel deadline"
 ACCIDENTS = "die act freeze hand_back jump deploy lost lapse"

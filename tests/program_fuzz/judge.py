@@ -39,8 +39,10 @@ def _no_odd_ends(evidence: Evidence) -> Iterator[str]:
     for task in evidence.tasks.values():
         if not task.state.is_terminal:
             yield f"task {task.name} is {task.state} in the end"
+    ops = {node.op for node in evidence.case.body.walk()}
+    is_searchable = "undo_search" in evidence.case.features or not ops & {"group", "machine"}
     for line in evidence.lines:
-        if line["what"] == "stuck":
+        if line["what"] == "stuck" and is_searchable:
             yield f"a person had to see to an undo of {line['label']}: {line['note']}"
     for task in evidence.tasks.values():
         if task.state is TaskState.FAILED and isinstance(task.error, dict):
@@ -121,7 +123,8 @@ def _undone_in_reverse(evidence: Evidence) -> Iterator[str]:
     pairs: dict[tuple[str, str], list[tuple[int, int, str]]] = defaultdict(list)
     for label, lines in _acts(evidence).items():
         for (number, line), (undone_at, undone) in itertools.pairwise(lines):
-            if (line["what"], undone["what"]) == ("act", "undo"):
+            # A person who undoes several by hand goes by no order.
+            if (line["what"], undone["what"]) == ("act", "undo") and undone["how"] != "by hand":
                 pairs[line["task"], line["branch"]].append((number, undone_at, label))
     for undone_here in pairs.values():
         undone_here.sort()
