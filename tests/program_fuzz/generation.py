@@ -16,7 +16,7 @@ NODES = (
 )
 REFINEMENTS = (
     "blocking undo once_undo repeat carried nested_once nested_retry nested_wait nested_undo nested_names child_rounds "
-    "undo_again undo_search fork_children"
+    "undo_again undo_search fork_children fork_draws"
 )
 PEOPLE = "verifier revive fork cancel deadline"
 ACCIDENTS = "die act freeze hand_back jump deploy lost lapse"
@@ -95,6 +95,9 @@ class _Maker:
         )
         ops = {node.op for node in made.body.walk()}
         if "fork_children" not in self.features and "child" in ops:
+            made = replace(made, fork_after=None)
+        inside = {inner.op for node in made.body.walk() if node.op == "nested" for inner in node.walk()}
+        if "fork_draws" not in self.features and "draw" in inside:
             made = replace(made, fork_after=None)
         if "undo_again" not in self.features and any(node["undo"] for node in made.body.walk()):
             made = replace(made, revive=())

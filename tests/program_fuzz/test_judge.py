@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from holdfast import Context
 from holdfast.engine import effecting, undoing
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.journal import Journal
+from holdfast.engine.scope import Scope
 from holdfast.engine.standing import Standing
 from tests.program_fuzz.driver import HANGS, Verdict, run_case
 from tests.program_fuzz.grammar import Case, Fault, Node, case_from_json
@@ -85,11 +86,14 @@ async def test_keys_that_are_positions(run: Run, monkeypatch: pytest.MonkeyPatch
     inner = Node("inner", "nested", {"keyed": True}, (LOOK,))
     assert await run(inner, PAY, STUMBLE) == ()
 
-    def allot_position(journal: Journal, *_: object) -> str:
-        return journal.allot_explicit(f"step-{len(journal._used) + 1}")
+    positions: dict[Journal, Iterator[int]] = {}
+
+    def allot_position(journal: Journal, scope: Scope, *_: object) -> str:
+        return journal.allot_explicit(scope, f"step-{next(positions.setdefault(journal, itertools.count(1)))}")
 
     monkeypatch.setattr(Journal, "allot", allot_position)
-    assert await run(inner, PAY, STUMBLE)
+    wrong = await run(inner, PAY, STUMBLE)
+    assert any("happened twice" in one or "JournalMismatch" in one or "two values" in one for one in wrong), wrong
 
 
 async def test_numbers_that_differ_in_a_replay(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

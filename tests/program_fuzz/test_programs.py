@@ -15,14 +15,15 @@ from tests.program_fuzz.generation import EVERYTHING, make_case
 from tests.program_fuzz.grammar import Case, case_from_json
 from tests.program_fuzz.report import explain
 
-KNOWN = frozenset({"nested_undo", "undo_again", "undo_search", "fork_children"})
+KNOWN = frozenset({"nested_undo", "undo_again", "undo_search", "fork_children", "fork_draws"})
 """What is known to go wrong, and is left out until it does not.
 
 nested_undo: an inner step that was undone is not done anew on resume, because the step around it replays.
 undo_again: steps that were done anew after an undo are not undone in reverse by the next saga.
-undo_search: the replay that looks for the undo of a step does not get past a machine whose failure was handled, nor into
-a branch of a TaskGroup whose sibling failed: a person is asked.
+undo_search: the replay that looks for the undo of a step does not get past a machine whose failure was handled, nor
+into a branch of a TaskGroup whose sibling failed: a person is asked.
 fork_children: a fork of a task whose child has failed asks the store again and again, without an end.
+fork_draws: in a fork, what a step draws with ctx.random differs between its tries.
 """
 
 FEATURES = EVERYTHING - KNOWN
