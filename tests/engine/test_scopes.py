@@ -7,12 +7,26 @@ import uuid
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import pytest
 
-from holdfast import Absent, Ask, Context, Holdfast, ManualClock, Retry, StepState, SyncContext, TaskFailed, TaskState
+from holdfast import (
+    Absent,
+    Ask,
+    Context,
+    Handle,
+    Holdfast,
+    ManualClock,
+    Retry,
+    StepState,
+    SyncContext,
+    TaskFailed,
+    TaskState,
+)
 from holdfast.engine.scope import INSIDE, LONGEST_PATH, path_inside
+from holdfast.model.worker import ALONE_AFTER, NewWorker
 from tests.engine.support import crash, ended, pass_time, reaches, steps_of, until
 
 AT_ONCE = Retry(max_attempts=4, initial=0.001, jitter="none")
@@ -453,6 +467,35 @@ async def test_draining_hands_back_at_once_what_waits_inside_a_step(quick: Holdf
     await quick.emit("go", 42)
     async with quick.worker():
         assert await ended(handle) == 42
+
+
+async def test_a_suspect_that_waits_inside_a_step_makes_room_for_what_it_waits_for(quick: Holdfast) -> None:
+    """A suspect runs alone. Its worker claims nothing else, and would wait for ever for a child that only it can run."""
+
+    @quick.task
+    async def child(ctx: Context) -> str:
+        return "done"
+
+    @quick.task
+    async def parent(ctx: Context) -> str:
+        async def outer() -> str:
+            return await (await ctx.submit(child)).result()
+
+        return await ctx.step("outer", outer)
+
+    handle = await quick.submit(parent)
+    for number in range(ALONE_AFTER):
+        await quick.store.register(NewWorker(id=f"dies {number}", lease=0.01))
+        await quick.store.acquire(handle.id, f"dies {number}")
+        await until(partial(_is_swept, quick, handle))
+    assert (await handle.task()).deaths >= ALONE_AFTER
+    async with quick.worker(lease=1):
+        assert await ended(handle) == "done"
+
+
+async def _is_swept(hold: Holdfast, handle: Handle[str]) -> bool:
+    await hold.store.sweep()
+    return (await handle.task()).owner is None
 
 
 async def test_a_timer_inside_a_step_goes_on_counting(still: Holdfast, clock: ManualClock) -> None:

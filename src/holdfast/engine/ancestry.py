@@ -112,13 +112,14 @@ class Ancestry:
 class SharedPast:
     """How far the code of a fork, in one attempt, has come through the past it shares."""
 
-    __slots__ = ("_again", "_ahead", "_inside", "_lines", "_seeds")
+    __slots__ = ("_again", "_ahead", "_inside", "_lines", "_seeds", "_shared")
 
     def __init__(self, marker: Step, steps: Iterable[Step]) -> None:
         """``steps`` are those of the round in which the fork began: in later ones nothing of the past replays."""
         ancestry = Ancestry.read(marker)
         shared = sorted((step.position, step.key) for step in steps if step.position <= ancestry.end)
-        self._lines = [(position, key) for position, key in reversed(shared)]
+        self._shared = [(position, key) for position, key in reversed(shared)]
+        self._lines = list(self._shared)
         self._ahead = {key for _, key in shared}
         self._again = frozenset(ancestry.again)
         self._seeds = ancestry.seeds
@@ -141,6 +142,18 @@ class SharedPast:
             self.passes(key)
         elif key not in self._again:
             _BEYOND.set(self)
+
+    def mark(self) -> tuple[frozenset[str], bool]:
+        """Return how far this branch has come, for ``go_back``."""
+        return frozenset(self._ahead), _BEYOND.get(None) is self
+
+    def go_back(self, mark: tuple[frozenset[str], bool]) -> None:
+        """Be where the mark was made: each try of a step goes through what is inside it from the beginning."""
+        ahead, is_beyond = mark
+        self._ahead |= ahead
+        self._lines = [(position, key) for position, key in self._shared if key in self._ahead]
+        if not is_beyond:
+            _BEYOND.set(None)
 
     def seed(self) -> tuple[str, int] | None:
         """Return the task and round that numbers are made of here; None: those of the task itself."""

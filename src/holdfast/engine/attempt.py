@@ -308,6 +308,11 @@ class Attempt(Outbox):
         if not self.leaving:
             self._slots.rest(self)
 
+    def spill(self) -> None:
+        """Leave the worker while it only waits inside a step: the worker is needed for what it waits for."""
+        if self.parking is not None and self._slots.is_resting(self):
+            self.parking.spill()
+
     async def check(self) -> None:
         """Pass only while this attempt may act: not stopped, not over, within its lease, and with a slot."""
         await self.check_standing()
@@ -411,12 +416,12 @@ class Attempt(Outbox):
         """Whether a replay looks for the code of steps inside this one; it never enters one that is being undone."""
         if self._search is None or not self.has_scopes:
             return False
-        is_undone = any(
-            effect.step_key == call.key and effect.state in {EffectState.COMPENSATING, EffectState.COMPENSATED}
-            for effect in self.intents.effects.values()
-        )
+        line = self.journal.get(call.key)
+        effect = None if line is None else self.intents.effects.get(line.effect_id or "")
+        if effect is not None and effect.state in {EffectState.COMPENSATING, EffectState.COMPENSATED}:
+            return False
         path, digests = path_inside(call.key), self.journal.digests
-        return not is_undone and self._search.is_looking(lambda key: digests.is_inside(key, path))
+        return self._search.is_looking(lambda key: digests.is_inside(key, path))
 
     async def look_for(self, keys: set[str]) -> None:
         """Run the task's code as a replay that does nothing new, until it has announced these steps.
@@ -438,6 +443,11 @@ class Attempt(Outbox):
             replay.cancel()
             await asyncio.wait([replay], timeout=1.0)
             self.fatal = None  # that the code does not fit any more is no reason to undo nothing
+
+    async def let_branches_pass(self) -> None:
+        """In a search, let the other branches come as far as they can before a failure replays that may end them."""
+        if self._search is not None:
+            await self._search.let_branches_pass()
 
     async def _refuse_what_is_looked_at(self) -> None:
         """Let code that is only looked at do nothing new, neither now nor when it wakes up after the search."""

@@ -98,7 +98,8 @@ async def _go_on(attempt: Attempt, waiting: Step, child: NewTask) -> None:
     while True:
         task = await _read(attempt, child.id)
         again: tuple[ReopenChild, ...] = ()
-        if task.state is TaskState.FAILED or await _was_cancelled_by_parent(attempt, task):
+        is_ours = task.parent_id == attempt.task.id  # not in the past of a fork: those are its origin's
+        if is_ours and (task.state is TaskState.FAILED or await _was_cancelled_by_parent(attempt, task)):
             again = (await _revived(attempt, child),)
         try:
             await attempt.commit(*again, WriteStep(waiting))
@@ -253,6 +254,12 @@ async def _read(attempt: Attempt, child_id: str) -> Task:
 
 def _id_in(step: Step) -> str:
     return str(decode(step.output or b"", name=f"child {step.key!r}"))
+
+
+def is_result_of(child: Step, key: str) -> bool:
+    """Say whether a key is that of a wait for the child that a line submitted."""
+    own = child.key.replace(f"{RESERVED}{CHILD}:", f"{RESERVED}{RESULT}:", 1)
+    return key == own or key.startswith(f"{child.key}:{RESULT}") or key.endswith(f"{RESULT}:{_id_in(child)}")
 
 
 def _ended_badly(child_id: str, ended: JsonValue, key: str) -> TaskFailed | TaskCancelled:

@@ -103,6 +103,7 @@ class OnceStep:
         """Go from standing to standing until the step has a result, or none ever will."""
         recorded = self.recorded
         if recorded is not None and recorded.state is StepState.FAILED:
+            await self.attempt.let_branches_pass()
             raise StepFailed(failure_of(recorded), step=self.call.key)
         if recorded is not None and (recorded.undone_at is None or self.attempt.is_replaying):
             if recorded.state is StepState.COMPLETED:

@@ -19,6 +19,10 @@ LOOK_FOR_BRANCHES = 3.0
 """Seconds without anything new, once a branch has come to its end, after which a search is over."""
 
 
+_TURNS = 100
+"""Turns of the loop in which a branch that only replays comes to its next step."""
+
+
 class Search:
     """A replay that does nothing, to find the code of some steps.
 
@@ -47,6 +51,14 @@ class Search:
     def is_looking(self, for_key: Callable[[str], bool]) -> bool:
         """Say whether it still looks for the code of such a step."""
         return any(map(for_key, self._wanted))
+
+    async def let_branches_pass(self) -> None:
+        """Return when no other branch has found anything for a while."""
+        turns = 0
+        while turns < _TURNS:
+            before = len(self._wanted)
+            await asyncio.sleep(0)
+            turns = turns + 1 if len(self._wanted) == before else 0
 
     async def dead_end(self) -> None:
         """Stay here until the search is over, then unwind."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 from holdfast.engine.ancestry import MARKER, SharedPast
-from holdfast.engine.scope import OWN, Digests, Scope, current_branch
+from holdfast.engine.scope import OWN, Digests, Scope, current_branch, path_inside
 from holdfast.model.canonical import parse
 from holdfast.model.errors import DuplicateName, JournalMismatch
 from holdfast.model.failure import Failure
@@ -37,7 +38,18 @@ ROUND_SIZE = 1 << 32
 class Journal:
     """What was done in this round, and the names in use in this attempt."""
 
-    __slots__ = ("_by_effect", "_earlier", "_past", "_position", "_round", "_steps", "digests", "task_id")
+    __slots__ = (
+        "_by_effect",
+        "_earlier",
+        "_had_undo",
+        "_past",
+        "_position",
+        "_round",
+        "_steps",
+        "_undone",
+        "digests",
+        "task_id",
+    )
 
     def __init__(self, task_id: str, round_: int, steps: Iterable[Step] = ()) -> None:
         """``steps`` are those of this round, and of earlier ones those that have an effect."""
@@ -46,12 +58,16 @@ class Journal:
         self._steps: dict[str, Step] = {}
         self._earlier: dict[str, Step] = {}
         self._by_effect: dict[str, Step] = {}
+        self._undone: set[str] = set()
+        """Keys of this round whose steps were undone and not done anew since."""
+        self._had_undo = False
         self.digests = Digests()
         for step in steps:  # by position: of two rounds the later one comes later
             (self._steps if step.round == round_ else self._earlier)[step.key] = step
             if step.effect_id is not None:
                 self._by_effect[step.effect_id] = step
             self.digests.note(step.key)
+            self._note_undone(step)
         self._position = max((step.position for step in self._steps.values()), default=(round_ - 1) * ROUND_SIZE)
         marker = self._steps.get(MARKER)
         self._past = None if marker is None else SharedPast(marker, self._steps.values())
@@ -99,11 +115,30 @@ class Journal:
             )
         return step
 
+    def mark(self) -> Callable[[], None]:
+        """Return what brings the code back, in the past that a fork shares, to where it is now: for another try."""
+        past = self._past
+        if past is None:
+            return _nothing
+        return partial(past.go_back, past.mark())
+
     @property
     def seed(self) -> tuple[str, int]:
         """The task and round that numbers are made of here: in the past that a fork shares, those of its origin."""
         shared = None if self._past is None else self._past.seed()
         return (self.task_id, self._round) if shared is None else shared
+
+    @property
+    def was_undone(self) -> bool:
+        """Whether a saga has undone steps of this round: what is done now comes behind all that was done before."""
+        return self._had_undo
+
+    def is_hollow(self, step: Step) -> bool:
+        """Whether something inside a step was undone and not done since: it does not stand for its result any more."""
+        if not self._undone:
+            return False
+        path = path_inside(step.key)
+        return any(self.digests.is_inside(key, path) for key in self._undone)
 
     def get(self, key: str) -> Step | None:
         """Return what is recorded under the key, whatever it is."""
@@ -114,6 +149,16 @@ class Journal:
         (self._steps if step.round == self._round else self._earlier)[step.key] = step
         if step.effect_id is not None:
             self._by_effect[step.effect_id] = step
+        self._note_undone(step)
+
+    def _note_undone(self, step: Step) -> None:
+        if step.round != self._round:
+            return
+        if step.undone_at is not None:
+            self._had_undo = True
+            self._undone.add(step.key)
+        elif self._undone:
+            self._undone.discard(step.key)
 
     def earlier(self, key: str) -> Step | None:
         """Return the step under this key in the last round before this one that had it, if it had an effect."""
@@ -167,6 +212,9 @@ class Journal:
     def failed_attempts(self) -> list[Step]:
         """Return the records of earlier attempts of this round that failed."""
         return sorted((step for step in self._steps.values() if step.kind == "attempt"), key=lambda step: step.position)
+
+
+def _nothing() -> None: ...
 
 
 def reopened(step: Step) -> Step:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.engine import log
@@ -39,6 +40,11 @@ _TURNS = 3
 """Turns of the loop before a look at all branches: those that were just created get to where they wait."""
 
 JOIN = "holdfast:join"
+
+SPILLED = "holdfast:spilled"
+
+SPILLED_FOR = 300.0
+"""Seconds after which a task comes back that was taken off its worker in the middle of a step."""
 
 
 @dataclass(slots=True, eq=False)
@@ -186,9 +192,19 @@ class ParkingLot:
             return len(calls) == 1 and calls <= self._parked.keys() and self._branches <= self._parked.keys()
         return is_quiescent(self._attempt.runner, self._branches, self._parked)
 
-    async def _suspend(self) -> None:
+    def spill(self) -> None:
+        """Take the task off its worker although a step is under way, which runs again when it comes back.
+
+        Whatever else that step waits for is not known here, so it comes back after a while in any case.
+        """
+        attempt = self._attempt
+        if self._parked and self._suspending is None and not attempt.over and attempt.stopping is None:
+            back = UntilTime(key=SPILLED, at=attempt.services.time.now() + timedelta(seconds=SPILLED_FOR))
+            self._suspending = asyncio.create_task(self._suspend(back), name=f"holdfast-spill-{attempt.task.id}")
+
+    async def _suspend(self, *more: Wait) -> None:
         attempt, parked = self._attempt, list(self._parked.values())
-        waits = self._waits()
+        waits = (*self._waits(), *more)
         move = Move(to=TaskState.WAITING, reason=_describe(waits), waits=waits)
         try:
             await attempt.commit(*attempt.loose_ends(), *(WriteStep(one.step) for one in parked), move)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from holdfast.engine import undoing
 from holdfast.engine.ancestry import KIND
-from holdfast.engine.journal import RESERVED, VERIFY, ended_by
+from holdfast.engine.children import is_result_of
+from holdfast.engine.journal import CHILD, RESERVED, VERIFY, ended_by
 from holdfast.engine.past import patches_before
 from holdfast.engine.scope import enclosing
 from holdfast.engine.stating import OVER
@@ -56,7 +57,8 @@ async def shared_by(store: StateStore, loaded: Loaded, at: str | int | None) -> 
     point = None if at is None else _point(task, journal, at)
     around = set() if point is None else _around(loaded, point, journal)
     lines = [step for step in journal if point is None or _is_before(step, point, around, journal)]
-    not_shared = around | _ended_by(loaded) | await _open_children(store, lines)
+    failures = _ended_by(loaded)
+    not_shared = around | failures | _failed_children(lines, failures) | await _open_children(store, lines)
     shared = [step for step in lines if _is_shared(step) and step.key not in not_shared]
     _refuse_undone_machine(task, lines, shared)
     again = {step.key for step in lines} - {step.key for step in shared}
@@ -124,16 +126,19 @@ def _ended_by(loaded: Loaded) -> set[str]:
     return {step.key for step in ended_by(named, {step.key: step for step in steps}.get)}
 
 
+def _failed_children(lines: Sequence[Step], ended: set[str]) -> set[str]:
+    """Return the keys of children whose failure ended the task: the fork submits its own."""
+    children = [step for step in lines if step.kind == CHILD and step.state in OVER]
+    return {step.key for step in children if any(is_result_of(step, key) for key in ended)}
+
+
 async def _open_children(store: StateStore, lines: Sequence[Step]) -> set[str]:
     """Return the keys of submitted children that have not ended: the fork submits its own."""
     results = [step.key for step in lines if step.kind == "result" and step.state in OVER]
     still_open = set()
     for step in lines:
-        if step.kind == "child" and not any(key.startswith(f"{step.key}:result") for key in results):
-            child_id = str(decode(step.output or b"", name=f"child {step.key!r}"))
-            if any(key.endswith(f"result:{child_id}") for key in results):
-                continue  # its end was waited for in another step than the one that submitted it
-            child = await store.get(child_id)
+        if step.kind == CHILD and step.state in OVER and not any(is_result_of(step, key) for key in results):
+            child = await store.get(str(decode(step.output or b"", name=f"child {step.key!r}")))
             if child is None or not child.state.is_terminal:
                 still_open.add(step.key)
     return still_open

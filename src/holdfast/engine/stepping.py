@@ -47,15 +47,17 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
     if call.terms is not None:
         attempt.announce(call)
     recorded = attempt.find(call.key, call.kind)
-    if attempt.is_replaying and attempt.is_searched(call):
-        await _look_inside(attempt, call, known, recorded)
-    if recorded is not None and recorded.state in OVER and (recorded.undone_at is None or attempt.is_replaying):
+    if attempt.is_replaying:
+        await _search(attempt, call, known, recorded)
+    if recorded is not None and recorded.state in OVER and (attempt.is_replaying or _stands(attempt, recorded)):
         return replay(attempt, call, recorded, returns)
     tries, identify = tries_of(recorded), _effect_id_of(attempt, call, recorded)
     line = begin(attempt, call, recorded, digest_of(call.args))
     await _get_ready(attempt, call, recorded, line, identify)
+    go_back = attempt.journal.mark()
     while True:
         await attempt.check()
+        go_back()
         line.began = line.began or attempt.services.time.now()
         attempt.depart(line)
         try:
@@ -91,10 +93,18 @@ def _limited(
     return within(attempt, call, call.timeout, began, lambda: _invoke(attempt, call, known, identify))
 
 
-async def _look_inside(attempt: Attempt, call: Call, known: Function, recorded: Step | None) -> None:
-    """Run a step's function for the sake of the steps inside it, which are to be undone: they replay and do nothing."""
-    if recorded is None or recorded.undone_at is not None:
+async def _search(attempt: Attempt, call: Call, known: Function, recorded: Step | None) -> None:
+    """Take part in a replay that looks for the code of steps which are to be undone."""
+    if recorded is None:
         return
+    if recorded.undone_at is None and attempt.is_searched(call):
+        await _look_inside(attempt, call, known, recorded)
+    if recorded.state is StepState.FAILED:
+        await attempt.let_branches_pass()
+
+
+async def _look_inside(attempt: Attempt, call: Call, known: Function, recorded: Step) -> None:
+    """Run a step's function for the sake of the steps inside it, which are to be undone: they replay and do nothing."""
     identify = _effect_id_of(attempt, call, recorded)
     scope = attempt.enter(call)
     place, token = SCOPE.set(scope), CURRENT.set(identify)
@@ -106,6 +116,11 @@ async def _look_inside(attempt: Attempt, call: Call, known: Function, recorded: 
         SCOPE.reset(place)
         if scope.end():
             await attempt.leave(scope)
+
+
+def _stands(attempt: Attempt, recorded: Step) -> bool:
+    """Whether what was recorded still holds: neither the step was undone, nor anything inside it."""
+    return recorded.undone_at is None and not attempt.journal.is_hollow(recorded)
 
 
 def replay(attempt: Attempt, call: Call, recorded: Step, returns: object) -> Any:  # noqa: ANN401

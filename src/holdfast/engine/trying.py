@@ -35,8 +35,8 @@ def begin(attempt: Attempt, call: Call, recorded: Step | None, arguments: str) -
     return Line(
         call.key,
         call.kind,
-        # Once more after it was undone: behind everything that was done meanwhile.
-        recorded.position if recorded.undone_at is None else attempt.journal.next_position(),
+        # Once more after a saga: behind everything that was done before, so that the next one undoes it first.
+        attempt.journal.next_position() if attempt.journal.was_undone else recorded.position,
         arguments,
         attempts=recorded.attempts + 1,
         error=recorded.error if recorded.undone_at is None else None,

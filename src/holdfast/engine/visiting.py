@@ -54,9 +54,10 @@ async def go_through(machine: Machine[D], ctx: Context, data: D) -> Reached[D]:
     journey = Journey(machine, ctx)
     journey.begin(data)
     while not machine.table.is_final(journey.state):
-        if journey.is_looked_at:
-            await journey.look_at()
+        failed = await journey.look_at() if journey.is_looked_at else None
         if not journey.replay():
+            if failed is not None:
+                raise failed  # as it did then
             await journey.visit()
     return Reached(journey.state, journey.data())
 
@@ -133,13 +134,19 @@ class Journey(Generic[D]):
         """Whether it only goes through its states for the code of their steps, in order to undo them."""
         return self._attempt.is_replaying
 
-    async def look_at(self) -> None:
-        """Let the state's handler run through its steps, although the journal knows already where it went."""
+    async def look_at(self) -> Exception | None:
+        """Let the state's handler run through its steps, although the journal knows already where it went.
+
+        However it ends: it may have failed before, and those of the other visits are looked at as well.
+        """
         handler = self._machine.handlers.get(self.state)
         if handler is not None:
-            # However it ends: it may have failed before, and those of the other visits are looked at as well.
-            with suppress(Exception, Unwind):
-                await self._invoke(handler, self._context(), self.data())
+            try:
+                with suppress(Unwind):
+                    await self._invoke(handler, self._context(), self.data())
+            except Exception as error:  # noqa: BLE001 - the caller decides
+                return error
+        return None
 
     def _check_not_undone(self) -> None:
         """Refuse to leave a visit behind whose steps were undone: nobody would ever do them again."""

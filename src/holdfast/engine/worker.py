@@ -259,6 +259,10 @@ class Worker:
                 await self._services.alarms.sleep(LOOK_EVERY / 2)
 
     def _freed(self) -> None:
+        if self._alone:
+            # Nothing else is claimed beside a suspect, so nothing it waits for would ever happen here.
+            for attempt in self._host.slots.resting():
+                attempt.spill()
         free = self._concurrency - self._host.slots.busy
         if self._alone or self._room_until is not None or (self._hungry and free * REFILL_SHARE >= self._concurrency):
             self._wake.set()
