@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from holdfast import Context, Holdfast, Retry, Task, TaskCancelled, TaskFailed, TaskFilter, TaskState
+from holdfast.model.commit import Commit, Expect
+from holdfast.model.operations import Move
 from tests.engine.support import crash, ended, passes, reaches, steps_of, until
 
 ONE_TRY = Retry(max_attempts=1)
@@ -371,9 +373,9 @@ async def test_a_fork_never_touches_the_children_of_its_origin(quick: Holdfast) 
         await quick.retry(fork)
         assert await ended(fork) == "receipt for letter"
     [origins] = await children_of(quick, handle.id)
-    [own] = await children_of(quick, fork.id)
-    assert (origins.round, own.round) == (1, 1)
-    assert origins.id != own.id
+    assert origins.round == 1
+    assert bank.paid == ["letter"], "what the child of the origin has done stands for the fork as well"
+    assert await children_of(quick, fork.id) == []
 
 
 async def test_a_worker_that_dies_while_it_begins_children_anew_is_followed_by_another(hold: Holdfast) -> None:
@@ -410,3 +412,171 @@ async def test_a_worker_that_dies_while_it_begins_children_anew_is_followed_by_a
     assert sorted(one.round for one in await children_of(hold, handle.id)) == [2, 2]
     assert len([key for key in await steps_of(hold, handle) if key.startswith("submit:child")]) == 4
     await passes(hold, handle, TaskState.COMPLETED, times=1)
+
+
+# Which earlier call is it
+
+
+async def pays_over_rounds(hold: Holdfast, rounds: list[list[str]], how: str) -> list[str]:
+    """Let a child pay for other things in each round of its parent; return what was paid for in the end."""
+    bank = Bank()
+
+    async def notify(what: str) -> str:
+        bank.paid.append(f"notice of {what}")
+        return f"notified {what}"
+
+    @hold.task(name=f"child-{how}")
+    async def child(ctx: Context, things: list[str]) -> list[str]:
+        async def order(what: str) -> str:
+            if ctx.task.round == 1:
+                await ctx.step("notify", notify, what, effect="once")
+            return await ctx.step("pay", bank.pay, what, effect="once")
+
+        match how:
+            case "loop":
+                return [await ctx.step("pay", bank.pay, thing, effect="once") for thing in things]
+            case "keys":
+                return [
+                    await ctx.step("pay", bank.pay, thing, effect="once", key=f"pay-{number}")
+                    for number, thing in enumerate(things)
+                ]
+            case "nested":
+                return [await ctx.step("order", order, thing) for thing in things]
+            case _:
+                paying = [
+                    ctx.step("pay", bank.pay, thing, effect="once", key=f"pay-{number}")
+                    for number, thing in enumerate(things)
+                ]
+                return list(await asyncio.gather(*paying))
+
+    @hold.task(name=f"parent-{how}")
+    async def parent(ctx: Context) -> list[str]:
+        return await (await ctx.submit(child, rounds[ctx.task.round - 1])).result()
+
+    @parent.verify
+    async def last_round(ctx: Context, receipts: list[str]) -> bool:
+        assert receipts == [f"receipt for {thing}" for thing in rounds[ctx.task.round - 1]]
+        return ctx.task.round == len(rounds)
+
+    handle = await hold.submit(parent)
+    async with hold.worker():
+        await ended(handle)
+    return sorted(what for what in bank.paid if "notice" not in what)
+
+
+@pytest.mark.parametrize("how", ["loop", "keys", "nested", "gather"])
+async def test_a_call_with_the_same_arguments_is_the_same_call_in_every_later_round(quick: Holdfast, how: str) -> None:
+    for rounds, paid in (
+        ([["a", "b"], ["b"]], ["a", "b"]),
+        ([["a", "b"], ["b"], ["b", "a"]], ["a", "b"]),
+        ([["a"], ["b"], ["a"]], ["a", "b"]),
+        ([["a"], ["a", "a"]], ["a", "a"]),
+        ([["a", "b", "c"], ["c", "a"]], ["a", "b", "c"]),
+    ):
+        async with Holdfast("memory://") as hold:
+            assert await pays_over_rounds(hold, rounds, how) == paid, rounds
+
+
+async def test_children_without_keys_are_matched_by_their_input(quick: Holdfast) -> None:
+    bank = Bank()
+
+    @quick.task
+    async def child(ctx: Context, what: str) -> str:
+        return await ctx.step("pay", bank.pay, what, effect="once")
+
+    @quick.task
+    async def parent(ctx: Context) -> int:
+        for what in ["a", "b", "c"] if ctx.task.round == 1 else ["b", "c"]:
+            await (await ctx.submit(child, what)).result()
+        return ctx.task.round
+
+    @parent.verify
+    async def second_round(ctx: Context, number: int) -> bool:
+        return number == 2
+
+    handle = await quick.submit(parent)
+    async with quick.worker():
+        assert await ended(handle) == 2
+    assert bank.paid == ["a", "b", "c"]
+
+
+async def test_children_that_begin_anew_at_the_same_time_are_told_apart(hold: Holdfast) -> None:
+    bank = Bank()
+
+    @hold.task
+    async def child(ctx: Context, what: str) -> str:
+        return await ctx.step("pay", bank.pay, what, effect="once")
+
+    @hold.task
+    async def parent(ctx: Context) -> int:
+        async def one(number: int) -> None:
+            await (await ctx.submit(child, f"{number + 2 * ctx.task.round}", key=f"{ctx.task.round}-{number}")).result()
+
+        async def unnamed(what: str) -> None:
+            await (await ctx.submit(child, what)).result()
+
+        await asyncio.gather(*(one(number) for number in range(4)))
+        await unnamed("last")
+        return ctx.task.round
+
+    @parent.verify
+    async def second_round(ctx: Context, number: int) -> bool:
+        return number == 2
+
+    handle = await hold.submit(parent)
+    async with hold.worker():
+        assert await ended(handle) == 2
+    rounds = sorted(one.round for one in await children_of(hold, handle.id))
+    assert len(bank.paid) == len(set(bank.paid)) + 2, "5 and 6 are asked for by new children"
+    assert rounds == [1] * 8 + [2]
+
+
+async def test_one_resume_begins_all_children_again_that_had_failed(quick: Holdfast) -> None:
+    down, runs = [True], []
+
+    @quick.task(retry=ONE_TRY)
+    async def child(ctx: Context, number: int) -> int:
+        runs.append(number)
+        if down:
+            raise ConnectionError("service down")
+        return number
+
+    @quick.task(retry=ONE_TRY)
+    async def parent(ctx: Context) -> int:
+        submitted = [await ctx.submit(child, number) for number in range(4)]
+        return sum([await one.result() for one in submitted])
+
+    handle = await quick.submit(parent)
+    async with quick.worker():
+        with pytest.raises(TaskFailed):
+            await ended(handle)
+
+        async def all_failed() -> bool:
+            return all(one.state is TaskState.FAILED for one in await children_of(quick, handle.id))
+
+        await until(all_failed)
+        down.clear()
+        await quick.resume(handle)
+        assert await ended(handle) == 6
+    assert sorted(runs) == sorted([*range(4), *range(4)])
+
+
+async def test_a_poisoned_child_is_not_begun_again_by_its_parent(quick: Holdfast) -> None:
+    poison = {"type": "Poison", "message": "its workers died"}
+
+    @quick.task(retry=ONE_TRY)
+    async def child(ctx: Context) -> None:
+        raise AssertionError("never claimed")
+
+    @quick.task(retry=Retry(max_attempts=3, initial=0.001))
+    async def parent(ctx: Context) -> None:
+        submitted = await ctx.submit(child, queue="elsewhere")
+        move = Move(to=TaskState.FAILED, reason="poison", error=poison)
+        await quick.store.commit([Commit(task_id=submitted.id, guard=Expect(), operations=(move,))])
+        await submitted.result()
+
+    handle = await quick.submit(parent)
+    async with quick.worker(queues=["default"]):
+        with pytest.raises(TaskFailed, match="its workers died"):
+            await ended(handle)
+    assert (await handle.task()).attempts == 1

@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -22,11 +23,12 @@ from holdfast import (
     Retry,
     StepState,
     SyncContext,
+    TaskCancelled,
     TaskFailed,
     TaskState,
 )
 from holdfast.engine.scope import INSIDE, LONGEST_PATH, path_inside
-from holdfast.model.worker import ALONE_AFTER, NewWorker
+from holdfast.model.worker import ALONE_AFTER, Claim, NewWorker
 from tests.engine.support import crash, ended, pass_time, reaches, steps_of, until
 
 AT_ONCE = Retry(max_attempts=4, initial=0.001, jitter="none")
@@ -470,7 +472,7 @@ async def test_draining_hands_back_at_once_what_waits_inside_a_step(quick: Holdf
 
 
 async def test_a_suspect_that_waits_inside_a_step_makes_room_for_what_it_waits_for(quick: Holdfast) -> None:
-    """A suspect runs alone. Its worker claims nothing else, and would wait for ever for a child that only it can run."""
+    """A suspect runs alone. Its worker claims nothing else, and would wait for ever for a child that it has to run."""
 
     @quick.task
     async def child(ctx: Context) -> str:
@@ -486,7 +488,7 @@ async def test_a_suspect_that_waits_inside_a_step_makes_room_for_what_it_waits_f
     handle = await quick.submit(parent)
     for number in range(ALONE_AFTER):
         await quick.store.register(NewWorker(id=f"dies {number}", lease=0.01))
-        await quick.store.acquire(handle.id, f"dies {number}")
+        await quick.store.claim(Claim(worker_id=f"dies {number}", number=1, limit=1, names=["parent"]))
         await until(partial(_is_swept, quick, handle))
     assert (await handle.task()).deaths >= ALONE_AFTER
     async with quick.worker(lease=1):
@@ -654,3 +656,133 @@ async def test_a_blocking_step_inside_a_blocking_step_is_done_once(quick: Holdfa
     async with quick.worker():
         assert await ended(handle) == "receipt"
     assert paid == ["book"]
+
+
+# What goes wrong inside
+
+
+async def test_a_branch_that_ignores_its_cancel_can_do_no_harm_at_any_depth(
+    quick: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.scope.LAST_WORDS", 0.05)
+    bank, fail, ready, go = Bank(), failing(1), asyncio.Event(), asyncio.Event()
+
+    @quick.task(retry=ONE_TRY)
+    async def job(ctx: Context) -> None:
+        tries = []
+
+        async def outer() -> None:
+            tries.append(1)
+
+            async def stubborn() -> None:
+                if len(tries) == 1:
+                    ready.set()
+                    while not go.is_set():
+                        with suppress(asyncio.CancelledError):
+                            await go.wait()
+                await ctx.step("pay", bank.pay, "book", effect="once")
+
+            async def other() -> None:
+                await ready.wait()
+                if len(tries) == 2:
+                    go.set()
+                fail()
+
+            await asyncio.gather(other(), ctx.step("a", stubborn))
+
+        await ctx.step("outer", outer, retry=AT_ONCE)
+
+    handle = await quick.submit(job)
+    async with quick.worker():
+        await ended(handle)
+    assert bank.paid == ["book"]
+
+
+async def test_absent_lets_a_once_step_do_again_what_failed_inside_it(quick: Holdfast) -> None:
+    fail, inner_calls = failing(1), []
+
+    async def fetch() -> str:
+        inner_calls.append(1)
+        fail()
+        return "fetched"
+
+    async def absent(effect_id: str) -> Absent:
+        return Absent()
+
+    @quick.task(retry=ONE_TRY)
+    async def job(ctx: Context) -> str:
+        async def outer() -> str:
+            return await ctx.step("fetch", fetch)
+
+        return await ctx.step("outer", outer, effect="once", reconcile=absent, settle=0, retry=AT_ONCE)
+
+    handle = await quick.submit(job)
+    async with quick.worker():
+        assert await ended(handle) == "fetched"
+    assert len(inner_calls) == 2
+
+
+async def test_a_cancel_in_the_middle_of_a_step_undoes_what_is_completed_inside_it(quick: Holdfast) -> None:
+    log, booked = [], asyncio.Event()
+
+    async def book() -> None:
+        log.append("book")
+
+    async def unbook(_: None) -> None:
+        log.append("unbook")
+
+    @quick.task
+    async def trip(ctx: Context) -> None:
+        async def outer() -> None:
+            await ctx.step("book", book, compensate=unbook)
+            booked.set()
+            await asyncio.Event().wait()
+
+        await ctx.step("outer", outer)
+
+    handle = await quick.submit(trip)
+    async with quick.worker(lease=3):
+        await booked.wait()
+        await quick.cancel(handle)
+        with pytest.raises(TaskCancelled):
+            await ended(handle)
+    assert log == ["book", "unbook"]
+    assert await quick.doubts() == []
+
+
+async def test_a_step_inside_which_something_was_undone_is_done_again_and_undone_in_order(quick: Holdfast) -> None:
+    log: list[str] = []
+
+    async def do(what: str) -> str:
+        log.append(what)
+        return what
+
+    async def undo(_: str, what: str) -> None:
+        log.append(f"undo {what}")
+
+    broken = [True]
+
+    @quick.task(retry=ONE_TRY)
+    async def trip(ctx: Context) -> str:
+        async def outer() -> None:
+            await ctx.step("hotel", do, "hotel", effect="once", compensate=undo)
+
+        async def pay() -> None:
+            if broken:
+                raise PermissionError("declined")
+
+        await ctx.step("outer", outer)
+        await ctx.step("pay", pay)
+        await ctx.step("car", do, "car", compensate=undo)
+        raise RuntimeError("too late")
+
+    handle = await quick.submit(trip)
+    async with quick.worker():
+        with pytest.raises(TaskFailed):
+            await ended(handle)
+        assert log == ["hotel", "undo hotel"]
+        broken.clear()
+        await quick.resume(handle)
+        with pytest.raises(TaskFailed, match="too late"):
+            await ended(handle)
+    assert log[2:] == ["hotel", "car", "undo car", "undo hotel"]

@@ -11,8 +11,8 @@ from holdfast.agent.noting import noted
 from holdfast.agent.results import link_to
 from holdfast.agent.transcript import BEGIN, read_answers, read_transcript, user_message
 from holdfast.engine.calls import ONE_TRY, Call
-from holdfast.engine.children import OTHER_INPUT
 from holdfast.engine.conversing import MESSAGE
+from holdfast.engine.journal import OTHER_INPUT
 from holdfast.engine.past import EMPTY, fold
 from holdfast.engine.patience import insist
 from holdfast.engine.stepping import perform

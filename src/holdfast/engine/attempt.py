@@ -101,7 +101,7 @@ class Attempt(Outbox):
         """An error the task's code cannot handle away, such as a journal that does not fit."""
         self.loaded: Loaded | None = None
         """What the store knew of the task when this attempt began; nothing for a task that was never begun before."""
-        self.earlier_children: EarlierChildren | None = None
+        self.earlier_children: asyncio.Future[EarlierChildren] | None = None
         """Read when a later round submits its first child."""
         self.provided: tuple[Operation, ...] = ()
         """What must hold for its result to count. Should the store refuse it, the task goes on instead of ending."""
@@ -246,12 +246,17 @@ class Attempt(Outbox):
             self.leaving = True
             self._slots.leave(self)
 
+    async def settle(self) -> None:
+        """Let go of the task, and return when it is known what branches that were left behind have written."""
+        self.let_go()
+        async with self._alone_in_line():
+            pass
+
     async def finish(self, *operations: Operation) -> None:
         """Let go of the task, with these as the last that is written."""
         self.let_go()
         if self._intents is not None:
-            async with self._alone_in_line():
-                pass  # what branches that were left behind have sent is known now
+            await self.settle()
         await self.commit(*self.loose_ends(), *operations)
         self.over = True
         for operation in operations:
@@ -371,7 +376,7 @@ class Attempt(Outbox):
     async def leave(self, scope: Scope) -> None:
         """See to the branches that a try has left behind. When the attempt is over nothing they do is written."""
         if not self.over and self.stopping is None:
-            await scope.close(self._sending.__contains__)
+            await scope.close(self._sending.__contains__, lambda: self.over or self.stopping is not None)
 
     @contextmanager
     def sending(self) -> Iterator[None]:

@@ -172,6 +172,8 @@ class Call:
     timeout: float | None
     returns: Any
     kind: str = "step"
+    name: str = ""
+    """What the code calls it, where its key says something else."""
     terms: Terms | None = None
     arms: Callable[[Any], tuple[Operation, ...]] | None = None
     """The intents of the calls that follow it, to be written with its result."""

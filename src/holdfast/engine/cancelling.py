@@ -18,12 +18,12 @@ from holdfast.store.base import StateStore
 _PAGE = 200
 
 
-async def cancel(store: StateStore, task_id: str, reason: str, *, actor: str) -> TaskState:
-    """Stop a task and its children; return the state it is in now.
+async def cancel(store: StateStore, task_id: str, reason: str, *, actor: str, revision: int | None = None) -> TaskState:
+    """Stop a task and its children; return the state it is in now. With ``revision``, only if it has not changed since.
 
     ``cancelled`` if nobody was working on it; otherwise its worker will stop it. A task that has ended stays as it is.
     """
-    asked = await _commit(store, task_id, actor, RequestCancel(reason=reason))
+    asked = await _commit(store, task_id, actor, RequestCancel(reason=reason), revision=revision)
     if asked.refusal is Refusal.CONFLICT:
         return _state(asked)  # it has ended
     if not asked.applied:
@@ -68,11 +68,16 @@ async def _wake_to_undo(store: StateStore, task_id: str, actor: str) -> TaskStat
 
 
 async def _commit(
-    store: StateStore, task_id: str, actor: str, operation: Operation, *, states: frozenset[TaskState] = OPEN
+    store: StateStore,
+    task_id: str,
+    actor: str,
+    operation: Operation,
+    *,
+    states: frozenset[TaskState] = OPEN,
+    revision: int | None = None,
 ) -> Verdict:
-    [verdict] = await store.commit(
-        [Commit(task_id=task_id, guard=Expect(states=states), operations=(operation,), actor=actor)]
-    )
+    guard = Expect(states=states, revision=revision)
+    [verdict] = await store.commit([Commit(task_id=task_id, guard=guard, operations=(operation,), actor=actor)])
     return verdict
 
 

@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.calls import ONE_TRY, Call, Compensation, Line, arguments_of, describe, effect_id, terms_of
-from holdfast.engine.children import OTHER_INPUT
 from holdfast.engine.effecting import DISPATCH_WITHIN, arming
 from holdfast.engine.journal import RESERVED
 from holdfast.model.deadline import as_seconds
@@ -74,7 +73,7 @@ def arm(attempt: Attempt, calls: Iterable[Call]) -> tuple[Operation, ...]:
     operations: list[Operation] = []
     for call in calls:
         if (
-            attempt.journal.get(OTHER_INPUT) is not None
+            attempt.task.round > 1
             or attempt.journal.get(call.key) is not None
             or attempt.journal.earlier(call.stands_for or call.key) is not None
         ):

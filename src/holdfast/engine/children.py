@@ -8,11 +8,12 @@ round. Both are operations of a Commit under the parent's fence, so that a paren
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import cancelling
-from holdfast.engine.journal import AGAIN, CHILD, RESERVED, RESULT, ROUND_SIZE, ended_by, reopened
+from holdfast.engine.journal import AGAIN, CHILD, OTHER_INPUT, RESERVED, RESULT, ROUND_SIZE, ended_by, reopened
 from holdfast.engine.patience import insist
 from holdfast.engine.waiting import wait_line
 from holdfast.model.canonical import canonical, parse
@@ -27,9 +28,6 @@ from holdfast.model.transitions import TaskState
 
 if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt
-
-OTHER_INPUT = f"{RESERVED}other-input"
-"""The line that a new round of a child begins with if its input is another one than in the round before."""
 
 BY_PARENT = "stopped by its parent"
 """How the reason of a cancel begins that a parent, and no person, asked for."""
@@ -49,6 +47,10 @@ async def submit_child(attempt: Attempt, key: str, child: NewTask, *, has_own_ke
         earlier = await _earlier_child(attempt, key, recorded, child, has_own_key=has_own_key)
     if earlier is not None:
         return await _begin_round(attempt, key, recorded, earlier, child)
+    return await _submit(attempt, key, recorded, child)
+
+
+async def _submit(attempt: Attempt, key: str, recorded: Step | None, child: NewTask) -> str:
     done = wait_line(attempt, key, CHILD, recorded, state=StepState.COMPLETED, output=encode(child.id))
     await attempt.commit(SubmitChild(child), WriteStep(done))
     attempt.services.note_due(child.available_at)
@@ -63,7 +65,8 @@ async def child_result(attempt: Attempt, key: str, child: NewTask, returns: obje
     if recorded is not None and recorded.state is StepState.FAILED:
         raise _ended_badly(child.id, parse(recorded.error or b"null"), key)
     waiting = wait_line(attempt, key, RESULT, recorded, state=StepState.PENDING)
-    if recorded is not None and recorded.digest == AGAIN:
+    is_again = recorded is not None and recorded.digest == AGAIN
+    if is_again or await _failed_before(attempt, child.id):
         await attempt.check()
         await _go_on(attempt, waiting, child)
     task = await _end_of(attempt, waiting, child.id)
@@ -108,6 +111,15 @@ async def _go_on(attempt: Attempt, waiting: Step, child: NewTask) -> None:
         return
 
 
+async def _failed_before(attempt: Attempt, child_id: str) -> bool:
+    """Whether the child had failed already when this task was last begun again: then it begins again as well."""
+    begun = attempt.journal.begun_again_at
+    if begun is None:
+        return False
+    task = await _read(attempt, child_id)
+    return task.state is TaskState.FAILED and task.finished_at is not None and task.finished_at <= begun
+
+
 async def _revived(attempt: Attempt, child: NewTask) -> ReopenChild:
     loaded = await insist(lambda: attempt.services.store.load(child.id))
     journal = {step.key: step for step in loaded.steps if step.round == loaded.task.round}
@@ -137,56 +149,61 @@ async def _earlier_child(
 ) -> Task | None:
     """Return the child that an earlier round submitted for this call."""
     if attempt.earlier_children is None:
-        attempt.earlier_children = await EarlierChildren.read(attempt)
-    earlier = attempt.earlier_children
+        attempt.earlier_children = asyncio.ensure_future(EarlierChildren.read(attempt))
+    earlier = await asyncio.shield(attempt.earlier_children)  # one reading for all branches
     if recorded is not None and recorded.output is not None:
         chosen = _id_in(recorded)  # before; it had to be stopped first
     elif has_own_key:
-        chosen = earlier.by_key.get(key, "")
+        chosen = earlier.with_key(key, child)
     else:
-        chosen = earlier.equal_or_next(child, {_id_in(step) for step in attempt.journal.completed(CHILD)})
-    task = earlier.tasks.get(chosen)
-    return task if task is not None and task.name == child.name else None
+        lines = attempt.journal.of_kind(CHILD)
+        chosen = earlier.equal_or_next(key, child, {_id_in(step) for step in lines if step.output is not None})
+    return earlier.tasks.get(chosen)
 
 
 class EarlierChildren:
     """The children that earlier rounds of a task submitted."""
 
-    __slots__ = ("_continued", "by_key", "tasks")
+    __slots__ = ("_by_key", "_continued", "tasks")
 
-    def __init__(self, by_key: dict[str, str], tasks: dict[str, Task]) -> None:
-        """By the key of their last submission, and by their own id; both in the order of the journal."""
-        self.by_key = by_key
+    def __init__(self, by_key: dict[str, list[str]], tasks: dict[str, Task]) -> None:
+        """By the keys they were submitted under, the last one last; and by their own id, in the journal's order."""
+        self._by_key = by_key
         self.tasks = tasks
-        self._continued: set[str] = set()
+        self._continued: dict[str, str] = {}
 
     @classmethod
     async def read(cls, attempt: Attempt) -> EarlierChildren:
-        """Read them. The children in the past of a fork are its origin's, and not among them."""
+        """Read them; also those of its origin, in the past of a fork."""
         store, own = attempt.services.store, attempt.task
-        steps = await insist(lambda: store.steps(own.id))
-        by_key = {
-            step.key: _id_in(step)
-            for step in steps
-            if step.kind == CHILD and step.round < own.round and step.state is StepState.COMPLETED
-        }
+        by_key: dict[str, list[str]] = {}
+        for step in await insist(lambda: store.steps(own.id)):
+            if step.kind == CHILD and step.round < own.round and step.state is StepState.COMPLETED:
+                by_key.setdefault(step.key, []).append(_id_in(step))
         tasks: dict[str, Task] = {}
-        for child_id in by_key.values():
+        for child_id in dict.fromkeys(one for ids in by_key.values() for one in ids):
             task = await insist(partial(store.get, child_id))
-            if task is not None and task.parent_id == own.id:
+            if task is not None:
                 tasks[child_id] = task
         return cls(by_key, tasks)
 
-    def equal_or_next(self, child: NewTask, taken: set[str]) -> str:
-        """Return the child that got the same input before, otherwise the next one; each is continued once."""
-        left = [
-            task
-            for task in self.tasks.values()
-            if task.name == child.name and task.id not in taken and task.id not in self._continued
-        ]
+    def with_key(self, key: str, child: NewTask) -> str:
+        """Return the last child of this name that had the key."""
+        known = [one for one in self._by_key.get(key, ()) if one in self.tasks and self.tasks[one].name == child.name]
+        return known[-1] if known else ""
+
+    def equal_or_next(self, key: str, child: NewTask, taken: set[str]) -> str:
+        """Return the child that got the same input before, otherwise that of this key, otherwise the next one.
+
+        Each is continued once. One that belongs to the origin of a fork is only ever taken for the same input.
+        """
+        gone = taken | {one for one, by in self._continued.items() if by != key}
+        left = [task for task in self.tasks.values() if task.name == child.name and task.id not in gone]
         same = [task for task in left if task.user_input == child.user_input]
-        chosen = next((task.id for task in same or left), "")
-        self._continued.add(chosen)  # parallel calls continue one each
+        own_key = [task for task in left if task.id in self._by_key.get(key, ())]
+        chosen = next((task.id for task in (*same, *own_key, *left)), "")
+        if chosen:
+            self._continued[chosen] = key  # parallel calls continue one each
         return chosen
 
 
@@ -197,12 +214,23 @@ async def _begin_round(attempt: Attempt, key: str, recorded: Step | None, task: 
     done = wait_line(attempt, key, CHILD, recorded, state=StepState.COMPLETED, output=encode(task.id))
     while True:
         is_same = task.user_input == child.user_input
+        if task.parent_id != attempt.task.id:
+            # Of the origin of a fork, which is not touched: what it has done stands, anything else is the fork's own.
+            if not is_same or task.state is not TaskState.COMPLETED:
+                return await _submit(attempt, key, recorded, child)
+            await attempt.commit(WriteStep(done))
+            return task.id
         if not task.state.is_terminal:
             if is_same and task.cancel_requested is None and feedback in {None, task.feedback}:
                 await attempt.commit(WriteStep(done))
                 return task.id
             reason = f"{BY_PARENT}: begun anew by its parent {attempt.task.id}"
-            await insist(partial(cancelling.cancel, store, task.id, reason, actor=attempt.lease.worker_id))
+            await attempt.commit()  # under the lease: a parent that lost it stops here, and cancels nothing
+            actor, revision = attempt.lease.worker_id, task.revision
+            await insist(partial(cancelling.cancel, store, task.id, reason, actor=actor, revision=revision))
+            if not await _is_being_cancelled(attempt, task.id):
+                task = await _read(attempt, task.id)  # it has moved meanwhile
+                continue
             waiting = wait_line(attempt, key, CHILD, done, state=StepState.PENDING, output=done.output)
             task = await _end_of(attempt, waiting, task.id)
         again = ReopenChild(
@@ -225,6 +253,11 @@ async def _begin_round(attempt: Attempt, key: str, recorded: Step | None, task: 
         return task.id
 
 
+async def _is_being_cancelled(attempt: Attempt, child_id: str) -> bool:
+    task = await _read(attempt, child_id)
+    return task.state.is_terminal or task.cancel_requested is not None
+
+
 async def _new_share(attempt: Attempt, task: Task, child: NewTask) -> tuple[SetLimits, ...]:
     """Give the child what a new one would get, on top of what it has spent."""
     if not child.budget:
@@ -242,6 +275,7 @@ def _other_input(task: Task) -> Step:
         position=task.round * ROUND_SIZE + 1,
         state=StepState.COMPLETED,
         round=task.round + 1,
+        effect_id=OTHER_INPUT,
     )
 
 

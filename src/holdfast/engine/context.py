@@ -176,6 +176,7 @@ class Context:
             check_retry(retry) or ONE_TRY,
             None if timeout is None else as_seconds(timeout, what=f"the timeout of step {name!r}"),
             returns,
+            name=name,
         )
         named = (effect, reconcile, settle, compensate, approval)
         has_terms = named != _NO_TERMS or absent_on != () or repeat
@@ -258,7 +259,9 @@ class Context:
         place = self.place()
         own = self._allot(place, name, key)
         return place.run(
-            run_transaction(self._attempt, own, function, args, timeout=seconds, returns=returns, repeat=repeat)
+            run_transaction(
+                self._attempt, own, function, args, name=name, timeout=seconds, returns=returns, repeat=repeat
+            )
         )
 
     # People
@@ -363,10 +366,19 @@ class Context:
         )
         place = self.place()
         own = self._allot(place, f"submit:{plain(new.name)}"[:_LONGEST_NAME], key)
-        return place.run(self._submit(place, own, new, Any if definition is None else definition.returns))
+        returns = Any if definition is None else definition.returns
+        return place.run(self._submit(place, own, new, returns, has_own_key=key is not None))
 
-    async def _submit(self, place: Place, key: str, new: NewTask, returns: Any) -> Child[Any]:  # noqa: ANN401
-        child_id = await children.submit_child(self._attempt, key, new)
+    async def _submit(
+        self,
+        place: Place,
+        key: str,
+        new: NewTask,
+        returns: Any,  # noqa: ANN401
+        *,
+        has_own_key: bool,
+    ) -> Child[Any]:
+        child_id = await children.submit_child(self._attempt, key, new, has_own_key=has_own_key)
         return Child(self, place, replace(new, id=child_id), key, returns)
 
     # Telling

@@ -91,6 +91,8 @@ class OnceStep:
         # It counts the calls, not the looks at it.
         self.line.attempts = 1 if self.recorded is None else self.recorded.attempts
         self._tries = () if self.recorded is None or self.recorded.undone_at is not None else tries_of(self.recorded)
+        self._ended_by = () if self.recorded is None else failure_of(self.recorded).steps
+        """The steps inside it that its last call failed by: the next call does them again."""
         self._patience = DISPATCH_WITHIN
         self._is_over = True
         """Whether the function has returned: one in a thread may outlive its timeout."""
@@ -197,6 +199,7 @@ class OnceStep:
             self.line.written(self.attempt, StepState.RUNNING, error=self.line.error),
             WriteEffect(armed),
         )
+        operations += self.attempt.reopening(self.call, self._ended_by)
         if armed.compensable and not self.attempt.must_undo:
             operations.append(RequireUndo(required=True))  # now: whether it happened may only be known too late
         return operations
@@ -303,6 +306,8 @@ class OnceStep:
         attempt = self.attempt
         if attempt.over or attempt.stopping is not None or armed.fence != attempt.task.fence:
             raise NotDispatched
+        if SCOPE.get(attempt.scope).has_ended:
+            raise NotDispatched  # of a try that is over: the next one makes the call
         if not attempt.lease.holds:
             raise NotDispatched
         if attempt.is_late:
@@ -327,6 +332,7 @@ class OnceStep:
         now = attempt.services.time.now()
         settled = now + timedelta(seconds=self.terms.settle)  # the call is over here, and is not sent any more
         failure = replace(Failure.of(error), tries=self._tries, reason=IN_DOUBT, traceback="")
+        self._ended_by = failure.steps
         self._error, self.line.error = error, canonical(failure.to_json())
         await self._write(
             replace(
@@ -346,8 +352,8 @@ class OnceStep:
     def forget_error(self) -> None:
         """From here on it does not count that the call raised: its outcome is known, or for a person to say."""
         self._error = None
-        tries = Failure(type_name="", message="", tries=self._tries)
-        self.line.error = canonical(tries.to_json()) if self._tries else None
+        known = Failure(type_name="", message="", tries=self._tries, steps=self._ended_by)
+        self.line.error = canonical(known.to_json()) if self._tries or self._ended_by else None
 
     async def _adopt(self, effect: Effect) -> Any:  # noqa: ANN401
         """It happened, as somebody else found out, or in an earlier round: record it as this step's result."""

@@ -8,12 +8,14 @@ Inside a step, names are counted apart for each try: see scope.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 
 from holdfast.engine.ancestry import MARKER, SharedPast
-from holdfast.engine.scope import OWN, Digests, Scope, current_branch, path_inside
+from holdfast.engine.scope import INSIDE, OWN, Digests, Scope, current_branch, path_inside
 from holdfast.model.canonical import parse
 from holdfast.model.errors import DuplicateName, JournalMismatch
 from holdfast.model.failure import Failure
@@ -28,6 +30,15 @@ VERIFY = "verify/"
 CHILD, RESULT = "child", "result"
 """Kinds of lines: a child was submitted, and its end was waited for."""
 
+ATTEMPT, RESUMED = "attempt", "resumed"
+"""Kinds of lines: an attempt failed and is followed by another; a person had the task go on."""
+
+OTHER_INPUT = f"{RESERVED}other-input"
+"""The line that a round begins with whose input is another one than that of the round before. It has an effect id, by
+which later rounds get to see it."""
+
+_NUMBER = re.compile(r"[#:]\d+$")
+
 AGAIN = "again"
 """The digest of a reopened RESULT line: the child has to begin again before its end is waited for."""
 
@@ -41,9 +52,11 @@ class Journal:
     __slots__ = (
         "_by_effect",
         "_earlier",
+        "_effects_before",
         "_had_undo",
         "_past",
         "_position",
+        "_reserved",
         "_round",
         "_steps",
         "_undone",
@@ -58,6 +71,10 @@ class Journal:
         self._steps: dict[str, Step] = {}
         self._earlier: dict[str, Step] = {}
         self._by_effect: dict[str, Step] = {}
+        self._effects_before: list[Step] = []
+        """Of all earlier rounds, not only the last."""
+        self._reserved: dict[str, str] = {}
+        """Effects of earlier rounds whose place a step of this attempt takes, and which."""
         self._undone: set[str] = set()
         """Keys of this round whose steps were undone and not done anew since."""
         self._had_undo = False
@@ -66,6 +83,8 @@ class Journal:
             (self._steps if step.round == round_ else self._earlier)[step.key] = step
             if step.effect_id is not None:
                 self._by_effect[step.effect_id] = step
+                if step.round != round_:
+                    self._effects_before.append(step)
             self.digests.note(step.key)
             self._note_undone(step)
         self._position = max((step.position for step in self._steps.values()), default=(round_ - 1) * ROUND_SIZE)
@@ -178,18 +197,31 @@ class Journal:
                 made.setdefault(step.effect_id, key)
         return list(made.values())
 
-    def made_before(self, key: str, digests: set[str]) -> Step | None:
-        """Return the first call of an earlier round with these arguments, under another number of the same name.
+    def made_before(self, name: str, key: str, digests: set[str], counts: Callable[[Step], bool]) -> Step | None:
+        """Return the call of an earlier round whose place this one takes: the same arguments, under the same name.
 
-        Not one whose place another step of this round has taken.
+        Its own key comes first. Otherwise numbers do not matter: of a name that is used again, of a step around it, or
+        of a visit of a machine. Each call is taken once, by the step that comes first.
         """
         taken = {step.effect_id for one, step in self._steps.items() if one != key}
-        name = key.partition("#")[0]
-        for earlier_key, step in self._earlier.items():
-            is_same = earlier_key.partition("#")[0] == name and step.digest in digests
-            if is_same and step.undone_at is None and step.effect_id not in taken:
+        taken |= {effect_id for effect_id, by in self._reserved.items() if by != key}
+        place, last = _place(key)
+        for step in sorted(self._effects_before, key=lambda step: step.key != key):
+            around, own = _place(step.key)
+            is_such = step.key == key or (around == place and (own in {last, name} or _is_keyed(own, name)))
+            if is_such and step.digest in digests and step.effect_id not in taken and counts(step):
+                self._reserved[step.effect_id or ""] = key
                 return step
         return None
+
+    def is_reserved(self, step: Step, key: str) -> bool:
+        """Whether the effect of a line of an earlier round counts as that of another step than ``key`` in this one."""
+        return self._reserved.get(step.effect_id or "", key) != key
+
+    @property
+    def has_other_input(self) -> bool:
+        """Whether this round, or an earlier one, began with other input than the one before it."""
+        return OTHER_INPUT in self._steps or OTHER_INPUT in self._earlier
 
     def by_effect(self, effect_id: str) -> Step | None:
         """Return the step, of whichever round, that this effect belongs to."""
@@ -209,9 +241,32 @@ class Journal:
         """Return the completed steps of a kind."""
         return [step for step in self._steps.values() if step.kind == kind and step.state is StepState.COMPLETED]
 
+    def of_kind(self, kind: str) -> list[Step]:
+        """Return the lines of a kind, however they stand."""
+        return [step for step in self._steps.values() if step.kind == kind]
+
+    @property
+    def begun_again_at(self) -> datetime | None:
+        """When the task was last begun again in this round, by its policy or by a person; None: never."""
+        lines = [*self.of_kind(ATTEMPT), *self.of_kind(RESUMED)]
+        return max((step.finished_at for step in lines if step.finished_at is not None), default=None)
+
     def failed_attempts(self) -> list[Step]:
         """Return the records of earlier attempts of this round that failed."""
-        return sorted((step for step in self._steps.values() if step.kind == "attempt"), key=lambda step: step.position)
+        return sorted((step for step in self._steps.values() if step.kind == ATTEMPT), key=lambda step: step.position)
+
+
+def _place(key: str) -> tuple[str, str]:
+    """Return where a key stands and its last part, without the numbers that were given out on the way."""
+    around, _, own = key.rpartition(INSIDE)
+    visits, _, last = own.rpartition("/")
+    parts = [*around.split(INSIDE), *visits.split("/")]
+    return INSIDE.join(_NUMBER.sub("", part) for part in parts), re.sub(r"#\d+$", "", last)
+
+
+def _is_keyed(own: str, name: str) -> bool:
+    """Say whether a key that the user gave begins with the name of the step, as ``pay-3`` does with ``pay``."""
+    return own.startswith(name) and not own[len(name) : len(name) + 1].isalnum()
 
 
 def _nothing() -> None: ...

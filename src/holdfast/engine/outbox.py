@@ -133,16 +133,33 @@ class Outbox(ABC):
             self._sequence += 1
             guard = Held(self.lease.worker_id, self.task.fence, self._sequence)
             sent = Commit(task_id=self.task.id, guard=guard, operations=operations, actor=self.lease.worker_id)
-            verdict = await self.services.committer.put(sent)
+            verdict, cancelled = await self._deliver(sent)
             if verdict.refusal is None:
                 self._applied(operations, verdict)
+                if cancelled is not None:
+                    raise cancelled
                 return verdict
             if generation == self._generation:
                 # The first to learn of it: the numbers of whatever was sent behind it are void.
                 self._generation += 1
                 self._sequence = self._acknowledged = verdict.sequence
+            if cancelled is not None:
+                raise cancelled
             if verdict.refusal is not Refusal.OUT_OF_ORDER:
                 raise self._refused(verdict)
+
+    async def _deliver(self, sent: Commit) -> tuple[Verdict, asyncio.CancelledError | None]:
+        """Send a Commit; return the answer, and the cancel that came meanwhile.
+
+        A branch may be cancelled while its Commit is on its way, and the task goes on: what the store has taken must be
+        known here, or the next try would do it again. So it is sent once more; the store recognises its number.
+        """
+        try:
+            return await self.services.committer.put(sent), None
+        except asyncio.CancelledError as cancelled:
+            if self.over:
+                raise
+            return await self.services.committer.put(sent), cancelled
 
     def _applied(self, operations: tuple[Operation, ...], verdict: Verdict) -> None:
         self._acknowledged = verdict.sequence
@@ -243,6 +260,10 @@ class Outbox(ABC):
 
         try:
             value, verdict = await self.services.store.transact(whole, timeout=timeout)
+        except asyncio.CancelledError:
+            if not await self._was_written(number, sent):
+                self._buffered[:0] = sent[:-1]
+            raise
         except BaseException:
             self._buffered[:0] = sent[:-1]
             raise
@@ -252,3 +273,17 @@ class Outbox(ABC):
         else:
             self._buffered[:0] = sent[:-1]
         return value, verdict
+
+    async def _was_written(self, number: int, sent: tuple[Operation, ...]) -> bool:
+        """Find out whether a transaction whose caller was cancelled has been written: then its number is taken."""
+        if self.over or not sent:
+            return False
+        guard = Held(self.lease.worker_id, self.task.fence, number)
+        probe = Commit(task_id=self.task.id, guard=guard, operations=(), actor=self.lease.worker_id)
+        verdict = await self.services.committer.put(probe)
+        if verdict.refusal is None and verdict.duplicate:
+            self._applied(sent, verdict)
+            return True
+        if verdict.refusal is None:
+            self._acknowledged = verdict.sequence
+        return False

@@ -10,7 +10,7 @@ from holdfast.engine import log, undoing
 from holdfast.engine.cancelling import cancel_children
 from holdfast.engine.context import Context
 from holdfast.engine.definition import is_async
-from holdfast.engine.journal import RESERVED, VERIFY, ended_by, reopened
+from holdfast.engine.journal import ATTEMPT, RESERVED, VERIFY, ended_by, reopened
 from holdfast.engine.patience import insist
 from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Stop
 from holdfast.model.canonical import canonical, parse
@@ -72,6 +72,7 @@ async def _give_up(attempt: Attempt, reason: str, error: Exception) -> None:
 
 async def _end_badly(attempt: Attempt, move: Move) -> None:
     """End the task, unless it has to undo its steps first."""
+    await attempt.settle()
     if attempt.must_undo:
         await attempt.finish(*undoing.beginning(attempt, move))
     else:
@@ -216,7 +217,7 @@ def _failed_attempt(attempt: Attempt, failure: Failure, number: int) -> Step:
     now = attempt.services.time.now()
     return Step(
         key=f"{RESERVED}attempt-{number}",
-        kind="attempt",
+        kind=ATTEMPT,
         position=attempt.journal.next_position(),
         state=StepState.FAILED,
         round=attempt.task.round,

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from holdfast.engine import log, undoing
 from holdfast.engine.conversing import spoken
-from holdfast.engine.journal import RESERVED, Journal, ended_by, reopened
+from holdfast.engine.journal import RESERVED, RESUMED, Journal, ended_by, reopened
 from holdfast.model.commit import Commit, Expect, Refusal, Verdict
 from holdfast.model.deadline import Deadline, new_deadline
 from holdfast.model.errors import Conflict
@@ -50,8 +50,10 @@ async def resume(
     ]
     if message is not None:
         again.append(spoken(task_id, message, by=actor))
+    now = await store.now()
+    again.append(WriteStep(_noted(loaded, RESUMED, now, after=1)))
     if accept_stale:
-        again.append(WriteStep(_accepted(loaded, await store.now())))
+        again.append(WriteStep(_noted(loaded, "accepted", now, after=2)))
     move = Move(to=TaskState.PENDING, reason=f"resumed by {actor}", deadline=until)
     if (verdict := await _revive(store, task_id, actor, *again, move)).refusal is Refusal.CONFLICT:
         if message is not None:
@@ -61,11 +63,12 @@ async def resume(
         raise verdict.error()
 
 
-def _accepted(loaded: Loaded, now: datetime) -> Step:
+def _noted(loaded: Loaded, kind: str, now: datetime, *, after: int) -> Step:
+    """Return a line that says what a person has done, behind all that are there."""
     return Step(
-        key=f"{RESERVED}accepted:{loaded.task.revision}",
-        kind="accepted",
-        position=max((step.position for step in loaded.steps if step.round == loaded.task.round), default=0) + 1,
+        key=f"{RESERVED}{kind}:{loaded.task.revision}",
+        kind=kind,
+        position=max((step.position for step in loaded.steps if step.round == loaded.task.round), default=0) + after,
         state=StepState.COMPLETED,
         round=loaded.task.round,
         fence=loaded.task.fence,

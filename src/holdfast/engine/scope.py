@@ -127,12 +127,25 @@ class Scope:
         return self._branches is not None
 
     def check(self) -> None:
-        """Refuse a call that comes after the end of its try."""
-        if self.is_over:
-            raise HoldfastError(
-                f"ctx was used by a branch of step {self.step!r} after that try of the step had ended; await what the "
-                "step starts before its function returns or raises (asyncio.TaskGroup does)"
-            )
+        """Refuse a call that comes after the end of its try, or of one around it."""
+        scope: Scope | None = self
+        while scope is not None:
+            if scope.is_over:
+                raise HoldfastError(
+                    f"ctx was used by a branch of step {scope.step!r} after that try of the step had ended; await what "
+                    "the step starts before its function returns or raises (asyncio.TaskGroup does)"
+                )
+            scope = scope.parent
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its try, or one around it, is over."""
+        scope: Scope | None = self
+        while scope is not None:
+            if scope.is_over:
+                return True
+            scope = scope.parent
+        return False
 
     def is_inside(self, key: str) -> bool:
         """Say whether this is a try of the step with that key, or of a step inside it."""
@@ -156,33 +169,40 @@ class Scope:
         finally:
             call.close()  # one that never began
 
-    async def close(self, is_sending: Callable[[asyncio.Task[Any]], bool]) -> None:
+    async def close(self, is_sending: Callable[[asyncio.Task[Any]], bool], is_stopping: Callable[[], bool]) -> None:
         """Stop the branches of a try that has ended, and wait until they are over.
 
         A call that must not be made twice is not cut off: its end is awaited and recorded. A cancel that arrives
-        meanwhile is passed on when all of this is done.
+        meanwhile is passed on when all of this is done; at once if the whole attempt is being stopped.
         """
-        if not self._branches:
-            return
-        own, cancelled, stopped = current_task(), False, set[asyncio.Task[Any]]()
-        while left := {branch for branch in self._branches if not branch.done() and branch is not own}:
+        cancelled, stopped = False, set[asyncio.Task[Any]]()
+        while left := self._left():
             for branch in left - stopped:
-                if not is_sending(branch):
+                if not is_sending(branch) or (cancelled and is_stopping()):
                     stopped.add(branch)
                     branch.cancel()
             try:
-                # One that ignores its cancel can do no harm: each of its calls of ctx raises.
                 over, _ = await asyncio.wait(left, timeout=LAST_WORDS, return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError:
+                if cancelled:
+                    raise
                 cancelled = True
                 continue
-            for branch in over:
-                if not branch.cancelled():
-                    branch.exception()  # seen here, so that asyncio does not report it as forgotten
+            # One that ignores its cancel can do no harm: each of its calls of ctx raises.
             if not over and left <= stopped:
                 break
         if cancelled:
             raise asyncio.CancelledError
+
+    def _left(self) -> set[asyncio.Task[Any]]:
+        """Return the branches that are not over; that of the step itself is."""
+        own, left = current_task(), set[asyncio.Task[Any]]()
+        for branch in self._branches or ():
+            if not branch.done():
+                left.add(branch)
+            elif not branch.cancelled():
+                branch.exception()  # seen here, so that asyncio does not report it as forgotten
+        return {branch for branch in left if branch is not own}
 
 
 SCOPE: ContextVar[Scope] = ContextVar("holdfast_scope")

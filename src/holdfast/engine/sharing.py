@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from holdfast.engine import undoing
 from holdfast.engine.ancestry import KIND
 from holdfast.engine.children import is_result_of
-from holdfast.engine.journal import CHILD, RESERVED, VERIFY, ended_by
+from holdfast.engine.journal import ATTEMPT, CHILD, RESERVED, RESUMED, VERIFY, ended_by
 from holdfast.engine.past import patches_before
 from holdfast.engine.scope import enclosing
 from holdfast.engine.stating import OVER
@@ -29,7 +29,7 @@ from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
 
-_ABOUT_ITSELF = frozenset({"attempt", "undo", KIND})
+_ABOUT_ITSELF = frozenset({ATTEMPT, RESUMED, "undo", KIND})
 """Kinds of lines that tell of the origin alone: its failed attempts, its undoing, where it came from."""
 _OWN_VERDICT = (VERIFY, f"{RESERVED}{VERIFY}")
 """A verifier looks at the fork's own result."""
@@ -58,10 +58,16 @@ async def shared_by(store: StateStore, loaded: Loaded, at: str | int | None) -> 
     around = set() if point is None else _around(loaded, point, journal)
     lines = [step for step in journal if point is None or _is_before(step, point, around, journal)]
     failures = _ended_by(loaded)
-    not_shared = around | failures | _failed_children(lines, failures) | await _open_children(store, lines)
+    not_shared = (
+        around
+        | failures
+        | _hollow(lines, journal)
+        | _failed_children(lines, failures)
+        | await _open_children(store, lines)
+    )
     shared = [step for step in lines if _is_shared(step) and step.key not in not_shared]
     _refuse_undone_machine(task, lines, shared)
-    again = {step.key for step in lines} - {step.key for step in shared}
+    again = ({step.key for step in lines} | around) - {step.key for step in shared}
     records = [record for record in await store.patches(task.id) if record.version <= task.version]
     if point is not None:
         records = patches_before(journal, records, point)
@@ -98,8 +104,12 @@ def _is_before(step: Step, point: Step, around: set[str], journal: Sequence[Step
 def _around(loaded: Loaded, point: Step, journal: Sequence[Step]) -> set[str]:
     """Return the keys of the steps that the point is inside of: the fork does them itself, from that point on."""
     around = enclosing(point.key, journal)
-    once = {effect.effect_id for effect in loaded.effects if effect.effect_class is EffectClass.ONCE}
-    refused = next((step for step in around if step.effect_id in once), None)
+    known = {effect.effect_id: effect.effect_class for effect in loaded.effects}
+    # What a fork shares with its origin has an effect that is not stored here: it may have been a 'once' step.
+    refused = next(
+        (step for step in around if step.effect_id and known.get(step.effect_id, EffectClass.ONCE) is EffectClass.ONCE),
+        None,
+    )
     if refused is not None:
         raise Conflict(
             f"step {point.key!r} of task {loaded.task.id} is inside {refused.key!r}, a 'once' step, which a fork "
@@ -124,6 +134,12 @@ def _ended_by(loaded: Loaded) -> set[str]:
             error = parse(step.output or b"{}").get("error")
     named = () if error is None else Failure.from_json(error).steps
     return {step.key for step in ended_by(named, {step.key: step for step in steps}.get)}
+
+
+def _hollow(lines: Sequence[Step], journal: Sequence[Step]) -> set[str]:
+    """Return the keys of steps inside of which something was undone: they do not stand for their results any more."""
+    undone = [step for step in lines if step.undone_at is not None]
+    return {outer.key for step in undone for outer in enclosing(step.key, journal)}
 
 
 def _failed_children(lines: Sequence[Step], ended: set[str]) -> set[str]:

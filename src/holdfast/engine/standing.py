@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.engine.calls import Call, Terms, digest_of, effect_id
-from holdfast.engine.children import OTHER_INPUT
 from holdfast.engine.trying import failure_of
 from holdfast.model.canonical import digest
 from holdfast.model.effect import Effect, EffectClass, EffectState
@@ -64,24 +63,34 @@ def look_up(attempt: Attempt, call: Call, terms: Terms, arguments: bytes) -> Sta
 def _earlier(attempt: Attempt, call: Call, arguments: bytes) -> Step | None:
     """Return the line of an earlier round that this call may have been made under.
 
-    That is the one with its key. In a round with other input keys say little: there it is a call with these arguments.
+    That is the one with its key, or another one of its name with these very arguments. A call that was made under its
+    key with other arguments is another call in a round with other input, and a mismatch in any other.
     """
     journal, key = attempt.journal, call.stands_for or call.key
-    same_key = journal.earlier(key)
-    if journal.get(OTHER_INPUT) is None:
-        return same_key
+    if attempt.task.round == 1:
+        return None
     fingerprints = {digest(arguments), digest_of(call.args)} - {""}
-    effects = attempt.intents.effects
-    effect = effects.get(same_key.effect_id or "") if same_key is not None else None
+
+    def counts(step: Step) -> bool:
+        effect = attempt.intents.effects.get(step.effect_id or "") or _effect_of_origin(call, step)
+        is_made = effect is not None and effect.state not in _BEGINS_ANEW
+        return step.kind == call.kind and step.undone_at is None and is_made
+
+    if (made := journal.made_before(call.name or key, key, fingerprints, counts)) is not None:
+        return made
+    same_key = journal.earlier(key)
+    if same_key is None or journal.is_reserved(same_key, key):
+        return None
+    if not journal.has_other_input:
+        return same_key
+    effect = attempt.intents.effects.get(same_key.effect_id or "")
     if effect is not None and effect.state in OPEN_EFFECTS and effect.arguments_hash not in fingerprints:
         attempt.fatal = JournalMismatch(
             f"step {key!r} of task {attempt.task.id} was called with other arguments in an earlier round, and whether "
             "that call happened is not known yet. Decide it (hold.doubts, hold.resolve), then resume the task"
         )
         raise attempt.fatal
-    return (
-        same_key if same_key is not None and same_key.digest in fingerprints else journal.made_before(key, fingerprints)
-    )
+    return None
 
 
 def _effect_of_origin(call: Call, step: Step) -> Effect | None:

@@ -95,15 +95,13 @@ def _limited(
 
 async def _search(attempt: Attempt, call: Call, known: Function, recorded: Step | None) -> None:
     """Take part in a replay that looks for the code of steps which are to be undone."""
-    if recorded is None:
-        return
-    if recorded.undone_at is None and attempt.is_searched(call):
+    if attempt.is_searched(call) and (recorded is None or recorded.undone_at is None):
         await _look_inside(attempt, call, known, recorded)
-    if recorded.state is StepState.FAILED:
+    if recorded is not None and recorded.state is StepState.FAILED:
         await attempt.let_branches_pass()
 
 
-async def _look_inside(attempt: Attempt, call: Call, known: Function, recorded: Step) -> None:
+async def _look_inside(attempt: Attempt, call: Call, known: Function, recorded: Step | None) -> None:
     """Run a step's function for the sake of the steps inside it, which are to be undone: they replay and do nothing."""
     identify = _effect_id_of(attempt, call, recorded)
     scope = attempt.enter(call)

@@ -59,6 +59,7 @@ async def run_transaction(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     *,
+    name: str,
     timeout: float,
     returns: Any,  # noqa: ANN401
     repeat: bool,
@@ -66,13 +67,13 @@ async def run_transaction(
     """Return the recorded result, or do the transaction, which records it."""
     if attempt.over or attempt.stopping is not None:
         raise Unwind
-    call = Call(key, function, args, ONE_TRY, timeout, returns, kind=_KIND)
+    call = Call(key, function, args, ONE_TRY, timeout, returns, kind=_KIND, name=name)
     recorded = attempt.find(key, _KIND)
     if recorded is not None and recorded.state in OVER:
         return replay(attempt, call, recorded, _type_of(call))
     line, tries = begin(attempt, call, recorded, digest_of(args)), tries_of(recorded)
-    earlier = None if repeat or recorded is not None else attempt.journal.earlier(key)
-    if earlier is not None and earlier.kind == _KIND and earlier.state is StepState.COMPLETED:
+    earlier = None if repeat or recorded is not None else _earlier(attempt, call, line.digest)
+    if earlier is not None:
         return await _adopt(attempt, call, line, earlier)
     line.effect_id = effect_id(attempt.task.id, attempt.task.round, key)  # how later rounds get to see it
     while True:
@@ -82,6 +83,21 @@ async def run_transaction(
         await attempt.check()  # an error of a step that was being stopped says nothing
         tries = await after_failure(attempt, call, line, tries, done.error)
         line.attempts += 1
+
+
+def _earlier(attempt: Attempt, call: Call, arguments: str) -> Step | None:
+    """Return the transaction of an earlier round that this one was: under its key, or with these very arguments."""
+    journal = attempt.journal
+
+    def counts(step: Step) -> bool:
+        return step.kind == _KIND and step.state is StepState.COMPLETED
+
+    if (made := journal.made_before(call.name, call.key, {arguments} - {""}, counts)) is not None:
+        return made
+    same_key = journal.earlier(call.key)
+    if same_key is None or not counts(same_key) or journal.is_reserved(same_key, call.key):
+        return None
+    return None if journal.has_other_input and same_key.digest != arguments else same_key
 
 
 async def _adopt(attempt: Attempt, call: Call, line: Line, earlier: Step) -> Any:  # noqa: ANN401

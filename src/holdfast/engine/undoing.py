@@ -17,6 +17,7 @@ from holdfast.engine.calls import Call, arguments_of, describe, terms_of
 from holdfast.engine.effecting import OnceStep
 from holdfast.engine.journal import RESERVED, Journal, reopened
 from holdfast.engine.patience import insist
+from holdfast.engine.scope import path_inside
 from holdfast.engine.stepping import perform
 from holdfast.model.approval import ApprovalState
 from holdfast.model.canonical import canonical, digest, parse
@@ -88,9 +89,22 @@ async def undo(attempt: Attempt, marker: Step) -> None:
     for effect in _to_do(attempt):
         if effect.state in _UNKNOWN and not _is_about_its_undo(attempt, effect):
             await _clear_up(attempt, effect)
-    stuck = [effect for effect in _to_do(attempt) if not await _undo_or_once_more(attempt, effect)]
-    await asyncio.gather(*(_until_undone(attempt, effect) for effect in stuck))
+    while stuck := await _undo_what_can_be(attempt):
+        await asyncio.gather(*(_until_undone(attempt, effect) for effect in stuck))
     await _end(attempt, marker)
+
+
+async def _undo_what_can_be(attempt: Attempt) -> list[Effect]:
+    """Undo effects, the last first; return those that people have to see to. A step waits for what is inside it."""
+    stuck: list[Effect] = []
+    is_inside = attempt.journal.digests.is_inside
+    for effect in _to_do(attempt):
+        path = path_inside(effect.step_key)
+        if any(is_inside(one.step_key, path) for one in stuck):
+            continue
+        if not await _undo_or_once_more(attempt, effect):
+            stuck.append(effect)
+    return stuck
 
 
 async def _take_back_questions(attempt: Attempt) -> None:

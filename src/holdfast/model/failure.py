@@ -41,6 +41,7 @@ NEVER_RETRIED = {
     qualified_name(BudgetExceeded): "the budget has to be raised first",
     qualified_name(CheckpointExpired): "a person has to accept it first",
     qualified_name(AgentStuck): "it would only go on like that",
+    "Poison": "its workers died of it",
 }
 """Wrong now means wrong next time, for this reason."""
 
@@ -169,7 +170,9 @@ class Failure:
 
 def _inner_names(error: BaseException) -> tuple[str, ...]:
     """Return what a child failed by: what nobody should repeat there, its parent should not repeat either."""
-    return error.failure.type_names if isinstance(error, TaskFailed) else ()
+    if not isinstance(error, TaskFailed):
+        return ()
+    return error.failure.type_names or (error.failure.type_name,)
 
 
 def failed_steps(error: BaseException) -> list[str]:
