@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.agent.acting import Invocation, approval_question, clear_up, record, refusal
 from holdfast.agent.builtins import ASK_QUESTION
+from holdfast.agent.siblings import Taken
 from holdfast.agent.subagent import SubAgent
 from holdfast.agent.tool import BadArguments, Tool, ToolError
 from holdfast.agent.transcript import UNKNOWN, error_message, tool_key, tool_message
@@ -23,9 +24,9 @@ from holdfast.engine.submission import new_task
 from holdfast.engine.trying import begin, failure_of
 from holdfast.model.agent_state import KnownFact
 from holdfast.model.approval import Ask
-from holdfast.model.canonical import canonical, digest
+from holdfast.model.canonical import canonical, digest, parse
 from holdfast.model.checkpoints import CheckpointStrategy
-from holdfast.model.codec import decode
+from holdfast.model.codec import decode, encode
 from holdfast.model.effect import Effect, EffectClass
 from holdfast.model.errors import InvalidValue, Rejected, StepFailed, TaskCancelled, TaskFailed
 from holdfast.model.failure import storable
@@ -62,8 +63,6 @@ class Dispatcher:
         self._run = run
         self._made: dict[str, Call] = {}
         """Calls that were armed with the answer that asked for them."""
-        self._stands_for: dict[str, str | None] = {}
-        """The call of an earlier round whose place a call takes."""
 
     def touches_the_world(self, calls: Iterable[ToolCall]) -> bool:
         """Say whether any of the calls does more than look: then the answer must be durable before they are made."""
@@ -87,8 +86,8 @@ class Dispatcher:
             except BadArguments:
                 continue
             call = self._call(key, tool, arguments)
-            if self._run.siblings.may_have_made(tool.name, digest(arguments_of(call))):
-                continue
+            if not tool.terms.repeat and self._run.past.may_have_made(tool.name, call):
+                continue  # the step itself looks into that
             self._made[key] = call
             armed.append(call)
         return arm(self._run.attempt, armed)
@@ -147,27 +146,31 @@ class Dispatcher:
         if call is None or self._leave(tool, arguments) is not None:  # somebody may have asked for it since
             call = self._call(key, tool, arguments)
         call.is_lazy = run.is_lazy and tool.effect is EffectClass.PURE
-        if tool.effect is EffectClass.ONCE and call.stands_for is None and not tool.terms.repeat:
+        recorded = run.attempt.journal.get(key)
+        if tool.effect is EffectClass.ONCE and not tool.terms.repeat and (recorded is None or not recorded.effect_id):
             try:
-                made = await run.siblings.take(key, tool.name, digest(arguments_of(call)))
+                taken = await run.past.take(tool.name, call)
             except ToolError as error:
                 return await perform(run.attempt, refusal(key, error))
-            if made is not None:
-                return await self._take_over(call, made)
+            if taken is not None:
+                return await self._take_over(call, taken)
         output = await self._make(call)
         run.save(CheckpointStrategy.EVERY_STEP)
         return output
 
-    async def _take_over(self, call: Call, made: Step) -> Any:  # noqa: ANN401
+    async def _take_over(self, call: Call, taken: Taken) -> Any:  # noqa: ANN401
         """Record the call of a sibling as this one: it was made, and is not made again."""
-        attempt = self._run.attempt
-        output = decode(made.output or b"", name=f"step {call.key!r}")
+        attempt, output = self._run.attempt, taken.output
+        if output is None:  # the sibling did not live to see what came of it: a reconcile or a person has said so
+            assert call.told is not None  # noqa: S101 - every call of a tool has it
+            output = encode(await call.told(parse(taken.effect.result or b"null")), name=f"step {call.key!r}")
+        value = decode(output, name=f"step {call.key!r}")
         line = begin(attempt, call, attempt.journal.get(call.key), digest(arguments_of(call)))
-        line.effect_id = made.effect_id
+        line.effect_id = taken.effect.effect_id
         now = attempt.services.time.now()
-        done = line.written(attempt, StepState.COMPLETED, output=made.output, finished_at=now)
-        await attempt.commit(done, *call.consequences(output))
-        return output
+        done = line.written(attempt, StepState.COMPLETED, output=output, finished_at=now)
+        await attempt.commit(done, *call.consequences(value))
+        return value
 
     async def _make(self, call: Call) -> Any:  # noqa: ANN401
         try:
@@ -204,17 +207,7 @@ class Dispatcher:
         return BadArguments(f"there is no tool {storable(name, 100)!r}; there are: {known}")
 
     def _call(self, key: str, tool: Tool, arguments: dict[str, JsonValue]) -> Call:
-        call = Invocation(self._run, key, tool, arguments).call(self._leave(tool, arguments))
-        if tool.effect is EffectClass.ONCE and not tool.terms.repeat and self._run.attempt.task.round > 1:
-            if key not in self._stands_for:
-                self._stands_for[key] = self._earlier(tool, call)
-            call.stands_for = self._stands_for[key]
-        return call
-
-    def _earlier(self, tool: Tool, call: Call) -> str | None:
-        """Find the same call in an earlier round: what was done once is not done again because work was rejected."""
-        done = self._run.attempt.journal.done_before(tool.name, digest(arguments_of(call)), by=call.key)
-        return next((key for key in done if key not in self._stands_for.values()), None)
+        return Invocation(self._run, key, tool, arguments).call(self._leave(tool, arguments))
 
     def _leave(self, tool: Tool, arguments: dict[str, JsonValue]) -> Ask | None:
         """Return what a person has to be asked before the call; None if nothing."""

@@ -21,7 +21,7 @@ from holdfast.agent.noting import noted
 from holdfast.agent.prices import price_of
 from holdfast.agent.progress import LOOP_FLAG, Progress
 from holdfast.agent.resuming import check_freshness, stored_state
-from holdfast.agent.siblings import Siblings
+from holdfast.agent.siblings import EarlierCalls
 from holdfast.agent.thinking import Thinker
 from holdfast.agent.tool_context import ToolContext
 from holdfast.agent.transcript import LLM, Answer, answer_message, is_answer, model_key, turn_of, user_message
@@ -60,7 +60,7 @@ class AgentRun:
         self.keeper: StateKeeper
         self._saver: Saver
         self._thinker: Thinker
-        self.siblings: Siblings
+        self.past: EarlierCalls
         self._dispatcher = Dispatcher(self)
         self._turn = 0
         self._excerpts: dict[str, str] = {}
@@ -97,7 +97,7 @@ class AgentRun:
         self.keeper = StateKeeper(attempt, checkpoint, patches, noted=self._saver.note)
         await check_freshness(attempt, agent.checkpoints)
         await self.accounting.open()
-        self.siblings = await Siblings.read(attempt)
+        self.past = await EarlierCalls.read(attempt)
         self._thinker = Thinker(
             attempt,
             agent.model,

@@ -1,8 +1,9 @@
-"""Calls that other children of the same parent made, in earlier rounds of the parent.
+"""Calls of earlier rounds: those of the task itself, and those of the other children of its parent.
 
-A model may divide its work among sub-agents in another way when it does it once more. What one of them did ``once`` in
-an earlier round, and no child of this round goes on from, is not done again by another: the call is taken over with its
-result. Each is taken over once. The event that says by which call is the compare-and-set: the first one counts.
+A model that does its work once more may make its calls in another order, and divide them among its sub-agents in
+another way. What was done ``once`` before the round began is not done again: an equal call takes the effect over, with
+its result. In a new round of the parent several children may want the same effect, also the one that made it. The first
+of them has it, for that round of the parent; the others look for another one, or make the call anew.
 """
 
 from __future__ import annotations
@@ -12,85 +13,166 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.agent.tool import ToolError
+from holdfast.engine.calls import Call, arguments_of
 from holdfast.engine.journal import CHILD
 from holdfast.engine.patience import insist
+from holdfast.engine.standing import NOT_MADE, OPEN_EFFECTS
+from holdfast.model.canonical import digest
 from holdfast.model.codec import decode
 from holdfast.model.effect import Effect, EffectClass, EffectState
 from holdfast.model.queries import TaskFilter
 from holdfast.model.step import Step, StepState
-from holdfast.model.task import JsonValue
+from holdfast.model.task import JsonValue, Task
 
 if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt
 
-_TAKEN = "taken"
 _MOST = 1000
-_COUNTS = frozenset({EffectState.DONE, EffectState.ARMED, EffectState.IN_DOUBT, EffectState.NEEDS_HUMAN})
+_COUNTS = OPEN_EFFECTS | {EffectState.DONE}
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
-    task_id: str
+class Taken:
+    """An effect of a sibling that takes the place of a call."""
+
     effect: Effect
+    output: bytes | None
+    """What the sibling recorded as the result; None if it recorded nothing."""
 
 
-class Siblings:
-    """What the other children of a task's parent did, where it concerns this task."""
+class EarlierCalls:
+    """The ``once`` calls that the calls of an attempt may stand for."""
 
-    def __init__(self, attempt: Attempt, made: list[_Made]) -> None:
-        """Made by ``read``."""
+    def __init__(self, attempt: Attempt, round_: int, siblings: list[Effect]) -> None:
+        """Made by ``read``. ``round_`` is that of the parent; 1 if there is none."""
         self._attempt = attempt
-        self._made = made
+        self._round = round_
+        self._siblings = siblings
+        self._takers: dict[str, str] = {}
+        """Which call of this attempt has an effect, by the effect's id."""
 
     @classmethod
-    async def read(cls, attempt: Attempt) -> Siblings:
-        """Look at them; a task without a parent, or whose parent is in its first round, has none that count."""
+    async def read(cls, attempt: Attempt) -> EarlierCalls:
+        """Look at the siblings, if there is a parent and it is in a later round than its first."""
         store, parent_id = attempt.services.store, attempt.task.parent_id
         parent = None if parent_id is None else await insist(partial(store.get, parent_id))
         if parent is None or parent.round == 1:
-            return cls(attempt, [])
-        lines = await insist(partial(store.steps, parent.id))
-        at_work = {attempt.task.id} | {
+            return cls(attempt, 1, [])
+        effects = []
+        for task in await _children_of(attempt, parent):
+            if task.id != attempt.task.id:
+                effects += await insist(partial(store.effects, task_id=task.id, limit=_MOST))
+        # In this order: a sibling that is not at work now has made none of these effects in this round.
+        at_work = {
             str(decode(step.output))
-            for step in lines
-            if step.kind == CHILD and step.round == parent.round and step.output is not None
+            for step in await insist(partial(store.steps, parent.id))
+            if step.kind == CHILD
+            and step.round == parent.round
+            and step.state is StepState.COMPLETED
+            and step.output is not None
         }
-        page = await insist(partial(store.find, TaskFilter(parent_id=parent.id), limit=_MOST, newest_first=False))
-        made = []
-        for task in page.items:
-            if task.id not in at_work:
-                effects = await insist(partial(store.effects, task_id=task.id, limit=_MOST))
-                made += [_Made(task.id, effect) for effect in effects if effect.effect_class is EffectClass.ONCE]
-        return cls(attempt, [one for one in made if one.effect.state in _COUNTS])
+        rounds = {task.id: task.round for task in await _children_of(attempt, parent) if task.id in at_work}
+        siblings = [
+            effect
+            for effect in effects
+            if effect.effect_class is EffectClass.ONCE
+            and (effect.task_id not in rounds or effect.round < rounds[effect.task_id])
+        ]
+        return cls(attempt, parent.round, siblings)
 
-    def may_have_made(self, tool: str, arguments_hash: str) -> bool:
-        """Say whether one of them made such a call, or may have."""
-        return any(_is_such(one.effect, tool, arguments_hash) for one in self._made)
+    def may_have_made(self, tool: str, call: Call) -> bool:
+        """Say whether such a call was made before, or may have been."""
+        return bool(self._own(tool, call) or self._of_siblings(tool, call))
 
-    async def take(self, key: str, tool: str, arguments_hash: str) -> Step | None:
-        """Return the line of a call that takes the place of this one; None if this one has to be made."""
-        for one in self._made:
-            if _is_such(one.effect, tool, arguments_hash) and await self._take(one, key):
-                if one.effect.state is not EffectState.DONE:
-                    raise ToolError(
-                        f"task {one.task_id} made the very same call, and whether it happened is not known yet; a "
-                        "person has to decide that first"
-                    )
-                return await self._line(one)
+    async def take(self, tool: str, call: Call) -> Taken | None:
+        """Find an equal earlier call that this one stands for. None: make it, or clear up the own one it stands for.
+
+        ToolError if a sibling may have made such a call, and whether it did is not known yet.
+        """
+        own, of_siblings = self._own(tool, call), self._of_siblings(tool, call)
+        if self._round > 1 and (own or of_siblings):
+            await self._attempt.check()  # a replay that only looks takes nothing
+        for step in own:
+            if await self._is_still_made(step) and await self._take(step.effect_id or "", call.key):
+                call.stands_for = step.key
+                return None
+        effects = [now for effect in of_siblings if (now := await self._now(effect)) is not None]
+        for effect in effects:
+            if effect.state in OPEN_EFFECTS:
+                raise ToolError(
+                    f"task {effect.task_id} made the very same call, and whether it happened is not known yet; that "
+                    "has to be found out, or decided by a person, before the call is made again"
+                )
+        for effect in effects:
+            if await self._take(effect.effect_id, call.key):
+                return Taken(effect, await self._output(effect))
         return None
 
-    async def _take(self, one: _Made, key: str) -> bool:
-        store, task = self._attempt.services.store, self._attempt.task
-        mine: JsonValue = {"task": task.id, "round": task.round, "key": key}
-        channel = f"{_TAKEN}:{one.effect.effect_id}"
-        event = await insist(partial(store.emit, channel, mine, key=_TAKEN, actor=self._attempt.lease.worker_id))
-        return bool(event.payload == mine)
+    async def _take(self, effect_id: str, key: str) -> bool:
+        """Take an effect, by compare and set among the children of the parent; False: another call has it."""
+        attempt, task = self._attempt, self._attempt.task
+        if self._round > 1:
+            mine: dict[str, JsonValue] = {"task": task.id, "key": key, "round": task.round}
+            emit = partial(attempt.services.store.emit, f"taken:{effect_id}", mine, key=f"round {self._round}")
+            event = await insist(partial(emit, actor=attempt.lease.worker_id))
+            # What this task took in a round of its own that was rejected since is still there for it to take.
+            is_of_round_before = event.payload["task"] == task.id and event.payload["round"] != task.round
+            if event.payload != mine and not is_of_round_before:
+                return False
+        line = attempt.journal.by_effect(effect_id)
+        if line is not None and line.round == task.round and line.key != key:
+            return False
+        return self._takers.setdefault(effect_id, key) == key
 
-    async def _line(self, one: _Made) -> Step | None:
-        steps = await insist(partial(self._attempt.services.store.steps, one.task_id))
-        lines = [step for step in steps if step.effect_id == one.effect.effect_id]
-        return next((step for step in lines if step.state is StepState.COMPLETED and step.output is not None), None)
+    # Its own
+
+    def _own(self, tool: str, call: Call) -> list[Step]:
+        if self._attempt.task.round == 1:
+            return []
+        arguments_hash = digest(arguments_of(call))
+        return self._attempt.journal.done_before(tool, arguments_hash, by=call.key, is_made=self._is_made)
+
+    def _is_made(self, step: Step) -> bool:
+        """Say whether a call was made, or may have been. One that is proven absent must not hide one that was made."""
+        effect = self._attempt.intents.effects.get(step.effect_id or "")
+        if effect is None:  # another task's: the origin of a fork, or a sibling that it was taken over from
+            return step.state is StepState.COMPLETED
+        return effect.state not in NOT_MADE and effect.state is not EffectState.COMPENSATED
+
+    async def _is_still_made(self, step: Step) -> bool:
+        """Look once more, if the effect is a sibling's, which may have been undone since."""
+        if self._round == 1 or step.effect_id in self._attempt.intents.effects:
+            return True
+        effect = await self._read(step.effect_id or "")
+        return effect is None or effect.state is EffectState.DONE
+
+    # Its siblings'
+
+    def _of_siblings(self, tool: str, call: Call) -> list[Effect]:
+        if not self._siblings:
+            return []
+        arguments_hash = digest(arguments_of(call))
+        return [
+            effect
+            for effect in self._siblings
+            if effect.arguments_hash == arguments_hash and effect.step_key.rpartition(":")[0] == tool
+        ]
+
+    async def _now(self, effect: Effect) -> Effect | None:
+        """Return how an effect stands now; None if it is not there to be taken, such as one that is made anew."""
+        now = await self._read(effect.effect_id)
+        return now if now is not None and now.state in _COUNTS and now.round == effect.round else None
+
+    async def _read(self, effect_id: str) -> Effect | None:
+        store = self._attempt.services.store
+        return next(iter(await insist(partial(store.effects, effect_id=effect_id, limit=1))), None)
+
+    async def _output(self, effect: Effect) -> bytes | None:
+        steps = await insist(partial(self._attempt.services.store.steps, effect.task_id))
+        lines = [step for step in steps if step.effect_id == effect.effect_id]
+        return next((step.output for step in lines if step.state is StepState.COMPLETED and step.output), None)
 
 
-def _is_such(effect: Effect, tool: str, arguments_hash: str) -> bool:
-    return effect.arguments_hash == arguments_hash and effect.step_key.rpartition(":")[0] == tool
+async def _children_of(attempt: Attempt, parent: Task) -> list[Task]:
+    find = attempt.services.store.find
+    return list((await insist(partial(find, TaskFilter(parent_id=parent.id), limit=_MOST, newest_first=False))).items)
