@@ -16,7 +16,6 @@ from holdfast import (
     NotHappened,
     Retry,
     ScriptedModel,
-    Step,
     Task,
     TaskCancelled,
     TaskFilter,
@@ -296,21 +295,16 @@ async def test_parallel_requests_of_a_new_round_continue_a_sub_agent_each(hold: 
     sub = Agent("helper", model=ScriptedModel(pay_what_is_asked), description="Helps.", tools=[bank.pay])
     agent, _ = register(hold, [[pays(5), pays(6)], "bad", [pays(7), pays(8)], "good"], tools=[sub], verify=is_good)
     handle = await hold.submit(agent, "go")
-    steps, reading = hold.store.steps, 0
+    get = hold.store.get
 
-    async def read_together(task_id: str) -> list[Step]:
-        """Let the reads of the journal that belong to parallel calls overlap."""
-        nonlocal reading
-        found = await steps(task_id)
-        if task_id == handle.id:
-            reading += 1
-            with suppress(AssertionError):  # a read of its own has nothing to wait for
-                await until(lambda: reading > 1, patience=0.1)
-            await asyncio.sleep(0.01)
-            reading -= 1
-        return found
+    async def get_slowly(task_id: str) -> Task | None:
+        """Let what parallel calls look up about earlier sub-agents overlap."""
+        task = await get(task_id)
+        if task is not None and task.parent_id == handle.id:
+            await asyncio.sleep(0.05)
+        return task
 
-    hold.store.steps = read_together  # type: ignore[method-assign]
+    hold.store.get = get_slowly  # type: ignore[method-assign]
     async with hold.worker():
         await handle.result(timeout=60)
     assert sorted(bank.paid) == [5, 6, 7, 8]
