@@ -64,6 +64,20 @@ async def test_a_message_to_a_waiting_agent_is_read_when_it_goes_on(hold: Holdfa
     assert shown(model)[-2:] == [("tool", "the red one"), ("user", "By the way.")]
 
 
+async def test_a_message_that_is_not_read_yet_outlives_a_prune(hold: Holdfast) -> None:
+    """Or the agent would never end: its inbox counts the message, and nothing is there to be read."""
+    agent, model = register(hold, [call("ask_question", question="Which?"), "done"])
+    handle = await hold.submit(agent, "go")
+    async with hold.worker():
+        question = await asked(hold, handle)
+        await hold.send(handle, "By the way.")
+        assert (await hold.store.prune(timedelta(0))).events == 0
+        await hold.answer(question.id, "the red one", by="ann")
+        assert await handle.result(timeout=PATIENCE) == "done"
+    assert heard(model) == ["go", "By the way."]
+    assert len(model.requests) == 2
+
+
 async def test_a_message_before_the_first_claim_is_read_after_the_task(hold: Holdfast) -> None:
     agent, model = register(hold, ["done"])
     handle = await hold.submit(agent, "go")

@@ -399,9 +399,10 @@ class Keeping(ABC):
     async def prune(self, older_than: timedelta, *, limit: int = 1000) -> Pruned:
         """Delete tasks that ended longer ago than this, with all their rows, at most ``limit``.
 
-        Children go only with their parent, and a tree of tasks only if all of it ended as long ago and nothing is
-        reserved on an account of its tasks. Also goes: events as old, artifacts as old that no task uses, uploads as
-        long without a new piece, and workers as long dead.
+        Children go only with their parent, and a tree of tasks only if all of it ended as long ago, nothing is reserved
+        on an account of its tasks and none of their effects is in doubt. Also goes: events as old, artifacts as old
+        that no task uses, uploads as long without a new piece, and workers as long dead. Events on a channel
+        ``<word>:<id>`` stay while the task with that id is open, or the effect with that id is stored.
         """
 
 

@@ -10,12 +10,15 @@ READ_IN_SEQUENCE = (
 )
 
 
-async def test_trees_are_found_by_index(url: str, store: PostgresStore) -> None:
-    """Root by root, child by child. Workers and uploads are few, and may be read from end to end."""
+async def test_trees_and_events_are_found_by_index(url: str, store: PostgresStore) -> None:
+    """Root by root, child by child, event by event. Workers and uploads are few, and may be read from end to end."""
     ended = [NewTask(id=f"t{n}", name="job", state=TaskState.COMPLETED) for n in range(20)]
     below = [NewTask(name="job", parent_id=f"t{n}", state=TaskState.COMPLETED) for n in range(20)]
-    await store.submit([*ended, *below])
+    await store.submit([*ended, *below, NewTask(id="open", name="job")])
+    for channel in ("news", "inbox:open", "taken:effect"):
+        await store.emit(channel, 1)
     prune = "SELECT holdfast.prune(clock_timestamp(), 10)"
     found = execute(url, "BEGIN", prune, READ_IN_SEQUENCE)
     assert {table for table, _ in found} <= {"workers", "uploads"}
-    assert [(await store.count())[TaskState.COMPLETED]] == [40]  # the transaction above was never committed
+    assert (await store.count())[TaskState.COMPLETED] == 30
+    assert [len(await store.events(channel)) for channel in ("news", "inbox:open", "taken:effect")] == [0, 1, 0]

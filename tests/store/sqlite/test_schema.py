@@ -220,4 +220,15 @@ def test_a_prune_finds_trees_by_index(connection: apsw.Connection) -> None:
     assert "SEARCH t USING COVERING INDEX tasks_finished" in plan or "SEARCH t USING INDEX tasks_finished" in plan, plan
     assert plan.count("SEARCH c USING COVERING INDEX tasks_children (parent_id=?)") == 2, plan
     assert "SCAN tasks" not in plan
-    assert not re.search(r"SCAN [tcmp]\b", plan), plan
+    assert not re.search(r"SCAN [tcmpe]\b", plan), plan
+    assert "SEARCH e USING COVERING INDEX effects_in_doubt (state=? AND task_id=?)" in plan, plan
+
+
+def test_a_prune_finds_events_by_index(connection: apsw.Connection) -> None:
+    """Those that stay are passed over in the index of ages, with two looks by id each."""
+    plan = plan_of(connection, (QUERIES["prune_events"], [0, 10]))
+    assert "SEARCH e USING COVERING INDEX events_by_age (at<?)" in plan, plan
+    assert "SEARCH t USING PRIMARY KEY (id=?)" in plan, plan
+    assert "SEARCH f USING COVERING INDEX effects_by_id (effect_id=?)" in plan, plan
+    assert "SCAN" not in plan, plan
+    assert "TEMP B-TREE" not in plan, plan

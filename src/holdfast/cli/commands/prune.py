@@ -31,7 +31,7 @@ async def prune(
     """Delete tasks that ended long ago, with their steps, effects and approvals.
 
     Also goes what nobody uses any more and is as old: events, artifacts, and workers that died. A task stays while its
-    parent or a child of it has not ended.
+    parent or a child of it has not ended, or has an effect in doubt.
     """
     age = read_span(older_than, what="--older-than", needs_unit=True)
     async with opened(database_url) as service:

@@ -584,10 +584,11 @@ SELECT count(*) FROM effects
 WHERE state IN ('in_doubt', 'needs_human') AND state IN ('armed', 'in_doubt', 'needs_human')
 
 -- name: prunable_tasks
--- Whole trees: a task without a parent that is stored, with all its descendants, if all of them ended before the cutoff
--- and nothing is reserved on an account of theirs. By the index of ended tasks, then by that of children. In the order
--- in which the roots ended, parents before children: where the limit cuts a tree, what is left of it has no parent any
--- more and goes with the next batch.
+-- Whole trees: a task without a parent that is stored, with all its descendants, if all of them ended before the cutoff,
+-- nothing is reserved on an account of theirs and none of their effects is in doubt: a person has to decide those, and
+-- finds them by their task. By the index of ended tasks, then by those of children and of doubts. In the order in which
+-- the roots ended, parents before children: where the limit cuts a tree, what is left of it has no parent any more and
+-- goes with the next batch.
 WITH RECURSIVE roots AS MATERIALIZED (
     SELECT t.id, t.finished_at FROM tasks t
     WHERE t.finished_at IS NOT NULL AND t.finished_at < ?1
@@ -598,7 +599,9 @@ WITH RECURSIVE roots AS MATERIALIZED (
           )
           SELECT 1 FROM tree CROSS JOIN tasks m ON m.id = tree.id
           WHERE m.finished_at IS NULL OR m.finished_at >= ?1
-             OR EXISTS (SELECT 1 FROM reservations r WHERE r.account = m.id))
+             OR EXISTS (SELECT 1 FROM reservations r WHERE r.account = m.id)
+             OR EXISTS (SELECT 1 FROM effects e
+                        WHERE e.task_id = m.id AND e.state IN ('armed', 'in_doubt', 'needs_human')))
     ORDER BY t.finished_at, t.id LIMIT ?2
 ), trees (id, depth, root, ended) AS (
     SELECT id, 0, id, finished_at FROM roots
@@ -617,7 +620,19 @@ DELETE FROM accounts WHERE account = ?
 DELETE FROM evidence WHERE task_id = ?
 
 -- name: prune_events
-DELETE FROM events WHERE (channel, number) IN (SELECT channel, number FROM events WHERE at < ?1 ORDER BY at LIMIT ?2)
+-- A channel <word>:<id> belongs to the task or the effect with that id. Its events stay while that task is open: the
+-- channel's counter does not forget an event, so a message that is deleted unread would be waited for without end. They
+-- stay while that effect is stored: the first event decides which call took the effect over. Oldest first, by the index
+-- of ages alone, with one look each into the primary key of the tasks and the index of effects by id. What stays is
+-- passed over again by the next batch.
+DELETE FROM events WHERE (channel, number) IN (
+    SELECT e.channel, e.number FROM events e
+    WHERE e.at < ?1
+      AND (instr(e.channel, ':') = 0 OR NOT (
+          EXISTS (SELECT 1 FROM tasks t
+                  WHERE t.id = substr(e.channel, instr(e.channel, ':') + 1) AND t.finished_at IS NULL)
+          OR EXISTS (SELECT 1 FROM effects f WHERE f.effect_id = substr(e.channel, instr(e.channel, ':') + 1))))
+    ORDER BY e.at LIMIT ?2)
 
 -- name: prune_artifacts
 DELETE FROM artifacts WHERE id IN (

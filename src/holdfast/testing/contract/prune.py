@@ -43,6 +43,24 @@ from holdfast.testing.snapshot import all_tasks
 DAY = timedelta(days=1)
 NOTHING = Pruned(tasks=0, events=0, artifacts=0, more=False)
 
+WAYS = {
+    EffectState.ARMED: (EffectState.ARMED,),
+    EffectState.IN_DOUBT: (EffectState.ARMED, EffectState.IN_DOUBT),
+    EffectState.NEEDS_HUMAN: (EffectState.ARMED, EffectState.IN_DOUBT, EffectState.NEEDS_HUMAN),
+    EffectState.INTENDED: (EffectState.INTENDED,),
+    EffectState.DONE: (EffectState.DONE,),
+    EffectState.FAILED: (EffectState.ARMED, EffectState.FAILED),
+    EffectState.COMPENSATING: (EffectState.DONE, EffectState.COMPENSATING),
+    EffectState.COMPENSATED: (EffectState.DONE, EffectState.COMPENSATING, EffectState.COMPENSATED),
+    EffectState.ABANDONED: (EffectState.INTENDED, EffectState.ABANDONED),
+}
+"""How an effect gets into each state; the first three are doubts."""
+DOUBTS = tuple(WAYS)[:3]
+
+
+def _effect(state: EffectState, effect_id: str = "e") -> Effect:
+    return Effect(effect_id=effect_id, step_key="s", effect_class=EffectClass.ONCE, state=state)
+
 
 class PruneContract(ContractBase):
     """Deleting what is old."""
@@ -67,7 +85,7 @@ class PruneContract(ContractBase):
 
     async def test_a_task_goes_with_all_its_rows(self, store: StateStore, clock: ManualClock) -> None:
         """Nothing is left that its id could be found under."""
-        effect = Effect(effect_id="e", step_key="s", effect_class=EffectClass.ONCE, state=EffectState.ARMED)
+        effect = _effect(EffectState.DONE)
         attempt = await running_task(store, budget={"tokens": 3}, key="k")
         await attempt.apply(
             WriteStep(step()),
@@ -138,6 +156,23 @@ class PruneContract(ContractBase):
         clock.advance(2 * DAY)
         assert (await store.prune(DAY)).tasks == 12
 
+    async def test_a_tree_stays_while_an_effect_in_it_is_in_doubt(self, store: StateStore, clock: ManualClock) -> None:
+        """All of it, until a person has decided: an open doubt outlives its task. Any other effect keeps nothing."""
+        for state, way in WAYS.items():
+            await submit_one(store, f"{state} root", state=TaskState.COMPLETED)
+            await submit_one(store, f"{state} leaf", parent_id=f"{state} task", state=TaskState.COMPLETED)
+            attempt = await running_task(store, f"{state} task", f"worker {state}", parent_id=f"{state} root")
+            await attempt.apply(*(WriteEffect(_effect(one)) for one in way), move(TaskState.COMPLETED))
+        clock.advance(2 * DAY)
+        assert (await store.prune(DAY)).tasks == 3 * (len(WAYS) - len(DOUBTS))
+        left = {task.id for task in await all_tasks(store)}
+        assert left == {f"{state} {place}" for state in DOUBTS for place in ("root", "task", "leaf")}
+        for state in DOUBTS:
+            assert await store.prune(DAY) == NOTHING
+            await apply_outside(store, f"{state} task", WriteEffect(_effect(EffectState.DONE)))
+            assert (await store.prune(DAY)).tasks == 3, "its end counts, and not the decision"
+        assert await all_tasks(store) == []
+
     async def test_a_large_tree_goes_from_its_root_downwards(self, store: StateStore, clock: ManualClock) -> None:
         """In bounded batches: no parent ever misses one of its children, and the rest goes with the next batch."""
         await submit_one(store, "root", state=TaskState.COMPLETED)
@@ -206,6 +241,44 @@ class PruneContract(ContractBase):
         clock.advance(2 * DAY)
         await store.prune(DAY)
         assert (await store.emit("news", 3, key="k")).number == 3
+
+    async def test_events_of_a_task_stay_until_it_has_ended(self, store: StateStore, clock: ManualClock) -> None:
+        """Its own channels are named ``<word>:<its id>``. Nothing else that has its id in its name is kept."""
+        states = (TaskState.PENDING, TaskState.RUNNING, TaskState.WAITING, TaskState.REVIEW)
+        own = []
+        for state in states:
+            await submit_one(store, f"x:{state}", state=state)  # an id may have the sign in it, too
+            own += [f"inbox:x:{state}", f"task:x:{state}"]
+        await submit_one(store, "ended", state=TaskState.COMPLETED)
+        await submit_one(store, "open")
+        others = ["open", "open:", "open:1", "inbox:open:1", "inboxopen", "inbox:ended", "inbox:nowhere", "inbox:", ":"]
+        for channel in (*own, *others):
+            await store.emit(channel, 1)
+        clock.advance(2 * DAY)
+        assert await store.prune(3 * DAY) == NOTHING
+        # The kept ones are the oldest, and take no place of a batch.
+        assert await store.prune(DAY, limit=5) == Pruned(tasks=1, events=5, artifacts=0, more=True)
+        assert await store.prune(DAY, limit=5) == Pruned(tasks=0, events=4, artifacts=0, more=False)
+        assert [len(await store.events(channel)) for channel in own] == [1] * len(own)
+        for state in states:
+            await apply_outside(store, f"x:{state}", CANCEL)
+        assert (await store.prune(DAY)).events == len(own), "as old as they are, however young the end"
+
+    async def test_events_of_an_effect_stay_as_long_as_it(self, store: StateStore, clock: ManualClock) -> None:
+        """Whichever task has it, open or ended; then they go with it."""
+        attempt = await running_task(store)
+        await attempt.apply(WriteEffect(_effect(EffectState.DONE, "a:b")), move(TaskState.COMPLETED))
+        for channel in ("taken:a:b", "taken:b", "a:b"):
+            await store.emit(channel, 1, key="taken")
+        clock.advance(DAY)
+        assert await store.prune(timedelta(hours=36)) == NOTHING
+        clock.advance(DAY)
+        await submit_one(store, "other", state=TaskState.COMPLETED)
+        await submit_one(store, "child of it", parent_id="task", state=TaskState.COMPLETED)
+        assert await store.prune(DAY) == Pruned(tasks=0, events=2, artifacts=0, more=False)
+        assert len(await store.events("taken:a:b")) == 1
+        clock.advance(2 * DAY)
+        assert await store.prune(DAY) == Pruned(tasks=3, events=1, artifacts=0, more=False)
 
     async def test_old_artifacts_nobody_uses_go(self, store: StateStore, clock: ManualClock) -> None:
         """A link from any task keeps them; the last task takes them along."""

@@ -7,11 +7,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.model.canonical import digest
-from holdfast.model.effect import Evidence
+from holdfast.model.effect import EffectState, Evidence
 from holdfast.model.queries import Pruned
 from holdfast.model.records import Artifact, Event
 from holdfast.model.worker import WorkerState
 from tests.store.stateful.oracle.tables import Tables
+
+_IN_DOUBT = frozenset({EffectState.ARMED, EffectState.IN_DOUBT, EffectState.NEEDS_HUMAN})
 
 
 def put_artifact(tables: Tables, content: bytes, media_type: str, now: datetime) -> Artifact:
@@ -69,13 +71,21 @@ def _tree_below(tables: Tables, root: str) -> list[str]:
 def _is_old(tables: Tables, task_id: str, cutoff: datetime) -> bool:
     ended = tables.task(task_id).finished_at
     is_reserved_on = any(account == task_id for _, account, *_ in tables.reservations)
-    return ended is not None and ended < cutoff and not is_reserved_on
+    is_in_doubt = any(owner == task_id and effect.state in _IN_DOUBT for (owner, _), effect in tables.effects.items())
+    return ended is not None and ended < cutoff and not is_reserved_on and not is_in_doubt
 
 
 def _old_events(tables: Tables, cutoff: datetime) -> list[Event]:
     every = [event for events in tables.events.values() for event in events]
-    old = [event for event in every if event.at < cutoff]
+    old = [event for event in every if event.at < cutoff and not _is_needed(tables, event.channel)]
     return sorted(old, key=lambda event: (event.at, event.channel, event.number))
+
+
+def _is_needed(tables: Tables, channel: str) -> bool:
+    """Say whether a channel belongs to an open task, or to an effect that is stored."""
+    _, colon, owner = channel.partition(":")
+    is_open = owner in tables.tasks and tables.task(owner).finished_at is None
+    return bool(colon) and (is_open or any(effect_id == owner for _, effect_id in tables.effects))
 
 
 def _delete_task(tables: Tables, task_id: str) -> None:

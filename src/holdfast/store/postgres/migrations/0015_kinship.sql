@@ -315,9 +315,10 @@ END
 $$;
 
 -- The tasks that a prune may take: whole trees. A task without a parent that is stored, with all its descendants, if all of
--- them ended before the cutoff and nothing is reserved on an account of theirs. In the order in which the roots ended,
--- parents before children: where `most` cuts a tree, what is left of it has no parent any more and goes with the next
--- batch. By the index of ended tasks, then by that of children.
+-- them ended before the cutoff, nothing is reserved on an account of theirs and none of their effects is in doubt: a person
+-- has to decide those, and finds them by their task. In the order in which the roots ended, parents before children: where
+-- `most` cuts a tree, what is left of it has no parent any more and goes with the next batch. By the index of ended tasks,
+-- then by those of children and of doubts.
 CREATE FUNCTION {schema}.prunable(cutoff timestamptz, most integer) RETURNS TABLE (id text, root text)
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
@@ -338,6 +339,9 @@ BEGIN
                   SELECT k.finished_at FROM {schema}.tasks k WHERE k.id = tree.id OFFSET 0) AS m
               WHERE m.finished_at IS NULL OR m.finished_at >= cutoff
                  OR EXISTS (SELECT FROM {schema}.reservations r WHERE r.account = tree.id OFFSET 0)
+                 OR EXISTS (
+                     SELECT FROM {schema}.effects e
+                     WHERE e.task_id = tree.id AND e.state IN ('armed', 'in_doubt', 'needs_human') OFFSET 0)
               OFFSET 0)
         ORDER BY t.finished_at, t.id LIMIT most
     ), trees AS (
@@ -389,8 +393,23 @@ BEGIN
     tasks := cardinality(gone);
 
     -- The channel's counter stays, so that no number is ever used twice.
+    -- A channel <word>:<id> belongs to the task or the effect with that id. Its events stay while that task is open: the
+    -- counter does not forget an event, so a message that is deleted unread would be waited for without end. They stay
+    -- while that effect is stored: the first event decides which call took the effect over. Oldest first, by the index of
+    -- ages alone, with one look each into the primary key of the tasks and the index of effects by id. What stays is
+    -- passed over again by the next batch. One statement: a task that is revived with a message is seen with it, or
+    -- neither is.
     DELETE FROM {schema}.events e USING (
-        SELECT old.channel, old.number FROM {schema}.events old WHERE old.at < cutoff ORDER BY old.at LIMIT most
+        SELECT old.channel, old.number FROM {schema}.events old
+        WHERE old.at < cutoff
+          AND (strpos(old.channel, ':') = 0 OR NOT (
+              EXISTS (
+                  SELECT FROM {schema}.tasks t
+                  WHERE t.id = substr(old.channel, strpos(old.channel, ':') + 1) AND t.finished_at IS NULL OFFSET 0)
+              OR EXISTS (
+                  SELECT FROM {schema}.effects f
+                  WHERE f.effect_id = substr(old.channel, strpos(old.channel, ':') + 1) OFFSET 0)))
+        ORDER BY old.at LIMIT most
     ) AS o
     WHERE e.channel = o.channel AND e.number = o.number;
     GET DIAGNOSTICS events = ROW_COUNT;
