@@ -115,6 +115,32 @@ async def cancel(scene: Scene) -> None:
     assert await scene.state(handle, INNER) is StepState.COMPLETED
 
 
+def undoable(calls: Calls) -> Part:
+    """An inner step that is completed and can be undone, inside a step that never ends."""
+
+    async def part(ctx: Context) -> None:
+        async def outer() -> None:
+            await ctx.step("inner", calls.do, "inner", compensate=lambda *_: calls.append("undone"))
+            calls.append("begun")
+            await asyncio.Event().wait()
+
+        await ctx.step("outer", outer)
+
+    return part
+
+
+async def cancel_undoes_what_is_inside(scene: Scene) -> None:
+    calls = Calls()
+    await scene.by_cancel(undoable(calls), when=lambda: "begun" in calls)
+    assert (calls.count("inner"), calls[-1]) == (1, "undone")
+
+
+async def deadline_undoes_what_is_inside(scene: Scene) -> None:
+    calls = Calls()
+    await scene.by_deadline(undoable(calls))
+    assert calls[-1] == "undone"
+
+
 async def deadline(scene: Scene) -> None:
     calls = Calls()
     handle = await scene.by_deadline(hanging(calls))

@@ -118,6 +118,20 @@ async def deadline(scene: Scene) -> None:
     assert (await scene.box.trace(handle)).states.count(TaskState.RUNNING) == 1, "no retry behind the deadline"
 
 
+async def deadline_is_absolute(scene: Scene) -> None:
+    """A task that is brought back after its deadline fails again; a fork has a deadline of its own."""
+    mended: list[bool] = []
+
+    async def part(ctx: Context) -> str:
+        return await ctx.step("work", str, "done") if mended else str(await ctx.wait_event("never"))
+
+    handle = await scene.by_deadline(part)
+    mended.append(True)
+    await scene.hold.resume(handle)
+    assert "DeadlineExceeded" in await scene.failure(handle)
+    assert await asyncio.wait_for((await scene.hold.fork(handle)).result(), 60) == "done"
+
+
 async def suspension(scene: Scene) -> None:
     calls = Calls()
     run = await scene.by_suspension(work(calls))

@@ -111,6 +111,41 @@ async def new_round_with_another_request(scene: Scene) -> None:
     assert team.calls == ["send ann", "send ann"]
 
 
+async def new_round_with_an_equal_request_behind_another(scene: Scene) -> None:
+    """The order of the calls does not matter: what helper A sent is not sent again."""
+    calls = Calls()
+
+    @tool
+    async def send(to: str) -> str:
+        """Send."""
+        return calls.do(f"send {to}")
+
+    def think(request: Request) -> Answer | BaseException:
+        if request.messages[-1].role == "tool":
+            return "sent"
+        asked = [message.content for message in request.messages if message.role == "user"]
+        return call("send", to="bob" if "B" in asked else "ann")
+
+    helper = Agent("helper", description="Helps.", model=ScriptedModel(think), tools=[send], builtins=False)
+    script: list[Line] = [
+        call("helper", request="A"),
+        "short",
+        [call("helper", request="B"), call("helper", request="A")],
+        "long",
+    ]
+    boss = Agent(
+        "boss",
+        model=ScriptedModel(script),
+        tools=[helper],
+        builtins=False,
+        retry=AT_ONCE,
+        verify=lambda _, result: result == "long" or "longer",
+    )
+    handle = await scene.hold.submit(scene.hold.register(boss), "go")
+    assert await ended(handle) == "long"
+    assert calls == ["send ann", "send bob"]
+
+
 async def fork(scene: Scene) -> None:
     team = Team(scene)
     origin = await team.begin(scene)
