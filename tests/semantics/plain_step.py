@@ -2,9 +2,11 @@
 
 import asyncio
 
-from holdfast import Context, StepFailed, StepState, TaskState
+import pytest
+
+from holdfast import Conflict, Context, StepFailed, StepState, TaskState
 from tests.engine.support import steps_of
-from tests.semantics.scene import AT_ONCE, Calls, Part, Scene
+from tests.semantics.scene import AT_ONCE, HOUR, Calls, Part, Scene
 
 
 def work(calls: Calls) -> Part:
@@ -119,7 +121,7 @@ async def deadline(scene: Scene) -> None:
 
 
 async def deadline_is_absolute(scene: Scene) -> None:
-    """A task that is brought back after its deadline fails again; a fork has a deadline of its own."""
+    """A task whose deadline has passed is brought back with a new one only; a fork has one of its own."""
     mended: list[bool] = []
 
     async def part(ctx: Context) -> str:
@@ -127,9 +129,13 @@ async def deadline_is_absolute(scene: Scene) -> None:
 
     handle = await scene.by_deadline(part)
     mended.append(True)
-    await scene.hold.resume(handle)
-    assert "DeadlineExceeded" in await scene.failure(handle)
+    with pytest.raises(Conflict, match="deadline"):
+        await scene.hold.resume(handle)
+    with pytest.raises(Conflict, match="deadline"):
+        await scene.hold.retry(handle)
     assert await asyncio.wait_for((await scene.hold.fork(handle)).result(), 60) == "done"
+    await scene.hold.resume(handle, deadline=HOUR)
+    assert await asyncio.wait_for(handle.result(), 60) == "done"
 
 
 async def suspension(scene: Scene) -> None:
