@@ -159,6 +159,23 @@ async def suspension(scene: Scene) -> None:
     assert await ended(handle) == "done"
 
 
+async def suspension_of_a_sub_agent(scene: Scene) -> None:
+    """The wall time of a caller stands still too while its sub-agent waits for a person."""
+    asks = ScriptedModel([call("ask_question", question="Where?"), "west"], usage=EACH)
+    helper = Agent("helper", description="Helps.", model=asks)
+    model = ScriptedModel([call("helper", request="Ask."), "done"], usage=EACH)
+    budget = Budget(max_wall_time_ms=60_000)
+    agent = Agent("boss", model=model, tools=[helper], budget=budget, retry=ONE_TRY, builtins=False)
+    handle = await scene.hold.submit(scene.hold.register(agent), "go")
+    await until(scene.hold.approvals)
+    await scene.waits(handle)
+    with scene.box.frozen():
+        await scene.box.advance(3600)
+    [question] = await scene.hold.approvals()
+    await scene.hold.answer(question.id, "west", by="anna")
+    assert await ended(handle) == "done"
+
+
 async def take_over(scene: Scene) -> None:
     """What a dead worker had set aside counts as spent; its steps are known by the journal, and count once."""
     scene.box.crash("llm:2", when="after_effect")

@@ -172,6 +172,27 @@ async def take_over(scene: Scene) -> None:
     assert calls == ["outer", "inner", "pay", "outer"]
 
 
+async def take_over_of_a_wait(scene: Scene) -> None:
+    """A task that only waits inside a step is not to blame for the death of its worker, however often that happens."""
+
+    async def part(ctx: Context) -> object:
+        async def outer() -> object:
+            return await ctx.wait_event("go")
+
+        return await ctx.step("outer", outer)
+
+    handle = await scene.begun(part)
+    for _ in range(2):
+        with scene.box.frozen():
+            await scene.box.advance(5)
+            assert (await handle.task()).state is TaskState.RUNNING
+            scene.box.crash_now()
+            await scene.box.advance(60)
+        assert (await handle.task()).deaths == 0
+    await scene.hold.emit("go", "on")
+    assert await ended(handle) == "on"
+
+
 async def deploy(scene: Scene) -> None:
     """Under another name of the outer step the inner ones are others too."""
     calls = Calls()
