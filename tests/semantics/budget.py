@@ -132,7 +132,7 @@ async def cancel(scene: Scene) -> None:
     await scene.hold.cancel(handle)
     await scene.is_cancelled(handle)
     steps, tokens = await spent(scene, handle)
-    assert (steps, tokens >= 100) == (3, True)
+    assert (steps, tokens > 200) == (3, True), f"{steps} steps, {tokens} tokens"
 
 
 async def deadline(scene: Scene) -> None:
@@ -140,7 +140,7 @@ async def deadline(scene: Scene) -> None:
     handle = await spender.begin(deadline=SOON)
     assert "DeadlineExceeded" in await scene.failure(handle)
     steps, tokens = await spent(scene, handle)
-    assert (steps, tokens >= 100) == (3, True)
+    assert (steps, tokens > 200) == (3, True), f"{steps} steps, {tokens} tokens"
 
 
 async def suspension(scene: Scene) -> None:
