@@ -100,8 +100,8 @@ def end(tx: Transaction, row: TaskRow, to: TaskState, *, reason: str, actor: str
 def tell_parents(tx: Transaction, task_id: str, *, actor: str) -> None:
     """Strike an ended task off every join that counts on it, and wake whoever waited only for that."""
     for parent_id, key in tx.all("leave_joins", task_id):
-        ((remaining,),) = tx.all("lower_join", parent_id, key)
-        if remaining == 0:
+        # No row: another wait of the same parent for this child has woken it, and all its waits are gone.
+        if tx.first("lower_join", parent_id, key) == (0,):
             wake(tx, parent_id, reason=CHILDREN_ENDED, actor=actor)
 
 

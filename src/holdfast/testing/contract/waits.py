@@ -270,6 +270,16 @@ class WaitsContract(ContractBase):
         await apply_outside(store, "a", CANCEL)
         assert await stored(store) == woken
 
+    async def test_two_joins_for_one_child_wake_once(self, store: StateStore) -> None:
+        """The first join wakes the parent, and the second is then forgotten: the child ends all the same."""
+        await submit_one(store, "child")
+        joins = [UntilChildren(key=key, children=("child",)) for key in ("first", "second")]
+        waiting = await wait_for(store, *joins, EVENT)
+        await apply_outside(store, "child", CANCEL)
+        assert (await stored(store, "child")).state is TaskState.CANCELLED
+        assert await woken_by(store) == ("children ended", "person")
+        assert (await stored(store)).revision == waiting.revision + 1
+
     async def test_one_child_may_wake_several_parents(self, store: StateStore) -> None:
         """Whoever waits for it."""
         await submit_one(store, "child")
