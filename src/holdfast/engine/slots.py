@@ -8,8 +8,7 @@ new, and comes before tasks that are still in the queue.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,7 +33,8 @@ class Slots:
         self._on_free = on_free
         self._working: set[Attempt] = set()
         self._resting: set[Attempt] = set()
-        self._wanted: deque[tuple[Attempt, asyncio.Future[None]]] = deque()
+        self._wanted: dict[Attempt, set[asyncio.Future[None]]] = {}
+        """The attempts that want one again, the first first, and for each of them the branches that wait for it."""
 
     @property
     def busy(self) -> int:
@@ -49,6 +49,7 @@ class Slots:
         """The attempt needs no slot any more."""
         self._working.discard(attempt)
         self._resting.discard(attempt)
+        self._wanted.pop(attempt, None)  # a branch that was left behind finds out when its patience ends
         self._hand_out()
         self._on_free()
 
@@ -69,39 +70,50 @@ class Slots:
         return attempt in self._resting
 
     async def work(self, attempt: Attempt) -> bool:
-        """Return when an attempt that rested has a slot again; False if none became free in time."""
+        """Return when an attempt that rested has a slot again; False if none became free in time.
+
+        Several branches of the attempt may ask. They want one slot together, and get it together.
+        """
         if self._total is None or self.busy < self._total:
             self._wake(attempt)
             return True
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        wish = (attempt, granted)
-        self._wanted.append(wish)
-        alarm = self._alarms.after(PATIENCE, partial(_give_up, granted))
+        self._wanted.setdefault(attempt, set()).add(granted)
+        alarm = self._alarms.after(PATIENCE, partial(self._give_up, attempt, granted))
         try:
             await asyncio.wait([granted])
         finally:
             alarm.cancel()
-            if wish in self._wanted:
-                self._wanted.remove(wish)
+            self._give_up(attempt, granted)
         return attempt in self._working
 
     def _wake(self, attempt: Attempt) -> None:
         self._resting.discard(attempt)
         self._working.add(attempt)
+        _answer(self._wanted.pop(attempt, ()))
+
+    def _give_up(self, attempt: Attempt, granted: asyncio.Future[None]) -> None:
+        """End the wish of one branch; its attempt wants a slot for as long as another branch does."""
+        wishes = self._wanted.get(attempt, set())
+        wishes.discard(granted)
+        if not wishes:
+            self._wanted.pop(attempt, None)
+        granted.cancel()
 
     def _hand_out(self) -> None:
         while self._wanted and (self._total is None or len(self._working) < self._total):
-            attempt, granted = self._wanted.popleft()
-            if attempt in self._resting and not granted.done():
-                self._wake(attempt)
-                granted.set_result(None)
+            self._wake(next(iter(self._wanted)))
 
     def clear(self) -> None:
         """Forget them all: their worker has lost them."""
         self._working.clear()
         self._resting.clear()
-        self._hand_out()
+        wanted, self._wanted = self._wanted, {}
+        for wishes in wanted.values():
+            _answer(wishes)
 
 
-def _give_up(granted: asyncio.Future[None]) -> None:
-    granted.cancel()
+def _answer(wishes: Iterable[asyncio.Future[None]]) -> None:
+    for granted in wishes:
+        if not granted.done():
+            granted.set_result(None)
