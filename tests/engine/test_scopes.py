@@ -454,6 +454,35 @@ async def test_an_attempt_that_rested_comes_before_the_queue_and_keeps_to_the_co
     assert order.index("waiter") < len(order) - 1
 
 
+async def test_code_after_a_wait_inside_a_step_has_a_slot(quick: Holdfast) -> None:
+    """It needs no further call of ctx to be work."""
+    at_work, most, may_end = 0, 0, asyncio.Event()
+
+    @quick.task
+    async def waiter(ctx: Context) -> None:
+        async def outer() -> None:
+            nonlocal at_work, most
+            await ctx.wait_event("go")
+            at_work += 1
+            most = max(most, at_work)
+            await may_end.wait()
+            at_work -= 1
+
+        await ctx.step("outer", outer)
+
+    async with quick.worker(concurrency=1) as worker:
+        slots, handles = worker._host.slots, []
+        for number in range(3):
+            handles.append(await quick.submit(waiter))
+            await until(lambda resting=number + 1: len(slots.resting()) == resting)  # type: ignore[misc]
+        await quick.emit("go", None)
+        await until(lambda: at_work > 1 or slots.busy == 3)
+        may_end.set()
+        for handle in handles:
+            await ended(handle)
+    assert most == 1
+
+
 async def test_draining_hands_back_at_once_what_waits_inside_a_step(quick: Holdfast) -> None:
     @quick.task
     async def waiter(ctx: Context) -> object:

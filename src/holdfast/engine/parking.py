@@ -64,13 +64,14 @@ class Parked:
 class ParkingLot:
     """The parked branches of one attempt."""
 
-    __slots__ = ("_attempt", "_branches", "_looking", "_parked", "_suspending")
+    __slots__ = ("_attempt", "_branches", "_has_rested", "_looking", "_parked", "_suspending")
 
     def __init__(self, attempt: Attempt) -> None:
         """Start empty."""
         self._attempt = attempt
         self._parked: dict[asyncio.Task[Any], Parked] = {}
         self._branches: set[asyncio.Task[Any]] = set()
+        self._has_rested = False
         self._looking = False
         self._suspending: asyncio.Task[None] | None = None
 
@@ -94,6 +95,8 @@ class ParkingLot:
                 await self._attempt.check_standing()
                 found = await look()
                 if found is not None:
+                    if self._has_rested:
+                        await self._attempt.check()  # the code behind the wait is work, and work needs a slot
                     return found
                 await self._wait(parked)
 
@@ -162,6 +165,7 @@ class ParkingLot:
         else:
             self._note_timers()
             if self._attempt.only_waits(parked.scope for parked in self._parked.values()):
+                self._has_rested = True
                 self._attempt.rest()
 
     def _note_timers(self) -> None:
