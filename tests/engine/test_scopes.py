@@ -3,6 +3,7 @@
 # ruff: noqa: ARG001 - a task takes its ctx, whether it needs it or not
 
 import asyncio
+import threading
 import uuid
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,7 @@ from holdfast import (
     TaskState,
 )
 from holdfast.engine.scope import INSIDE, LONGEST_PATH, path_inside
+from holdfast.model.task import FLAT_KEYS
 from holdfast.model.worker import ALONE_AFTER, Claim, NewWorker
 from tests.engine.support import crash, ended, pass_time, reaches, steps_of, until
 
@@ -663,6 +665,36 @@ async def test_a_call_from_a_thread_that_cannot_say_where_it_belongs_is_refused_
         handle = await quick.submit(better)
         assert await ended(handle) == "x"
     assert (await steps_of(quick, handle))[f"outer{INSIDE}inner"].state is StepState.COMPLETED
+
+
+async def test_a_task_with_flat_keys_goes_on_in_threads_that_cannot_say_where_they_belong(quick: Holdfast) -> None:
+    """It was begun before there were scopes: its calls belong to no step, so there is nothing to say."""
+    both_at_work = threading.Barrier(2, timeout=60)
+
+    @quick.task(retry=ONE_TRY)
+    def job(ctx: SyncContext) -> list[int]:
+        def fetch(number: int) -> int:
+            return ctx.step("fetch", meet, number, key=f"fetch-{number}")
+
+        def meet(number: int) -> int:
+            both_at_work.wait()
+            return number
+
+        def inside() -> int:
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(ctx.step, "inner", int, 3).result()
+
+        with ThreadPoolExecutor(2) as pool:
+            found = list(pool.map(fetch, range(2)))
+        return [*found, ctx.step("outer", inside)]
+
+    handle = await quick.submit(job)
+    await quick.store.register(NewWorker(id="old", lease=60))
+    await quick.store.acquire(handle.id, "old", key_form=FLAT_KEYS)
+    await quick.store.retire("old")
+    async with quick.worker():
+        assert await ended(handle) == [0, 1, 3]
+    assert {"fetch-0", "fetch-1", "outer", "inner"} == (await steps_of(quick, handle)).keys()
 
 
 async def test_a_blocking_step_inside_a_blocking_step_is_done_once(quick: Holdfast) -> None:

@@ -426,7 +426,7 @@ class Context:
         scope = SCOPE.get(None)
         if scope is None or scope.owner is not attempt:
             scope = attempt.scope
-            if attempt.has_steps_under_way:
+            if attempt.has_scopes and attempt.has_steps_under_way:
                 raise HoldfastError(
                     f"ctx of task {attempt.task.id} was used in a thread, or by a framework, that does not say which "
                     "step the call belongs to, while a step is under way. Start threads with asyncio.to_thread, or "
