@@ -3,6 +3,7 @@
 # ruff: noqa: ANN401, ARG001 - a handler takes its ctx and data, whatever they are and whether it needs them or not
 
 import asyncio
+import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
@@ -275,6 +276,49 @@ async def test_a_blocking_task_cannot_run_a_machine_in_place(quick: Holdfast) ->
     with pytest.raises(TaskFailed, match="submit it as a child instead"):
         await result_of(quick, await quick.submit(blocking))
     assert await result_of(quick, await quick.submit(as_a_child)) == "verified"
+
+
+async def test_machines_with_blocking_handlers_run_beside_each_other(quick: Holdfast) -> None:
+    """The end of one handler takes nothing from the other, and the task is suspended when both of them wait."""
+    ended = threading.Event()
+
+    def early(ctx: SyncContext, data: int) -> Goto[int]:
+        return Goto("b", ctx.step("add", add, data))
+
+    def late(ctx: SyncContext, data: int) -> Goto[int]:
+        assert ended.wait(60)
+        return Goto("b", ctx.step("add", add, data))
+
+    def waiting(ctx: SyncContext, data: str) -> Goto[Any]:
+        return Goto("b", ctx.wait_event(data))
+
+    first, second = (quick.register(one_state(handler.__name__, handler)) for handler in (early, late))
+    left, right = (quick.register(one_state(name, waiting)) for name in ("left", "right"))
+
+    @quick.task(retry=Retry(max_attempts=1))
+    async def both(ctx: Context) -> list[Any]:
+        async def run_first() -> Reached[Any]:
+            try:
+                return await first(ctx, 1)
+            finally:
+                ended.set()
+
+        found = [*await asyncio.gather(run_first(), second(ctx, 2))]
+        found += await asyncio.gather(left(ctx, "l"), right(ctx, "r"))
+        return [one.data for one in found]
+
+    handle = await quick.submit(both)
+    async with quick.worker(), asyncio.timeout(60):
+        await reaches(handle, TaskState.WAITING)
+        await quick.emit("l", 3)
+        await quick.emit("r", 4)
+        assert await handle.result() == [2, 3, 3, 4]
+
+
+def one_state(name: str, handler: Any, **options: Any) -> Machine[Any]:
+    machine = Machine(name, initial="a", transitions={"a": "b"}, final="b")
+    machine.state("a", **options)(handler)
+    return machine
 
 
 async def test_a_verifier_sees_the_final_state_and_a_rejection_starts_over(quick: Holdfast) -> None:

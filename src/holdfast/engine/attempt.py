@@ -7,11 +7,12 @@ whatever the task's code still tries.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from typing import Any, TypeVar
 
 from holdfast.engine import log, outcome, undoing
@@ -114,7 +115,7 @@ class Attempt(Outbox):
         self._sending: set[asyncio.Task[Any]] = set()
         self._busy = 0
         self._intents: Intents | None = None
-        self._sync_calls: set[asyncio.Task[Any]] | None = None
+        self._sync_calls: dict[asyncio.Task[Any], set[asyncio.Task[Any]]] = {}
         self._cursors: dict[str, int] | None = None
         self._under_way: dict[str, Line] = {}
         self._runner: asyncio.Task[None] | None = None
@@ -224,17 +225,20 @@ class Attempt(Outbox):
     async def call_blocking(
         self, function: Callable[..., Any], context: Context, *args: object, **kwargs: object
     ) -> Any:  # noqa: ANN401
-        """Run a blocking task function or verifier in a thread, with a context that blocks it."""
-        self._sync_calls = set()
-        blocking = SyncContext(context, self, asyncio.get_running_loop())
+        """Run a blocking function of the task's code in a thread, with a context that blocks it."""
+        branch = asyncio.current_task()
+        assert branch is not None  # noqa: S101 - a coroutine runs in a task
+        blocking = SyncContext(context, asyncio.get_running_loop())
+        self._sync_calls[branch] = blocking.calls
         try:
             return await self.services.threads.run(lambda: function(blocking, *args, **kwargs))
         finally:
-            self._sync_calls = None
+            del self._sync_calls[branch]
+            blocking.abandon()
 
     @property
-    def sync_calls(self) -> set[asyncio.Task[Any]] | None:
-        """The calls of ``ctx`` its blocking function waits for; None while it runs on the loop."""
+    def sync_calls(self) -> Mapping[asyncio.Task[Any], set[asyncio.Task[Any]]]:
+        """The branches that run a blocking function, and the calls of ``ctx`` that each function waits for."""
         return self._sync_calls
 
     # Letting go
@@ -287,7 +291,7 @@ class Attempt(Outbox):
     def _interrupt(self) -> None:
         if self.ending or self._runner is None:
             return
-        for call in self._sync_calls or ():
+        for call in chain.from_iterable(self._sync_calls.values()):
             call.cancel()
         if self._runner is not current_task():
             self._runner.cancel()
@@ -555,7 +559,7 @@ class Attempt(Outbox):
         ``asyncio.run(ctx.step(...))``, which is about to start a loop of its own.
         """
         if loop is None:
-            return self._sync_calls is not None or self.over or self.stopping is not None
+            return bool(self._sync_calls) or self.over or self.stopping is not None
         return loop is self.runner.get_loop()
 
     @property

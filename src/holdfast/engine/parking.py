@@ -191,10 +191,13 @@ class ParkingLot:
         if self._attempt.has_steps_under_way:
             return False  # in a branch that nobody awaits at the moment
         self._branches = {branch for branch in self._branches if not branch.done()}
-        if (calls := self._attempt.sync_calls) is not None:
-            # A blocking function's thread waits for its one call, which is parked.
-            return len(calls) == 1 and calls <= self._parked.keys() and self._branches <= self._parked.keys()
-        return is_quiescent(self._attempt.runner, self._branches, self._parked)
+        # The thread of a blocking function waits for its one call, which is parked; with it waits the function's branch.
+        blocked = {
+            branch
+            for branch, calls in self._attempt.sync_calls.items()
+            if len(calls) == 1 and calls <= self._parked.keys()
+        }
+        return is_quiescent(self._attempt.runner, self._branches, self._parked.keys() | blocked)
 
     def spill(self) -> None:
         """Take the task off its worker although a step is under way, which runs again when it comes back.

@@ -20,7 +20,6 @@ from holdfast.model.retry import ErrorKind, Retry
 from holdfast.model.task import JsonValue, Task
 
 if TYPE_CHECKING:
-    from holdfast.engine.attempt import Attempt
     from holdfast.engine.context import Child, Context
 
 P = ParamSpec("P")
@@ -30,13 +29,19 @@ R = TypeVar("R")
 class SyncContext:
     """The task as its own blocking code sees it: the same calls as Context, which return when they are done."""
 
-    __slots__ = ("_attempt", "_context", "_crossing")
+    __slots__ = ("_context", "_crossing", "_is_abandoned", "calls")
 
-    def __init__(self, context: Context, attempt: Attempt, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
         """Made by the engine, on the loop's thread."""
         self._context = context
-        self._attempt = attempt
         self._crossing = Crossing(loop, "ctx")
+        self._is_abandoned = False
+        self.calls: set[asyncio.Task[Any]] = set()
+        """The calls that its function waits for; the attempt can see and interrupt them."""
+
+    def abandon(self) -> None:
+        """Let the function make no more calls: it has ended, or its thread was left to itself."""
+        self._is_abandoned = True
 
     @property
     def task_id(self) -> str:
@@ -285,15 +290,15 @@ class SyncContext:
 
     async def _counted(self, call: Coroutine[Any, Any, R]) -> R:
         """Run the call where the attempt can see and interrupt it."""
-        task, calls = asyncio.current_task(), self._attempt.sync_calls
-        if task is None or calls is None:
+        task = asyncio.current_task()
+        if task is None or self._is_abandoned:
             call.close()
-            raise Unwind  # abandoned: whatever this thread still does is lost
-        calls.add(task)
+            raise Unwind  # whatever this thread still does is lost
+        self.calls.add(task)
         try:
             return await call
         finally:
-            calls.discard(task)
+            self.calls.discard(task)
 
 
 class SyncChild(Generic[R]):
