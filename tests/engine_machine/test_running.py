@@ -321,6 +321,38 @@ def one_state(name: str, handler: Any, **options: Any) -> Machine[Any]:
     return machine
 
 
+async def test_a_state_that_may_leave_its_worker_is_refused_inside_a_once_step(quick: Holdfast) -> None:
+    """Before anything runs: the call of the step around it would be in doubt."""
+    ran: list[str] = []
+
+    async def run(ctx: Context, data: str) -> str:
+        ran.append(data)
+        return "b"
+
+    options: dict[str, dict[str, Any]] = {"plain": {}, "retry": {"retry": Retry()}, "timeout": {"timeout": 60}}
+    parts = {name: quick.register(one_state(name, run, **given)) for name, given in options.items()}
+
+    @quick.task
+    async def job(ctx: Context) -> dict[str, str]:
+        refused = {}
+
+        async def outer() -> None:
+            for name, part in parts.items():
+                try:
+                    await part(ctx, name)
+                except InvalidValue as error:
+                    refused[name] = str(error)
+
+        await ctx.step("outer", outer, effect="once")
+        return refused
+
+    refused = await result_of(quick, await quick.submit(job))
+    assert refused.keys() == {"retry", "timeout"}
+    for name, message in refused.items():
+        assert f"machine '{name}', whose state 'a' has {name}=, cannot be used inside step 'outer'" in message
+    assert ran == ["plain"]
+
+
 async def test_a_verifier_sees_the_final_state_and_a_rejection_starts_over(quick: Holdfast) -> None:
     machine = ticket_machine(retry=Retry(max_attempts=2))
     ticket = quick.register(machine)

@@ -96,12 +96,20 @@ class Journey(Generic[D]):
         self._machine = machine
         self._attempt = ctx._attempt  # noqa: SLF001 - the engine's own side of it
         self._place = ctx.place()
+        self._refuse_in_once()
         self._name = ctx._allot(self._place, machine.name, None)  # noqa: SLF001
         self._number = 0
         self._next_key = ""
         self._data = b""
         steps = self._attempt.journal.completed("step")
         self._undone = [step.key for step in steps if step.undone_at is not None]
+
+    def _refuse_in_once(self) -> None:
+        """Refuse, before anything runs, states that may take the task off its worker inside a ``once`` step."""
+        for state, handler in self._machine.handlers.items():
+            if handler.retry is not None or handler.timeout is not None:
+                option = "timeout=" if handler.retry is None else "retry="
+                self._place.refuse_in_once(f"machine {self._machine.name!r}, whose state {state!r} has {option},")
 
     def data(self) -> D:
         """Return the data as it stands: a fresh copy, so that a handler that fails has changed nothing."""
