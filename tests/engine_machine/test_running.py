@@ -299,9 +299,10 @@ async def test_machines_with_blocking_handlers_run_beside_each_other(quick: Hold
     async def both(ctx: Context) -> list[Any]:
         async def run_first() -> Reached[Any]:
             try:
-                return await first(ctx, 1)
+                reached: Reached[Any] = await first(ctx, 1)
             finally:
                 ended.set()
+            return reached
 
         found = [*await asyncio.gather(run_first(), second(ctx, 2))]
         found += await asyncio.gather(left(ctx, "l"), right(ctx, "r"))

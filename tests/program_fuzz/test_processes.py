@@ -14,17 +14,17 @@ import pytest
 from tests.conftest import SOAK
 from tests.program_fuzz import nursery
 from tests.program_fuzz.driver import HANGS, Verdict
-from tests.program_fuzz.generation import make_case
+from tests.program_fuzz.generation import EVERYTHING, make_case
 from tests.program_fuzz.grammar import Case, Fault, Node
 from tests.program_fuzz.report import explain
-from tests.program_fuzz.test_programs import FEATURES, SOAKED, url_maker
+from tests.program_fuzz.test_programs import SOAKED, url_maker
 
 CLONE = Path(__file__).parents[2]
 AT_ONCE = 4
 """Cases side by side: most of their time is waiting."""
 
 CASES = {"sqlite": 4, "postgres": 3}
-REAL = FEATURES - {"blocking", "jump", "deadline", "lost"}
+REAL = EVERYTHING - {"blocking", "jump", "deadline", "lost"}
 """Threads cannot be stopped, and in real time a slow one could act after it was found not to have."""
 
 

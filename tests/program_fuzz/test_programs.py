@@ -15,18 +15,6 @@ from tests.program_fuzz.generation import EVERYTHING, make_case
 from tests.program_fuzz.grammar import Case, case_from_json
 from tests.program_fuzz.report import explain
 
-KNOWN = frozenset({"nested_undo", "undo_again", "undo_search", "fork_children", "fork_draws"})
-"""What is known to go wrong, and is left out until it does not.
-
-nested_undo: an inner step that was undone is not done anew on resume, because the step around it replays.
-undo_again: steps that were done anew after an undo are not undone in reverse by the next saga.
-undo_search: the replay that looks for the undo of a step does not get past a machine whose failure was handled, nor
-into a branch of a TaskGroup whose sibling failed: a person is asked.
-fork_children: a fork of a task whose child has failed asks the store again and again, without an end.
-fork_draws: in a fork, what a step draws with ctx.random differs between its tries.
-"""
-
-FEATURES = EVERYTHING - KNOWN
 CASES = {"memory": 8, "json": 3, "sqlite": 22, "postgres": 20}
 """Of 60, with those of ``test_processes``."""
 
@@ -47,7 +35,7 @@ async def test_random_programs(
         return await run_case(case, new_url(folder), folder, hangs_after=hangs_after)
 
     for seed in range(seeds[0], seeds[0] + CASES[store] * (SOAKED if SOAK else 1)):
-        case = make_case(seed, store, features=FEATURES)
+        case = make_case(seed, store, features=EVERYTHING)
         assert case_from_json(case.to_json()).text() == case.text()
         verdict = await run(case)
         if verdict.wrong:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from holdfast.engine.attempt import Attempt
+from holdfast.engine.journal import RESUMED
 from holdfast.engine.patience import insist
 from holdfast.model.checkpoints import Checkpoints, age_of, check_age, damage_of
 from holdfast.model.operations import SetAsideCheckpoint
@@ -42,7 +43,9 @@ async def check_freshness(attempt: Attempt, policy: Checkpoints) -> None:
     loaded = attempt.loaded
     if loaded is None or policy.max_age is None or attempt.undoing is not None:
         return
-    moments = [step.finished_at or step.started_at for step in loaded.steps if step.round == attempt.task.round]
+    lines = [step for step in loaded.steps if step.round == attempt.task.round]
+    # A resume makes nothing fresh; only accepting a stale state does.
+    moments = [step.finished_at or step.started_at for step in lines if step.kind != RESUMED]
     last = max((moment for moment in moments if moment is not None), default=None)
     now = attempt.services.time.now()
     if last is None or now - last <= policy.max_age:

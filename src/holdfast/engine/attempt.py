@@ -62,6 +62,7 @@ class Attempt(Outbox):
         "_busy",
         "_cursors",
         "_intents",
+        "_reserved_events",
         "_runner",
         "_search",
         "_sending",
@@ -117,6 +118,7 @@ class Attempt(Outbox):
         self._intents: Intents | None = None
         self._sync_calls: dict[asyncio.Task[Any], set[asyncio.Task[Any]]] = {}
         self._cursors: dict[str, int] | None = None
+        self._reserved_events: dict[str, set[int]] = {}
         self._under_way: dict[str, Line] = {}
         self._runner: asyncio.Task[None] | None = None
         self._alarm: Alarm | None = None
@@ -229,12 +231,12 @@ class Attempt(Outbox):
         branch = asyncio.current_task()
         assert branch is not None  # noqa: S101 - a coroutine runs in a task
         blocking = SyncContext(context, asyncio.get_running_loop())
-        self._sync_calls[branch] = blocking.calls
+        self._sync_calls[branch] = blocking._calls  # noqa: SLF001 - the engine's own side of it
         try:
             return await self.services.threads.run(lambda: function(blocking, *args, **kwargs))
         finally:
             del self._sync_calls[branch]
-            blocking.abandon()
+            blocking._abandon()  # noqa: SLF001
 
     @property
     def sync_calls(self) -> Mapping[asyncio.Task[Any], set[asyncio.Task[Any]]]:
@@ -500,6 +502,10 @@ class Attempt(Outbox):
         if self._cursors is None:
             self._cursors = cursors_of(self.journal)
         return self._cursors
+
+    def reserved_events(self, channel: str) -> set[int]:
+        """Return the numbers of events that branches have found and not recorded yet."""
+        return self._reserved_events.setdefault(channel, set())
 
     def depart(self, line: Line) -> None:
         """Note that a step is under way, so that a long one can be seen in the store."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from holdfast.engine import reviving
+from holdfast.engine.journal import RESUMED
 from holdfast.engine.past import EMPTY, fold
 from holdfast.engine.stating import no_state
 from holdfast.model.agent_state import AgentState
@@ -136,7 +137,7 @@ class CheckpointManager:
         return _Found(loaded=loaded, state=state, checkpoint=good, damaged=damaged, highest=highest)
 
     async def _check_age(self, loaded: Loaded) -> None:
-        moments = [step.finished_at or step.started_at for step in loaded.steps]
+        moments = [step.finished_at or step.started_at for step in loaded.steps if step.kind != RESUMED]
         last = max((moment for moment in moments if moment is not None), default=loaded.task.created_at)
         assert last is not None  # noqa: S101 - a stored task has a time
         history = await self._store.history(loaded.task.id)

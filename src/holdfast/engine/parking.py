@@ -191,7 +191,7 @@ class ParkingLot:
         if self._attempt.has_steps_under_way:
             return False  # in a branch that nobody awaits at the moment
         self._branches = {branch for branch in self._branches if not branch.done()}
-        # The thread of a blocking function waits for its one call, which is parked; with it waits the function's branch.
+        # The thread of a blocking function waits for its one call, which is parked; so does the function's branch.
         blocked = {
             branch
             for branch, calls in self._attempt.sync_calls.items()

@@ -29,17 +29,17 @@ R = TypeVar("R")
 class SyncContext:
     """The task as its own blocking code sees it: the same calls as Context, which return when they are done."""
 
-    __slots__ = ("_context", "_crossing", "_is_abandoned", "calls")
+    __slots__ = ("_calls", "_context", "_crossing", "_is_abandoned")
 
     def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
         """Made by the engine, on the loop's thread."""
         self._context = context
         self._crossing = Crossing(loop, "ctx")
         self._is_abandoned = False
-        self.calls: set[asyncio.Task[Any]] = set()
+        self._calls: set[asyncio.Task[Any]] = set()
         """The calls that its function waits for; the attempt can see and interrupt them."""
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Let the function make no more calls: it has ended, or its thread was left to itself."""
         self._is_abandoned = True
 
@@ -294,11 +294,11 @@ class SyncContext:
         if task is None or self._is_abandoned:
             call.close()
             raise Unwind  # whatever this thread still does is lost
-        self.calls.add(task)
+        self._calls.add(task)
         try:
             return await call
         finally:
-            self.calls.discard(task)
+            self._calls.discard(task)
 
 
 class SyncChild(Generic[R]):

@@ -59,36 +59,53 @@ async def wait_event(attempt: Attempt, key: str, channel: str, *, timeout: float
     if recorded is not None and recorded.state is StepState.FAILED:
         raise DeadlineExceeded(Failure.from_json(parse(recorded.error or b"null")).message, step=key)
     store, time = attempt.services.store, attempt.services.time
-    if channel not in cursors:
-        task_id = attempt.task.id
-        begin = 0 if earlier else await insist(lambda: store.position(channel, before_task=task_id))
-        cursors.setdefault(channel, begin)
+    await _find_beginning(attempt, channel, earlier=earlier)
     until = recorded.retry_at if recorded is not None else None
     if until is None and timeout is not None:
         until = time.now() + timedelta(seconds=timeout)
     waiting = wait_line(attempt, key, "event", recorded, state=StepState.PENDING, retry_at=until)
 
+    reserved = attempt.reserved_events(channel)
+    mine: list[int] = []
+
     async def look() -> Event | bool | None:
-        for event in await insist(lambda: store.events(channel, after=cursors[channel], limit=1)):
-            if event.number > cursors[channel]:  # another branch may have taken it meanwhile
-                cursors[channel] = event.number
+        behind, most = cursors[channel], len(reserved) + 1
+        for event in await insist(lambda: store.events(channel, after=behind, limit=most)):
+            if event.number > cursors[channel] and event.number not in reserved:  # nor any other branch's by now
+                reserved.add(event.number)
+                mine.append(event.number)
                 return event
         return False if until is not None and time.now() >= until else None
 
     waits: list[Wait] = [UntilEvent(key=key, channel=channel, after=cursors[channel])]
     if until is not None:
         waits.append(UntilTime(key=stable_bytes("timeout", key).hex(), at=until))
-    event = await attempt.lot().park(tuple(waits), waiting, (f"channel:{channel}",), look)
-    if not isinstance(event, Event):
-        deadline = Deadline(until or time.now(), f"the wait for an event on {channel!r}")
-        error = DeadlineExceeded(deadline.message(time.now()), step=key)
-        body = canonical(Failure.of(error).to_json())
-        await attempt.commit(WriteStep(wait_line(attempt, key, "event", waiting, state=StepState.FAILED, error=body)))
-        raise error
-    output = encode({"channel": channel, "number": event.number, "payload": event.payload})
-    done = wait_line(attempt, key, "event", waiting, state=StepState.COMPLETED, output=output)
-    await attempt.commit(WriteStep(done))
-    return event.payload
+    try:
+        event = await attempt.lot().park(tuple(waits), waiting, (f"channel:{channel}",), look)
+        if isinstance(event, Event):
+            output = encode({"channel": channel, "number": event.number, "payload": event.payload})
+            done = wait_line(attempt, key, "event", waiting, state=StepState.COMPLETED, output=output)
+            await attempt.commit(WriteStep(done))
+            return event.payload
+    finally:
+        # Not before it is recorded: a branch that is stopped meanwhile leaves its event to the next one.
+        if (got := attempt.journal.get(key)) is not None and got.state is StepState.COMPLETED:
+            cursors[channel] = max([cursors[channel], *mine])
+        reserved.difference_update(mine)
+    deadline = Deadline(until or time.now(), f"the wait for an event on {channel!r}")
+    error = DeadlineExceeded(deadline.message(time.now()), step=key)
+    body = canonical(Failure.of(error).to_json())
+    await attempt.commit(WriteStep(wait_line(attempt, key, "event", waiting, state=StepState.FAILED, error=body)))
+    raise error
+
+
+async def _find_beginning(attempt: Attempt, channel: str, *, earlier: bool) -> None:
+    """See that the task knows where it begins to read a channel."""
+    cursors = attempt.cursors()
+    if channel not in cursors:
+        store, task_id = attempt.services.store, attempt.task.id
+        begin = 0 if earlier else await insist(lambda: store.position(channel, before_task=task_id))
+        cursors.setdefault(channel, begin)
 
 
 def cursors_of(journal: Journal) -> dict[str, int]:
