@@ -13,6 +13,7 @@ from psycopg import sql
 
 from benchmarks.subject import QUEUE
 from holdfast import Context, Handle, Holdfast
+from holdfast.store.sqlite.connection import prove_version
 
 _AT_ONCE = 100_000
 """Copies in one transaction."""
@@ -56,6 +57,7 @@ def _multiply(url: str, task_ids: Sequence[str], count: int) -> None:
 
 def _multiply_in_sqlite(url: str, task_ids: Sequence[str], count: int) -> None:
     connection = apsw.Connection(url.removeprefix("sqlite:///"))
+    prove_version(connection)
     connection.pragma("synchronous", "off")
     for start in range(1, count + 1, _AT_ONCE):
         with connection:

@@ -136,7 +136,7 @@ GUARDS = (
     Guard(
         "loose-ends",
         _ENGINE + "attempt.py",
-        "return () if self._intents is None else self._intents.loose_ends()",
+        "return self._intents.loose_ends(lambda key: inside is None or self.journal.digests.is_inside(key, inside))",
         "return ()",
         _EFFECTS,
     ),
@@ -221,7 +221,7 @@ GUARDS = (
     Guard(
         "once-replays-in-a-new-round",
         _ENGINE + "standing.py",
-        "earlier = None if terms.repeat else attempt.journal.earlier(call.stands_for or call.key)",
+        "earlier = None if terms.repeat else _earlier(attempt, call, arguments)",
         "earlier = None",
         ("tests/effects/test_identity.py",),
     ),

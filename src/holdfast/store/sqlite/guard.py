@@ -60,7 +60,16 @@ def _tables_of(sql: str) -> set[str]:
     }
 
 
-OWN_TABLES = frozenset({"migrations"}.union(*(_tables_of(step.sql) for step in MIGRATIONS)))
+def _gone_by(sql: str) -> set[str]:
+    """Return the names that a migration takes away, for good or for another name."""
+    return {*re.findall(r"DROP VIEW (\w+)", sql), *re.findall(r"ALTER TABLE (\w+) RENAME TO", sql)}
+
+
+OWN_TABLES = frozenset(
+    {"migrations"}.union(*(_tables_of(step.sql) for step in MIGRATIONS)).difference(
+        *(_gone_by(step.sql) for step in MIGRATIONS)
+    )
+)
 """Holdfast's own: they can be read, and are changed by nobody else."""
 
 _NO_STATEMENT = re.compile(r"(?:\s|;|--[^\n]*|/\*.*?\*/)*", re.DOTALL)
