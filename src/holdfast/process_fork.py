@@ -59,7 +59,8 @@ class Owner:
 
     def check(self) -> None:
         """Raise StoreForked in any process but the owner."""
-        if self._process is not _current():
+        if self._process is not _here or self._process.pid != os.getpid():
+            _current()
             raise StoreForked(
                 f"{self._what} was opened in process {self._process.pid}, from which this one ({_here.pid}) was forked "
                 "afterwards. Connections, locks and threads cannot be used on both sides of a fork; nothing was "

@@ -28,7 +28,7 @@ from holdfast.engine.outbox import Outbox
 from holdfast.engine.outcome import Raised, Returned
 from holdfast.engine.parking import ParkingLot
 from holdfast.engine.patience import insist
-from holdfast.engine.scope import SCOPE, Scope, path_inside
+from holdfast.engine.scope import SCOPE, SHORT_KEY, Scope, path_inside
 from holdfast.engine.services import Services
 from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Lost, Stop, Unwind
 from holdfast.engine.slots import Slots
@@ -324,20 +324,18 @@ class Attempt(Outbox):
         if self.parking is not None and self._slots.is_resting(self):
             self.parking.spill()
 
-    async def check(self) -> None:
-        """Pass only while this attempt may act: not stopped, not over, within its lease, and with a slot."""
-        await self.check_standing()
-        while self._slots.is_resting(self) and not await self._slots.work(self):
-            self.hand_back()  # another worker may have room
-            await self.check_standing()
+    async def check(self, *, only_to_wait: bool = False) -> None:
+        """Pass only while this attempt may act: not stopped, not over, within its lease, and with a slot.
 
-    async def check_standing(self) -> None:
-        """Pass only while this attempt may go on waiting: not stopped, not over, and within its lease."""
+        A branch that only goes on waiting needs no slot.
+        """
         if self.over or self.stopping is not None:
             raise Unwind
-        if (scope := SCOPE.get(None)) is not None:
+        scope = SCOPE.get(None)
+        if scope is not None and scope.parent is not None:
             scope.check()
-        await self._refuse_what_is_looked_at()
+        if self.undoing is not None:
+            await self._refuse_what_is_looked_at()
         if self.fatal is not None:
             raise self.fatal  # also if the code has swallowed it: nothing more is done on a journal that does not fit
         if self.is_late:
@@ -345,7 +343,10 @@ class Attempt(Outbox):
             raise Unwind
         if not self.lease.holds:
             await self.lease.wait()
-            await self.check_standing()
+            await self.check(only_to_wait=only_to_wait)
+        elif not only_to_wait and self._slots.is_resting(self) and not await self._slots.work(self):
+            self.hand_back()  # another worker may have room
+            raise Unwind
 
     # Effects
 
@@ -372,11 +373,14 @@ class Attempt(Outbox):
         """Whether the keys of this task's journal say which step a line is inside of; old journals do not."""
         return self.task.key_form != FLAT_KEYS
 
-    def enter(self, call: Call, *, is_once: bool = False) -> Scope:
-        """Return the scope of a new try of a step."""
+    def enter(self, call: Call, *, is_once: bool = False, go_back: Callable[[], None] | None = None) -> Scope:
+        """Return the scope of a new try of a step, which begins where ``go_back`` leads."""
+        if go_back is not None:
+            go_back()
         if self.task.key_form == FLAT_KEYS:
             return self.scope
-        self.journal.digests.note(call.key)
+        if len(call.key) > SHORT_KEY:
+            self.journal.digests.note(call.key)
         return Scope(self, call.key, SCOPE.get(self.scope), is_once=is_once)
 
     async def leave(self, scope: Scope) -> None:

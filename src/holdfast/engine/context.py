@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from types import FunctionType
@@ -432,7 +432,8 @@ class Context:
                     "step the call belongs to, while a step is under way. Start threads with asyncio.to_thread, or "
                     "wrap what they run: pool.map(ctx.branch(function), items)"
                 )
-        scope.check()
+        if scope.parent is not None:
+            scope.check()
         return Place(scope, self._prefix if scope is self._home else scope.path)
 
     def _waiting_place(self, what: str) -> Place:
@@ -447,7 +448,7 @@ class Context:
             raise InvalidValue(f"step names that begin with {RESERVED!r} are Holdfast's own; call {part!r} otherwise")
         if not place.prefix and part.startswith(VERIFY):
             raise InvalidValue(f"step names that begin with {VERIFY!r} are those of verifiers; call this one otherwise")
-        if self._attempt.has_scopes:
+        if INSIDE in part and self._attempt.has_scopes:
             check_part("step name", part)
         journal = self._attempt.journal
         return journal.allot(place.scope, place.prefix + name, None if key is None else place.prefix + key)
@@ -479,12 +480,15 @@ class Context:
         return journal.allot_own(place.scope, f"{RESERVED}{place.prefix}{name}")
 
 
-@dataclass(frozen=True, slots=True)
 class Place:
     """Where in the journal a call of ``ctx`` stands: in which scope, and what its key begins with."""
 
-    scope: Scope
-    prefix: str
+    __slots__ = ("prefix", "scope")
+
+    def __init__(self, scope: Scope, prefix: str) -> None:
+        """Made for each call."""
+        self.scope = scope
+        self.prefix = prefix
 
     def run(self, call: Coroutine[Any, Any, R]) -> Coroutine[Any, Any, R]:
         """Return the call, to be awaited; inside a step the end of its try has to see it."""

@@ -134,12 +134,10 @@ class Journal:
             )
         return step
 
-    def mark(self) -> Callable[[], None]:
+    def mark(self) -> Callable[[], None] | None:
         """Return what brings the code back, in the past that a fork shares, to where it is now: for another try."""
         past = self._past
-        if past is None:
-            return _nothing
-        return partial(past.go_back, past.mark())
+        return None if past is None else partial(past.go_back, past.mark())
 
     @property
     def seed(self) -> tuple[str, int]:
@@ -267,9 +265,6 @@ def _place(key: str) -> tuple[str, str]:
 def _is_keyed(own: str, name: str) -> bool:
     """Say whether a key that the user gave begins with the name of the step, as ``pay-3`` does with ``pay``."""
     return own.startswith(name) and not own[len(name) : len(name) + 1].isalnum()
-
-
-def _nothing() -> None: ...
 
 
 def reopened(step: Step) -> Step:

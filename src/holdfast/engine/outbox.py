@@ -133,7 +133,15 @@ class Outbox(ABC):
             self._sequence += 1
             guard = Held(self.lease.worker_id, self.task.fence, self._sequence)
             sent = Commit(task_id=self.task.id, guard=guard, operations=operations, actor=self.lease.worker_id)
-            verdict, cancelled = await self._deliver(sent)
+            cancelled = None
+            try:
+                verdict = await self.services.committer.put(sent)
+            except asyncio.CancelledError as error:
+                if self.over:
+                    raise
+                # The task may go on without this branch: what the store has taken must be known here, or the next try
+                # would do it again. So it is sent once more; the store recognises its number.
+                cancelled, verdict = error, await self.services.committer.put(sent)
             if verdict.refusal is None:
                 self._applied(operations, verdict)
                 if cancelled is not None:
@@ -147,19 +155,6 @@ class Outbox(ABC):
                 raise cancelled
             if verdict.refusal is not Refusal.OUT_OF_ORDER:
                 raise self._refused(verdict)
-
-    async def _deliver(self, sent: Commit) -> tuple[Verdict, asyncio.CancelledError | None]:
-        """Send a Commit; return the answer, and the cancel that came meanwhile.
-
-        A branch may be cancelled while its Commit is on its way, and the task goes on: what the store has taken must be
-        known here, or the next try would do it again. So it is sent once more; the store recognises its number.
-        """
-        try:
-            return await self.services.committer.put(sent), None
-        except asyncio.CancelledError as cancelled:
-            if self.over:
-                raise
-            return await self.services.committer.put(sent), cancelled
 
     def _applied(self, operations: tuple[Operation, ...], verdict: Verdict) -> None:
         self._acknowledged = verdict.sequence

@@ -92,7 +92,7 @@ class ParkingLot:
             for topic in topics:
                 watching.enter_context(services.watcher.watch(topic, lambda: _set(parked.woken)))
             while True:
-                await self._attempt.check_standing()
+                await self._attempt.check(only_to_wait=True)
                 found = await look()
                 if found is not None:
                     if self._has_rested:

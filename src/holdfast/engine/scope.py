@@ -30,6 +30,9 @@ INSIDE = "›"  # noqa: RUF001 - meant as it is: rare in names, and readable
 LONGEST_PATH = 500
 """Bytes. A longer path is replaced by its digest: databases limit the length of what they index."""
 
+SHORT_KEY = LONGEST_PATH // 4 - 1
+"""Characters. The path inside a step with such a key is never too long, whatever the characters are."""
+
 _DIGEST = "~"
 
 LAST_WORDS = 5.0
@@ -54,7 +57,7 @@ class Digests:
 
     def note(self, key: str) -> None:
         """Remember where a step stands whose key is so long that the paths inside it begin with a digest."""
-        if len(key) * 4 > LONGEST_PATH and (path := path_inside(key)).startswith(_DIGEST):
+        if len(key) > SHORT_KEY and (path := path_inside(key)).startswith(_DIGEST):
             self._around[path] = enclosing_path(key)
 
     def is_inside(self, key: str, path: str) -> bool:

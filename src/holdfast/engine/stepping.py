@@ -57,11 +57,10 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
     go_back = attempt.journal.mark()
     while True:
         await attempt.check()
-        go_back()
         line.began = line.began or attempt.services.time.now()
         attempt.depart(line)
         try:
-            scope = attempt.enter(call)
+            scope = attempt.enter(call, go_back=go_back)
             place, token = SCOPE.set(scope), CURRENT.set(identify)
             try:
                 if known.is_async and call.timeout is None and not known.takes_effect_id:
