@@ -62,6 +62,7 @@ async def decision(
     if recorded is not None and is_same and recorded.state is StepState.COMPLETED:
         return _read(recorded)
     if recorded is not None and is_same and recorded.state is StepState.FAILED:
+        await attempt.let_branches_pass()
         message = Failure.from_json(parse(recorded.error or b"null")).message
         raise Rejected(message, approval_id=_id_of(attempt, recorded), step=key)
     line = _line(attempt, key, recorded, fingerprint, is_same=is_same)

@@ -63,6 +63,7 @@ async def child_result(attempt: Attempt, key: str, child: NewTask, returns: obje
     if recorded is not None and recorded.state is StepState.COMPLETED:
         return decode(recorded.output or b"", returns, name=f"child {key!r}")
     if recorded is not None and recorded.state is StepState.FAILED:
+        await attempt.let_branches_pass()
         raise _ended_badly(child.id, parse(recorded.error or b"null"), key)
     waiting = wait_line(attempt, key, RESULT, recorded, state=StepState.PENDING)
     is_again = recorded is not None and recorded.digest == AGAIN

@@ -57,6 +57,7 @@ async def wait_event(attempt: Attempt, key: str, channel: str, *, timeout: float
     if recorded is not None and recorded.state is StepState.COMPLETED:
         return decode(recorded.output or b"", name=f"event {key!r}")["payload"]
     if recorded is not None and recorded.state is StepState.FAILED:
+        await attempt.let_branches_pass()
         raise DeadlineExceeded(Failure.from_json(parse(recorded.error or b"null")).message, step=key)
     store, time = attempt.services.store, attempt.services.time
     await _find_beginning(attempt, channel, earlier=earlier)
