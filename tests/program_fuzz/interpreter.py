@@ -363,7 +363,7 @@ class Interpreter:
                 key=place.key(node),
                 effect="once",
                 retry=self._retry(node),
-                timeout=100 * self._timeout,
+                timeout=25 * self._timeout,
                 settle=self._settle,
                 absent_on=(Declined, Flaky, Broken, StepFailed, ExceptionGroup),
                 reconcile=self._look if node["reconcile"] else None,

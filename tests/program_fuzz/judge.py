@@ -149,12 +149,19 @@ def _same_values(evidence: Evidence) -> Iterator[str]:
 
 
 def _not_again(evidence: Evidence) -> Iterator[str]:
-    """A step that returned in a round does not run again in it, unless it was undone."""
+    """A step that returned in a round does not run again in it, unless it was undone.
+
+    The function of one that has something to undo inside it is entered once more when the undo is looked for.
+    """
+    nodes = list(evidence.case.body.walk())
+    entered = {node.id for node in nodes if node.op == "nested" and any(part["undo"] for part in node.walk())}
     over: set[tuple[str, int, str]] = set()
     for line in evidence.lines:
         if line["what"] == "undo":
             over = {place for place in over if place[0] != line["task"]}
         if line["what"] not in {"value", "ran", "act"} or line["label"].endswith("@"):
+            continue
+        if line["label"].rpartition("/")[2].partition("[")[0] in entered:
             continue
         place = (line["task"], line["round"], line["label"])
         if line["what"] == "value":
