@@ -221,8 +221,8 @@ async def test_a_caller_that_stops_waiting_neither_loses_nor_doubles_a_commit(wa
         second = asyncio.create_task(ctx.step("second", int, 2))
         await asyncio.sleep(0)
         first.cancel()
-        await asyncio.wait([first])
         gate.set()
+        await asyncio.wait([first])  # when it is known what became of its Commit
         return await second + await ctx.step("third", int, 3)
 
     async with hold:

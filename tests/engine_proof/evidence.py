@@ -72,7 +72,8 @@ class Evidence:
 
     def lines(self, what: str | None = None) -> list[Line]:
         text = self.path.read_text() if self.path.exists() else ""
-        split = [line.split() for line in text.splitlines()]
+        whole = text[: text.rfind("\n") + 1]  # of a line that is just being written, a reader may see a part
+        split = [line.split() for line in whole.splitlines()]
         return [Line(int(pid), kind, tuple(words)) for pid, kind, *words in split if what in {None, kind}]
 
     def runs(self) -> Counter[StepId]:

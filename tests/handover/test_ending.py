@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import DeadlineExceeded, Handle, Holdfast, InvalidValue, ManualClock, TaskState
+from holdfast.engine.journal import RESUMED
 from holdfast.model.errors import CodecError, LeaseLost
 from holdfast.model.task import NewTask
 from tests.handover.support import NOTHING, VERBS, Outside, facts, living_workers, task_of
@@ -165,7 +166,7 @@ async def test_what_was_given_up_can_be_retried_and_resumed(hold: Holdfast, ada:
     assert taken.task.feedback == "look again"
     assert not await bob.step(taken.lease, "look", 2)  # a new round: steps are done again
     await bob.holding(taken.lease).finish("done")
-    outputs = [(step.key, step.round) for step in await hold.store.steps(task.id)]
+    outputs = [(step.key, step.round) for step in await hold.store.steps(task.id) if step.kind != RESUMED]
     assert outputs == [("outside:look", 1), ("outside:look", 2)]
 
 

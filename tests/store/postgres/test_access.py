@@ -87,8 +87,14 @@ def queries_in(url: str, function: str) -> list[str]:
             depth += {"(": 1, ")": -1}.get(body[end], 0)
             end += 1
         found.append(body[match.start() + len("ARRAY(") : end - 1])
-    values = {"moment": "now()", "most": "100", "queues": "ARRAY['default', 'other']", "names": "ARRAY['job', 'y']"}
-    return [re.sub(r"\b(moment|most|queues|names)\b", lambda name: values[name[1]], one) for one in found]
+    values = {
+        "moment": "now()",
+        "most": "100",
+        "queues": "ARRAY['default', 'other']",
+        "names": "ARRAY['job', 'y']",
+        "speaks": "2",
+    }
+    return [re.sub(r"\b(moment|most|queues|names|speaks)\b", lambda name: values[name[1]], one) for one in found]
 
 
 @pytest.mark.parametrize("analyzed", [False, True])
