@@ -49,7 +49,7 @@ async def main():
     connection = await store._open_connections().connect()
     query = store._queries["claim"].encode()
     connection.pgconn.send_query_params(
-        query, [b"frozen", b"1", b"200", b"{default}", b"{job}", b"f", None])
+        query, [b"frozen", b"1", b"200", b"{default}", b"{job}", b"f", None, b"2"])
     while connection.pgconn.flush():
         pass
     print("sent", flush=True)

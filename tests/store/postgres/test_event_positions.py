@@ -4,9 +4,11 @@ import asyncio
 
 import pytest
 
+from holdfast.model.commit import Commit, Held
 from holdfast.model.operations import Emit, Move, SubmitChild, UntilEvent
 from holdfast.model.task import NewTask
 from holdfast.model.transitions import TaskState
+from holdfast.model.worker import NewWorker
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.sqlfiles import migrations
 from tests.store.postgres.support import claimed, execute, held, outside, paused
@@ -125,9 +127,15 @@ async def test_a_store_from_before_positions(url: str, monkeypatch: pytest.Monke
         older.setattr("holdfast.store.postgres.migrating.migrations", lambda _: known[: THIS - 1])
         async with PostgresStore(url) as store:
             await store.emit("paid", "long ago")
-            [claim] = await claimed(store, "waiter")
+            await submit(store, "waiter")
+            await store.register(NewWorker(id="worker"))
+            # As a worker of that time claimed it: this version's claim speaks to a later schema.
+            execute(url, "SELECT FROM holdfast.claim('worker', 1, 1, '{default}', '{job}', false)")
+            [(fence,)] = execute(url, "SELECT fence FROM holdfast.tasks WHERE id = 'waiter' AND owner = 'worker'")
             wait = Move(to=TaskState.WAITING, reason="waits", waits=(UntilEvent(key="k", channel="paid", after=1),))
-            await store.commit([held(claim, 1, wait)])
+            await store.commit(
+                [Commit(task_id="waiter", guard=Held("worker", fence, 1), operations=(wait,), actor="worker")]
+            )
             await submit(store, "ended")
             await store.emit("elsewhere", "since")
             # As if the clock had stepped back before the upgrade: the last event looks older than both tasks.
