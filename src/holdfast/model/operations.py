@@ -331,6 +331,21 @@ class WriteOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Rest:
+    """Note that the task only waits although it keeps its worker, or that it works again. For workers only.
+
+    While it rests, the death of its worker does not count as a death of the task. The note ends with the lease.
+    """
+
+    resting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShareWorker:
+    """Note that a suspect has other tasks beside it, so that its worker's death is not its alone. For workers only."""
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """Give the lease back, also where the Move (or its absence) would keep it. For workers only."""
 
@@ -386,6 +401,8 @@ Operation: TypeAlias = (
     | RequestCancel
     | RequireUndo
     | WriteOutcome
+    | Rest
+    | ShareWorker
     | Release
     | Move
 )

@@ -92,6 +92,8 @@ class Task:
     """The version of its AgentState: how many patches were applied."""
     key_form: int = 0
     """The form of the keys in its journal: 0 before its first claim, then the one of the worker that claimed it."""
+    resting: bool = False
+    """It only waits, although it keeps its worker: it has no slot there, and a death of that worker does not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

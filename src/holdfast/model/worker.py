@@ -167,11 +167,15 @@ def newer_keys_message(task_id: str, *, key_form: int, spoken: int) -> str:
     )
 
 
-def after_death(state: TaskState, *, deaths: int, lone_deaths: int, alone: bool) -> tuple[TaskState, int, int]:
+def after_death(
+    state: TaskState, *, deaths: int, lone_deaths: int, alone: bool, resting: bool = False
+) -> tuple[TaskState, int, int]:
     """Decide what becomes of a task whose worker died: its next state, deaths, lone deaths.
 
-    A death counts where the task was being worked on: in running, or in review.
+    A death counts where the task was being worked on: in running, or in review, unless it only rested there.
     """
+    if resting:
+        return TaskState.PENDING if state is TaskState.RUNNING else state, deaths, lone_deaths
     if state not in {TaskState.RUNNING, TaskState.REVIEW}:
         return state, deaths, lone_deaths
     lone_deaths += alone

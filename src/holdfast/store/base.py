@@ -118,6 +118,10 @@ class WorkVerbs(ABC):
         """
 
     @abstractmethod
+    async def has_suspect(self, claim: Claim) -> bool:
+        """Say whether a suspect is ready in the queues, of the names and with the keys of this claim."""
+
+    @abstractmethod
     async def acquire(self, task_id: str, worker_id: str, *, key_form: int = SCOPED_KEYS) -> Claimed:
         """Lease this very task without moving it. Raises NotFound, LeaseHeld, WorkerDead, and Conflict.
 

@@ -24,10 +24,12 @@ from holdfast.model.operations import (
     RequestCancel,
     RequireUndo,
     Reserve,
+    Rest,
     RotateCheckpoints,
     SetAsideCheckpoint,
     SetLimits,
     Settle,
+    ShareWorker,
     SubmitChild,
     Wait,
     WriteEffect,
@@ -62,6 +64,8 @@ def _check_operation(commit: Commit, op: Operation) -> None:  # noqa: C901, PLR0
     match op:
         case Release() if isinstance(commit.guard, Expect):
             raise InvalidValue("only the worker that holds a task can release it")
+        case Rest() | ShareWorker() if isinstance(commit.guard, Expect):
+            raise InvalidValue(f"only the worker that holds a task can say {type(op).__name__} of it; use Held")
         case ReopenChild(child_id=child_id) if isinstance(commit.guard, Expect):
             raise InvalidValue(f"only the worker that holds the parent can begin child {child_id} again; use Held")
         case ReopenChild(user_input=user_input):

@@ -97,6 +97,7 @@ class Records:
             revision=row[28],
             version=row[29],
             key_form=row[30],
+            resting=bool(row[31]),
         )
 
     def transition(self, row: Row) -> Transition:

@@ -34,12 +34,14 @@ from holdfast.model.operations import (
     RequireQuiet,
     RequireUndo,
     Reserve,
+    Rest,
     RotateCheckpoints,
     SaveCheckpoint,
     SetAsideCheckpoint,
     SetLimits,
     Settle,
     SettleStale,
+    ShareWorker,
     SubmitChild,
     UntilChildren,
     UntilDecided,
@@ -360,7 +362,8 @@ def operations(draw: DrawFn, task_id: str, now: datetime, *, held: bool) -> Oper
     if kind < len(_KINDS):
         return draw(st.sampled_from(_KINDS[kind](task_id, now)))
     if held and kind == len(_KINDS):
-        return Release()
+        about_its_lease: list[Operation] = [Release(), Rest(resting=True), Rest(resting=False), ShareWorker()]
+        return draw(st.sampled_from(about_its_lease))
     return SubmitChild(draw(new_tasks(now)))
 
 

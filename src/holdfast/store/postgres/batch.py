@@ -33,12 +33,14 @@ from holdfast.model.operations import (
     RequireQuiet,
     RequireUndo,
     Reserve,
+    Rest,
     RotateCheckpoints,
     SaveCheckpoint,
     SetAsideCheckpoint,
     SetLimits,
     Settle,
     SettleStale,
+    ShareWorker,
     SubmitChild,
     UntilChildren,
     UntilDecided,
@@ -295,6 +297,10 @@ def _ordered(op: Operation, payloads: Payloads) -> Document:  # noqa: C901, PLR0
             return {"op": "emit", "channel": channel, "key": key, "payload_at": payload_at}
         case InheritKeys(key_form=key_form):
             return {"op": "inherit_keys", "key_form": key_form}
+        case Rest(resting):
+            return {"op": "rest", "resting": resting}
+        case ShareWorker():
+            return {"op": "share_worker"}
         case RequireQuiet():
             return {"op": "require_quiet", **_fields(op)}
     raise TypeError(f"{type(op).__name__} is no operation of a Commit")

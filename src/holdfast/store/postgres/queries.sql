@@ -53,6 +53,11 @@ SELECT handed_back, hints FROM {schema}.retire($1, $2)
 -- name: claim
 SELECT c.id, c.fresh, c.lone FROM {schema}.claim($1, $2, $3, $4::text[], $5::text[], $6, $7, $8) AS c
 
+-- name: has_suspect
+SELECT EXISTS (
+    SELECT FROM {schema}.tasks t
+    WHERE t.ready = 2 AND t.queue = ANY ($1::text[]) AND t.name = ANY ($2::text[]) AND t.key_form <= $3)
+
 -- name: acquire
 SELECT c.id, c.fresh, c.lone FROM {schema}.acquire($1, $2, $3, $4) AS c
 
@@ -119,7 +124,7 @@ SELECT t.id, t.name, t.agent_id, 'null'::bytea, t.state, o.result, o.error,
        i.created_at, t.updated_at, t.started_at, t.finished_at,
        t.queue, t.priority, t.key, t.available_at, t.deadline, t.schedule, t.parent_id,
        t.round, t.attempts, t.deaths, t.lone_deaths, t.feedback, t.cancel_requested, t.must_undo,
-       t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form
+       t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form, t.owner IS NOT NULL AND t.resting = t.fence
 FROM {schema}.tasks t
 JOIN {schema}.inputs i ON i.task_id = t.id
 LEFT JOIN {schema}.outcomes o ON o.task_id = t.id

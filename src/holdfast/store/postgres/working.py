@@ -87,6 +87,11 @@ class Working(Committing):
         )
         return await self._read_claimed(found, claim.worker_id)
 
+    async def has_suspect(self, claim: Claim) -> bool:
+        """See WorkVerbs."""
+        [(found,)] = await self._fetch("has_suspect", list(claim.queues), list(claim.names), claim.key_form)
+        return bool(found)
+
     async def acquire(self, task_id: str, worker_id: str, *, key_form: int = SCOPED_KEYS) -> Claimed:
         """See WorkVerbs."""
         try:

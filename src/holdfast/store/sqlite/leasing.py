@@ -16,7 +16,7 @@ from holdfast.store.sqlite.records import RECORDS
 from holdfast.store.sqlite.rows import TaskRow
 from holdfast.store.sqlite.transaction import Transaction
 
-_STATE, _FENCE, _ALONE, _MOVES = 4, 26, 33, 36
+_STATE, _FENCE, _ALONE, _MOVES = 4, 26, 34, 37
 """Columns of the view shown_tasks; some stand behind those of a Task."""
 
 SUBMITTED_ONLY = 1

@@ -25,12 +25,14 @@ from holdfast.model.operations import (
     RequireQuiet,
     RequireUndo,
     Reserve,
+    Rest,
     RotateCheckpoints,
     SaveCheckpoint,
     SetAsideCheckpoint,
     SetLimits,
     Settle,
     SettleStale,
+    ShareWorker,
     SubmitChild,
     WriteEffect,
     WriteOutcome,
@@ -102,6 +104,10 @@ def apply_operation(  # noqa: C901, PLR0912, PLR0915 - one case an operation
             submitting.emit(tx, channel, payload, key=key, actor=commit.actor, besides=row.id)
         case InheritKeys(key_form=key_form):
             row.key_form = row.key_form or key_form
+        case Rest(resting):
+            row.resting = row.fence if resting else 0
+        case ShareWorker():
+            row.alone = 0
         case RequireQuiet():
             _require_quiet(tx, op)
         case LinkArtifact(link):

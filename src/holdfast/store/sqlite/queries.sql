@@ -31,8 +31,8 @@ SELECT id, name, input_digest FROM tasks WHERE name = ? AND key = ?
 -- name: task_row
 -- What a transaction works on; the columns are those of rows.TaskRow, in order.
 SELECT id, name, queue, priority, parent_id, state, round, attempts, deaths, lone_deaths, feedback, cancel_requested,
-       must_undo, undoing, owner, fence, sequence, claim, alone, revision, version, key_form, moves, ready, rank,
-       available_at, wake_at, deadline, updated_at, started_at, finished_at
+       must_undo, undoing, owner, fence, sequence, claim, alone, revision, version, key_form, resting, moves, ready,
+       rank, available_at, wake_at, deadline, updated_at, started_at, finished_at
 FROM tasks WHERE id = ?
 
 -- name: put_outcome
@@ -271,6 +271,12 @@ WHERE id = ?1
 -- name: any_suspect
 SELECT EXISTS (SELECT 1 FROM tasks WHERE ready = 2)
 
+-- name: any_suspect_of
+SELECT EXISTS (
+    SELECT 1 FROM tasks
+    WHERE ready = 2 AND queue IN (SELECT value FROM json_each(?1)) AND name IN (SELECT value FROM json_each(?2))
+      AND key_form <= ?3)
+
 -- name: task_record
 SELECT * FROM shown_tasks WHERE id = ?
 
@@ -328,7 +334,7 @@ SELECT t.id, t.name, t.agent_id, CAST('null' AS BLOB), t.state, o.result, o.erro
        t.created_at, t.updated_at, t.started_at, t.finished_at,
        t.queue, t.priority, t.key, t.available_at, t.deadline, t.schedule, t.parent_id,
        t.round, t.attempts, t.deaths, t.lone_deaths, t.feedback, t.cancel_requested, t.must_undo,
-       t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form
+       t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form, t.owner IS NOT NULL AND t.resting = t.fence
 FROM tasks t
 LEFT JOIN outcomes o ON o.task_id = t.id
 WHERE t.id = ?

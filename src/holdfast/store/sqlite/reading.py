@@ -28,7 +28,7 @@ from holdfast.model.step import Step
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.words import query_words
-from holdfast.model.worker import Lease, Worker
+from holdfast.model.worker import Claim, Lease, Worker
 from holdfast.store.cursor import from_queue_cursor, page_of, queue_page_of
 from holdfast.store.idparts import about
 from holdfast.store.records import Row
@@ -192,6 +192,11 @@ class Reader:
     def workers(self) -> list[Worker]:
         """See Reads."""
         return self._all(RECORDS.worker, "workers")
+
+    def has_suspect(self, claim: Claim) -> bool:
+        """See WorkVerbs."""
+        queues, names = (json.dumps(list(given)) for given in (claim.queues, claim.names))
+        return bool(self._number("any_suspect_of", queues, names, claim.key_form))
 
     def owned(self, worker_id: str) -> list[Lease]:
         """See WorkVerbs."""

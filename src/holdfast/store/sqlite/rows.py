@@ -70,6 +70,7 @@ class TaskRow:
     revision: int
     version: int
     key_form: int
+    resting: int
     moves: int
     ready: int
     rank: int

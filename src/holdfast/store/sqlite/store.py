@@ -222,6 +222,10 @@ class SqliteStore(Uploading, SimpleInterface):
         """See WorkVerbs."""
         return await self._write(lambda tx: leasing.claim(tx, claim), items=claim.limit)
 
+    async def has_suspect(self, claim: Claim) -> bool:
+        """See WorkVerbs."""
+        return await self._read(lambda reader: reader.has_suspect(claim))
+
     async def acquire(self, task_id: str, worker_id: str, *, key_form: int = SCOPED_KEYS) -> Claimed:
         """See WorkVerbs."""
         return await self._write(lambda tx: leasing.acquire(tx, task_id, worker_id, key_form=key_form))

@@ -54,7 +54,11 @@ def _take_back(tx: Transaction, limit: int) -> tuple[list[str], list[str]]:
         row = _row(tx, task_id)
         with lifecycle.changing(tx, row):
             state, row.deaths, row.lone_deaths = after_death(
-                row.state, deaths=row.deaths, lone_deaths=row.lone_deaths, alone=bool(row.alone)
+                row.state,
+                deaths=row.deaths,
+                lone_deaths=row.lone_deaths,
+                alone=bool(row.alone),
+                resting=row.resting == row.fence,
             )
             row.fence, row.sequence = row.fence + 1, 0
             lifecycle.give_back(tx, row)

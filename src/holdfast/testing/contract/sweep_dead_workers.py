@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from holdfast.model.clock import ManualClock
+from holdfast.model.errors import InvalidValue
+from holdfast.model.operations import Operation, Rest, ShareWorker
+from holdfast.model.task import FLAT_KEYS
 from holdfast.model.transitions import TaskState, Transition
-from holdfast.model.worker import ALONE_AFTER, POISON_AFTER, Swept, WorkerState
+from holdfast.model.worker import ALONE_AFTER, POISON_AFTER, Claim, Swept, WorkerState
 from holdfast.store.base import StateStore
 from holdfast.testing.contract._support import (
     LEASE,
+    NAME,
     claim,
     claimed_by,
     claimed_ids,
     enter,
     last_move,
     move,
+    outside,
     running_task,
     stored,
     submit_one,
@@ -167,6 +175,66 @@ class SweepOfDeadWorkersContract(ContractBase):
         assert (await stored(store, "killer")).state is TaskState.FAILED
         neighbour = await stored(store, "neighbour")
         assert (neighbour.state, neighbour.deaths, neighbour.lone_deaths) == (TaskState.PENDING, 2, 0)
+
+    async def test_the_death_of_a_task_that_rests_does_not_count(self, store: StateStore, clock: ManualClock) -> None:
+        """One crash of a worker with a thousand tasks that wait for people must not make a thousand suspects."""
+        attempt = await running_task(store, queue="default")
+        await attempt.apply(Rest(resting=True))
+        resting = await stored(store)
+        assert (resting.resting, resting.state, resting.owner) == (True, TaskState.RUNNING, "worker")
+        clock.advance(LEASE)
+        assert (await store.sweep()).recovered == ("task",)
+        task = await stored(store)
+        assert (task.state, task.deaths, task.resting, task.owner) == (TaskState.PENDING, 0, False, None)
+        assert (await last_move(store)).reason == "its worker died"
+
+    async def test_a_rest_ends(self, store: StateStore, clock: ManualClock) -> None:
+        """By a word of its worker, and with the lease: under the next one a death counts again."""
+        attempt = await running_task(store, queue="default")
+        await attempt.apply(Rest(resting=True))
+        await attempt.apply(Rest(resting=False))
+        assert not (await stored(store)).resting
+        await attempt.apply(Rest(resting=True))
+        await attempt.apply(move(TaskState.PENDING))
+        assert not (await stored(store)).resting
+        await _let_workers_die(store, clock, 1)
+        task = await stored(store)
+        assert (task.deaths, task.resting) == (1, False)
+
+    async def test_a_suspect_that_rests_or_shares_its_worker_is_not_poisoned(
+        self, store: StateStore, clock: ManualClock
+    ) -> None:
+        """Its worker's death is then not its alone."""
+        await submit_one(store)
+        await _let_workers_die(store, clock, 2)
+        await _let_workers_die(store, clock, 2, alone=True)
+        cases: list[tuple[Operation, int]] = [(Rest(resting=True), 4), (ShareWorker(), 5)]
+        for operation, deaths in cases:
+            worker = await enter(store, f"worker {deaths}")
+            suspect = await claimed_by(store, worker, 1, alone=True)
+            await suspect.apply(operation)
+            clock.advance(LEASE)
+            assert (await store.sweep()).recovered == ("task",)
+            task = await stored(store)
+            assert (task.state, task.deaths, task.lone_deaths) == (TaskState.PENDING, deaths, 2)
+        assert (await _let_workers_die(store, clock, 1, alone=True)).poisoned == ("task",)
+
+    async def test_only_its_worker_says_that_a_task_rests(self, store: StateStore) -> None:
+        """Anybody else cannot know."""
+        await submit_one(store)
+        for operation in (Rest(resting=True), ShareWorker()):
+            with pytest.raises(InvalidValue, match="only the worker that holds a task"):
+                await store.commit([outside("task", operation)])
+
+    async def test_whose_suspect_it_is(self, store: StateStore, clock: ManualClock) -> None:
+        """Only a worker that could claim it makes room for it."""
+        await submit_one(store)
+        await _let_workers_die(store, clock, 2)
+        asked = Claim(worker_id="w", number=1, limit=1, queues=("default", "other"), names=(NAME, "other"))
+        assert await store.has_suspect(asked)
+        others: list[dict[str, Any]] = [{"queues": ("other",)}, {"names": ("other",)}, {"names": ()}]
+        for other in (*others, {"key_form": FLAT_KEYS}):
+            assert not await store.has_suspect(replace(asked, **other)), other
 
     async def test_a_new_round_forgets_the_deaths(self, store: StateStore, clock: ManualClock) -> None:
         """Somebody looked at the task and wants it tried again."""

@@ -83,7 +83,7 @@ def stop_waiting(tables: Tables, task_id: str) -> None:
 
 def let_go(tables: Tables, task_id: str) -> None:
     """End the lease under its fence: a re-sent Commit must still find its number."""
-    tables.change_task(task_id, owner=None)
+    tables.change_task(task_id, owner=None, resting=False)
     tables.change_row(task_id, alone=False, claim=0)
 
 

@@ -24,12 +24,14 @@ from holdfast.model.operations import (
     RequireQuiet,
     RequireUndo,
     Reserve,
+    Rest,
     RotateCheckpoints,
     SaveCheckpoint,
     SetAsideCheckpoint,
     SetLimits,
     Settle,
     SettleStale,
+    ShareWorker,
     SubmitChild,
     WriteEffect,
     WriteOutcome,
@@ -95,6 +97,10 @@ def apply(tables: Tables, commit: Commit, operation: Operation, now: datetime) -
             append_event(tables, channel, payload, key=key, actor=commit.actor, now=now, apart_from=task_id)
         case InheritKeys(key_form=key_form):
             tables.change_task(task_id, key_form=tables.task(task_id).key_form or key_form)
+        case Rest(resting):
+            tables.change_task(task_id, resting=resting)
+        case ShareWorker():
+            tables.change_row(task_id, alone=False)
         case RequireQuiet(channel=channel, after=after):
             if tables.event_numbers.get(channel, 0) > after:
                 raise Refused(Refusal.CONFLICT)

@@ -60,7 +60,11 @@ def _take_one_back(tables: Tables, task_id: str, now: datetime) -> bool:
     row = tables.tasks[task_id]
     take_away(tables, task_id)
     state, deaths, lone_deaths = after_death(
-        row.task.state, deaths=row.task.deaths, lone_deaths=row.task.lone_deaths, alone=row.alone
+        row.task.state,
+        deaths=row.task.deaths,
+        lone_deaths=row.task.lone_deaths,
+        alone=row.alone,
+        resting=row.task.resting,
     )
     tables.change_task(task_id, deaths=deaths, lone_deaths=lone_deaths)
     if state is TaskState.FAILED:
