@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -108,14 +109,23 @@ def _ended_badly(evidence: Evidence) -> set[str]:
 def _undone(evidence: Evidence) -> Iterator[str]:
     """After a task failed or was cancelled, what it did and can undo is undone; after any other end, it stands."""
     bad = _ended_badly(evidence)
-    returned = {(line["label"], line["task"]) for line in evidence.lines if line["what"] == "value"}
+    values = {(line["label"], line["task"]): at for at, line in enumerate(evidence.lines) if line["what"] == "value"}
+    returned = values.keys()
+    forgiven = {inner.id for node in evidence.case.body.walk() if node.op == "handled" for inner in node.walk()}
     for label, lines in _acts(evidence).items():
-        last = lines[-1][1]
+        last_at, last = lines[-1]
         stands = last["what"] == "act" and last["undo"] and last["task"] in bad
         if stands and (last.get("once") or (label, last["task"]) in returned):
             yield f"{label} was not undone, and its task ended as {evidence.tasks[last['task']].state}"
-        if last["what"] == "undo" and last["task"] not in bad:
+        # Begun again, the code may have seen this fail, and have handled that.
+        is_forgiven = _node_of(label) in forgiven and values.get((label, last["task"]), 0) < last_at
+        if last["what"] == "undo" and last["task"] not in bad and not is_forgiven:
             yield f"{label} was undone, and its task was {evidence.tasks[last['task']].state}"
+
+
+def _node_of(label: str) -> str:
+    """Return the id of the node that a label speaks of: ``task/n4[0]/n5@2`` of ``n5``."""
+    return re.split(r"[\[@]", label.rpartition("/")[2])[0]
 
 
 def _undone_in_reverse(evidence: Evidence) -> Iterator[str]:
