@@ -25,6 +25,7 @@ TEXTS = {
     "user": ("anna", "anna"),
     "worker.queues": ("deploys, default", ("deploys", "default")),
     "worker.concurrency": ("7", 7),
+    "worker.residents": ("9", 9),
     "worker.lease": ("12.5", 12.5),
     "worker.grace": ("0", 0.0),
     "worker.label": ("nightly", "nightly"),
@@ -37,6 +38,7 @@ TEXTS = {
 IN_FILE = {
     "worker.queues": '["deploys", "default"]',
     "worker.concurrency": "7",
+    "worker.residents": "9",
     "worker.lease": "12.5",
     "worker.grace": "0",
     "serve.port": "0",
@@ -72,7 +74,7 @@ def test_every_setting_is_read_from_both_places_and_the_variable_wins(setting: S
     file = write(tmp_path, line(setting.name))
     from_file = Settings({}, file).values[setting.name]
     assert (from_file.value, from_file.origin) == (meant, str(file))
-    numbers = {"worker.concurrency", "worker.lease", "worker.grace", "serve.port"}
+    numbers = {"worker.concurrency", "worker.residents", "worker.lease", "worker.grace", "serve.port"}
     other = "8" if setting.name in numbers else "other"
     both = Settings({setting.variable: other}, file)
     assert both.values[setting.name].origin == setting.variable

@@ -244,7 +244,7 @@ async def test_a_claim_whose_answer_was_lost_is_asked_again_by_its_number(quick:
     handle = await quick.submit(work)
     async with quick.worker():
         assert await handle.result(timeout=60) == "done"
-    assert numbers[0] == numbers[1]
+    assert len(numbers) > len(set(numbers))  # one of them came twice
     assert [to for _, to in await moves_of(quick, handle)] == ["pending", "running", "completed"]  # claimed once
 
 

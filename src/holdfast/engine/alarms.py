@@ -49,6 +49,10 @@ class Alarms:
         self._sleeps_until = float("inf")
         self._is_closed = False
 
+    def boot(self) -> float:
+        """Return the seconds since the machine started: what alarms go by."""
+        return self._clock.boot()
+
     def after(self, seconds: float, callback: Callable[[], None]) -> Alarm:
         """Call back once that much time has passed; never at once, and never after ``close``."""
         return self._set(seconds, Alarm(self, callback, is_waited_for=False))

@@ -37,7 +37,7 @@ from holdfast.engine.waiting import cursors_of
 from holdfast.engine.where import current_task
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.errors import HoldfastError, JournalMismatch
-from holdfast.model.operations import Move, Operation, WriteStep
+from holdfast.model.operations import Move, Operation, ShareWorker, WriteStep
 from holdfast.model.queries import Loaded
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import FLAT_KEYS
@@ -74,6 +74,7 @@ class Attempt(Outbox):
         "ending",
         "fatal",
         "fresh",
+        "has_company",
         "leaving",
         "loaded",
         "provided",
@@ -95,6 +96,8 @@ class Attempt(Outbox):
         self.fresh = claimed.fresh
         self.definition = definition
         self._slots = slots
+        self.has_company = False
+        """It is a suspect, and others run beside it all the same."""
         self.leaving = False
         self.stopping: Stop | None = None
         self.ending = False
@@ -139,7 +142,7 @@ class Attempt(Outbox):
                 while self.undoing is None and not self.over and self.stopping is None:
                     await outcome.record(self, await self._perform())
             except asyncio.CancelledError:
-                if self.stopping is None:
+                if self.stopping is None and not self.over:
                     raise  # somebody cancels the worker itself
                 _forget_cancellation()
             if not self.over and self.stopping is not None:
@@ -163,6 +166,8 @@ class Attempt(Outbox):
             if loaded.effects:
                 self.intents.effects.update((effect.effect_id, effect) for effect in loaded.effects)
             self.undoing = undoing.begun(self.journal)
+        if self.has_company:
+            await self.commit(ShareWorker())
         if self.undoing is not None:
             if isinstance(self.stopping, Cancelled):
                 self.stopping = None  # heard while it was being loaded
@@ -301,6 +306,10 @@ class Attempt(Outbox):
             # From its own code, by way of a Commit's verdict: at its next await, unless it has come to its end by then.
             asyncio.get_running_loop().call_soon(self._interrupt)
 
+    def leave_code(self) -> None:
+        """Get out of the task's code, which may do other things than wait: the task was taken off its worker."""
+        self._interrupt()
+
     def hand_back(self) -> None:
         """Stop, and let another worker go on."""
         self.stop(HandedBack())
@@ -315,14 +324,36 @@ class Attempt(Outbox):
         return deadline is not None and self.undoing is None and self.services.time.now() >= deadline
 
     def rest(self) -> None:
-        """Give the slot back: nothing goes on here until a wait inside a step is over."""
+        """Give the slot back: nothing goes on here until something comes from outside."""
         if not self.leaving:
             self._slots.rest(self)
 
+    @property
+    def is_resting(self) -> bool:
+        """Whether it has given its slot back."""
+        return self._slots.is_resting(self)
+
+    @property
+    def is_known_to_rest(self) -> bool:
+        """Whether the store knows that it rests."""
+        return self.parking is not None and self.parking.is_noted
+
+    async def note_rest(self) -> None:
+        """Write down that it rests."""
+        if self.parking is not None:
+            with suppress(Unwind, HoldfastError):  # its branches find out
+                await self.parking.note_rest()
+
     def spill(self) -> None:
-        """Leave the worker while it only waits inside a step: the worker is needed for what it waits for."""
-        if self.parking is not None and self._slots.is_resting(self):
+        """Leave the worker while it only waits: others need the place."""
+        if self.parking is not None and self.is_resting:
             self.parking.spill()
+
+    async def share_worker(self) -> None:
+        """Write down that its worker's death would not be its alone, before others run beside it."""
+        if not self.over:
+            with suppress(Unwind, HoldfastError):
+                await self.commit(ShareWorker())
 
     async def check(self, *, only_to_wait: bool = False) -> None:
         """Pass only while this attempt may act: not stopped, not over, within its lease, and with a slot.
@@ -344,9 +375,19 @@ class Attempt(Outbox):
         if not self.lease.holds:
             await self.lease.wait()
             await self.check(only_to_wait=only_to_wait)
-        elif not only_to_wait and self._slots.is_resting(self) and not await self._slots.work(self):
-            self.hand_back()  # another worker may have room
-            raise Unwind
+        elif not only_to_wait and self.parking is not None:
+            await self._wake_up()
+
+    async def _wake_up(self) -> None:
+        """Have a slot again if it was given back, and be known to work: before anything is done."""
+        if self.is_resting:
+            if not await self._slots.work(self):
+                self.hand_back()  # another worker may have room
+                raise Unwind
+            await self.check()
+        elif self.parking is not None and self.parking.is_noted:
+            await self.parking.stir()
+            await self.check()
 
     # Effects
 
@@ -520,16 +561,20 @@ class Attempt(Outbox):
         self._under_way.pop(line.key, None)
 
     @property
+    def steps_under_way(self) -> list[str]:
+        """The keys of the steps that its branches do now."""
+        return list(self._under_way)
+
+    @property
     def has_steps_under_way(self) -> bool:
         """Whether any branch is doing something now that must not be cut off."""
         return bool(self._under_way) or self._busy > 0
 
     def only_waits(self, scopes: Iterable[Scope]) -> bool:
-        """Whether steps are under way, and each of them has one of these scopes, where a branch waits, inside it."""
+        """Whether each step under way has one of these scopes, where a branch waits, inside it."""
         waiting = list(scopes)
         return (
-            bool(self._under_way)
-            and self._busy == 0
+            self._busy == 0
             and not any(scope.is_once for scope in waiting)
             and all(any(scope.is_inside(key) for scope in waiting) for key in self._under_way)
         )

@@ -22,6 +22,7 @@ from holdfast.engine.settings import (
     DEFAULT_CONCURRENCY,
     DEFAULT_GRACE,
     DEFAULT_LEASE,
+    DEFAULT_RESIDENTS,
     current_settings,
     store_options,
 )
@@ -350,17 +351,27 @@ class Holdfast(Managing):
         *,
         queues: Sequence[str] | str | None = None,
         concurrency: int = DEFAULT_CONCURRENCY,
+        residents: int = DEFAULT_RESIDENTS,
         lease: float = DEFAULT_LEASE,
         grace: float = DEFAULT_GRACE,
         label: str = "worker",
     ) -> Worker:
         """Return a worker for the defined tasks: ``async with hold.worker(concurrency=100):``.
 
-        ``queues`` are by default those of the defined tasks. A worker that is silent for ``lease`` seconds is taken
-        for dead, and its tasks go to others. On the way out tasks get ``grace`` seconds to finish.
+        ``queues`` are by default those of the defined tasks. ``concurrency`` counts the tasks that work; up to
+        ``residents`` more may wait on the worker for something outside. A worker that is silent for ``lease`` seconds
+        is taken for dead, and its tasks go to others. On the way out tasks get ``grace`` seconds to finish.
         """
         listed = [queues] if isinstance(queues, str) else queues
-        return Worker(self.services, queues=listed, concurrency=concurrency, lease=lease, label=label, grace=grace)
+        return Worker(
+            self.services,
+            queues=listed,
+            concurrency=concurrency,
+            residents=residents,
+            lease=lease,
+            label=label,
+            grace=grace,
+        )
 
     @overload
     async def run(self, task: Handle[R], *, lease: float = DEFAULT_LEASE) -> R: ...

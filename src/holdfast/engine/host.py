@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -21,6 +21,7 @@ from holdfast.engine.definition import TaskDefinition
 from holdfast.engine.lease import Lease
 from holdfast.engine.liveness import PROCESS, this_process
 from holdfast.engine.services import Services
+from holdfast.engine.settings import DEFAULT_RESIDENTS
 from holdfast.engine.signals import Cancelled
 from holdfast.engine.slots import Slots
 from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, StoreError, WorkerDead
@@ -39,6 +40,9 @@ BLOCKED_AFTER = 1.0
 LAST_WORDS = 5.0
 """Seconds an attempt gets to record that it was handed back."""
 
+FULL_AFTER = 60.0
+"""Seconds without a free slot after which it is said who has them."""
+
 _SOONEST_BEAT = 1.0
 _NOTED_AT_ONCE = 500
 
@@ -55,8 +59,12 @@ class Host:
         details: dict[str, Any],
         on_free: Callable[[], None],
         slots: int | None = None,
+        residents: int = DEFAULT_RESIDENTS,
     ) -> None:
-        """``on_free`` is called whenever an attempt is over, or only waits; ``slots`` is how many may work at once."""
+        """``on_free`` is called whenever an attempt is over, or only waits; ``slots`` is how many may work at once.
+
+        ``residents`` is how many may only wait here beside them.
+        """
         self.services = services
         self.label = label
         self.attempts: dict[str, Attempt] = {}
@@ -70,6 +78,8 @@ class Host:
         self._hurry = asyncio.Event()
         self._strays: set[str] = set()
         self.slots = Slots(slots, services.alarms, on_free)
+        self._residents = residents
+        self._warned_at = float("-inf")
         self._rebirth = asyncio.Lock()
         self.lease = Lease("", lease, services.clock)
 
@@ -79,7 +89,7 @@ class Host:
         await self._register()
         self._beating = [
             asyncio.create_task(self._beat(), name="holdfast-heartbeat"),
-            asyncio.create_task(self._note_long_steps(), name="holdfast-long-steps"),
+            asyncio.create_task(self._note_what_lasts(), name="holdfast-what-lasts"),
         ]
         for beating in self._beating:
             beating.add_done_callback(log.if_it_failed("%s of worker %s has stopped", beating.get_name(), self.label))
@@ -100,6 +110,7 @@ class Host:
         if definition is None:
             raise InvalidValue(f"task {task.id} is {task.name!r}, which is not defined here; import its module first")
         attempt = self.make_attempt(claimed, definition)
+        attempt.has_company = claimed.alone and bool(self.attempts)
         self.attempts[task.id] = attempt
         self.slots.take(attempt)
         self.services.committer.crowd += 1
@@ -222,14 +233,32 @@ class Host:
                 self.begin(await self.services.store.acquire(task_id, self.lease.worker_id))
         self._strays = unknown
 
-    async def _note_long_steps(self) -> None:
+    async def _note_what_lasts(self) -> None:
         while True:
             await self.services.alarms.sleep(NOTE_STEPS_AFTER)
             before = self.services.time.now() - timedelta(seconds=NOTE_STEPS_AFTER)
             long = [(attempt, step) for attempt in self.attempts.values() for step in attempt.long_steps(before)]
-            for start in range(0, len(long), _NOTED_AT_ONCE):
-                some = long[start : start + _NOTED_AT_ONCE]
-                await asyncio.gather(*(attempt.note_running(step) for attempt, step in some))
+            await _side_by_side([attempt.note_running(step) for attempt, step in long])
+            await self._look_after_residents()
+            await self._warn_if_full()
+
+    async def _look_after_residents(self) -> None:
+        resting = self.slots.resting(NOTE_STEPS_AFTER)
+        for attempt in resting[: max(0, len(resting) - self._residents)]:
+            attempt.spill()
+        await _side_by_side([attempt.note_rest() for attempt in resting if not attempt.is_known_to_rest])
+
+    async def _warn_if_full(self) -> None:
+        """Say who has the slots, if none became free for long although tasks are ready."""
+        slots, boot = self.slots, self.services.clock.boot()
+        if len(slots.working) != slots.total or boot - max(slots.freed_at, self._warned_at) < FULL_AFTER:
+            return
+        self._warned_at = boot
+        mine = self._details.get("queues", ())
+        ready = sum(queue.ready for queue in await self.services.store.queues() if queue.name in mine)
+        if ready:
+            holders = [(attempt.task, attempt.steps_under_way) for attempt in slots.working]
+            log.full(self.label, holders, seconds=boot - slots.freed_at, ready=ready)
 
     def hand_back_all(self) -> None:
         """Have every attempt stop, for another worker to go on."""
@@ -282,6 +311,11 @@ class Host:
         finally:
             over.cancel()
             await asyncio.gather(over, return_exceptions=True)  # the store may be closed already: then it is over, too
+
+
+async def _side_by_side(writing: list[Coroutine[Any, Any, None]]) -> None:
+    for start in range(0, len(writing), _NOTED_AT_ONCE):
+        await asyncio.gather(*writing[start : start + _NOTED_AT_ONCE])
 
 
 def _tasks(count: int) -> str:

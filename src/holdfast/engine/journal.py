@@ -30,8 +30,9 @@ VERIFY = "verify/"
 CHILD, RESULT = "child", "result"
 """Kinds of lines: a child was submitted, and its end was waited for."""
 
-ATTEMPT, RESUMED = "attempt", "resumed"
-"""Kinds of lines: an attempt failed and is followed by another; a person had the task go on."""
+ATTEMPT, RESUMED, SPILLED = "attempt", "resumed", "spilled"
+"""Kinds of lines: an attempt failed and is followed by another; a person had the task go on; the task was taken off its
+worker while it rested there."""
 
 OTHER_INPUT = f"{RESERVED}other-input"
 """The line that a round begins with whose input is another one than that of the round before. It has an effect id, by
@@ -248,6 +249,14 @@ class Journal:
         """When the task was last begun again in this round, by its policy or by a person; None: never."""
         lines = [*self.of_kind(ATTEMPT), *self.of_kind(RESUMED)]
         return max((step.finished_at for step in lines if step.finished_at is not None), default=None)
+
+    def has_ended_since(self, moment: datetime) -> bool:
+        """Say whether a step or wait has come to its end since then."""
+        return any(
+            step.finished_at is not None and step.finished_at > moment
+            for step in self._steps.values()
+            if step.kind not in {ATTEMPT, RESUMED, SPILLED}
+        )
 
     def failed_attempts(self) -> list[Step]:
         """Return the records of earlier attempts of this round that failed."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.model.approval import Approval, ApprovalState
@@ -44,6 +44,18 @@ def claimed(task: Task, worker_id: str) -> None:
         _move(task.id, task.name, TaskState.REVIEW, TaskState.REVIEW, f"{how} by {worker_id}")
     else:
         _move(task.id, task.name, TaskState.PENDING, TaskState.RUNNING, f"{how} by {worker_id}")
+
+
+def full(label: str, holders: Sequence[tuple[Task, Sequence[str]]], *, seconds: float, ready: int) -> None:
+    """A worker has had no free slot for long, and there is work for one."""
+    by_name: dict[str, list[str]] = {}
+    for task, steps in holders:
+        by_name.setdefault(task.name, []).append(f"{task.id} in {steps[0]!r}" if steps else f"{task.id} in no step")
+    who = "; ".join(f"{name}: {len(tasks)}, such as {tasks[0]}" for name, tasks in sorted(by_name.items()))
+    logger.warning(
+        "worker %s has had no free slot for %.0f s while %d of its tasks are ready; its %d slots are held by %s",
+        *(label, seconds, ready, len(holders), _in_one_line(who)),
+    )
 
 
 def _move(task_id: str, name: str, source: TaskState | None, target: TaskState, reason: str) -> None:

@@ -3,6 +3,9 @@
 A parked branch first waits where it is. As soon as every branch of the task is parked, one Commit stores all the waits
 and moves the task to waiting; then its code is unwound and its slot is free. Whoever brings the awaited thing moves it
 back to pending, and a replay finds it. Until then it costs a few rows.
+
+Where it cannot be proven that every branch is parked, but no step is under way either, the task is a resident: it stays
+on its worker without a slot. What is parked can still be spilled, which is the same Commit with a timer besides.
 """
 
 from __future__ import annotations
@@ -15,12 +18,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.engine import log
+from holdfast.engine.journal import SPILLED
 from holdfast.engine.quiescence import is_joined, is_quiescent
 from holdfast.engine.scope import SCOPE, Scope
 from holdfast.engine.signals import Unwind
 from holdfast.model.errors import HoldfastError
-from holdfast.model.operations import Move, UntilChildren, UntilTime, Wait, WriteStep
-from holdfast.model.step import Step
+from holdfast.model.operations import Move, Rest, UntilChildren, UntilTime, Wait, WriteStep
+from holdfast.model.step import Step, StepState
 from holdfast.model.transitions import TaskState
 
 if TYPE_CHECKING:
@@ -41,10 +45,10 @@ _TURNS = 3
 
 JOIN = "holdfast:join"
 
-SPILLED = "holdfast:spilled"
+SPILLED_KEY = "holdfast:spilled"
 
-SPILLED_FOR = 300.0
-"""Seconds after which a task comes back that was taken off its worker in the middle of a step."""
+SPILLED_FOR, SPILLED_FOR_AT_MOST = 300.0, 86_400.0
+"""Seconds after which a task comes back that was spilled. They double as long as it comes back for nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,15 +68,29 @@ class Parked:
 class ParkingLot:
     """The parked branches of one attempt."""
 
-    __slots__ = ("_attempt", "_branches", "_has_rested", "_looking", "_parked", "_suspending")
+    __slots__ = (
+        "_attempt",
+        "_branches",
+        "_has_rested",
+        "_looking",
+        "_noted",
+        "_noting",
+        "_parked",
+        "_suspending",
+        "_waiting",
+    )
 
     def __init__(self, attempt: Attempt) -> None:
         """Start empty."""
         self._attempt = attempt
         self._parked: dict[asyncio.Task[Any], Parked] = {}
+        self._waiting: dict[asyncio.Task[Any], Parked] = {}
+        """Those that are parked, or only look whether they may go on."""
         self._branches: set[asyncio.Task[Any]] = set()
         self._has_rested = False
         self._looking = False
+        self._noted = False
+        self._noting = asyncio.Lock()
         self._suspending: asyncio.Task[None] | None = None
 
     async def park(
@@ -89,6 +107,8 @@ class ParkingLot:
         with ExitStack() as watching:
             scope = SCOPE.get(self._attempt.scope)
             parked = Parked(waits, step, branch, asyncio.get_running_loop().create_future(), scope)
+            self._waiting[branch] = parked
+            watching.callback(self._waiting.pop, branch)
             for topic in topics:
                 watching.enter_context(services.watcher.watch(topic, lambda: _set(parked.woken)))
             while True:
@@ -134,6 +154,28 @@ class ParkingLot:
             one.branch.add_done_callback(_retrieve)
             if not one.woken.done():
                 one.woken.set_exception(Unwind())
+
+    # Resting on the worker
+
+    @property
+    def is_noted(self) -> bool:
+        """Whether the store knows, or is about to hear, that the task rests."""
+        return self._noted or self._noting.locked()
+
+    async def note_rest(self) -> None:
+        """Write down that the task rests: a death of its worker is then no sign against it."""
+        async with self._noting:
+            if not self._noted and self._suspending is None and self._attempt.is_resting:
+                lines = [one.step for one in self._waiting.values() if self._attempt.journal.get(one.step.key) is None]
+                await self._attempt.commit(*map(WriteStep, lines), Rest(resting=True))
+                self._noted = True
+
+    async def stir(self) -> None:
+        """Write down that it rests no more."""
+        async with self._noting:
+            if self._noted:
+                await self._attempt.commit(Rest(resting=False))
+                self._noted = False
 
     # Taking the task off its worker
 
@@ -200,21 +242,41 @@ class ParkingLot:
         return is_quiescent(self._attempt.runner, self._branches, self._parked.keys() | blocked)
 
     def spill(self) -> None:
-        """Take the task off its worker although a step is under way, which runs again when it comes back.
+        """Take the task off its worker although something may be under way, which runs again when it comes back.
 
-        Whatever else that step waits for is not known here, so it comes back after a while in any case.
+        Whatever else it waits for is not known here, so it comes back after a while in any case.
         """
         attempt = self._attempt
         if self._parked and self._suspending is None and not attempt.over and attempt.stopping is None:
-            back = UntilTime(key=SPILLED, at=attempt.services.time.now() + timedelta(seconds=SPILLED_FOR))
-            self._suspending = asyncio.create_task(self._suspend(back), name=f"holdfast-spill-{attempt.task.id}")
+            line = self._spill_line()
+            at = attempt.services.time.now() + timedelta(seconds=_seconds_away(line))
+            spilling = self._suspend(UntilTime(key=SPILLED_KEY, at=at), line=line)
+            self._suspending = asyncio.create_task(spilling, name=f"holdfast-spill-{attempt.task.id}")
 
-    async def _suspend(self, *more: Wait) -> None:
-        attempt, parked = self._attempt, list(self._parked.values())
+    def _spill_line(self) -> Step:
+        """Return the line that counts how often the task was spilled since it last got ahead."""
+        attempt, now = self._attempt, self._attempt.services.time.now()
+        before = attempt.journal.get(SPILLED_KEY)
+        in_vain = before is not None and not attempt.journal.has_ended_since(before.finished_at or now)
+        return Step(
+            key=SPILLED_KEY,
+            kind=SPILLED,
+            position=attempt.journal.next_position() if before is None else before.position,
+            state=StepState.COMPLETED,
+            round=attempt.task.round,
+            attempts=1 + (before.attempts if before is not None and in_vain else 0),
+            fence=attempt.task.fence,
+            started_at=now,
+            finished_at=now,
+        )
+
+    async def _suspend(self, *more: Wait, line: Step | None = None) -> None:
+        attempt = self._attempt
+        lines = [parked.step for parked in self._parked.values()] + ([] if line is None else [line])
         waits = (*self._waits(), *more)
         move = Move(to=TaskState.WAITING, reason=_describe(waits), waits=waits)
         try:
-            await attempt.commit(*attempt.loose_ends(), *(WriteStep(one.step) for one in parked), move)
+            await attempt.commit(*attempt.loose_ends(), *(WriteStep(one) for one in lines), move)
         except (HoldfastError, Unwind) as error:
             # Fenced, or refused: the branches go on and find out for themselves.
             log.not_suspended(attempt.task, error)
@@ -227,6 +289,8 @@ class ParkingLot:
             self._suspending = None
             if attempt.over:
                 self.clear()
+                if line is not None:
+                    attempt.leave_code()
             else:
                 for one in list(self._parked.values()):
                     _set(one.woken)
@@ -238,6 +302,10 @@ class ParkingLot:
             children = tuple(child for wait in joins for child in wait.children)
             return (UntilChildren(key=JOIN, children=tuple(dict.fromkeys(children))),)
         return tuple(waits)
+
+
+def _seconds_away(line: Step) -> float:
+    return min(SPILLED_FOR * 2.0 ** min(line.attempts - 1, 16), SPILLED_FOR_AT_MOST)
 
 
 def _timers(parked: Parked) -> list[UntilTime]:

@@ -26,6 +26,7 @@ DEFAULT_SCHEMA: Final = "holdfast"
 DEFAULT_LEASE: Final = 30.0
 DEFAULT_GRACE: Final = 20.0
 DEFAULT_CONCURRENCY: Final = 100
+DEFAULT_RESIDENTS: Final = 1_000
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8787
 _HIGHEST_PORT: Final = 65_535
@@ -114,6 +115,7 @@ SETTINGS: Final = (
     Setting("user", _text, None, "Who decides, approves and cancels; by default your login name"),
     Setting("worker.queues", _names, None, "Which queues a worker takes tasks from; by default those of its tasks"),
     Setting("worker.concurrency", _count, DEFAULT_CONCURRENCY, "How many tasks a worker runs at the same time"),
+    Setting("worker.residents", _count, DEFAULT_RESIDENTS, "How many more may only wait on it for something outside"),
     Setting("worker.lease", _number, DEFAULT_LEASE, "Seconds of silence after which a worker's tasks go to others"),
     Setting("worker.grace", _number, DEFAULT_GRACE, "Seconds in which tasks may finish once a worker is to stop"),
     Setting("worker.label", _text, "worker", "A worker's name, for people"),

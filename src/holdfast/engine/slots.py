@@ -1,8 +1,8 @@
 """The slots of a worker: a slot is for work.
 
-An attempt has one from its beginning until only its last Commit is left to do. While it does nothing but wait inside a
-step it gives the slot back, because what it waits for may need that slot. It takes one again before it does anything
-new, and comes before tasks that are still in the queue.
+An attempt has one from its beginning until only its last Commit is left to do. While it does nothing but wait for
+something outside it gives the slot back: it is a resident, which costs memory and no more. It takes a slot again before
+it does anything new, and comes before tasks that are still in the queue.
 """
 
 from __future__ import annotations
@@ -24,15 +24,18 @@ PATIENCE = 5.0
 class Slots:
     """Who has a slot, who has given it back, and who wants one again."""
 
-    __slots__ = ("_alarms", "_on_free", "_resting", "_total", "_wanted", "_working")
+    __slots__ = ("_alarms", "_on_free", "_resting", "_wanted", "_working", "freed_at", "total")
 
     def __init__(self, total: int | None, alarms: Alarms, on_free: Callable[[], None]) -> None:
         """``total`` None is without limit; ``on_free`` is called whenever one may be free."""
-        self._total = total
+        self.total = total
+        self.freed_at = alarms.boot()
+        """When one became free for the last time, on the boot clock."""
         self._alarms = alarms
         self._on_free = on_free
         self._working: set[Attempt] = set()
-        self._resting: set[Attempt] = set()
+        self._resting: dict[Attempt, float] = {}
+        """Since when, on the boot clock; the longest first."""
         self._wanted: dict[Attempt, set[asyncio.Future[None]]] = {}
         """The attempts that want one again, the first first, and for each of them the branches that wait for it."""
 
@@ -48,22 +51,26 @@ class Slots:
     def leave(self, attempt: Attempt) -> None:
         """The attempt needs no slot any more."""
         self._working.discard(attempt)
-        self._resting.discard(attempt)
+        self._resting.pop(attempt, None)
         self._wanted.pop(attempt, None)  # a branch that was left behind finds out when its patience ends
-        self._hand_out()
-        self._on_free()
+        self._freed()
 
     def rest(self, attempt: Attempt) -> None:
         """The attempt only waits: others may have its slot."""
         if attempt in self._working:
             self._working.discard(attempt)
-            self._resting.add(attempt)
-            self._hand_out()
-            self._on_free()
+            self._resting[attempt] = self._alarms.boot()
+            self._freed()
 
-    def resting(self) -> list[Attempt]:
-        """Return the attempts that have given their slots back."""
-        return list(self._resting)
+    def resting(self, seconds: float = 0.0) -> list[Attempt]:
+        """Return the attempts that gave their slots back, at least so long ago; the longest first."""
+        before = self._alarms.boot() - seconds
+        return [attempt for attempt, since in self._resting.items() if since <= before]
+
+    @property
+    def working(self) -> frozenset[Attempt]:
+        """The attempts that have a slot."""
+        return frozenset(self._working)
 
     def is_resting(self, attempt: Attempt) -> bool:
         """Whether the attempt has given its slot back."""
@@ -74,7 +81,7 @@ class Slots:
 
         Several branches of the attempt may ask. They want one slot together, and get it together.
         """
-        if self._total is None or self.busy < self._total:
+        if self.total is None or self.busy < self.total:
             self._wake(attempt)
             return True
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -88,7 +95,7 @@ class Slots:
         return attempt in self._working
 
     def _wake(self, attempt: Attempt) -> None:
-        self._resting.discard(attempt)
+        self._resting.pop(attempt, None)
         self._working.add(attempt)
         _answer(self._wanted.pop(attempt, ()))
 
@@ -100,9 +107,11 @@ class Slots:
             self._wanted.pop(attempt, None)
         granted.cancel()
 
-    def _hand_out(self) -> None:
-        while self._wanted and (self._total is None or len(self._working) < self._total):
+    def _freed(self) -> None:
+        self.freed_at = self._alarms.boot()
+        while self._wanted and (self.total is None or len(self._working) < self.total):
             self._wake(next(iter(self._wanted)))
+        self._on_free()
 
     def clear(self) -> None:
         """Forget them all: their worker has lost them."""

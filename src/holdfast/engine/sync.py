@@ -166,13 +166,16 @@ class SyncHoldfast:
         *,
         queues: Sequence[str] | str | None = None,
         concurrency: int = 100,
+        residents: int = 1_000,
         lease: float = DEFAULT_LEASE,
         grace: float = DEFAULT_GRACE,
         label: str = "worker",
     ) -> SyncWorker:
         """See Holdfast: ``with h.worker(concurrency=4):`` works in the background of the block."""
         thread = self._running
-        worker = self._hold.worker(queues=queues, concurrency=concurrency, lease=lease, grace=grace, label=label)
+        worker = self._hold.worker(
+            queues=queues, concurrency=concurrency, residents=residents, lease=lease, grace=grace, label=label
+        )
         return SyncWorker(thread, worker)
 
     @overload

@@ -15,9 +15,11 @@ from typing import Self
 
 from holdfast.engine import log
 from holdfast.engine.alarms import Alarm
+from holdfast.engine.attempt import Attempt
 from holdfast.engine.host import Host
 from holdfast.engine.patience import endless_patience
 from holdfast.engine.services import Services
+from holdfast.engine.settings import DEFAULT_RESIDENTS
 from holdfast.model.checks import check_integer, check_name
 from holdfast.model.errors import InvalidValue, StoreError, WorkerDead
 from holdfast.model.transitions import TaskState
@@ -33,8 +35,11 @@ MOST_CLAIMED = 250
 REFILL_SHARE, REFILL_WITHIN = 10, 0.005
 """Free slots are filled at once when a tenth of all is free, otherwise together with those that follow in a moment."""
 
-ROOM_FOR_SUSPECTS = 5
-"""A worker that emptied itself in vain to run a suspect alone does not try again for this many leases."""
+LEASES_FOR_ROOM = 1
+"""For so long a worker claims nothing, to become empty for a suspect. What still runs then has it as a neighbour."""
+
+LEASES_ALONE = 5
+"""For so long nothing is claimed beside a suspect: one that lives longer kills nobody by being run."""
 
 
 class Worker:
@@ -46,12 +51,14 @@ class Worker:
         *,
         queues: Sequence[str] | None,
         concurrency: int,
+        residents: int = DEFAULT_RESIDENTS,
         lease: float,
         label: str,
         grace: float,
     ) -> None:
         """Made by ``hold.worker``; nothing happens before ``async with``."""
         check_integer("concurrency", concurrency, lowest=1)
+        check_integer("residents", residents, lowest=0)
         if queues is not None and not queues:
             raise InvalidValue("queues is empty, so this worker would do nothing; leave it out for all queues")
         check_name("worker label", label)
@@ -62,15 +69,25 @@ class Worker:
         # For people: what is defined later is claimed as well.
         known = {"queues": self._queues or services.definitions.queues, "tasks": services.definitions.names}
         details = {**known, "concurrency": concurrency}
-        self._host = Host(services, lease=lease, label=label, details=details, on_free=self._freed, slots=concurrency)
+        self._host = Host(
+            services,
+            lease=lease,
+            label=label,
+            details=details,
+            on_free=self._freed,
+            slots=concurrency,
+            residents=residents,
+        )
+        self._host.suspects = True  # not known before the first heartbeat: an empty worker had better look
         self._numbers = itertools.count(1)
         self._incarnation = ""
         self._wake = asyncio.Event()
         self._hungry = False
-        self._alone = False
         self._sweep_at = float("-inf")
         self._room_until: float | None = None
-        self._no_room_before = float("-inf")
+        self._alone: Attempt | None = None
+        """The suspect beside which nothing is claimed, until that time."""
+        self._alone_until = float("-inf")
         self._refill: Alarm | None = None
         self._draining = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
@@ -201,11 +218,10 @@ class Worker:
 
     async def _fill(self) -> bool:
         """Claim for the free slots; say whether there may be more to claim at once."""
-        if self._alone and not self._host.attempts:
-            self._alone = False
+        await self._let_others_in()
         free = self._concurrency - self._host.slots.busy
         self._hungry = free <= 0
-        if free <= 0 or self._alone:
+        if free <= 0 or self._alone is not None:
             return False
         if self._host.suspects and await self._see_to_suspects():
             return False
@@ -215,24 +231,40 @@ class Worker:
         return self._hungry and free > limit
 
     async def _see_to_suspects(self) -> bool:
-        """Run a suspect alone, or stop claiming for a while so that there is room for one; say which."""
-        boot = self._services.clock.boot()
-        if not self._host.attempts:
-            self._room_until = None
-            self._alone = bool(await self._claim(1, alone=True))
-            self._host.suspects = self._alone
-            return self._alone
-        if self._room_until is None and boot >= self._no_room_before:
-            self._room_until = boot + self._host.lease.seconds
-        if self._room_until is not None and boot >= self._room_until:
-            self._room_until = None
-            self._no_room_before = boot + ROOM_FOR_SUSPECTS * self._host.lease.seconds
-        return self._room_until is not None
+        """Run a suspect, or claim nothing for a while so that it has the worker for itself; say whether either is so.
 
-    async def _claim(self, limit: int, *, alone: bool = False) -> list[Claimed]:
+        Alone is best, because then a death is its own. But a task that runs for days must not keep a suspect waiting.
+        """
+        boot = self._services.clock.boot()
+        if self._host.attempts and (self._room_until is None or boot < self._room_until):
+            if self._room_until is None:
+                self._host.suspects = await self._services.store.has_suspect(self._make_claim(1, alone=True))
+                if self._host.suspects:
+                    self._room_until = boot + LEASES_FOR_ROOM * self._host.lease.seconds
+            return self._room_until is not None
+        self._room_until = None
+        claimed = await self._claim(1, alone=True)
+        self._host.suspects = False  # the next heartbeat says whether there are more
+        if claimed:
+            self._alone = self._host.attempts.get(claimed[0].task.id)
+            self._alone_until = boot + LEASES_ALONE * self._host.lease.seconds
+        return bool(claimed)
+
+    async def _let_others_in(self) -> None:
+        """End the time in which nothing is claimed beside a suspect, if it is over."""
+        suspect = self._alone
+        if suspect is None:
+            return
+        if self._host.attempts.get(suspect.task.id) is not suspect:
+            self._alone = None
+        elif self._services.clock.boot() >= self._alone_until:
+            await suspect.share_worker()
+            self._alone = None
+
+    def _make_claim(self, limit: int, *, alone: bool) -> Claim:
         if self._incarnation != self.id:  # claims are numbered within an incarnation
             self._incarnation, self._numbers = self.id, itertools.count(1)
-        claim = Claim(
+        return Claim(
             worker_id=self.id,
             number=next(self._numbers),
             limit=limit,
@@ -240,6 +272,9 @@ class Worker:
             names=self._services.definitions.names,
             alone=alone,
         )
+
+    async def _claim(self, limit: int, *, alone: bool = False) -> list[Claimed]:
+        claim = self._make_claim(limit, alone=alone)
         claimed = await self._ask_until_answered(claim)
         if claim.worker_id != self.id:  # the answer outlived the incarnation it was for: others have these now
             return []
@@ -259,12 +294,11 @@ class Worker:
                 await self._services.alarms.sleep(LOOK_EVERY / 2)
 
     def _freed(self) -> None:
-        if self._alone:
-            # Nothing else is claimed beside a suspect, so nothing it waits for would ever happen here.
-            for attempt in self._host.slots.resting():
-                attempt.spill()
+        if self._alone is not None:
+            self._alone.spill()  # if it rests: nothing is claimed beside it, not even what it waits for
         free = self._concurrency - self._host.slots.busy
-        if self._alone or self._room_until is not None or (self._hungry and free * REFILL_SHARE >= self._concurrency):
+        watched = self._alone is not None or self._room_until is not None
+        if watched or (self._hungry and free * REFILL_SHARE >= self._concurrency):
             self._wake.set()
         elif self._hungry and free > 0 and self._refill is None:
             # Many slots become free in the same moment, and one claim for all of them is cheaper than one for each.

@@ -39,6 +39,8 @@ class TaskFilter:
     agent_id: str | None = None
     parent_id: str | None = None
     owner: str | None = None
+    resting: bool | None = None
+    """Whether it only waits, although it keeps its worker."""
     key: str | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from holdfast.model.queries import TaskFilter
@@ -21,6 +21,10 @@ class Member:
     worker: Worker
     held: int
     """How many tasks it holds."""
+    resting: int = 0
+    """How many of them only wait, and have no slot."""
+    holders: Mapping[str, int] = field(default_factory=dict)
+    """Which tasks have the slots of a full worker: how many of each name."""
     is_silent: bool
     """It counts as alive, and has not been heard of for longer than its lease."""
     lease_left: float
@@ -28,7 +32,12 @@ class Member:
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the JSON form."""
-        return forms.worker_form(self.worker) | {"held": self.held, "silent": self.is_silent}
+        return forms.worker_form(self.worker) | {
+            "held": self.held,
+            "resting": self.resting,
+            "holders": dict(self.holders),
+            "silent": self.is_silent,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +75,23 @@ def _takes_from(worker: Worker, queue: str) -> bool:
 
 
 async def _look_at(store: StateStore, worker: Worker, at: datetime) -> Member:
-    held = sum((await store.count(TaskFilter(owner=worker.id))).values())
+    held = await _count(store, TaskFilter(owner=worker.id))
+    resting = await _count(store, TaskFilter(owner=worker.id, resting=True)) if held else 0
+    holders: dict[str, int] = {}
+    if held - resting >= worker.details.get("concurrency", float("inf")):
+        for name in worker.details.get("tasks", ()):
+            if count := await _count(store, TaskFilter(owner=worker.id, name=name, resting=False)):
+                holders[name] = count
     left = 0.0 if worker.state is WorkerState.DEAD else worker.lease - (at - worker.seen_at).total_seconds()
-    return Member(worker=worker, held=held, is_silent=is_silent(worker, at), lease_left=left)
+    return Member(
+        worker=worker,
+        held=held,
+        resting=resting,
+        holders=holders,
+        is_silent=is_silent(worker, at),
+        lease_left=left,
+    )
+
+
+async def _count(store: StateStore, where: TaskFilter) -> int:
+    return sum((await store.count(where)).values())

@@ -53,6 +53,7 @@ def task_form(task: Task) -> Form:
         "feedback": task.feedback,
         "cancel_requested": task.cancel_requested,
         "owner": task.owner,
+        "resting": task.resting,
         "fence": task.fence,
         "version": task.version,
     }

@@ -115,7 +115,7 @@ def _pending(seen: Evidence) -> Situation:
             next=(Advice("worker", "", "start one, with the module that defines the task"),),
         )
     if task.deaths >= ALONE_AFTER:
-        why = f"{task.deaths} workers died with it, so it waits for one that runs nothing else"
+        why = f"{task.deaths} workers died with it, so one makes room to run it with as few others as it can"
         return Situation(now=f"pending in queue {task.queue!r}", why=why)
     return Situation(now=f"pending in queue {task.queue!r}", why="workers are busy with others, or about to claim it")
 
@@ -145,6 +145,8 @@ def _worked_on(seen: Evidence) -> Situation:
             next=() if _anybody(seen) else (Advice("worker", "", "no other worker is alive: start one"),),
         )
     who = name_of(worker) if worker is not None else task.owner
+    if task.resting:
+        return replace(_waiting(seen), now=f"waiting{inside}, without a slot, on {who}{stopping}")
     return Situation(now=f"{doing}{inside}, on {who}{stopping}")
 
 

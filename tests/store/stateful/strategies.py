@@ -438,6 +438,8 @@ def filters(now: datetime) -> SearchStrategy[TaskFilter]:
             TaskFilter(name="deploy", agent_id="default"),
             TaskFilter(parent_id="t1"),
             TaskFilter(owner="w1"),
+            TaskFilter(resting=True),
+            TaskFilter(owner="w1", resting=False),
             TaskFilter(key="k1"),
             TaskFilter(created_after=now - timedelta(seconds=20), created_before=now),
             TaskFilter(ended_before=now - timedelta(seconds=5)),

@@ -41,6 +41,7 @@ class Wanted:
 
     queues: Sequence[str]
     concurrency: int
+    residents: int
     lease: float
     grace: float
     label: str
@@ -65,6 +66,12 @@ def work(
     concurrency: Annotated[
         int | None,
         typer.Option(min=1, help="How many tasks to run at the same time.", show_default=_default("concurrency")),
+    ] = None,
+    residents: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="How many more may only wait on it for something outside.", show_default=_default("residents")
+        ),
     ] = None,
     lease: Annotated[
         str | None,
@@ -106,6 +113,7 @@ def work(
     wanted = Wanted(
         queues=_listed(queues) or settings["worker.queues"] or hold.definitions.queues,
         concurrency=settings["worker.concurrency"] if concurrency is None else concurrency,
+        residents=settings["worker.residents"] if residents is None else residents,
         lease=settings["worker.lease"] if lease is None else read_seconds(lease, what="--lease"),
         grace=settings["worker.grace"] if grace is None else read_seconds(grace, what="--grace"),
         label=label or settings["worker.label"],

@@ -70,9 +70,16 @@ def lease_bar(member: Member) -> Text:
 
 
 def holding(member: Member) -> str:
-    """Return how many tasks a worker holds, of how many it takes."""
+    """Return how many tasks a worker works on, of how many it takes; who they are if it is full, and who only waits."""
     concurrency = member.worker.details.get("concurrency")
-    return f"{member.held} of {concurrency}" if concurrency else str(member.held)
+    working = member.held - member.resting
+    parts = [f"{working} of {concurrency}" if concurrency else str(working)]
+    if member.holders:
+        most_first = sorted(member.holders.items(), key=lambda one: (-one[1], one[0]))
+        parts[0] += f": {', '.join(f'{name} {count}' for name, count in most_first)}"
+    if member.resting:
+        parts.append(f"{member.resting} resting")
+    return "; ".join(parts)
 
 
 def process(member: Member) -> str:

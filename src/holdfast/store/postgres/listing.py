@@ -54,6 +54,9 @@ def tasks_where(where: TaskFilter) -> Where:
         clause.add("finished_at IS NULL")  # implied, and what lets the planner use the index of open tasks
     for column in ("queue", "name", "agent_id", "parent_id", "owner", "key"):
         clause.equal(column, getattr(where, column))
+    if where.resting is not None:
+        resting = "SELECT FROM {schema}.tasks r WHERE r.id = t.id AND r.owner IS NOT NULL AND r.resting = r.fence"
+        clause.add(f"{'EXISTS' if where.resting else 'NOT EXISTS'} ({resting})")
     if where.created_after is not None:
         clause.add("created_at > ?", where.created_after)
     if where.created_before is not None:

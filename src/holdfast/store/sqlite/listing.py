@@ -62,6 +62,9 @@ def tasks_where(where: TaskFilter) -> Where:
         clause.add("finished_at IS NULL")  # implied, and what lets SQLite use the index of open tasks
     for column in ("queue", "name", "agent_id", "parent_id", "owner", "key"):
         clause.equal(column, getattr(where, column))
+    if where.resting is not None:
+        resting = "SELECT r.id FROM tasks r WHERE r.owner IS NOT NULL AND r.resting = r.fence"
+        clause.add(f"id {'IN' if where.resting else 'NOT IN'} ({resting})")
     if where.created_after is not None:
         clause.add("created_at > ?", micros(where.created_after))
     if where.created_before is not None:

@@ -67,7 +67,7 @@ def _age(task: Task) -> tuple[datetime, str]:
 def _fits(row: TaskRow, where: TaskFilter) -> bool:
     task = row.task
     assert task.created_at is not None
-    columns = ("queue", "name", "agent_id", "parent_id", "owner", "key")
+    columns = ("queue", "name", "agent_id", "parent_id", "owner", "resting", "key")
     return (
         (where.states is None or task.state in where.states)
         and all(getattr(where, column) in {None, getattr(task, column)} for column in columns)
