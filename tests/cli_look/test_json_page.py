@@ -82,7 +82,7 @@ async def test_records(museum: Museum) -> None:
     same("Board", board.to_json())
     same("Queue", forms.queue_form(board.queues[0]))
     same("Worker", board.crew.members[0].to_json())
-    assert TABLES["Worker"][:-2] == list(running.to_json()["worker"])
+    assert TABLES["Worker"][:-4] == list(running.to_json()["worker"])
     budget = forms.budget_form(seen.budget)
     for meter in budget:
         assert f"`{meter}`" in PAGE

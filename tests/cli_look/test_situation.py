@@ -132,7 +132,7 @@ WAITING = task(TaskState.WAITING)
         pytest.param(
             look(replace(TASK, deaths=2)),
             "pending in queue 'deploys'",
-            "2 workers died with it, so it waits for one that runs nothing else",
+            "2 workers died with it, so one makes room to run it with as few others as it can",
             [],
             id="a suspect",
         ),
