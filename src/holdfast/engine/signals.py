@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
+from typing import Any
+
+from holdfast.engine.where import current_task
 
 
 class Unwind(BaseException):
@@ -10,6 +14,18 @@ class Unwind(BaseException):
 
     No Exception, so that ``except Exception`` in a task does not stop it; ``finally`` blocks do run.
     """
+
+    def __init__(self) -> None:
+        """Raise it where a framework may have started an asyncio task that it never looks at again."""
+        super().__init__()
+        if (task := current_task()) is not None:
+            task.add_done_callback(look_at)
+
+
+def look_at(over: asyncio.Future[Any]) -> None:
+    """Look at how something ended, so that asyncio does not report its error as never retrieved."""
+    if not over.cancelled():
+        over.exception()
 
 
 @dataclass(frozen=True, slots=True)
