@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.engine import log
 from holdfast.engine.quiescence import is_joined, is_quiescent
 from holdfast.engine.scope import SCOPE, Scope
-from holdfast.engine.signals import Unwind, look_at
+from holdfast.engine.signals import Unwind, expect_unwind
 from holdfast.model.errors import HoldfastError
 from holdfast.model.operations import Move, UntilChildren, UntilTime, Wait, WriteStep
 from holdfast.model.step import Step
@@ -131,7 +131,7 @@ class ParkingLot:
     def clear(self) -> None:
         """Unwind the branches that are still parked: their attempt is over, and nobody comes back to them."""
         for one in list(self._parked.values()):
-            one.branch.add_done_callback(look_at)
+            expect_unwind(one.branch)
             if not one.woken.done():
                 one.woken.set_exception(Unwind())
 

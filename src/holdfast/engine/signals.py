@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,16 @@ class Unwind(BaseException):
         """Raise it where a framework may have started an asyncio task that it never looks at again."""
         super().__init__()
         if (task := current_task()) is not None:
-            task.add_done_callback(look_at)
+            expect_unwind(task)
+
+
+def expect_unwind(branch: asyncio.Task[Any]) -> None:
+    """Have nothing reported if nobody ever looks at this branch, or at a ``gather`` that it belongs to."""
+    branch.add_done_callback(look_at)
+    for callback, _ in getattr(branch, "_callbacks", None) or ():
+        outer = inspect.getclosurevars(callback).nonlocals.get("outer") if inspect.isfunction(callback) else None
+        if isinstance(outer, asyncio.Future):
+            outer.add_done_callback(look_at)
 
 
 def look_at(over: asyncio.Future[Any]) -> None:

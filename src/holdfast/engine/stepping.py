@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine
+from contextvars import Token
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from holdfast.engine import approving, log
 from holdfast.engine.calls import CURRENT, Call, Function, Line, arguments_of, describe, digest_of, effect_id
 from holdfast.engine.effecting import run_once
 from holdfast.engine.exits import as_failure
-from holdfast.engine.scope import SCOPE
+from holdfast.engine.scope import SCOPE, Scope
 from holdfast.engine.signals import Unwind
 from holdfast.engine.trying import after_failure, begin, failure_of, recordable, tries_of, within
 from holdfast.engine.waiting import pause_until
@@ -69,8 +70,7 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
                 else:
                     value = await _limited(attempt, call, known, line.began, identify)
             finally:
-                CURRENT.reset(token)
-                SCOPE.reset(place)
+                _come_back(place, token)
                 if scope.end():
                     await attempt.leave(scope)
             output, value = recordable(call, value, returns)
@@ -85,6 +85,15 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
         await attempt.check()  # an error of a step that was being stopped says nothing
         tries = await after_failure(attempt, call, line, tries, failed)
         line.attempts, line.began = line.attempts + 1, None
+
+
+def _come_back(place: Token[Scope], token: Token[Callable[[], str]]) -> None:
+    """Be in the scope around a step again."""
+    try:
+        CURRENT.reset(token)
+        SCOPE.reset(place)
+    except ValueError:
+        pass  # its asyncio task was dropped, and is being destroyed in the context of another one
 
 
 def _limited(
@@ -112,8 +121,7 @@ async def _look_inside(attempt: Attempt, call: Call, known: Function, recorded: 
         except BaseException as error:  # noqa: BLE001 - however it ends: it may have failed before
             as_failure(error, branch)
     finally:
-        CURRENT.reset(token)
-        SCOPE.reset(place)
+        _come_back(place, token)
         if scope.end():
             await attempt.leave(scope)
 
