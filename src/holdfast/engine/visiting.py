@@ -26,7 +26,7 @@ from holdfast.engine.waiting import event_channel, pause_until
 from holdfast.model.canonical import canonical, parse, write
 from holdfast.model.codec import decode, encode
 from holdfast.model.deadline import Deadline
-from holdfast.model.errors import DeadlineExceeded, InvalidValue, JournalMismatch
+from holdfast.model.errors import DeadlineExceeded, HoldfastError, InvalidValue, JournalMismatch, StoreError
 from holdfast.model.failure import Failure
 from holdfast.model.machine import UNCHANGED, Goto, Reached, Visit, state_name
 from holdfast.model.operations import Emit, Move, WriteStep
@@ -330,7 +330,13 @@ class Journey(Generic[D]):
             random = services.random.random()
             decision = decide(handler.retry, failure.recorded, number, now, random, deadline=task.deadline)
             if isinstance(decision, RetryAt):
-                await self._postpone(failure, line, decision, f"try {number} of {handler.retry.max_attempts}")
+                try:
+                    await self._postpone(failure, line, decision, f"try {number} of {handler.retry.max_attempts}")
+                except StoreError:
+                    raise
+                except HoldfastError as refused:
+                    self._attempt.ending = False  # it goes on here, and can be stopped again
+                    error.add_note(f"and its next try could not be put off: {refused}")
         if line is not None:
             again = replace(line, state=StepState.PENDING, fence=task.fence, error=None, started_at=None)
             self._attempt.buffer(WriteStep(again))
