@@ -303,3 +303,23 @@ async def test_clean_up_has_its_time(still: Holdfast, clock: ManualClock) -> Non
         await until(lambda: cleaned == [1])
         await pass_time(clock, 60.0, by=10.0)
         assert await count_ignored(still, handle) == 0
+
+
+async def test_poison_is_not_undone(quick: Holdfast) -> None:
+    undone = []
+
+    async def undo(_result: int) -> None:
+        undone.append(1)
+
+    async def again_and_again(ctx: Context) -> None:
+        await ctx.step("done", one, compensate=undo)
+        await over_and_over(ctx)
+
+    async with quick.worker(grace=0.0):
+        handle = await quick.submit(quick.task(again_and_again))
+        for times in range(1, 4):
+            await until(lambda times=times: _has_ignored(quick, handle, times))
+            await quick.emit("go")
+        with pytest.raises(TaskFailed, match="3 times"):
+            await ended(handle)
+    assert undone == []

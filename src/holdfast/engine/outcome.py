@@ -255,7 +255,8 @@ async def record_poison(attempt: Attempt) -> None:
         reason="poison",
         where=last.where,
     )
-    await _end_badly(attempt, Move(to=TaskState.FAILED, reason="poison", error=failure.to_json()))
+    # Nothing is undone, as with any poison: a person mends the code, and the task goes on where it was.
+    await attempt.finish(Move(to=TaskState.FAILED, reason="poison", error=failure.to_json()))
 
 
 def _run_again(attempt: Attempt, keys: tuple[str, ...]) -> list[Operation]:
