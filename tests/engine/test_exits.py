@@ -70,17 +70,17 @@ def in_blocking_code(_ctx: SyncContext, name: str) -> None:
     leave(name)
 
 
-SHAPES = (in_a_step, in_a_thread, in_a_branch, with_a_timeout, in_the_code, in_blocking_code)
+SHAPES: tuple[Any, ...] = (in_a_step, in_a_thread, in_a_branch, with_a_timeout, in_the_code, in_blocking_code)
 
 
 async def test_an_exit_is_how_the_task_failed(quick: Holdfast) -> None:
-    tasks = [quick.task(shape, retry=ONCE) for shape in SHAPES]
+    tasks = [quick.task(retry=ONCE)(shape) for shape in SHAPES]
     async with quick.worker(grace=0.0):
         for name in EXITS:
             for task in tasks:
                 with pytest.raises(TaskFailed, match=name):
                     await ended(await quick.submit(task, name))
-        named = quick.task(in_the_name_of_what_follows, retry=ONCE)
+        named = quick.task(retry=ONCE)(in_the_name_of_what_follows)
         with pytest.raises(TaskFailed, match="SystemExit"):
             await ended(await quick.submit(named, "SystemExit"))
 
@@ -92,7 +92,6 @@ async def test_the_code_can_handle_a_step_that_exited(quick: Holdfast) -> None:
             await ctx.step("leave", leave_async, name)
         except StepFailed as error:
             return error.failure.type_name
-        return "not reached"
 
     async with quick.worker(grace=0.0):
         for name in EXITS:
@@ -164,9 +163,9 @@ async def test_undo_and_machines_and_verifiers_may_exit(quick: Holdfast) -> None
         handle = await quick.submit(saga)
         await reaches(handle, TaskState.WAITING)  # for a person: the step was not undone
         assert "was not undone" in (await quick.doubts(handle))[0].question
-        for handle in (await quick.submit(exits, None), await quick.submit(verified)):
+        for task, args in ((exits, (None,)), (verified, ())):
             with pytest.raises(TaskFailed, match="SystemExit"):
-                await ended(handle)
+                await ended(await quick.submit(task.name, *args))
 
 
 def test_only_ctrl_c_ends_the_process() -> None:
@@ -178,6 +177,8 @@ def test_only_ctrl_c_ends_the_process() -> None:
     async def interrupt_async() -> NoReturn:
         raise KeyboardInterrupt
 
+    failed = []
+
     async def main() -> None:
         async with Holdfast("memory://") as hold:
 
@@ -188,10 +189,12 @@ def test_only_ctrl_c_ends_the_process() -> None:
             async with hold.worker(grace=0.0):
                 with pytest.raises(TaskFailed, match="KeyboardInterrupt"):
                     await ended(await hold.submit(work, 0))
+                failed.append(1)
                 await ended(await hold.submit(work, 1))
 
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(main())
+    assert failed == [1]
 
 
 async def test_what_is_dropped_is_not_reported_as_never_retrieved(quick: Holdfast) -> None:
