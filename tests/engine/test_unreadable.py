@@ -1,13 +1,12 @@
 """A row that somebody edited by hand and that cannot be read: its task fails in words, and all others go on."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
 import pytest
 
 from holdfast import Context, Holdfast, Machine, Retry, StepFailed, TaskFailed, TaskState
-from holdfast.model.commit import Commit, Refusal, Verdict
+from holdfast.model.commit import Commit, Held, Refusal, Verdict
 from tests.engine.support import ended, reaches
 
 EDITS = {
@@ -69,20 +68,16 @@ async def test_a_retry_of_a_state_that_is_refused_is_the_tasks_failure(
     async def begin(_ctx: Context, _data: None) -> str:
         raise ValueError("of the handler")
 
-    commit = quick.store.commit
+    put = quick.services.committer.put
 
-    async def refuse(commits: Sequence[Commit]) -> list[Verdict]:
-        verdicts = []
-        for one in commits:
-            if one.move is not None and one.move.reason.startswith("state"):
-                sequence = one.guard.sequence - 1  # type: ignore[union-attr]
-                refusal = {"refusal": Refusal.CONFLICT, "detail": "by a test", "sequence": sequence}
-                verdicts.append(Verdict(task_id=one.task_id, **refusal))  # type: ignore[arg-type]
-            else:
-                verdicts += await commit([one])
-        return verdicts
+    async def refuse(one: Commit) -> Verdict:
+        if one.move is None or not one.move.reason.startswith("state"):
+            return await put(one)
+        assert isinstance(one.guard, Held)
+        sequence = one.guard.sequence - 1
+        return Verdict(task_id=one.task_id, refusal=Refusal.CONFLICT, detail="by a test", sequence=sequence)
 
-    monkeypatch.setattr(quick.store, "commit", refuse)
+    monkeypatch.setattr(quick.services.committer, "put", refuse)
     refused = quick.register(machine)
     async with quick.worker(grace=0.0):
         handle = await quick.submit(refused, None)
