@@ -108,7 +108,7 @@ GUARDS = (
     Guard(
         "only-proof-is-failure",
         _ENGINE + "effecting.py",
-        "if self._answered and proves_absence(error, self.terms.absent_on, author=author):",
+        "if self._answered and proves_absence(raised, self.terms.absent_on, author=author):",
         "if True:",
         _EFFECTS,
     ),

@@ -517,11 +517,10 @@ async def test_a_suspect_that_waits_inside_a_step_makes_room_for_what_it_waits_f
         return await ctx.step("outer", outer)
 
     handle = await quick.submit(parent)
-    for number in range(ALONE_AFTER):
-        await quick.store.register(NewWorker(id=f"dies {number}", lease=0.01))
-        await quick.store.claim(Claim(worker_id=f"dies {number}", number=1, limit=1, names=["parent"]))
+    while (await handle.task()).deaths < ALONE_AFTER:  # a slow machine may let a lease lapse before the claim
+        dying = await quick.store.register(NewWorker(lease=0.05))
+        await quick.store.claim(Claim(worker_id=dying.id, number=1, limit=1, names=["parent"]))
         await until(partial(_is_swept, quick, handle))
-    assert (await handle.task()).deaths >= ALONE_AFTER
     async with quick.worker(lease=1):
         assert await ended(handle) == "done"
 

@@ -137,7 +137,7 @@ class Invocation:
         try:
             said = observe(self._tool.name, dict(self._arguments), data, self._run.keeper.state)
             observed: object = await said if inspect.isawaitable(said) else said
-        except Exception:  # noqa: BLE001 - whatever it is, the call was made
+        except (Exception, SystemExit):  # noqa: BLE001 - whatever it is, the call was made
             _log.exception("task %s: observe= failed on the result of %s", self._run.attempt.task.id, self._key)
             return None
         if isinstance(observed, StatePatch):

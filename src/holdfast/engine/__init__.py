@@ -44,5 +44,6 @@ remembering.py hold.memory
 
 committer.py   group commit: while one batch is made durable the next gathers
 batching.py    the same for any call that takes many
+defiance.py    code that catches its own stop, and how it is left; exits.py: what is no Exception, and whose it is
 alarms.py threads.py crossing.py watcher.py storetime.py      time, blocking code, hints
 """

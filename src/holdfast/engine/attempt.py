@@ -20,7 +20,9 @@ from holdfast.engine.alarms import Alarm
 from holdfast.engine.calls import Call, Line
 from holdfast.engine.children import EarlierChildren
 from holdfast.engine.context import Context
+from holdfast.engine.defiance import FEW_CALLS, UNWIND_WITHIN, Driven, calling_line, is_in_thread, keep_thread
 from holdfast.engine.definition import TaskDefinition
+from holdfast.engine.exits import is_its_own
 from holdfast.engine.intents import Intents, Search
 from holdfast.engine.journal import Journal, ended_by, reopened
 from holdfast.engine.lease import Lease
@@ -28,7 +30,7 @@ from holdfast.engine.outbox import Outbox
 from holdfast.engine.outcome import Raised, Returned
 from holdfast.engine.parking import ParkingLot
 from holdfast.engine.patience import insist
-from holdfast.engine.scope import SCOPE, SHORT_KEY, Scope, path_inside
+from holdfast.engine.scope import SCOPE, SHORT_KEY, Scope, current_branch, path_inside
 from holdfast.engine.services import Services
 from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Lost, Stop, Unwind
 from holdfast.engine.slots import Slots
@@ -36,13 +38,13 @@ from holdfast.engine.sync_context import SyncContext
 from holdfast.engine.waiting import cursors_of
 from holdfast.engine.where import current_task
 from holdfast.model.effect import Effect, EffectState, Evidence
-from holdfast.model.errors import HoldfastError, JournalMismatch
+from holdfast.model.errors import HoldfastError, JournalMismatch, StoreClosed
 from holdfast.model.operations import Move, Operation, ShareWorker, WriteStep
 from holdfast.model.queries import Loaded
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import FLAT_KEYS
 from holdfast.model.transitions import TaskState
-from holdfast.model.worker import Claimed
+from holdfast.model.worker import POISON_AFTER, Claimed
 
 T = TypeVar("T")
 
@@ -61,7 +63,10 @@ class Attempt(Outbox):
         "_alarm",
         "_busy",
         "_cursors",
+        "_driven",
         "_intents",
+        "_overdue",
+        "_refusals",
         "_reserved_events",
         "_runner",
         "_search",
@@ -69,6 +74,7 @@ class Attempt(Outbox):
         "_slots",
         "_sync_calls",
         "_under_way",
+        "condemned",
         "definition",
         "earlier_children",
         "ending",
@@ -125,6 +131,13 @@ class Attempt(Outbox):
         self._under_way: dict[str, Line] = {}
         self._runner: asyncio.Task[None] | None = None
         self._alarm: Alarm | None = None
+        self.condemned: str | None = None
+        """Its code did not let itself be stopped, and is never resumed: the line where that was noticed."""
+        self._driven: Driven[Any] | None = None
+        """The code that is under way."""
+        self._overdue: Alarm | None = None
+        self._refusals: dict[object, int] = {}
+        """How often each branch has called ``ctx`` although that is refused."""
 
     # The run, as a sentence
 
@@ -137,10 +150,10 @@ class Attempt(Outbox):
                 await self._prepare()
                 if self.undoing is not None and self.stopping is None:
                     with suppress(Unwind):  # stopped, or fenced
-                        await undoing.undo(self, self.undoing)
+                        await self._drive(undoing.undo(self, self.undoing))
                 # Twice at most: the task's own code, then its verifier's.
                 while self.undoing is None and not self.over and self.stopping is None:
-                    await outcome.record(self, await self._perform())
+                    await (outcome.record_poison(self) if self.is_poison else self._perform_and_record())
             except asyncio.CancelledError:
                 if self.stopping is None and not self.over:
                     raise  # somebody cancels the worker itself
@@ -151,8 +164,7 @@ class Attempt(Outbox):
             pass  # fenced while recording: there is nothing left to say
         finally:
             self.over = True
-            if self._alarm is not None:
-                self._alarm.cancel()
+            self._cancel_alarms()
             if self.parking is not None:
                 self.parking.clear()
 
@@ -190,11 +202,14 @@ class Attempt(Outbox):
             self.task = replace(self.task, state=TaskState.RUNNING)
             self.ending = False
 
+    async def _perform_and_record(self) -> None:
+        await outcome.record(self, await self._perform())
+
     async def _perform(self) -> Returned | Raised | None:
         """Run the task's code; None if it was stopped or suspended meanwhile, and so did not end by itself."""
         ended: Returned | Raised
         try:
-            ended = Returned(await self._code())
+            ended = Returned(await self._drive(self._code()))
         except asyncio.CancelledError as error:
             if self.stopping is None and not self.over:
                 if self.runner.cancelling():
@@ -206,13 +221,25 @@ class Attempt(Outbox):
         except Unwind:
             # Meant for another attempt if this one goes on: its code used a ctx that is not its own.
             ended = Raised(HoldfastError("the ctx of another task was used, which is over; use the one you were given"))
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is how the task's code ended
+        except BaseException as error:
+            if not isinstance(error, Exception) and not is_its_own(error, self.runner):
+                raise
             ended = Raised(error)
         if self.over or self.stopping is not None:
             return None
         return ended if self.fatal is None else Raised(self.fatal)
+
+    async def _drive(self, code: Coroutine[Any, Any, T]) -> T:
+        """Run code of the task's in a way that it can be left if it does not let itself be stopped."""
+        self._driven = driven = Driven(code, self._is_condemned)
+        try:
+            result: T = await driven
+            return result
+        finally:
+            self._driven = None
+
+    def _is_condemned(self) -> bool:
+        return self.condemned is not None
 
     def _code(self) -> Coroutine[Any, Any, Any]:
         """Return what is to be run: the verifier in review, otherwise the task's function."""
@@ -235,7 +262,7 @@ class Attempt(Outbox):
         """Run a blocking function of the task's code in a thread, with a context that blocks it."""
         branch = asyncio.current_task()
         assert branch is not None  # noqa: S101 - a coroutine runs in a task
-        blocking = SyncContext(context, asyncio.get_running_loop())
+        blocking = SyncContext(context, self, asyncio.get_running_loop())
         self._sync_calls[branch] = blocking._calls  # noqa: SLF001 - the engine's own side of it
         try:
             return await self.services.threads.run(lambda: function(blocking, *args, **kwargs))
@@ -275,6 +302,70 @@ class Attempt(Outbox):
                 log.moved(self.task, operation)
                 self.services.note_due(operation.available_at)
 
+    def _cancel_alarms(self) -> None:
+        for alarm in (self._alarm, self._overdue):
+            if alarm is not None:
+                alarm.cancel()
+
+    # Code that does not let itself be stopped
+
+    def expect_end(self) -> None:
+        """Give the task's code, which was stopped, a while for its clean-up."""
+        if self._overdue is None and self._driven is not None:
+            with suppress(StoreClosed):
+                self._overdue = self.services.alarms.after(UNWIND_WITHIN, self.set_aside)
+
+    def set_aside(self, *, counts: bool = True) -> None:
+        """Leave the task's code where it is, if it is still under way although it was stopped."""
+        if self._driven is not None:
+            self._condemn(self._driven.where, counts=counts)
+
+    def is_defied(self) -> bool:
+        """Count a call of ``ctx`` that is refused; say whether its branch has made too many of them.
+
+        If the whole attempt was stopped, it is condemned with the branch. Blocking code does not return from here.
+        """
+        branch = current_branch()
+        self._refusals[branch] = refusals = self._refusals.get(branch, 0) + 1
+        if refusals <= FEW_CALLS and self.condemned is None:
+            return False
+        was_stopped = self.stopping is not None or (self.over and not self.leaving)
+        if was_stopped and not self.is_only_looked_at:
+            self._condemn(calling_line())
+        elif refusals == FEW_CALLS + 1:
+            log.ignored_end(self.task, calling_line())
+        if is_in_thread():
+            keep_thread(f"task {self.task.name} {self.task.id}")
+        return True
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether its code has to get out, and no call of ``ctx`` does anything more."""
+        return self.over or self.stopping is not None or (self._search is not None and self._search.over.is_set())
+
+    def _condemn(self, where: str, *, counts: bool = True) -> None:
+        if self.condemned is not None:
+            return
+        self.condemned = where
+        log.ignored_stop(self.task, where)
+        loop = self.runner.get_loop()
+        with suppress(RuntimeError):  # the loop is closed, and the process ends
+            loop.call_soon_threadsafe(self._abandon_code, counts)
+
+    def _abandon_code(self, counts: bool) -> None:  # noqa: FBT001 - a callback
+        if counts and self.undoing is None and not isinstance(self.stopping, Lost):
+            if self._driven is None or self.over:
+                self.services.start(outcome.note_ignored_stop(self))
+            else:
+                self.buffer(WriteStep(outcome.ignored_stop(self)))  # it rides in the Commit that ends the attempt
+        if self._driven is not None:
+            self.runner.cancel()
+
+    @property
+    def is_poison(self) -> bool:
+        """Whether its code did not let itself be stopped, again and again: it is not run once more."""
+        return self.undoing is None and len(self.journal.ignored_stops()) >= POISON_AFTER
+
     # Being stopped
 
     def stop(self, why: Stop) -> None:
@@ -300,6 +391,7 @@ class Attempt(Outbox):
             return
         for call in chain.from_iterable(self._sync_calls.values()):
             call.cancel()
+        self.expect_end()
         if self._runner is not current_task():
             self._runner.cancel()
         elif not self.over:
@@ -488,7 +580,8 @@ class Attempt(Outbox):
         if not keys:
             return
         self._search = search = Search(keys, self.services.alarms)
-        replay = asyncio.create_task(self._replay(search), name=f"holdfast-replay-{self.task.id}")
+        code = Driven(self._replay(search), lambda: self._search is not search)
+        replay = asyncio.create_task(code.run(), name=f"holdfast-replay-{self.task.id}")
         alarm = self.services.alarms.after(LOOK_FOR_CODE, search.over.set)
         try:
             await search.over.wait()

@@ -21,6 +21,7 @@ from holdfast.model.codec import encode
 from holdfast.model.deadline import as_seconds
 from holdfast.model.effect import EffectClass
 from holdfast.model.errors import CodecError, HoldfastError, InvalidValue
+from holdfast.model.failure import Exited
 from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.model.operations import Operation, WriteStep
 from holdfast.model.retry import ErrorKind, Retry, check_kinds
@@ -195,6 +196,8 @@ class Call:
                 operations += self.arms(value)
             except Exception as error:  # noqa: BLE001 - it is the caller's, and raised once the result is recorded
                 self._broken = error
+            except SystemExit as error:
+                self._broken = Exited(error)
         return operations
 
     def over_with(self, value: Any) -> Any:  # noqa: ANN401

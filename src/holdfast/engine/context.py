@@ -14,6 +14,7 @@ from holdfast.engine import children, waiting
 from holdfast.engine.approving import QUESTION, decision
 from holdfast.engine.calls import ONE_TRY, Call, Compensation, Terms, terms_of
 from holdfast.engine.carrying import Intent, carry
+from holdfast.engine.defiance import dead_end
 from holdfast.engine.definition import Bound, TaskDefinition, check_retry
 from holdfast.engine.journal import RESERVED, VERIFY, stable_bytes
 from holdfast.engine.scope import INSIDE, SCOPE, Scope, as_branch, check_part
@@ -421,8 +422,10 @@ class Context:
 
     def place(self) -> Place:
         """Return where in the journal a call stands that is made here and now."""
-        self._check()
         attempt = self._attempt
+        if self._is_left_behind() and attempt.is_defied():
+            return Place(attempt.scope, "", is_dead=True)
+        self._check()
         scope = SCOPE.get(None)
         if scope is None or scope.owner is not attempt:
             scope = attempt.scope
@@ -436,6 +439,14 @@ class Context:
             scope.check()
         return Place(scope, self._prefix if scope is self._home else scope.path)
 
+    def _is_left_behind(self) -> bool:
+        """Whether the call comes after the end of what it belongs to: the task, a try of a step, or a search."""
+        attempt = self._attempt
+        if attempt.leaving or (attempt.undoing is not None and not attempt.is_replaying):
+            return True
+        scope = SCOPE.get(None)
+        return scope is not None and scope.owner is attempt and scope.parent is not None and scope.has_ended
+
     def _waiting_place(self, what: str) -> Place:
         place = self.place()
         place.refuse_in_once(what)
@@ -443,6 +454,8 @@ class Context:
 
     def _allot(self, place: Place, name: str, key: str | None) -> str:
         part = name if key is None else key
+        if place.is_dead:
+            return part
         check_name("step name" if key is None else "step key", part)
         if part.startswith(RESERVED):
             raise InvalidValue(f"step names that begin with {RESERVED!r} are Holdfast's own; call {part!r} otherwise")
@@ -483,15 +496,20 @@ class Context:
 class Place:
     """Where in the journal a call of ``ctx`` stands: in which scope, and what its key begins with."""
 
-    __slots__ = ("prefix", "scope")
+    __slots__ = ("is_dead", "prefix", "scope")
 
-    def __init__(self, scope: Scope, prefix: str) -> None:
-        """Made for each call."""
+    def __init__(self, scope: Scope, prefix: str, *, is_dead: bool = False) -> None:
+        """Made for each call; ``is_dead`` if nothing comes of it, not even an error."""
         self.scope = scope
         self.prefix = prefix
+        self.is_dead = is_dead
 
     def run(self, call: Coroutine[Any, Any, R]) -> Coroutine[Any, Any, R]:
         """Return the call, to be awaited; inside a step the end of its try has to see it."""
+        attempt: Attempt = self.scope.owner
+        if self.is_dead or (attempt.is_stopped and attempt.is_defied()):
+            call.close()
+            return dead_end(attempt.runner)
         return call if self.scope.parent is None else self.scope.watch(call)
 
     def refuse_in_once(self, what: str) -> None:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
 
+from holdfast.model.canonical import Unreadable
 from holdfast.model.checks import check_integer, check_name, check_queue
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import CodecError, DuplicateName, InvalidValue
@@ -151,6 +152,8 @@ class TaskDefinition(Generic[P, R]):
 
     def read_input(self, stored: JsonValue) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments that ``write_input`` stored."""
+        if isinstance(stored, Unreadable):
+            raise CodecError(f"the stored input {stored}", path=self.name)
         args, kwargs = (stored["args"], stored["kwargs"]) if isinstance(stored, dict) else (stored or [], {})
         positional = [
             from_json(value, annotation, name=name)

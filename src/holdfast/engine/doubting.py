@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.engine import log, reporting
 from holdfast.engine.calls import DEFAULT_TIMEOUT
 from holdfast.engine.definition import is_async
+from holdfast.engine.exits import as_failure
 from holdfast.engine.patience import insist
 from holdfast.engine.trying import within
 from holdfast.engine.waiting import pause_until
@@ -19,7 +21,7 @@ from holdfast.model.codec import decode
 from holdfast.model.doubt import Absent, Decision, Happened, Outcome, Unknown
 from holdfast.model.effect import Effect, EffectState
 from holdfast.model.errors import CodecError, Conflict, NotFound, StepFailed
-from holdfast.model.failure import Failure, storable
+from holdfast.model.failure import Failure, raised_by_code, storable
 from holdfast.model.operations import OpenApproval, UntilDecided, WriteEffect
 from holdfast.model.payload import to_json
 from holdfast.model.retry import Retry
@@ -109,15 +111,16 @@ async def _look(step: OnceStep, effect: Effect) -> Outcome:
 
 
 async def _reconcile(step: OnceStep, effect: Effect) -> Outcome:
-    attempt, services = step.attempt, step.attempt.services
+    attempt, services, branch = step.attempt, step.attempt.services, asyncio.current_task()
     tries = 0
     while True:
         await attempt.check()
         try:
             outcome = await _ask_tool(step, effect)
-        except Exception as error:  # noqa: BLE001 - it could not tell
+        except BaseException as error:  # noqa: BLE001 - it could not tell
+            raised = raised_by_code(as_failure(error, branch))
             tries += 1
-            why = f"reconcile raised {type(error).__name__}: {error}"
+            why = f"reconcile raised {type(raised).__name__}: {raised}"
             log.reconcile_failed(attempt.task, step.call.key, why)
             if tries >= ASKING_THE_TOOL.max_attempts:
                 return Unknown(why)

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import approving, doubting, reporting
 from holdfast.engine.calls import CURRENT, DEFAULT_TIMEOUT, Call, Line, Terms, arguments_of, check_arguments, describe
+from holdfast.engine.exits import as_failure
 from holdfast.engine.scope import SCOPE
-from holdfast.engine.signals import Unwind
+from holdfast.engine.signals import Unwind, look_at
 from holdfast.engine.standing import IN_DOUBT, NOT_MADE, look_up
 from holdfast.engine.trying import after_failure, begin, failure_of, recordable, tries_of, within
 from holdfast.engine.waiting import pause_until
@@ -27,7 +28,7 @@ from holdfast.model.canonical import canonical, digest, parse
 from holdfast.model.codec import decode, encode
 from holdfast.model.effect import Effect, EffectClass, EffectState
 from holdfast.model.errors import CodecError, Conflict, EffectGivenUp, StepFailed
-from holdfast.model.failure import Failure, storable
+from holdfast.model.failure import Failure, raised_by_code, storable
 from holdfast.model.operations import ConsumeApproval, Operation, RequireUndo, WriteEffect
 from holdfast.model.payload import from_json
 from holdfast.model.proof import proves_absence
@@ -252,6 +253,7 @@ class OnceStep:
         attempt = self.attempt
         attempt.depart(self.line)
         job = asyncio.create_task(self._call(armed), name=f"holdfast-effect-{armed.effect_id}")
+        job.add_done_callback(look_at)
         try:
             with attempt.sending():
                 return await asyncio.shield(job)
@@ -264,7 +266,7 @@ class OnceStep:
             attempt.arrive(self.line)
 
     async def _call(self, armed: Effect) -> Any:  # noqa: ANN401
-        attempt, call = self.attempt, self.call
+        attempt, call, job = self.attempt, self.call, asyncio.current_task()
         scope = attempt.enter(call, is_once=True)
         SCOPE.set(scope)
         CURRENT.set(lambda: armed.effect_id)
@@ -290,6 +292,10 @@ class OnceStep:
             except Exception:
                 self._answered = True
                 raise
+            except BaseException as error:  # noqa: BLE001 - sorted out there
+                failure = as_failure(error, job)
+                self._answered = True
+                raise failure from None
 
         seconds = DEFAULT_TIMEOUT if call.timeout is None else call.timeout
         try:
@@ -323,9 +329,10 @@ class OnceStep:
         attempt = self.attempt
         if attempt.over or attempt.stopping is not None:
             raise Unwind  # an error of a call that was being stopped says nothing
-        note = storable(f"{type(error).__name__}: {error}", 1000)
+        raised = raised_by_code(error)
+        note = storable(f"{type(raised).__name__}: {raised}", 1000)
         author = getattr(attempt.definition.function, "__module__", None) or ""
-        if self._answered and proves_absence(error, self.terms.absent_on, author=author):
+        if self._answered and proves_absence(raised, self.terms.absent_on, author=author):
             self.effect = failed = replace(armed, state=_S.FAILED, note=note)
             self._tries = await after_failure(attempt, self.call, self.line, self._tries, error, WriteEffect(failed))
             return

@@ -34,6 +34,9 @@ ATTEMPT, RESUMED, SPILLED = "attempt", "resumed", "spilled"
 """Kinds of lines: an attempt failed and is followed by another; a person had the task go on; the task was taken off its
 worker while it rested there."""
 
+IGNORED_STOP = "ignored-stop"
+"""The kind of a line that says: the task's code caught the signal that stops it, and went on."""
+
 OTHER_INPUT = f"{RESERVED}other-input"
 """The line that a round begins with whose input is another one than that of the round before. It has an effect id, by
 which later rounds get to see it."""
@@ -255,12 +258,17 @@ class Journal:
         return any(
             step.finished_at is not None and step.finished_at > moment
             for step in self._steps.values()
-            if step.kind not in {ATTEMPT, RESUMED, SPILLED}
+            if step.kind not in {ATTEMPT, IGNORED_STOP, RESUMED, SPILLED}
         )
 
     def failed_attempts(self) -> list[Step]:
         """Return the records of earlier attempts of this round that failed."""
         return sorted((step for step in self._steps.values() if step.kind == ATTEMPT), key=lambda step: step.position)
+
+    def ignored_stops(self) -> list[Step]:
+        """Return how often the code did not let itself be stopped in this round, since a person last resumed it."""
+        resumed = max((step.position for step in self.of_kind(RESUMED)), default=0)
+        return [step for step in self.of_kind(IGNORED_STOP) if step.position > resumed]
 
 
 def _place(key: str) -> tuple[str, str]:

@@ -24,6 +24,11 @@ from holdfast.model.transitions import TaskState
 logger = logging.getLogger("holdfast")
 _LONGEST = 500
 
+WHAT_TO_CHANGE = (
+    "Let what is no Exception pass: write `except Exception:` in place of `except:` and `except BaseException:`, or "
+    "raise it again"
+)
+
 
 def moved(task: Task, move: Move) -> None:
     """A task changed its state."""
@@ -107,6 +112,34 @@ def other_arguments(task: Task, key: str) -> None:
         task.id,
         key,
         extra={"task_id": task.id, "step": key},
+    )
+
+
+def ignored_timeout(task: Task, what: str, where: str) -> None:
+    """Code whose time was up caught the cancellation and went on; it was set aside."""
+    logger.warning(
+        "task %s %s: %s caught its cancellation and went on%s, although its time was up; it was set aside. %s",
+        *(task.name, task.id, what, f" at {where}" if where else "", WHAT_TO_CHANGE),
+        extra={"task_id": task.id},
+    )
+
+
+def ignored_stop(task: Task, where: str) -> None:
+    """The code of a task caught the signal that stops it and went on; it was set aside."""
+    logger.warning(
+        "task %s %s: its code was stopped, and caught that and went on%s; it was set aside. %s",
+        *(task.name, task.id, f" at {where}" if where else "", WHAT_TO_CHANGE),
+        extra={"task_id": task.id},
+    )
+
+
+def ignored_end(task: Task, where: str) -> None:
+    """A branch of a task's code went on calling ctx after that part of the task had ended."""
+    logger.warning(
+        "task %s %s: a branch of its code went on calling ctx after its end%s; it was set aside. Await what the code "
+        "starts before it returns, and end its loops when ctx raises",
+        *(task.name, task.id, f" at {where}" if where else ""),
+        extra={"task_id": task.id},
     )
 
 

@@ -17,7 +17,7 @@ from holdfast.engine.journal import Journal
 from holdfast.engine.lease import Lease
 from holdfast.engine.parking import ParkingLot
 from holdfast.engine.services import Services
-from holdfast.engine.signals import Cancelled, Stop, Unwind
+from holdfast.engine.signals import Cancelled, Stop, Unwind, look_at
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
 from holdfast.model.errors import HoldfastError
 from holdfast.model.operations import Operation, RequireUndo, WriteEffect, WriteStep
@@ -113,13 +113,12 @@ class Outbox(ABC):
     async def commit_surely(self, *operations: Operation) -> Verdict:
         """Commit, and know what came of it even if the caller is cancelled meanwhile."""
         sending = asyncio.ensure_future(self.commit(*operations))
+        sending.add_done_callback(look_at)
         try:
             return await asyncio.shield(sending)
         except asyncio.CancelledError:
             if not sending.done():
                 await asyncio.wait([sending])
-            if not sending.cancelled():
-                sending.exception()
             raise
 
     async def _send(self, operations: tuple[Operation, ...]) -> Verdict:

@@ -10,10 +10,11 @@ from holdfast.engine import log, undoing
 from holdfast.engine.cancelling import cancel_children
 from holdfast.engine.context import Context
 from holdfast.engine.definition import is_async
-from holdfast.engine.journal import ATTEMPT, RESERVED, VERIFY, ended_by, reopened
+from holdfast.engine.journal import ATTEMPT, IGNORED_STOP, RESERVED, VERIFY, ended_by, reopened
 from holdfast.engine.patience import insist
 from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Stop
 from holdfast.model.canonical import canonical, parse
+from holdfast.model.commit import Commit, Expect
 from holdfast.model.deadline import Deadline
 from holdfast.model.errors import CodecError, Conflict, DeadlineExceeded, HoldfastError, InvalidValue, Rejected
 from holdfast.model.failure import Failure, Try, storable
@@ -206,6 +207,56 @@ def _late(attempt: Attempt) -> Move:
     failure = Failure.of(DeadlineExceeded(deadline.message(now)))
     failure = replace(failure.after(_earlier_tries(attempt), number=attempt.task.attempts + 1, at=now), traceback="")
     return Move(to=TaskState.FAILED, reason="deadline passed", error=failure.to_json())
+
+
+# Code that does not let itself be stopped
+
+
+def ignored_stop(attempt: Attempt) -> Step:
+    """Return the line of the journal that says that the task's code caught the signal that stops it, and went on."""
+    now, where = attempt.services.time.now(), attempt.condemned or ""
+    message = f"its code caught the signal that stops it, and went on. {log.WHAT_TO_CHANGE}"
+    failure = Failure(type_name="IgnoredStop", message=message, where=where)
+    return Step(
+        key=f"{RESERVED}{IGNORED_STOP}:{attempt.task.fence}",
+        kind=IGNORED_STOP,
+        position=attempt.journal.next_position(),
+        state=StepState.FAILED,
+        round=attempt.task.round,
+        fence=attempt.task.fence,
+        error=canonical(failure.to_json()),
+        started_at=now,
+        finished_at=now,
+    )
+
+
+async def note_ignored_stop(attempt: Attempt) -> None:
+    """Write that down when the attempt has let go of the task, unless another one has it by now."""
+    commit = Commit(
+        task_id=attempt.task.id,
+        guard=Expect(states=frozenset({TaskState.PENDING, TaskState.WAITING, TaskState.REVIEW})),
+        operations=(WriteStep(ignored_stop(attempt)),),
+        actor=attempt.lease.worker_id,
+    )
+    await insist(lambda: attempt.services.store.commit([commit]))
+
+
+async def record_poison(attempt: Attempt) -> None:
+    """Fail a task without running it: its code did not let itself be stopped, again and again."""
+    stops = attempt.journal.ignored_stops()
+    last = Failure.from_json(parse(stops[-1].error or b"null"))
+    failure = Failure(
+        type_name="Poison",
+        type_names=("Poison",),
+        message=(
+            f"its code caught the signal that stops it, and went on, {len(stops)} times"
+            f"{f', the last time at {last.where}' if last.where else ''}. {log.WHAT_TO_CHANGE}; then resume the task"
+        ),
+        reason="poison",
+        where=last.where,
+    )
+    # Nothing is undone, as with any poison: a person mends the code, and the task goes on where it was.
+    await attempt.finish(Move(to=TaskState.FAILED, reason="poison", error=failure.to_json()))
 
 
 def _run_again(attempt: Attempt, keys: tuple[str, ...]) -> list[Operation]:

@@ -21,7 +21,7 @@ from holdfast.engine import log
 from holdfast.engine.journal import SPILLED
 from holdfast.engine.quiescence import is_joined, is_quiescent
 from holdfast.engine.scope import SCOPE, Scope
-from holdfast.engine.signals import Unwind
+from holdfast.engine.signals import Unwind, expect_unwind
 from holdfast.model.errors import HoldfastError
 from holdfast.model.operations import Move, Rest, UntilChildren, UntilTime, Wait, WriteStep
 from holdfast.model.step import Step, StepState
@@ -151,7 +151,7 @@ class ParkingLot:
     def clear(self) -> None:
         """Unwind the branches that are still parked: their attempt is over, and nobody comes back to them."""
         for one in list(self._parked.values()):
-            one.branch.add_done_callback(_retrieve)
+            expect_unwind(one.branch)
             if not one.woken.done():
                 one.woken.set_exception(Unwind())
 
@@ -282,6 +282,7 @@ class ParkingLot:
             log.not_suspended(attempt.task, error)
         else:
             attempt.over = True
+            attempt.expect_end()
             log.moved(attempt.task, move)
             for timer in (wait for wait in waits if isinstance(wait, UntilTime)):
                 attempt.services.note_due(timer.at)
@@ -315,12 +316,6 @@ def _timers(parked: Parked) -> list[UntilTime]:
 def _set(woken: asyncio.Future[None]) -> None:
     if not woken.done():
         woken.set_result(None)
-
-
-def _retrieve(branch: asyncio.Task[Any]) -> None:
-    """Look at how an unwound branch ended, so that it is not reported as forgotten."""
-    if not branch.cancelled():
-        branch.exception()
 
 
 def _describe(waits: tuple[Wait, ...]) -> str:

@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterable
 from types import CodeType, CoroutineType
 from typing import Any
 
+from holdfast.engine.defiance import inner_code
+
 _TIMED: frozenset[CodeType] = frozenset({asyncio.wait_for.__code__})
 """Code that has a timer of its own around what it awaits."""
 
@@ -82,8 +84,8 @@ def _innermost(task: asyncio.Task[Any]) -> CoroutineType[Any, Any, Any] | None:
     coroutine = task.get_coro()
     if not isinstance(coroutine, CoroutineType):
         return None
-    while isinstance(coroutine.cr_await, CoroutineType):
-        coroutine = coroutine.cr_await
+    while (awaited := inner_code(coroutine.cr_await)) is not None:
+        coroutine = awaited
         if coroutine.cr_code in _TIMED:
             return None
     return coroutine

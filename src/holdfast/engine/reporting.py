@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import log
+from holdfast.engine.exits import as_failure
 from holdfast.engine.patience import insist
 from holdfast.engine.threads import Late, drop
 from holdfast.model.canonical import canonical, parse
@@ -21,7 +22,7 @@ from holdfast.model.commit import Commit, Expect
 from holdfast.model.doubt import Happened, Unknown
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.errors import CodecError, HoldfastError
-from holdfast.model.failure import storable
+from holdfast.model.failure import raised_by_code, storable
 from holdfast.model.operations import WriteEffect
 from holdfast.model.payload import from_json, to_json
 from holdfast.model.task import JsonValue, Task
@@ -120,10 +121,11 @@ async def _reports(attempt: Attempt, effect: Effect) -> list[tuple[Evidence, Rep
 async def returned(attempt: Attempt, effect: Effect, value: object, returns: object) -> None:
     """Report that the call returned this, after the attempt it was made for was over."""
     if inspect.isawaitable(value):  # a blocking function left the rest to the loop
+        telling = asyncio.current_task()
         try:
             value = await value
-        except Exception as error:  # noqa: BLE001 - it is told
-            await _tell(attempt, effect, _raised(effect, error))
+        except BaseException as error:  # noqa: BLE001 - it is told
+            await _tell(attempt, effect, _raised(effect, as_failure(error, telling)))
             return
     try:
         report = Report(RETURNED, effect.attempt, result=to_json(value, returns, name="a late result"))
@@ -167,6 +169,7 @@ def _report(attempt: Attempt, effect: Effect, returns: object, value: object, er
 
 
 def _raised(effect: Effect, error: BaseException) -> Report:
+    error = raised_by_code(error)
     return Report(RAISED, effect.attempt, error=storable(f"{type(error).__name__}: {error}", 1000))
 
 

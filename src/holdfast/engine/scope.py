@@ -12,11 +12,14 @@ import hashlib
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import ContextVar, copy_context
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast.engine.where import current_task
 from holdfast.model.errors import HoldfastError, InvalidValue
 from holdfast.model.step import Step
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt import Attempt
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -102,7 +105,7 @@ class Scope:
 
     __slots__ = ("_branches", "_path", "is_once", "is_over", "owner", "parent", "step", "used")
 
-    def __init__(self, owner: object, step: str = "", parent: Scope | None = None, *, is_once: bool = False) -> None:
+    def __init__(self, owner: Attempt, step: str = "", parent: Scope | None = None, *, is_once: bool = False) -> None:
         """``owner`` is the attempt, ``step`` the key of the step whose try this is; none for the task's own code."""
         self.owner = owner
         self.step = step

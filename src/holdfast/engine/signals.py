@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from dataclasses import dataclass
+from typing import Any
+
+from holdfast.engine.where import current_task
 
 
 class Unwind(BaseException):
@@ -10,6 +15,27 @@ class Unwind(BaseException):
 
     No Exception, so that ``except Exception`` in a task does not stop it; ``finally`` blocks do run.
     """
+
+    def __init__(self) -> None:
+        """Raise it where a framework may have started an asyncio task that it never looks at again."""
+        super().__init__()
+        if (task := current_task()) is not None:
+            expect_unwind(task)
+
+
+def expect_unwind(branch: asyncio.Task[Any]) -> None:
+    """Have nothing reported if nobody ever looks at this branch, or at a ``gather`` that it belongs to."""
+    branch.add_done_callback(look_at)
+    for callback, _ in getattr(branch, "_callbacks", None) or ():
+        outer = inspect.getclosurevars(callback).nonlocals.get("outer") if inspect.isfunction(callback) else None
+        if isinstance(outer, asyncio.Future):
+            outer.add_done_callback(look_at)
+
+
+def look_at(over: asyncio.Future[Any]) -> None:
+    """Look at how something ended, so that asyncio does not report its error as never retrieved."""
+    if not over.cancelled():
+        over.exception()
 
 
 @dataclass(frozen=True, slots=True)

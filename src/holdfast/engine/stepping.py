@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from contextvars import Token
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import approving, log
 from holdfast.engine.calls import CURRENT, Call, Function, Line, arguments_of, describe, digest_of, effect_id
 from holdfast.engine.effecting import run_once
-from holdfast.engine.scope import SCOPE
+from holdfast.engine.exits import as_failure
+from holdfast.engine.scope import SCOPE, Scope
 from holdfast.engine.signals import Unwind
 from holdfast.engine.trying import after_failure, begin, failure_of, recordable, tries_of, within
 from holdfast.engine.waiting import pause_until
+from holdfast.engine.where import current_task
 from holdfast.model.canonical import digest
 from holdfast.model.codec import decode
 from holdfast.model.effect import Effect, EffectClass, EffectState
@@ -54,7 +56,7 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
     tries, identify = tries_of(recorded), _effect_id_of(attempt, call, recorded)
     line = begin(attempt, call, recorded, digest_of(call.args))
     await _get_ready(attempt, call, recorded, line, identify)
-    go_back = attempt.journal.mark()
+    go_back, branch = attempt.journal.mark(), current_task()
     while True:
         await attempt.check()
         line.began = line.began or attempt.services.time.now()
@@ -68,13 +70,12 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
                 else:
                     value = await _limited(attempt, call, known, line.began, identify)
             finally:
-                CURRENT.reset(token)
-                SCOPE.reset(place)
+                _come_back(place, token)
                 if scope.end():
                     await attempt.leave(scope)
             output, value = recordable(call, value, returns)
-        except Exception as error:  # noqa: BLE001 - the policy decides what it means
-            failed = error
+        except BaseException as error:  # noqa: BLE001 - the policy decides what it means
+            failed = as_failure(error, branch)
         else:
             attempt.arrive(line)  # from here on nobody may note it as running
             await _record(attempt, call, line, output, value)
@@ -84,6 +85,15 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
         await attempt.check()  # an error of a step that was being stopped says nothing
         tries = await after_failure(attempt, call, line, tries, failed)
         line.attempts, line.began = line.attempts + 1, None
+
+
+def _come_back(place: Token[Scope], token: Token[Callable[[], str]]) -> None:
+    """Be in the scope around a step again."""
+    try:
+        CURRENT.reset(token)
+        SCOPE.reset(place)
+    except ValueError:
+        pass  # its asyncio task was dropped, and is being destroyed in the context of another one
 
 
 def _limited(
@@ -103,14 +113,15 @@ async def _search(attempt: Attempt, call: Call, known: Function, recorded: Step 
 async def _look_inside(attempt: Attempt, call: Call, known: Function, recorded: Step | None) -> None:
     """Run a step's function for the sake of the steps inside it, which are to be undone: they replay and do nothing."""
     identify = _effect_id_of(attempt, call, recorded)
-    scope = attempt.enter(call)
+    scope, branch = attempt.enter(call), current_task()
     place, token = SCOPE.set(scope), CURRENT.set(identify)
     try:
-        with suppress(Exception):  # however it ends: it may have failed before
+        try:
             await _invoke(attempt, call, known, identify)
+        except BaseException as error:  # noqa: BLE001 - however it ends: it may have failed before
+            as_failure(error, branch)
     finally:
-        CURRENT.reset(token)
-        SCOPE.reset(place)
+        _come_back(place, token)
         if scope.end():
             await attempt.leave(scope)
 

@@ -20,6 +20,7 @@ from holdfast.model.retry import ErrorKind, Retry
 from holdfast.model.task import JsonValue, Task
 
 if TYPE_CHECKING:
+    from holdfast.engine.attempt import Attempt
     from holdfast.engine.context import Child, Context
 
 P = ParamSpec("P")
@@ -29,11 +30,12 @@ R = TypeVar("R")
 class SyncContext:
     """The task as its own blocking code sees it: the same calls as Context, which return when they are done."""
 
-    __slots__ = ("_calls", "_context", "_crossing", "_is_abandoned")
+    __slots__ = ("_attempt", "_calls", "_context", "_crossing", "_is_abandoned")
 
-    def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, context: Context, attempt: Attempt, loop: asyncio.AbstractEventLoop) -> None:
         """Made by the engine, on the loop's thread."""
         self._context = context
+        self._attempt = attempt
         self._crossing = Crossing(loop, "ctx")
         self._is_abandoned = False
         self._calls: set[asyncio.Task[Any]] = set()
@@ -284,6 +286,10 @@ class SyncContext:
 
     def _wait(self, call: Coroutine[Any, Any, R]) -> R:
         try:
+            if self._is_abandoned:
+                if not self._attempt.is_stopped:  # otherwise it was counted when the call was made
+                    self._attempt.is_defied()
+                raise Unwind  # whatever this thread still does is lost
             return self._crossing.wait(self._counted(call))
         finally:
             call.close()  # one that never began

@@ -15,6 +15,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from holdfast.engine.signals import Unwind
+from holdfast.model.failure import Exited
+
 T = TypeVar("T")
 
 IDLE_SECONDS = 10.0
@@ -93,6 +96,8 @@ def _perform(
         error = raised
     if isinstance(error, StopIteration):  # a future refuses it
         error = RuntimeError(f"the function raised {error!r}")
+    elif error is not None and not isinstance(error, Exception | Unwind):
+        error = Exited(error)  # SystemExit ends a thread, and not the process
     try:
         loop.call_soon_threadsafe(_answer, answer, result, error, late)
     except RuntimeError:  # the loop is closed: nobody waits any more

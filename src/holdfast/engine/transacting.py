@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.calls import ONE_TRY, Call, Line, describe, digest_of, effect_id
 from holdfast.engine.crossing import Crossing
+from holdfast.engine.exits import as_failure
 from holdfast.engine.patience import insist
 from holdfast.engine.services import Services
 from holdfast.engine.signals import Unwind
 from holdfast.engine.stepping import OVER, replay
 from holdfast.engine.trying import after_failure, begin, recordable, tries_of
 from holdfast.model.errors import InvalidValue, JournalMismatch, StoreBusy, StoreUnavailable
+from holdfast.model.failure import Exited
 from holdfast.model.operations import WriteStep
 from holdfast.model.step import Step, StepState
 from holdfast.store.transaction import Transaction
@@ -146,7 +148,10 @@ async def transact(services: Services, function: Callable[..., Any], args: tuple
     async def work(transaction: Transaction) -> tuple[Any, None]:
         return await call_in(services, transaction, function, args), None
 
-    value, _ = await services.store.transact(work, timeout=timeout)
+    try:
+        value, _ = await services.store.transact(work, timeout=timeout)
+    except Exited as exited:
+        raise exited.error from None
     return value
 
 
@@ -155,7 +160,13 @@ async def call_in(
 ) -> Any:  # noqa: ANN401
     """Call a function with the transaction it works in: an async one here, any other in a thread."""
     if describe(function).is_async:
-        return await function(transaction, *args)
+        branch = asyncio.current_task()
+        try:
+            return await function(transaction, *args)
+        except Exception:
+            raise
+        except BaseException as error:  # noqa: BLE001 - sorted out there
+            raise as_failure(error, branch) from None
     blocking = SyncTransaction(transaction, asyncio.get_running_loop())
     value = await services.threads.run(lambda: function(blocking, *args))
     if inspect.iscoroutine(value):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import log
 from holdfast.engine.calls import Call, Line
+from holdfast.engine.defiance import UNWIND_WITHIN, Driven, SetAside
 from holdfast.engine.waiting import pause_until
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.codec import round_trip
@@ -48,27 +49,46 @@ async def within(
     call: Call,
     seconds: float | None,
     began: datetime,
-    invoke: Callable[[], Awaitable[Any]],
+    invoke: Callable[[], Coroutine[Any, Any, Any]],
 ) -> Any:  # noqa: ANN401
-    """Call it, for no longer than its timeout; ``began`` is when this try of it began, in this process."""
+    """Call it, for no longer than its timeout; ``began`` is when this try of it began, in this process.
+
+    Code that catches the cancellation, and goes on, is set aside after a while: it is never resumed.
+    """
     if seconds is None:
         return await invoke()
     deadline = Deadline(began + timedelta(seconds=seconds), f"step {call.key!r}")
-    limit = asyncio.timeout(None)
-    loop = asyncio.get_running_loop()
+    limit, alarms = asyncio.timeout(None), attempt.services.alarms
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine runs in a task
+    is_given_up = False
+    code = Driven(invoke(), lambda: is_given_up)
+    alarm = alarms.after(attempt.services.time.seconds_until(deadline.at), lambda: expire())  # noqa: PLW0108 - below
+
+    def expire() -> None:
+        nonlocal alarm
+        limit.reschedule(loop.time())
+        alarm = alarms.after(UNWIND_WITHIN, give_up)
+
+    def give_up() -> None:
+        nonlocal is_given_up
+        log.ignored_timeout(attempt.task, f"step {call.key!r}", code.where)
+        is_given_up = True
+        task.cancel()
+
     try:
         async with limit:
-            ahead = attempt.services.time.seconds_until(deadline.at)
-            alarm = attempt.services.alarms.after(ahead, lambda: limit.reschedule(loop.time()))
             try:
-                return await invoke()
+                return await code
             finally:
                 alarm.cancel()
+    except SetAside:
+        task.uncancel()
     except TimeoutError:
-        if limit.expired():
-            message = f"not over within its timeout of {seconds:g} s: "
-            raise DeadlineExceeded(message + deadline.message(attempt.services.time.now())) from None
-        raise
+        if not limit.expired():
+            raise
+    message = f"not over within its timeout of {seconds:g} s: "
+    raise DeadlineExceeded(message + deadline.message(attempt.services.time.now())) from None
 
 
 def recordable(call: Call, value: object, returns: object) -> tuple[bytes, Any]:

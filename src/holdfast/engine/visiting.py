@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from holdfast.engine import log
 from holdfast.engine.context import Context
+from holdfast.engine.defiance import UNWIND_WITHIN, Driven
+from holdfast.engine.exits import as_failure
 from holdfast.engine.journal import ended_by, reopened
 from holdfast.engine.signals import Unwind
 from holdfast.engine.waiting import event_channel, pause_until
 from holdfast.model.canonical import canonical, parse, write
 from holdfast.model.codec import decode, encode
 from holdfast.model.deadline import Deadline
-from holdfast.model.errors import DeadlineExceeded, InvalidValue, JournalMismatch
+from holdfast.model.errors import DeadlineExceeded, HoldfastError, InvalidValue, JournalMismatch, StoreError
 from holdfast.model.failure import Failure
 from holdfast.model.machine import UNCHANGED, Goto, Reached, Visit, state_name
 from holdfast.model.operations import Emit, Move, WriteStep
@@ -213,7 +215,9 @@ class Journey(Generic[D]):
             return await self._invoke(handler, context, data)
         deadline = Deadline(line.started_at + timedelta(seconds=handler.timeout), f"state {self.state!r}")
         # The timer is a branch that parks like any other, so that a handler that waits off its worker is woken for it.
-        work = asyncio.create_task(self._invoke(handler, context, data))
+        is_given_up = False
+        code = Driven(self._invoke(handler, context, data), lambda: is_given_up)
+        work = asyncio.create_task(code.run())
         timer = asyncio.create_task(pause_until(self._attempt, line, deadline.at))
         try:
             await asyncio.wait((work, timer), return_when=asyncio.FIRST_COMPLETED)
@@ -224,12 +228,23 @@ class Journey(Generic[D]):
         finally:
             work.cancel()
             timer.cancel()
+            await asyncio.wait((work, timer), timeout=UNWIND_WITHIN)
+            if not work.done():
+                log.ignored_timeout(self._attempt.task, f"state {self.state!r}", code.where)
+                is_given_up = True
+                work.cancel()
             await asyncio.gather(work, timer, return_exceptions=True)
 
     async def _invoke(self, handler: StateHandler, context: Context, data: D) -> object:
-        if handler.is_async:
-            return await handler.function(context, data)
-        return await self._attempt.call_blocking(handler.function, context, data)
+        branch = asyncio.current_task()
+        try:
+            if handler.is_async:
+                return await handler.function(context, data)
+            return await self._attempt.call_blocking(handler.function, context, data)
+        except Exception:
+            raise
+        except BaseException as error:  # noqa: BLE001 - sorted out there
+            raise as_failure(error, branch) from None
 
     def _read(self, answer: object, data: D) -> Entry:
         """Check where the handler wants to go; raises, and changes nothing, if the table does not allow it."""
@@ -315,7 +330,13 @@ class Journey(Generic[D]):
             random = services.random.random()
             decision = decide(handler.retry, failure.recorded, number, now, random, deadline=task.deadline)
             if isinstance(decision, RetryAt):
-                await self._postpone(failure, line, decision, f"try {number} of {handler.retry.max_attempts}")
+                try:
+                    await self._postpone(failure, line, decision, f"try {number} of {handler.retry.max_attempts}")
+                except StoreError:
+                    raise
+                except HoldfastError as refused:
+                    self._attempt.ending = False  # it goes on here, and can be stopped again
+                    error.add_note(f"and its next try could not be put off: {refused}")
         if line is not None:
             again = replace(line, state=StepState.PENDING, fence=task.fence, error=None, started_at=None)
             self._attempt.buffer(WriteStep(again))

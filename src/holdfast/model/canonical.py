@@ -42,6 +42,12 @@ def canonical(value: JsonValue, *, limits: Limits = DEFAULT_LIMITS, name: str = 
     return data
 
 
+class Unreadable(str):
+    """Stands where a stored value cannot be read, and says why, so that the rest of its record can be shown."""
+
+    __slots__ = ()
+
+
 def parse(data: bytes, *, limits: Limits = DEFAULT_LIMITS, name: str = "data", wrapping: int = 0) -> JsonValue:
     """Return the JSON value in ``data``, strictly: one value, no duplicate keys, no NaN, within ``limits``.
 

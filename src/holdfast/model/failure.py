@@ -73,6 +73,23 @@ class Try:
         )
 
 
+class Exited(Exception):
+    """Carries an error of the user's that is no Exception, such as SystemExit, to the place where it is recorded.
+
+    Raised as it is, asyncio would take it for the end of the whole process.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        """``error`` is what the code raised."""
+        super().__init__(error)
+        self.error = error
+
+
+def raised_by_code(error: BaseException) -> BaseException:
+    """Return what the user's code raised: the error itself, or the one that it carries."""
+    return error.error if isinstance(error, Exited) else error
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """What went wrong, how often, and why nobody tries again."""
@@ -95,6 +112,7 @@ class Failure:
     @classmethod
     def of(cls, error: BaseException) -> Failure:
         """Describe an exception. That of a failed step is described by what the step recorded."""
+        error = raised_by_code(error)
         described = RecordedError.of(error)
         steps = tuple(dict.fromkeys(failed_steps(error)))
         if isinstance(error, StepFailed):
@@ -211,13 +229,21 @@ def _traceback_of(error: BaseException) -> str:
 
 def _place(error: BaseException) -> str:
     """Return the innermost line of the traceback that is neither Holdfast's nor Python's own."""
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_NOT_THEIRS)
-    ]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_theirs(frame.filename)]
     if not frames:
         return ""
     last = frames[-1]
-    return f"{last.filename.replace(chr(92), '/').rpartition('/')[2]}:{last.lineno} in {last.name}"
+    return named_place(last.filename, last.lineno, last.name)
+
+
+def is_theirs(filename: str) -> bool:
+    """Say whether a source file is neither Holdfast's nor Python's own."""
+    return not filename.startswith(_NOT_THEIRS)
+
+
+def named_place(filename: str, line: int | None, function: str) -> str:
+    """Return a line of code in words."""
+    return f"{filename.replace(chr(92), '/').rpartition('/')[2]}:{line} in {function}"
 
 
 def storable(text: str, longest: int = _LONGEST_MESSAGE) -> str:

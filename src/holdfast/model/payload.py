@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.model.canonical import parse, write, write_plain
+from holdfast.model.canonical import Unreadable, parse, write, write_plain
 from holdfast.model.codec import decode, encode
+from holdfast.model.errors import CodecError
 from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.model.task import JsonValue
 
@@ -28,6 +29,8 @@ def to_json(value: object, as_type: object = Any, *, name: str = "value") -> Jso
 
 def from_json(data: JsonValue, as_type: object = Any, *, name: str = "value") -> Any:  # noqa: ANN401
     """Return the value that was stored as ``data``."""
+    if isinstance(data, Unreadable):
+        raise CodecError(data, path=name)
     if not _is_envelope(data):
         return data
     return decode(write(data), as_type, name=name)

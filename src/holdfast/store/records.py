@@ -7,8 +7,9 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from holdfast.model.approval import Approval, ApprovalState
-from holdfast.model.canonical import canonical, parse
+from holdfast.model.canonical import Unreadable, canonical, parse
 from holdfast.model.effect import Effect, EffectClass, EffectState, Evidence
+from holdfast.model.errors import CodecError
 from holdfast.model.queries import QueueCounts
 from holdfast.model.records import (
     Account,
@@ -42,6 +43,17 @@ def value_or_none(body: bytes | None) -> JsonValue:
     return None if body is None else parse(body)
 
 
+def value_or_trouble(body: bytes | None, name: str) -> JsonValue:
+    """Return the value of stored bytes; words that say so if they cannot be read.
+
+    One such row must not keep anybody from the rows beside it: a claim, or a list, has many of them.
+    """
+    try:
+        return None if body is None else parse(body, name=name)
+    except CodecError as error:
+        return Unreadable(f"cannot be read: {error}")
+
+
 class Records:
     """Makes records of rows. Each method's row has the columns of the record, in the order they are read here."""
 
@@ -69,10 +81,10 @@ class Records:
             id=row[0],
             name=row[1],
             agent_id=row[2],
-            user_input=parse(row[3]),
+            user_input=value_or_trouble(row[3], "input"),
             state=_TASK_STATES[row[4]],
-            result=value_or_none(row[5]),
-            error=value_or_none(row[6]),
+            result=value_or_trouble(row[5], "result"),
+            error=value_or_trouble(row[6], "error"),
             created_at=moment(row[7]),
             updated_at=moment(row[8]),
             started_at=moment(row[9]),

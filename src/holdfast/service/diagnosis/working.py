@@ -94,7 +94,8 @@ def check_suspects(seen: Inside) -> Iterator[Finding]:
         yield Finding(
             "poison",
             Level.WARNING,
-            f"{counted(seen.poisoned, 'task')} set aside, for their workers died of them again and again",
+            f"{counted(seen.poisoned, 'task')} set aside as poison: workers died of them, or their code does not let "
+            "itself be stopped",
             "holdfast list --state failed, then `holdfast show`, and `holdfast retry` once it is mended",
         )
 
