@@ -48,10 +48,13 @@ async def give_up(reached: Reach, what: str, used: connection.Connection) -> Non
 
 
 async def until_gone(*processes: int) -> None:
-    def are_gone() -> bool:
-        return not any(psutil.pid_exists(each) and psutil.Process(each).status() != "zombie" for each in processes)
+    def is_gone(process: int) -> bool:
+        try:
+            return psutil.Process(process).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
 
-    await until(are_gone, patience=PATIENCE)
+    await until(lambda: all(map(is_gone, processes)), patience=PATIENCE)
 
 
 async def test_bytes_that_are_no_message_are_skipped(reached: Reach) -> None:
@@ -78,6 +81,7 @@ async def test_a_server_that_hung_is_replaced_before_the_next_call(
     second, third = await asyncio.gather(order(reached, "noise"), order(reached, "noise"))
     assert second == third != first
     assert used not in sent
+    await until(lambda: children.exists() and children.read_text().endswith("\n"), patience=PATIENCE)
     await until_gone(first, int(children.read_text()))
 
 
