@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 import json
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from holdfast import InvalidValue
 from holdfast.agent.tool import BadArguments
 from holdfast.mcp import AnswerUnclear, ServerAway, ServerTools, tools
-from holdfast.mcp.client import lines, transports
+from holdfast.mcp.client import pipe, transports
 from holdfast.mcp.client.schema import Form
 from holdfast.mcp.client.tool import ServerTool
 from holdfast.mcp.client.validating import MOST_DEPTH, TooMuchWork, Validator
@@ -206,22 +205,43 @@ async def test_a_packed_answer_is_not_unpacked() -> None:
 async def test_a_line_that_is_too_long_is_lost_and_the_next_one_is_not(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(lines, "LONGEST_LINE", SOME)
+    monkeypatch.setattr(pipe, "LONGEST_LINE", SOME)
     source = tools(old_command())
     [echo] = await source.listed()
     lost = asyncio.create_task(echo({"text": "x" * SOME}, effect_id="1"))
     await asyncio.sleep(0)
     assert await echo({"text": "still there"}, effect_id="2") == "still there"
     assert not lost.done()  # its tool's timeout ends it, and it is in doubt
-    assert f"a line of more than {SOME} characters; it is lost" in caplog.text
+    assert f"a line of more than {SOME} bytes; it is lost" in caplog.text
     await source.close()
     with pytest.raises(AnswerUnclear):
         await lost
 
 
 def test_what_is_kept_of_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "LONGEST_LINE", 4)
-    decoder = codecs.getincrementaldecoder(lines.ENCODING)()
-    read = [decoder.decode(part) for part in (b"1234\n12", b"34", b"56", b"78", b"9\n", b"\xc3", b"\xa4b\n\n123456\n1")]
-    assert read == ["1234\n12", "34", "", "", "\n", "", "\u00e4b\n\n1234\n1"]
-    assert "\u00e4".encode(lines.ENCODING) == b"\xc3\xa4"
+    monkeypatch.setattr(pipe, "LONGEST_LINE", 4)
+    lines = pipe.Lines("server")
+    parts = (b"1234\n12", b"34", b"56", b"78", b"9\n", b"\xc3", b"\xa4b\n\n123456\n1", b"2\n")
+    assert [list(lines.whole(part)) for part in parts] == [
+        [b"1234"],
+        [],
+        [],
+        [],
+        [],
+        [],
+        ["\u00e4b".encode(), b""],
+        [b"12"],
+    ]
+
+
+def test_what_is_no_message_is_skipped_and_bad_bytes_in_one_are_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", pipe.__name__)
+    lines = pipe.Lines("server")
+    noise = [b"", b"  ", b"\xff\xfe oops", b"{]", b"[]", b"null", b"42", b"{}", b"[" * 100_000, b'"\\ud800"']
+    assert [lines.parsed(line) for line in noise] == [None] * len(noise)
+    assert "the MCP server server wrote bytes that are not UTF-8" in caplog.text
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1  # the rest is for who looks closer
+    for text in (b"caf\xe9", b"cut \\ud83d"):
+        message = lines.parsed(b'{"jsonrpc":"2.0","id":1,"result":{"text":"' + text + b'"}}')
+        assert message is not None
+        assert message.message.result["text"][:3] in {"caf", "cut"}  # type: ignore[union-attr]

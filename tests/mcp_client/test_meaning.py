@@ -14,6 +14,7 @@ from holdfast import Decision, Happened, Holdfast, Retry, StepState
 from holdfast.agent.scripted import call
 from holdfast.agent.tool import ToolError
 from holdfast.mcp import AnswerUnclear, CallRefused, Declared, ServerAway, tools
+from holdfast.mcp.client.health import Health
 from holdfast.mcp.client.meaning import meaning_of
 from holdfast.mcp.client.sending import CURRENT, Sending
 from holdfast.mcp.client.servers import Endpoint
@@ -66,7 +67,8 @@ async def test_a_call_that_was_redirected_may_have_been_made() -> None:
         token = CURRENT.set(sending)
         try:
             with Till(*answers) as server:
-                async with transport_to(Endpoint(f"{server.url}/mcp"), connect=PATIENCE) as (read, write):
+                way = transport_to(Endpoint(f"{server.url}/mcp"), connect=PATIENCE, health=Health())
+                async with way as (read, write):
                     await write.send(SessionMessage(message))
                     await read.receive()
         finally:

@@ -18,7 +18,7 @@ from holdfast.engine.patience import insist
 from holdfast.engine.stepping import perform
 from holdfast.model.agent_state import AgentState
 from holdfast.model.codec import decode
-from holdfast.model.errors import NotFound
+from holdfast.model.errors import PRUNED, NotFound
 from holdfast.model.history import compact
 from holdfast.model.message import Message, Reply
 from holdfast.model.operations import LinkArtifact, Operation, WriteStep
@@ -128,8 +128,8 @@ class _Previous:
         """Read its state and conversation; the conversation is what the step records."""
         store = self._run.attempt.services.store
         task = await insist(partial(store.get, task_id))
-        if task is None:
-            raise NotFound("task", task_id)
+        if task is None:  # it was there when this one was submitted
+            raise NotFound("task", task_id, where=PRUNED)
         steps = await insist(partial(store.steps, task_id))
         self._state = fold(await insist(partial(store.patches, task_id)))
         said = compact([*_opening(task, steps), *read_transcript(steps)], max_bytes=CARRIED_BYTES)

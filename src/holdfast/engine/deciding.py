@@ -44,13 +44,29 @@ async def open_approvals(
     store: StateStore, *, task_id: str | None, states: Sequence[ApprovalState], limit: int
 ) -> list[Approval]:
     """Return the approvals and questions in these states."""
+    wanted = frozenset(states)
+    stored_as = wanted | {ApprovalState.OPEN} if ApprovalState.EXPIRED in wanted else wanted
     asked_for = limit
     while True:  # what people are asked about effects lies between them, and counts for the store
-        listed = await store.approvals(task_id=task_id, states=frozenset(states), limit=asked_for)
-        found = [approval for approval in listed if approval.kind != DOUBT]
+        listed = await store.approvals(task_id=task_id, states=stored_as, limit=asked_for)
+        standing = await as_they_stand(store, listed)
+        found = [approval for approval in standing if approval.kind != DOUBT and approval.state in wanted]
         if len(found) >= limit or len(listed) < asked_for:
             return found[:limit]
         asked_for *= 2
+
+
+async def as_they_stand(store: StateStore, approvals: Sequence[Approval]) -> list[Approval]:
+    """Return approvals with those as expired whose time is over: a worker writes that down later, when one is there."""
+    if not any(approval.state is ApprovalState.OPEN and approval.expires_at for approval in approvals):
+        return list(approvals)
+    now = await store.now()
+    return [
+        replace(approval, state=ApprovalState.EXPIRED)
+        if approval.state is ApprovalState.OPEN and approval.expires_at is not None and approval.expires_at <= now
+        else approval
+        for approval in approvals
+    ]
 
 
 async def decide(
@@ -68,6 +84,7 @@ async def decide(
     if approval is None:
         raise NotFound("approval", approval_id)
     _check_kind(approval, state)
+    [approval] = await as_they_stand(store, [approval])
     _check_undecided(approval)
     if approval.kind == BUDGET and state is ApprovalState.ANSWERED:
         check_answer(approval, answer)

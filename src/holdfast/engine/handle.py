@@ -12,7 +12,7 @@ from holdfast.engine.patience import endless_patience, insist
 from holdfast.engine.services import Services
 from holdfast.engine.waiting import event_channel
 from holdfast.model.deadline import as_seconds
-from holdfast.model.errors import DeadlineExceeded, NotFound, StoreError, TaskCancelled, TaskFailed
+from holdfast.model.errors import PRUNED, DeadlineExceeded, NotFound, StoreError, TaskCancelled, TaskFailed
 from holdfast.model.failure import Failure
 from holdfast.model.payload import from_json
 from holdfast.model.records import Event
@@ -68,9 +68,11 @@ class Handle(Generic[R]):
         changed = asyncio.Event()
         channel, watcher = event_channel(self.id), self._services.watcher
         with watcher.watch(f"channel:{channel}", changed.set), watcher.watch(f"task:{self.id}", changed.set):
+            seen = False
             while True:
                 changed.clear()
-                ended = (await insist(self._standing)).state.is_terminal
+                ended = (await insist(lambda seen=seen: self._standing(seen=seen))).state.is_terminal  # type: ignore[misc]
+                seen = True
                 while page := await self._page(channel, after):
                     for event in page:
                         after = event.number
@@ -85,10 +87,12 @@ class Handle(Generic[R]):
     async def _until_ended(self, seconds: float | None) -> Task:
         clock, changed = self._services.clock, asyncio.Event()
         over_at = None if seconds is None else clock.boot() + seconds
+        seen = False
         with self._services.watcher.watch(f"task:{self.id}", changed.set):
             while True:
                 changed.clear()
-                task = await self._task_if_reachable()
+                task = await self._task_if_reachable(seen=seen)
+                seen = seen or task is not None
                 if task is not None and task.state.is_terminal:
                     return task
                 ahead = LOOK_EVERY if over_at is None else min(over_at - clock.boot(), LOOK_EVERY)
@@ -99,11 +103,11 @@ class Handle(Generic[R]):
                     )
                 await self._services.alarms.wait(changed, ahead)
 
-    async def _standing(self) -> Task:
+    async def _standing(self, *, seen: bool) -> Task:
         """Return the task without its input, which may be large, and is not needed to see whether it has ended."""
         task = await self._services.store.standing(self.id)
         if task is None:
-            raise NotFound("task", self.id)
+            raise NotFound("task", self.id, where=PRUNED) if seen else NotFound("task", self.id)
         return task
 
     async def _how_far(self, task: Task | None) -> str:
@@ -115,10 +119,10 @@ class Handle(Generic[R]):
         live = [worker for worker in await self._services.store.workers() if worker.state is WorkerState.LIVE]
         return f"still pending in queue {task.queue!r}" + ("" if live else " (no worker is alive)")
 
-    async def _task_if_reachable(self) -> Task | None:
+    async def _task_if_reachable(self, *, seen: bool) -> Task | None:
         """Return the task; None while the store does not answer, which may end by itself."""
         try:
-            return await self._standing()
+            return await self._standing(seen=seen)
         except StoreError as error:
             if endless_patience(error, 1) is None:
                 raise

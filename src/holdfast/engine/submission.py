@@ -87,7 +87,8 @@ async def continuing(
         raise InvalidValue(f"{task!r} cannot go on from another task with after=; agents that are registered here can")
     previous = await store.get(previous_id)
     if previous is None:
-        raise NotFound("task", previous_id)
+        where = "in this store to go on from: it was pruned, or the id or the database URL is another"
+        raise NotFound("task", previous_id, where=where)
     if not previous.state.is_terminal:
         raise Conflict(
             f"task {previous_id} is {previous.state} and has not ended; talk to it with hold.send(task, text), or wait "

@@ -6,6 +6,7 @@ toolset/     what can be called: submit, share state, take a task over and hand 
 prompts      briefings for whoever goes on with a task
 watching     who watches what, and when it changed; subscribing: how both eras of clients ask for it
 protocol_tasks   the extension for tasks of the protocol
+pace         how many requests of a client on stdio are under way at once
 addresses    URIs; forms, excerpts: what is shown, and how much of it; desk: one request, and its caller
 client/      the other way round: the tools of any MCP server, for an Agent
 """

@@ -47,6 +47,7 @@ from holdfast.engine.holdfast import Holdfast
 from holdfast.mcp import protocol_tasks
 from holdfast.mcp.addresses import has_nul, read_address
 from holdfast.mcp.desk import Desk, NotAllowed
+from holdfast.mcp.pace import Pace, PacedInput, PacedOutput
 from holdfast.mcp.prompts import PROMPTS, get_prompt
 from holdfast.mcp.resources import completing, listing, reading
 from holdfast.mcp.subscribing import Subscriptions
@@ -113,7 +114,10 @@ class McpServer:
     async def serve_stdio(self) -> None:
         """Serve the one client at the other end of stdin and stdout, until it leaves."""
         async with self._watcher.running(), stdio_server() as (incoming, outgoing):
-            await self._protocol.run(incoming, outgoing, self._protocol.create_initialization_options())
+            pace = Pace()
+            await self._protocol.run(
+                PacedInput(incoming, pace), PacedOutput(outgoing, pace), self._protocol.create_initialization_options()
+            )
 
     @property
     def protocol(self) -> Server[Any]:

@@ -85,6 +85,12 @@ class NotFound(HoldfastError, LookupError):
         self.identifier = identifier
 
 
+PRUNED = (
+    "in this store any more: it had ended and was pruned meanwhile; keep ended tasks longer if they are still needed"
+)
+"""Where a task is that was there a moment ago. Only ended tasks are pruned, and nothing else deletes one."""
+
+
 class Conflict(HoldfastError):
     """The stored state is not the one the caller assumed. Nothing changed; read again, then decide."""
 

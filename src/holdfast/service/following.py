@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from holdfast.model.errors import StoreBusy, StoreUnavailable
+from holdfast.model.errors import PRUNED, NotFound, StoreBusy, StoreUnavailable
 from holdfast.store.base import ANYTHING, StateStore
 
 T = TypeVar("T")
@@ -45,6 +45,10 @@ async def follow(
                 if view is None:
                     raise
                 view = replace(view, away=str(error))
+            except NotFound as error:
+                if view is None or error.what != "task":
+                    raise
+                raise NotFound("task", error.identifier, where=PRUNED) from error
             yield view
             await asyncio.sleep(NOT_SOONER)
             deadline = asyncio.get_running_loop().time() + every

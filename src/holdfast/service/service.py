@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from holdfast.engine.ancestry import Origin
+from holdfast.engine.deciding import as_they_stand
 from holdfast.engine.handle import Handle
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.remembering import Memory
@@ -168,7 +169,8 @@ class Service:
         found = await self.hold.store.approval(await self.approval_id(part))
         if found is None:
             raise NotFound("approval", part)
-        return found
+        [standing] = await as_they_stand(self.hold.store, [found])
+        return standing
 
     async def doubt(self, part: str) -> Doubt:
         """Return one effect that is in doubt. Raises NotFound; Conflict if its outcome is known."""

@@ -11,7 +11,8 @@ errors.py        what a call that came to nothing may mean
 Only these know the SDK. They are loaded when a server is first reached:
 
 connection.py    one session, owned by one task
-transports.py    its two ways, watched; sending.py: how far a request got; lines.py: how long a line may be
+transports.py    its two ways, watched; pipe.py: the one to a server that is started
+sending.py       how far a request got; health.py: whether any answer can come
 meaning.py       what an error proves about a call; answers.py: what a result is as plain data
 """
 

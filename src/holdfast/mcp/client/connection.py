@@ -32,6 +32,7 @@ from holdfast._version import __version__
 from holdfast.mcp.client.answers import Answer, read_answer
 from holdfast.mcp.client.declaring import Hints
 from holdfast.mcp.client.errors import AnswerUnclear, CannotStart, ServerAway
+from holdfast.mcp.client.health import Health
 from holdfast.mcp.client.listing import Listed, Listing
 from holdfast.mcp.client.meaning import meaning_of
 from holdfast.mcp.client.sending import CURRENT, Sending
@@ -46,6 +47,7 @@ MOST_TOOLS = 1_000
 
 CALL = "tools/call"
 _FIRST_REFUSAL = 300
+_FIRST_SERVER_ERROR = 500
 _log = logging.getLogger(__name__)
 _RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
 
@@ -63,6 +65,10 @@ class Connection:
         self._on_end = on_end
         self._retired = False
         self._busy = 0
+        self._health = Health()
+        self._is_doubted = False
+        """A call ended without its answer, and nothing was heard since: the server may be deaf."""
+        self._probe: asyncio.Task[bool] | None = None
         self._client: Client
         self.listing: Listing
         loop = asyncio.get_running_loop()
@@ -85,7 +91,7 @@ class Connection:
     @property
     def is_over(self) -> bool:
         """Whether no call will be tried on it any more."""
-        return self._retired or self._owner.done()
+        return self._retired or self._owner.done() or self._health.ended.is_set()
 
     def retire(self) -> None:
         """Take no more calls, and close once the last one under way is over."""
@@ -102,18 +108,29 @@ class Connection:
     async def _own(self) -> None:
         sending = Sending()
         CURRENT.set(sending)
+        # Not asyncio.timeout: ending what does not answer takes seconds more, which the tool's timeout would not have.
+        limit = asyncio.get_running_loop().call_later(self._within, self._give_up, sending)
         try:
             async with AsyncExitStack() as stack:
-                async with asyncio.timeout(self._within):
-                    self._client = await stack.enter_async_context(self._new_client())
-                    self.listing = await self._list()
+                self._client = await stack.enter_async_context(self._new_client())
+                self.listing = await self._list()
+                limit.cancel()
                 self._opened.set_result(None)
-                await asyncio.get_running_loop().create_future()  # until it is cancelled
+                await self._health.ended.wait()  # or until it is cancelled
+                _log.info("the MCP server %s has ended the connection", self._server.label)
         except Exception as error:  # noqa: BLE001 - the SDK raises groups of whatever its tasks raised
             if self._opened.done():
                 _log.info("the connection to the MCP server %s broke: %r", self._server.label, error)
             else:
                 self._opened.set_exception(self._away(error, sending))
+        finally:
+            limit.cancel()
+
+    def _give_up(self, sending: Sending) -> None:
+        if not self._opened.done():
+            self._opened.set_exception(self._away(TimeoutError(), sending))
+        self._retired = True
+        self._owner.cancel()
 
     def _ended(self, owner: asyncio.Task[None]) -> None:
         # Not at the end of _own: a task that is cancelled before its first step never comes there.
@@ -126,7 +143,7 @@ class Connection:
 
     def _new_client(self) -> Client:
         return Client(
-            transport_to(self._server, connect=self._within),
+            transport_to(self._server, connect=self._within, health=self._health),
             mode="auto",
             client_info=Implementation(name="holdfast", version=__version__),
             cache=None,
@@ -160,6 +177,7 @@ class Connection:
         try:
             async with asyncio.timeout(self._within):
                 self.listing = await self._list()
+            self._is_doubted = False
         except Exception as error:
             raise self._away(error, sending) from error
         finally:
@@ -180,6 +198,33 @@ class Connection:
             if cursor is None:
                 return Listing(tuple(map(_listed, found)), time.monotonic())
 
+    async def hears(self, *, within: float) -> bool:
+        """Return whether a call may be sent: after one that got no answer, only if the server answers ``within``."""
+        if not (self._is_doubted or self._health.has_exited()):
+            return self.is_open
+        if self._probe is None or self._probe.done():
+            self._probe = asyncio.get_running_loop().create_task(self._answers(within), context=Context())
+        return await asyncio.shield(self._probe) and self.is_open  # those who need it at the same time share it
+
+    async def _answers(self, within: float) -> bool:
+        sending = Sending()
+        CURRENT.set(sending)
+        self._busy += 1
+        try:
+            async with asyncio.timeout(within):
+                await self._client.list_tools()  # newer versions of the protocol have no ping
+        except MCPError as error:
+            # To refuse is an answer, too. A proxy's is none of the server's.
+            if error.code == CONNECTION_CLOSED or (sending.status or 0) >= _FIRST_SERVER_ERROR:
+                return False
+        except Exception as error:  # noqa: BLE001 - as in _own
+            _log.warning("the MCP server %s does not answer any more: %r", self._server.label, error)
+            return False
+        finally:
+            self._leave()
+        self._is_doubted = False
+        return True
+
     async def call(self, tool: str, arguments: Mapping[str, JsonValue], meta: Mapping[str, Any]) -> Answer:
         """Call a tool. Raises ServerAway, CallRefused or AnswerUnclear, by what is known of the call then."""
         sending = Sending(CALL)
@@ -188,7 +233,7 @@ class Connection:
         params = CallToolRequestParams.model_validate({"name": tool, "arguments": arguments, "_meta": meta})
         try:
             # Not client.call_tool: that forgets a result which does not fit the schema the tool promised. It is there.
-            result = await self._client.session.send_request(CallToolRequest(params=params), _RESULT)
+            result = await self._answer_to(CallToolRequest(params=params))
         except Exception as error:
             if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
                 self._retired = True
@@ -202,6 +247,18 @@ class Connection:
                 "is there to tell it; leave the tool out with only="
             )
         return read_answer(result)
+
+    async def _answer_to(self, request: CallToolRequest) -> CallToolResult | InputRequiredResult:
+        asking = asyncio.create_task(self._client.session.send_request(request, _RESULT))
+        try:
+            await asyncio.wait([asking])
+        except asyncio.CancelledError:
+            # At once, and not after the SDK has told the server, which takes seconds if that does not read.
+            self._is_doubted = True
+            asking.cancel()
+            await asyncio.wait([asking])
+            raise
+        return asking.result()
 
     def _leave(self) -> None:
         self._busy -= 1

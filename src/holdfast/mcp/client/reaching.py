@@ -1,7 +1,8 @@
 """Reach: one server, as a loop knows it: a connection opened on first use, shared, and opened again when it breaks.
 
 A call that proves not to have been sent, on a connection that had been idle, is tried once more on a new one: a server
-that was restarted meanwhile is no reason to tell a model that it is away.
+that was restarted meanwhile is no reason to tell a model that it is away. After a call that got no answer, the server
+is asked for one before the next call is sent; one that stays silent is replaced.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 FRESH = 60.0
 """Seconds for which a listing is taken for true."""
 
+PROBE = 5.0
+"""Seconds for an answer from a server that left a call without one. It may be busy: calls under way are not ended."""
+
 _log = logging.getLogger(__name__)
 _REACHES: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Server, Reach]] = WeakKeyDictionary()
 
@@ -43,6 +47,8 @@ class Reach:
         """``server`` is where it is."""
         self._server = server
         self._connection: Connection | None = None
+        self._not_over: set[Connection] = set()
+        """All that were opened and have not ended: one that was replaced ends with its last call."""
         self._listing: Listing | None = None
         """The last one. It outlives its connection: an agent goes on while its server is restarted."""
 
@@ -75,15 +81,22 @@ class Reach:
         used = self._in_use
         if used is not None:
             try:
-                return await used.call(tool, arguments, meta)
+                if await used.hears(within=min(PROBE, within / 2)):
+                    return await used.call(tool, arguments, meta)
             except ServerAway:
-                used.retire()
+                pass
+            used.retire()
         return await (await self._connect(within)).call(tool, arguments, meta)
 
     async def close(self) -> None:
-        """Close the connection, if there is one, or one is being opened. The next call opens another."""
-        if self._connection is not None:
-            await self._connection.close()
+        """Close the connection, if there is one, or one is being opened, and those it replaced.
+
+        The next call opens another.
+        """
+        ending = list(self._not_over)
+        for each in ending:
+            each.retire()  # at once: a call that comes meanwhile opens another
+        await asyncio.gather(*(each.close() for each in ending))
 
     @property
     def _in_use(self) -> Connection | None:
@@ -103,9 +116,12 @@ class Reach:
             from holdfast.mcp.client.connection import Connection  # noqa: PLC0415 - the SDK is an extra, and slow
         except ImportError as missing:
             raise MissingExtra("mcp", "an Agent with the tools of an MCP server") from missing
-        return Connection(self._server, within=within, on_end=self._ended)
+        connection = Connection(self._server, within=within, on_end=self._ended)
+        self._not_over.add(connection)
+        return connection
 
     def _ended(self, connection: Connection) -> None:
         # Nothing of this loop may be kept for longer than it is needed: the loop is known by a weak reference.
+        self._not_over.discard(connection)
         if self._connection is connection:  # and not one that was opened since
             self._connection = None

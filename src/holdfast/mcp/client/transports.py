@@ -7,21 +7,16 @@ loses its answer. Here that becomes the answer to this one request, so that the 
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any
 
 import httpx2
-from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED
 
-from holdfast.mcp.client.lines import ENCODING
+from holdfast.mcp.client.health import Health
+from holdfast.mcp.client.pipe import pipe_to
 from holdfast.mcp.client.sending import Sending, sending_of
 from holdfast.mcp.client.servers import Command, Endpoint, Server
 
@@ -32,51 +27,16 @@ _WRITE_TIMEOUT = 60.0
 
 
 @asynccontextmanager
-async def transport_to(server: Server, *, connect: float) -> AsyncIterator[Any]:
-    """Open the way to a server; connecting takes ``connect`` seconds at most."""
+async def transport_to(server: Server, *, connect: float, health: Health) -> AsyncIterator[Any]:
+    """Open the way to a server; connecting takes ``connect`` seconds at most. ``health`` is kept up to date."""
     async with AsyncExitStack() as stack:
         if isinstance(server, Command):
-            words = StdioServerParameters(
-                command=server.words[0],
-                args=list(server.words[1:]),
-                env=dict(server.environment),
-                cwd=server.folder,
-                encoding=ENCODING,
-            )
-            log = sys.__stderr__ or stack.enter_context(_nowhere())
-            read, write = await stack.enter_async_context(stdio_client(words, log))
-            yield read, _WatchedPipe(write)
+            yield await stack.enter_async_context(pipe_to(server, health))
         else:
             client = await stack.enter_async_context(_client(server, connect))
             yield await stack.enter_async_context(
                 streamable_http_client(server.url, http_client=client, max_sse_event_size=LONGEST_ANSWER)
             )
-
-
-def _nowhere() -> TextIO:
-    return Path(os.devnull).open("w", encoding="utf-8")
-
-
-class _WatchedPipe:
-    """Notes that a request is handed to the pipe: from then on nobody can tell how much of it was read."""
-
-    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - the SDK does not export its type
-        self._stream = stream
-
-    async def send(self, item: SessionMessage) -> None:
-        sending_of(getattr(item.message, "method", None)).is_sent = True
-        await self._stream.send(item)
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
 
 def _client(server: Endpoint, connect: float) -> _WatchedClient:

@@ -20,6 +20,7 @@ import apsw
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.errors import HoldfastError
 from holdfast.model.task import FLAT_KEYS
+from holdfast.model.words import words_about
 from holdfast.store.sqlite.rows import micros, moment
 
 FOLDERS = {
@@ -78,6 +79,9 @@ def insert(connection: apsw.Connection, folder: str, text: str) -> None:
     for row in tables.get("tasks", ()):
         # A document of schema 1, where all keys were flat. It stays as it is until something of the task changes.
         row.setdefault("key_form", FLAT_KEYS if row.get("fence", 0) > 0 or "steps" in tables else 0)
+    for row in tables.get("facts", ()):
+        # Of an earlier version, which split texts in another way.
+        row["words"] = " ".join(words_about(row["entity"], row["attribute"], parse(_stored("value", row["value"]))))
     for table in FOLDERS[folder]:
         for row in tables.get(table, ()):
             columns = ", ".join(f'"{column}"' for column in row)

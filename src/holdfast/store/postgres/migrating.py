@@ -7,13 +7,19 @@ from importlib.resources import files
 import psycopg
 from psycopg import sql
 
+from holdfast.model.canonical import parse
 from holdfast.model.errors import SchemaMismatch
+from holdfast.model.words import words_about
 from holdfast.store.postgres.connections import Connection, fetch_on
 from holdfast.store.postgres.errors import place, translated
-from holdfast.store.sqlfiles import Migration, migrations
+from holdfast.store.postgres.parameters import TextArray
+from holdfast.store.sqlfiles import Migration, migrations, named_queries
 
 _PACKAGE = "holdfast.store.postgres.migrations"
 _RUN_MIGRATE = "run `holdfast migrate` with the role that owns the schema"
+
+_SPLITS_ANEW = "memory_words"
+"""The migration after which the words of all facts are written anew."""
 
 _LEDGER = """
 CREATE TABLE IF NOT EXISTS {schema}.migrations (
@@ -89,8 +95,21 @@ async def _migrate(connection: Connection, schema: str, known: list[Migration], 
         await connection.execute(_with_schema(_LEDGER, schema), prepare=False)
         for migration in _missing(await _applied(connection, schema) or {}, known, where):
             await connection.execute(_with_schema(migration.sql, schema), prepare=False)
+            if migration.name == _SPLITS_ANEW:
+                await _split_anew(connection, schema)
             record = f'INSERT INTO "{schema}".migrations VALUES ($1, $2, $3, clock_timestamp())'  # noqa: S608 - a checked identifier
             await fetch_on(connection, record, (migration.version, migration.name, migration.checksum))
+
+
+async def _split_anew(connection: Connection, schema: str) -> None:
+    """Write the words of all facts as this version splits them."""
+    queries = named_queries("holdfast.store.postgres", "queries.sql")
+    read, write = (queries[name].replace("{schema}", f'"{schema}"') for name in ("facts_to_split", "put_words"))
+    last = ""
+    while rows := await fetch_on(connection, read, (last,)):
+        for fact_id, entity, attribute, value in rows:
+            await fetch_on(connection, write, (fact_id, TextArray(words_about(entity, attribute, parse(value)))))
+        last = rows[-1][0]
 
 
 def _with_schema(text: str, schema: str) -> bytes:

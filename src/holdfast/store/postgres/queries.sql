@@ -445,6 +445,13 @@ SELECT r.* FROM (
 JOIN {schema}.fact_records r ON r.id = found.id
 ORDER BY found.hits DESC, coalesce(r.verified_at, r.created_at) DESC, r.id DESC LIMIT $2
 
+-- name: facts_to_split
+-- A page of all facts, for a migration that splits their texts in another way.
+SELECT id, entity, attribute, value FROM {schema}.facts WHERE id > $1 ORDER BY id LIMIT 500
+
+-- name: put_words
+UPDATE {schema}.facts SET words = array_to_tsvector($2::text[]) WHERE id = $1 RETURNING id
+
 -- name: forget
 SELECT {schema}.forget($1, $2)
 

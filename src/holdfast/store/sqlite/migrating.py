@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import apsw
 
+from holdfast.model.canonical import parse
 from holdfast.model.errors import SchemaMismatch
+from holdfast.model.words import words_about
 from holdfast.store.sqlfiles import Migration
 from holdfast.store.sqlite.connection import APPLICATION_ID, MIGRATIONS
 
@@ -24,6 +27,7 @@ def migrate(connection: apsw.Connection, path: str, steps: Sequence[Migration] =
     """Apply what is missing, in one transaction; refuse a file that is newer or was edited."""
     if connection.readonly("main"):  # SQLite opens what it may not write all the same, and says so at the first write
         raise apsw.ReadOnlyError("attempt to write a readonly database")
+    connection.create_scalar_function("holdfast_words", _words, 3, deterministic=True)
     connection.execute("BEGIN IMMEDIATE")
     try:
         connection.execute(_HISTORY)
@@ -42,6 +46,11 @@ def migrate(connection: apsw.Connection, path: str, steps: Sequence[Migration] =
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
+
+
+def _words(*row: Any) -> str:  # noqa: ANN401 - as apsw calls it
+    entity, attribute, value = row
+    return " ".join(words_about(entity, attribute, parse(value)))
 
 
 def _check_history(path: str, steps: Sequence[Migration], applied: dict[int, str]) -> None:

@@ -285,6 +285,40 @@ class MemoryContract(ContractBase):
         [known] = await store.remember(fact())
         assert await store.search(text) == ([known] if "tea" in text else [])
 
+    async def test_parts_of_unspaced_texts_and_emoji_are_found(self, store: StateStore) -> None:
+        """Where a script has no spaces, any part of a text is a word to somebody."""
+        texts = {
+            "japanese": "日本語のテキスト 検索",
+            "chinese": "数据库磁盘已满",
+            "korean": "한국어 데이터베이스에",
+            "thai": "ภาษาไทย",
+            "emoji": "a party \U0001f389\U0001f680",
+            "family": "\U0001f469\u200d\U0001f467 \u2764\ufe0f \U0001f44d\U0001f3fd",
+            "plain": "a party",
+        }
+        for name, text in texts.items():
+            await store.remember(fact(name, entity=name, value=text))
+        for wanted, names in {
+            "本語": ["japanese"],
+            "語": ["japanese"],
+            "テキスト": ["japanese"],
+            "日本語のテキスト": ["japanese"],
+            "本日": [],
+            "磁盘": ["chinese"],
+            "已满": ["chinese"],
+            "数据库磁盘已满": ["chinese"],
+            "베이스": ["korean"],
+            "ไทย": ["thai"],
+            "\U0001f389": ["emoji"],
+            "\U0001f680": ["emoji"],
+            "\U0001f467": ["family"],
+            "\U0001f469\u200d\U0001f467": ["family"],
+            "\u2764": ["family"],
+            "\U0001f44d\U0001f3fb": ["family"],
+            "\U0001f4a5": [],
+        }.items():
+            assert ids(await store.search(wanted)) == names, wanted
+
     @pytest.mark.parametrize("in_one", [True, False], ids=["one text", "many texts"])
     async def test_long_texts_are_found_by_their_beginning(self, store: StateStore, *, in_one: bool) -> None:
         """However long words and values are, and the text that is searched for."""

@@ -1,0 +1,75 @@
+"""A client on stdio that writes and does not read: its requests are not read ahead without end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification, JSONRPCRequest
+
+from holdfast import Holdfast
+from holdfast.mcp import pace, server
+from holdfast.mcp.pace import MOST_UNDER_WAY, Pace
+from holdfast.mcp.server import McpServer
+from holdfast.service.access import EVERYTHING, Caller
+from tests.engine.support import settle, until
+
+PATIENCE = 60.0
+MANY = 3 * MOST_UNDER_WAY
+
+
+def request(number: int) -> SessionMessage:
+    return SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=number, method="ping"))
+
+
+async def test_a_client_that_never_reads_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    to_server, incoming = anyio.create_memory_object_stream[Any](0)
+    outgoing, from_server = anyio.create_memory_object_stream[Any](0)
+
+    @asynccontextmanager
+    async def pipes() -> AsyncIterator[tuple[Any, Any]]:
+        yield incoming, outgoing
+
+    monkeypatch.setattr(server, "stdio_server", pipes)
+    taken = 0
+
+    async def write() -> None:
+        nonlocal taken
+        for number in range(MANY):
+            await to_server.send(request(number))
+            taken += 1
+
+    async with Holdfast("memory://") as hold:
+        serving = asyncio.create_task(McpServer(hold, caller=Caller("me", EVERYTHING)).serve_stdio())
+        writing = asyncio.create_task(write())
+        await until(lambda: taken >= MOST_UNDER_WAY, patience=PATIENCE)
+        await settle(1_000)
+        assert taken == MOST_UNDER_WAY
+        answered: set[int] = set()
+        async with asyncio.timeout(PATIENCE):
+            while len(answered) < MANY:
+                answered.add((await from_server.receive()).message.id)
+            await writing
+            to_server.close()
+            await serving
+        from_server.close()
+
+
+async def test_what_is_cancelled_gets_no_answer_and_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "MOST_UNDER_WAY", 2)
+    counted = Pace()
+    counted.note_read(request(1))
+    await counted.wait_for_room()
+    counted.note_read(request(2))
+    waiting = asyncio.create_task(counted.wait_for_room())
+    await settle()
+    assert not waiting.done()
+    said = JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params={"requestId": 1})
+    counted.note_read(SessionMessage(said))
+    async with asyncio.timeout(PATIENCE):
+        await waiting
