@@ -23,7 +23,7 @@ from holdfast.engine.liveness import PROCESS, this_process
 from holdfast.engine.services import Services
 from holdfast.engine.signals import Cancelled
 from holdfast.engine.slots import Slots
-from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, StoreError, WorkerDead
+from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, StoreError, StoreReplaced, WorkerDead
 from holdfast.model.worker import Claimed, NewWorker
 
 BEATS_PER_LEASE = 3
@@ -38,6 +38,8 @@ BLOCKED_AFTER = 1.0
 
 LAST_WORDS = 5.0
 """Seconds an attempt gets to record that it was handed back."""
+
+REPLACED = "another store stands where its store was"
 
 _SOONEST_BEAT = 1.0
 _NOTED_AT_ONCE = 500
@@ -155,6 +157,9 @@ class Host:
                 pause = self.lease.seconds / BEATS_PER_LEASE
             except WorkerDead as error:
                 await self.be_reborn(error.worker_id)
+            except StoreReplaced:
+                self.abandon(REPLACED)
+                raise
             except StoreError as error:
                 log.logger.warning("heartbeat of worker %s failed: %s", self.label, error)
                 pause = min(self.lease.seconds / BEATS_PER_LEASE / 4, 1.0)

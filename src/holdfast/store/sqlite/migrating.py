@@ -9,6 +9,7 @@ import apsw
 from holdfast.model.errors import SchemaMismatch
 from holdfast.store.sqlfiles import Migration
 from holdfast.store.sqlite.connection import APPLICATION_ID, MIGRATIONS
+from holdfast.store.sqlite.place import begin_epochs
 
 _HISTORY = """
 CREATE TABLE IF NOT EXISTS migrations (
@@ -38,6 +39,7 @@ def migrate(connection: apsw.Connection, path: str, steps: Sequence[Migration] =
                 )
         if connection.pragma("application_id") != APPLICATION_ID:  # or a file that is up to date would be changed
             connection.pragma("application_id", APPLICATION_ID)
+        begin_epochs(connection)
     except BaseException:
         connection.execute("ROLLBACK")
         raise
