@@ -15,6 +15,7 @@ import apsw
 import pytest
 
 from holdfast import NewTask, StoreReplaced, TaskState
+from holdfast.engine.patience import endless_patience
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.gate import FileGate
 from holdfast.store.sqlite.writer import Writer
@@ -116,8 +117,9 @@ async def test_a_process_whose_store_is_gone_writes_nothing_more(tmp_path: Path)
         await store.submit([NewTask(id="acknowledged", name="job")])
         await asyncio.to_thread(change, path, backup)
         for refused in ("lost-1", "lost-2"):
-            with pytest.raises(StoreReplaced, match=r"writes and sends nothing more.*Restart it"):
+            with pytest.raises(StoreReplaced, match=r"writes and sends nothing more.*Restart it") as caught:
                 await store.submit([NewTask(id=refused, name="job")])
+            assert endless_patience(caught.value, 1) is None  # it does not pass by itself
         await store.close()
 
 
@@ -193,17 +195,39 @@ async def test_what_sqlite_itself_does_is_no_alarm(tmp_path: Path, monkeypatch: 
         assert await again.count() == {TaskState.PENDING: 69}
 
 
+def back_up(path: Path, copy: Path) -> None:
+    """As SQLite does it online."""
+    with (
+        closing(apsw.Connection(str(copy))) as target,
+        closing(apsw.Connection(str(path))) as source,
+        target.backup("main", source, "main") as backup,
+    ):
+        backup.step()
+
+
+async def test_an_online_backup_copied_over_the_file_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the WAL that followed it is in the file, and began anew: what the backup lacks is nowhere else then."""
+    monkeypatch.setattr("holdfast.store.sqlite.writer._CHECKPOINT_PAGES", 20)
+    path = tmp_path / "agents.db"
+    store = await SqliteStore(path).open()
+    await store.submit([NewTask(id="before", name="job")])
+    back_up(path, tmp_path / "copy")
+    for n in range(20):
+        await store.submit([NewTask(id=f"after-{n}", name="job")])
+    copy_over(path, tmp_path / "copy")
+    with pytest.raises(StoreReplaced, match="copied over"):
+        await store.submit([NewTask(id="refused", name="job")])
+    await store.close()
+
+
 async def test_a_backup_that_changes_nothing_is_no_alarm(tmp_path: Path) -> None:
     """Copied over the file while all that came since is in the WAL, it takes nothing away."""
     path = tmp_path / "agents.db"
     async with SqliteStore(path) as store:
         await store.submit([NewTask(id="before", name="job")])
-        with (
-            closing(apsw.Connection(str(tmp_path / "copy"))) as copy,
-            closing(apsw.Connection(str(path))) as source,
-            copy.backup("main", source, "main") as backup,
-        ):
-            backup.step()
+        back_up(path, tmp_path / "copy")
         await store.submit([NewTask(id="after", name="job")])
         copy_over(path, tmp_path / "copy")
         await store.submit([NewTask(id="later", name="job")])
