@@ -26,6 +26,7 @@ from holdfast import (
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.connection import APPLICATION_ID, MIGRATIONS, prove_version
 from holdfast.store.sqlite.migrating import migrate
+from holdfast.store.sqlite.peeking import peek
 
 
 def edit(path: Path, *statements: str) -> None:
@@ -207,6 +208,16 @@ async def test_a_file_that_others_are_opening_is_waited_for(tmp_path: Path, monk
     with pytest.raises(StoreBusy):  # but not for ever
         await store.open()
     assert len(refused) == 1
+
+
+async def test_looking_at_an_open_store_drops_none_of_its_locks(tmp_path: Path) -> None:
+    """A lock belongs to the process: closing any file of one's own on a store would give up all that SQLite holds."""
+    async with SqliteStore(tmp_path / "agents.db"):
+        peek(tmp_path / "agents.db")
+        code = "import apsw, sys; apsw.Connection(sys.argv[1]).execute('PRAGMA journal_mode = delete')"
+        asked = [sys.executable, "-c", code, tmp_path / "agents.db"]
+        other = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: ASYNC221 - nothing else runs
+        assert "database is locked" in other.stderr
 
 
 WITHOUT_HANDLES = """

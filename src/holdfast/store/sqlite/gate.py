@@ -7,6 +7,7 @@ no guard: correctness is SQLite's own locking, so where there is no flock the ga
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from typing import Protocol
 
@@ -19,6 +20,10 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at whether the gate is still the one that other processes find."""
 
 
 class Gate(Protocol):
@@ -70,6 +75,7 @@ class FileGate:
                 "at: mend its rights, make room, or look at a copy elsewhere"
             ) from error
         self._identity = identify_open(self._file.descriptor)
+        self._looked = time.monotonic()
 
     def try_enter(self) -> bool:
         """See Gate."""
@@ -87,6 +93,10 @@ class FileGate:
 
     def _renew(self) -> None:
         """Take the gate that stands at the path, if the one that was opened is gone: others queue there."""
+        now = time.monotonic()
+        if now - self._looked < LOOK_EVERY:
+            return
+        self._looked = now
         with suppress(OSError):  # what became of the store itself is found out behind the gate
             if identify(self._path) == self._identity:
                 return

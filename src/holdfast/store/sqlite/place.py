@@ -46,7 +46,9 @@ class FilePlace:
         self._beside = tuple((name, identity) for name, identity in beside if identity is not None)
         self._connection = connections[0]
         # Through SQLite: a descriptor of our own would, when closed, drop every lock that this process has on the file.
-        self._header = apsw.VFSFile("", connections[0].filename, [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
+        self._header = apsw.VFSFile(
+            "", connections[0].filename, [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0]
+        )
         self._written = _written(os.stat(path)) if found[0] else (0, 0)  # noqa: PTH116
         self._epoch = read_epoch(self._header) or 0
         self._first_epoch = current_epoch(connections[0])
