@@ -204,6 +204,8 @@ class Host:
         while True:
             try:
                 await self._register()
+            except StoreReplaced:
+                raise
             except StoreError as error:
                 log.logger.warning("cannot register worker %s again: %s", self.label, error)
                 await self.services.alarms.sleep(1.0)

@@ -84,11 +84,14 @@ class FilePlace:
     @property
     def lacks_only_its_wal(self) -> bool:
         """Whether the WAL was deleted, and no process has changed the store since: then it can still be saved."""
-        return (
-            identify(self._path) == self._file
-            and identify(self._wal) is None
-            and _written(os.stat(self._path)) == self._written  # noqa: PTH116
-        )
+        try:
+            return (
+                identify(self._path) == self._file
+                and identify(self._wal) is None
+                and _written(os.stat(self._path)) == self._written  # noqa: PTH116
+            )
+        except OSError:
+            return False
 
     def close(self) -> None:
         """Let go of the file."""

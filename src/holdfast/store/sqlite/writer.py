@@ -297,7 +297,6 @@ class Writer:
                 self._commit(self._connection)
         finally:
             self._roll_back()
-        self._has_written = True
         if self._wal_pages >= self._checkpoint_at:
             with suppress(OSError, apsw.Error):  # the commit is durable: what fails from here on is for the next one
                 self._copy_wal()
@@ -311,8 +310,9 @@ class Writer:
     # The WAL
 
     def _note_wal(self, connection: apsw.Connection, name: str, pages: int) -> int:
-        """Called by SQLite after each commit, with the pages that the WAL has now."""
+        """Called by SQLite after each commit that wrote something, with the pages that the WAL has now."""
         del connection, name
+        self._has_written = True
         if pages < self._wal_pages:  # it began anew
             self._checkpoint_at = _CHECKPOINT_PAGES
         self._wal_pages = pages
