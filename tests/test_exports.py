@@ -140,6 +140,7 @@ EXPORTED = {
     "StoreDamaged",
     "StoreError",
     "StoreForked",
+    "StoreReplaced",
     "StoreUnavailable",
     "SubAgent",
     "Submitted",

@@ -199,7 +199,7 @@ async def test_the_working_directory_may_change(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "here").mkdir()
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setattr("holdfast.store.sqlite.writer._WAL_CHECK_EVERY", 1)
+    monkeypatch.setattr("holdfast.store.sqlite.writer._CHECKPOINT_PAGES", 1)
     async with SqliteStore("agents.db") as store:
         os.chdir(tmp_path / "there")
         await store.save(RUNNING)

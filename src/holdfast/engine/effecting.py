@@ -27,7 +27,7 @@ from holdfast.engine.waiting import pause_until
 from holdfast.model.canonical import canonical, digest, parse
 from holdfast.model.codec import decode, encode
 from holdfast.model.effect import Effect, EffectClass, EffectState
-from holdfast.model.errors import CodecError, Conflict, EffectGivenUp, StepFailed
+from holdfast.model.errors import CodecError, Conflict, EffectGivenUp, StepFailed, StoreError
 from holdfast.model.failure import Failure, raised_by_code, storable
 from holdfast.model.operations import ConsumeApproval, Operation, RequireUndo, WriteEffect
 from holdfast.model.payload import from_json
@@ -320,6 +320,10 @@ class OnceStep:
             raise NotDispatched
         if armed.dispatch_by is None or attempt.services.time.now() >= armed.dispatch_by:
             raise NotDispatched
+        try:
+            attempt.services.store.check_place()
+        except StoreError as error:  # where it is armed again, the worker hears why
+            raise NotDispatched from error
         if not attempt.intents.dispatch(armed):
             raise NotDispatched
 

@@ -24,7 +24,7 @@ from holdfast.engine.services import Services
 from holdfast.engine.settings import DEFAULT_RESIDENTS
 from holdfast.engine.signals import Cancelled
 from holdfast.engine.slots import Slots
-from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, StoreError, WorkerDead
+from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, StoreError, StoreReplaced, WorkerDead
 from holdfast.model.worker import Claimed, NewWorker
 
 BEATS_PER_LEASE = 3
@@ -42,6 +42,8 @@ LAST_WORDS = 5.0
 
 FULL_AFTER = 60.0
 """Seconds without a free slot after which it is said who has them."""
+
+REPLACED = "another store stands where its store was"
 
 _SOONEST_BEAT = 1.0
 _NOTED_AT_ONCE = 500
@@ -166,6 +168,9 @@ class Host:
                 pause = self.lease.seconds / BEATS_PER_LEASE
             except WorkerDead as error:
                 await self.be_reborn(error.worker_id)
+            except StoreReplaced:
+                self.abandon(REPLACED)
+                raise
             except StoreError as error:
                 log.logger.warning("heartbeat of worker %s failed: %s", self.label, error)
                 pause = min(self.lease.seconds / BEATS_PER_LEASE / 4, 1.0)
@@ -210,6 +215,8 @@ class Host:
         while True:
             try:
                 await self._register()
+            except StoreReplaced:
+                raise
             except StoreError as error:
                 log.logger.warning("cannot register worker %s again: %s", self.label, error)
                 await self.services.alarms.sleep(1.0)

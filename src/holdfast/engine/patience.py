@@ -15,13 +15,14 @@ from holdfast.model.errors import (
     StoreDamaged,
     StoreError,
     StoreForked,
+    StoreReplaced,
 )
 
 T = TypeVar("T")
 
 _FIRST_PAUSE, _LONGEST_PAUSE, _DOUBLINGS = 0.05, 2.0, 6
 _FEW, _FEW_PAUSE = 4, 0.1
-_HOPELESS = (StoreClosed, StoreForked, StoreDamaged, NotAStore, ReadOnlyStore, SchemaMismatch)
+_HOPELESS = (StoreClosed, StoreForked, StoreReplaced, StoreDamaged, NotAStore, ReadOnlyStore, SchemaMismatch)
 """No answer to wait for: somebody has to do something about the store first."""
 
 _log = logging.getLogger(__name__)

@@ -59,6 +59,7 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
     go_back, branch = attempt.journal.mark(), current_task()
     while True:
         await attempt.check()
+        attempt.services.store.check_place()
         line.began = line.began or attempt.services.time.now()
         attempt.depart(line)
         try:

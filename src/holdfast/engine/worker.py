@@ -16,12 +16,12 @@ from typing import Self
 from holdfast.engine import log
 from holdfast.engine.alarms import Alarm
 from holdfast.engine.attempt import Attempt
-from holdfast.engine.host import Host
+from holdfast.engine.host import REPLACED, Host
 from holdfast.engine.patience import endless_patience
 from holdfast.engine.services import Services
 from holdfast.engine.settings import DEFAULT_RESIDENTS
 from holdfast.model.checks import check_integer, check_name
-from holdfast.model.errors import InvalidValue, StoreError, WorkerDead
+from holdfast.model.errors import InvalidValue, StoreError, StoreReplaced, WorkerDead
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, Claimed
 from holdfast.store.base import ANYTHING
@@ -183,6 +183,9 @@ class Worker:
             except WorkerDead as error:
                 await self._host.be_reborn(error.worker_id)
                 continue
+            except StoreReplaced:
+                self._host.abandon(REPLACED)  # whatever runs here, a worker at the path's store runs, too
+                raise
             except StoreError as error:
                 if endless_patience(error, 1) is None:
                     raise

@@ -30,6 +30,7 @@
     │   ├── StoreDamaged              the data is not what was written
     │   ├── NotAStore                 the file or directory is something else
     │   ├── ReadOnlyStore             it can be read but not written
+    │   ├── StoreReplaced             another store stands at the path than the one that was opened
     │   ├── SchemaMismatch            the schema is older or newer than this version
     │   ├── StoreClosed               used before open() or after close()
     │   └── StoreForked               opened before the process was forked, used in the child
@@ -264,6 +265,10 @@ class NotAStore(StoreError):
 
 class ReadOnlyStore(StoreError):
     """The store can be read but not written."""
+
+
+class StoreReplaced(StoreError):
+    """The files of an open store were moved, deleted or replaced. This process writes and sends nothing more."""
 
 
 class SchemaMismatch(StoreError):

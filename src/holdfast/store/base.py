@@ -431,6 +431,13 @@ class StateStore(WorkVerbs, Reads, Keeping):
     async def now(self) -> datetime:
         """Return the time this store goes by."""
 
+    def check_place(self) -> None:
+        """Raise StoreReplaced if another store stands at the path than the one that is open. Any thread may ask.
+
+        Asked right before a call is sent that must not be sent twice, so it takes microseconds. A store on a server
+        has nothing to look at.
+        """
+
     async def transact(self, work: Work[T], *, timeout: float) -> tuple[T, Verdict | None]:  # noqa: ARG002 - not here
         """Do ``work``, and apply the Commit it returns, in one transaction of the database: all of it or nothing.
 

@@ -15,6 +15,7 @@ from holdfast.model.queries import Vitals
 from holdfast.model.records import Artifact
 from holdfast.process_fork import watch
 from holdfast.store.base import Capabilities
+from holdfast.store.place import Nowhere, Place
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.gate import OpenGate
@@ -39,19 +40,30 @@ class MemoryStore(SqliteStore):
         self._check_not_open()
         connection = connect(":memory:", durable=False)
         try:
-            migrate(connection, self.path)
             self._fill(connection)
         except BaseException:
             connection.close()
             raise
         # One connection does everything, for an in-memory database belongs to its connection; all in the loop's thread.
-        self._writer = Writer(connection, ":memory:", OpenGate(), self._clock, commit=self._commit, always_inline=True)
+        self._writer = Writer(
+            connection,
+            ":memory:",
+            OpenGate(),
+            self._clock,
+            commit=self._commit,
+            always_inline=True,
+            place=self._find_place(),
+        )
         self._reader = Reader(connection)
         watch(self)
         return self
 
     def _fill(self, connection: apsw.Connection) -> None:
-        """Load what an earlier process left; nothing, for memory."""
+        """Make the tables, and load what an earlier process left: nothing, for memory."""
+        migrate(connection, self.path)
+
+    def _find_place(self) -> Place:
+        return Nowhere()
 
     def _commit(self, connection: apsw.Connection) -> None:
         plain_commit(connection)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -19,11 +20,13 @@ from holdfast import (
     StoreClosed,
     StoreDamaged,
     StoreError,
+    StoreUnavailable,
     Summary,
 )
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.connection import APPLICATION_ID, MIGRATIONS, prove_version
 from holdfast.store.sqlite.migrating import migrate
+from holdfast.store.sqlite.peeking import peek
 
 
 def edit(path: Path, *statements: str) -> None:
@@ -175,15 +178,98 @@ async def test_an_opening_that_failed_halfway_can_be_repeated(tmp_path: Path, mo
         nonlocal calls
         calls += 1
         if calls == 3:
-            raise apsw.BusyError("busy")
+            raise apsw.IOError("disk I/O error")
         return real()
 
     monkeypatch.setattr(store, "_connect", flaky)
-    with pytest.raises(StoreBusy):
+    with pytest.raises(StoreUnavailable):
         await store.open()
     await store.open()
     assert await store.summary() == Summary()
     await store.close()
+
+
+async def test_a_file_that_others_are_opening_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite refuses at once where two connections could wait for each other, whatever its busy timeout is."""
+    store = SqliteStore(tmp_path / "agents.db")
+    real, refused = store._connect, list[str]()
+
+    def busy() -> apsw.Connection:
+        if len(refused) < 3:
+            refused.append("once more")
+            raise apsw.BusyError("database is locked")
+        return real()
+
+    monkeypatch.setattr(store, "_connect", busy)
+    async with store:
+        assert len(refused) == 3
+    refused.clear()
+    monkeypatch.setattr("holdfast.store.sqlite.store.BUSY_TIMEOUT_MS", -1)
+    with pytest.raises(StoreBusy):  # but not for ever
+        await store.open()
+    assert len(refused) == 1
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="only Linux lists the locks that a process holds")
+async def test_looking_at_an_open_store_drops_none_of_its_locks(tmp_path: Path) -> None:
+    """A lock belongs to the process: closing any file of one's own on a store would give up all that SQLite holds."""
+    async with SqliteStore(tmp_path / "agents.db"):
+        mark = f":{(tmp_path / 'agents.db').stat().st_ino} "
+        assert mark in Path("/proc/locks").read_text()
+        peek(tmp_path / "agents.db")
+        assert mark in Path("/proc/locks").read_text()
+
+
+WITHOUT_HANDLES = """
+import asyncio, os, resource, sys
+from holdfast import NewTask
+from holdfast.engine.patience import endless_patience
+from holdfast.model.errors import StoreUnavailable
+from holdfast.store.url import make_store
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+taken = []
+def take():
+    try:
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        pass
+def give_back():
+    while taken:
+        os.close(taken.pop())
+async def main():
+    sqlite, json = make_store("sqlite:///" + sys.argv[1] + ".db"), make_store("json:///" + sys.argv[1])
+    take()
+    opening = asyncio.create_task(sqlite.open())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not opening.done()
+    try:
+        await json.open()
+    except StoreUnavailable as error:
+        assert "no file handle left" in str(error), error
+    give_back()
+    await opening
+    await json.open()
+    await json.submit([NewTask(id="before", name="job")])
+    take()
+    try:
+        await json.submit([NewTask(id="a", name="job"), NewTask(id="b", name="job")])
+    except StoreUnavailable as error:
+        assert endless_patience(error, 1) is not None
+    else:
+        raise AssertionError("written without a handle")
+    give_back()
+    await json.submit([NewTask(id="a", name="job"), NewTask(id="b", name="job")])
+    await sqlite.close()
+    await json.close()
+asyncio.run(main())
+"""
+
+
+def test_a_process_without_file_handles_waits_for_some(tmp_path: Path) -> None:
+    """SQLite says only that it cannot open the file, which is no matter of rights then."""
+    subprocess.run([sys.executable, "-c", WITHOUT_HANDLES, tmp_path / "store"], check=True, timeout=60)
 
 
 async def test_a_closed_store_hears_nothing_and_says_so(tmp_path: Path) -> None:

@@ -253,9 +253,11 @@ async def test_the_wal_is_restarted_when_sqlites_own_checkpoints_do_not_get_to(
     monkeypatch: pytest.MonkeyPatch,
     kept_short: bool,
 ) -> None:
-    monkeypatch.setattr("holdfast.store.sqlite.writer._WAL_CHECK_EVERY", 1)
-    monkeypatch.setattr("holdfast.store.sqlite.writer._WAL_LIMIT", 1 << 20 if kept_short else 1 << 40)
-    await store._write(lambda tx: tx._connection.pragma("wal_autocheckpoint", 0))
+    monkeypatch.setattr("holdfast.store.sqlite.writer._LONG_WAL_PAGES", 256 if kept_short else 1 << 40)
+    monkeypatch.setattr("holdfast.store.sqlite.writer._CHECKPOINT_PAGES", 256 if kept_short else 1 << 40)
+    async with SqliteStore(store.path):  # the WAL stays
+        await store.close()
+        await store.open()
     for n in range(100):
         await store.submit([NewTask(id=f"t{n}", name="work", user_input="x" * 50_000)])
     assert (Path(f"{store.path}-wal").stat().st_size < 2 << 20) == kept_short

@@ -20,7 +20,6 @@ import apsw
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.errors import HoldfastError
 from holdfast.model.task import FLAT_KEYS
-from holdfast.model.words import words_about
 from holdfast.store.sqlite.rows import micros, moment
 
 FOLDERS = {
@@ -32,12 +31,13 @@ FOLDERS = {
     "workers": ("workers",),
     "channels": ("channels", "events"),
     "memory": ("facts", "subjects"),
-    "artifacts": ("artifacts", "artifact_chunks"),
+    "artifacts": ("artifacts",),
 }
 """The tables of each folder's documents; the parent row first, because the others refer to it."""
 
 FOLDER_OF = {table: folder for folder, tables in FOLDERS.items() for table in tables}
 
+_HAS_KEY_FORMS = 3
 _TIME = re.compile(r"(^|_)at$|^deadline$")
 _PLAIN_NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,80}$")
 
@@ -71,17 +71,17 @@ def render(connection: apsw.Connection, folder: str, document_id: str) -> str | 
     return text + "\n"
 
 
-def insert(connection: apsw.Connection, folder: str, text: str) -> None:
-    """Put a document's rows back into the tables."""
+def insert(connection: apsw.Connection, folder: str, text: str, *, schema: int) -> None:
+    """Put a document's rows back into the tables, which have the schema that the document was written with."""
     tables = json.loads(text)
+    if folder == "artifacts" and isinstance(tables, dict):
+        tables.pop("artifact_chunks", None)  # of a document from before contents had files of their own
     if not isinstance(tables, dict) or not set(tables) <= set(FOLDERS[folder]):
         raise ValueError(f"it holds no {folder}")
-    for row in tables.get("tasks", ()):
-        # A document of schema 1, where all keys were flat. It stays as it is until something of the task changes.
-        row.setdefault("key_form", FLAT_KEYS if row.get("fence", 0) > 0 or "steps" in tables else 0)
-    for row in tables.get("facts", ()):
-        # Of an earlier version, which split texts in another way.
-        row["words"] = " ".join(words_about(row["entity"], row["attribute"], parse(_stored("value", row["value"]))))
+    if schema >= _HAS_KEY_FORMS:
+        for row in tables.get("tasks", ()):
+            # Schema 3 was first reached without a change to the documents, so one may still lack it: keys were flat.
+            row.setdefault("key_form", FLAT_KEYS if row.get("fence", 0) > 0 or "steps" in tables else 0)
     for table in FOLDERS[folder]:
         for row in tables.get(table, ()):
             columns = ", ".join(f'"{column}"' for column in row)
@@ -90,8 +90,22 @@ def insert(connection: apsw.Connection, folder: str, text: str) -> None:
             connection.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", values)  # noqa: S608
 
 
+def documents_in(connection: apsw.Connection) -> list[tuple[str, str]]:
+    """Return the folder and id of every document that the tables make up."""
+    found = {
+        (folder, str(document_id))
+        for table, folder in FOLDER_OF.items()
+        for (document_id,) in connection.execute(f"SELECT DISTINCT {_columns(connection, table)[0]} FROM {table}")  # noqa: S608
+    }
+    return sorted(found)
+
+
+def _columns(connection: apsw.Connection, table: str) -> list[str]:
+    return [str(name) for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
+
+
 def _rows(connection: apsw.Connection, table: str, document_id: str) -> Iterator[dict[str, Any]]:
-    columns = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
+    columns = _columns(connection, table)
     keys = [name for _, name, *_, place in connection.execute(f"PRAGMA table_info({table})") if place]
     order = ", ".join(keys)
     sql = f"SELECT * FROM {table} WHERE {columns[0]} = ? ORDER BY {order}"  # noqa: S608

@@ -24,11 +24,16 @@ def write_whole(path: Path, content: bytes) -> None:
         path.parent.mkdir()
         _sync_directory(path.parent.parent)
     temporary = path.with_name(f".{path.name}{TEMPORARY}")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):  # on a full disk, every byte counts
+            temporary.unlink()
+        raise
     _sync_directory(path.parent)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from holdfast.model.errors import StoreBusy
 from holdfast.process_fork import LockFile
+from holdfast.store.place import Files, Identity, Place, identify, identify_open
 
 if os.name == "nt":
     import msvcrt
@@ -25,7 +26,9 @@ class DirectoryLock:
 
     def __init__(self, root: Path) -> None:
         """Take the lock, or raise StoreBusy and say who has it."""
-        self._file = LockFile(root / "lock")
+        self._root, self._path = str(root), str(root / "lock")
+        folder = identify(self._root)
+        self._file = LockFile(self._path)
         descriptor = self._file.descriptor
         try:
             _lock(descriptor)
@@ -39,9 +42,17 @@ class DirectoryLock:
         try:
             os.truncate(descriptor, 0)
             os.write(descriptor, f"{os.getpid()}\n".encode())
+            self.place = self._find_place(folder)
         except BaseException:  # a full disk: whoever failed to open the store must not lock it
             self.release()
             raise
+
+    def _find_place(self, folder: Identity | None) -> Place:
+        """Return the place of the folder and the lock, once it is certain that the lock lies in this folder."""
+        lock = identify_open(self._file.descriptor)
+        if folder is None or identify(self._root) != folder or identify(self._path) != lock:
+            raise StoreBusy(f"{self._root} was replaced as it was opened; try again")
+        return Files(self._root, [(self._root, folder), (self._path, lock)])
 
     def release(self) -> None:
         """Let the next one in."""

@@ -3,6 +3,7 @@
     holdfast.json            which format this is
     tasks/<id>.json          a task with its journal, one file each
     accounts/ workers/ channels/ memory/ artifacts/
+    artifacts/<id>.bytes     the content of an artifact, read when it is asked for
     commit.json              only while a commit that touches several files is being put in place
     lock                     held by the process that has the store open
 
@@ -13,31 +14,56 @@ inside and for small loads: each commit costs several fsyncs and rewrites whole 
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
-from collections.abc import Callable
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Self, TypeVar
 
 import apsw
 
+from holdfast.model.canonical import digest
 from holdfast.model.clock import Clock
 from holdfast.model.commit import Verdict
-from holdfast.model.errors import NotAStore, ReadOnlyStore, SchemaMismatch, StoreDamaged, StoreUnavailable
+from holdfast.model.errors import (
+    NotAStore,
+    NotFound,
+    ReadOnlyStore,
+    SchemaMismatch,
+    StoreDamaged,
+    StoreError,
+    StoreUnavailable,
+)
 from holdfast.model.queries import Vitals
+from holdfast.model.records import Artifact
 from holdfast.store.base import Capabilities, StateStore
-from holdfast.store.jsonfile.documents import FOLDER_OF, FOLDERS, file_name, insert, render
+from holdfast.store.checks import check_range
+from holdfast.store.handles import NoHandleLeft, is_out_of_handles
+from holdfast.store.jsonfile.contents import (
+    delete_all_but,
+    delete_content,
+    read_content,
+    take_contents_out,
+    write_content,
+)
+from holdfast.store.jsonfile.documents import FOLDER_OF, FOLDERS, documents_in, file_name, insert, render
 from holdfast.store.jsonfile.files import JOURNAL, TEMPORARY, finish, size_below, write_together, write_whole
 from holdfast.store.jsonfile.lock import DirectoryLock
 from holdfast.store.memory import MemoryStore
+from holdfast.store.place import Place
 from holdfast.store.sqlite.connection import MIGRATIONS
-from holdfast.store.sqlite.reading import Reader
+from holdfast.store.sqlite.migrating import migrate
+from holdfast.store.sqlite.transaction import Transaction
 from holdfast.store.transaction import Work
 
 T = TypeVar("T")
 
 FORMAT = "holdfast.json"
 SCHEMA = MIGRATIONS[-1].version
+
+_ARTIFACTS = "SELECT id FROM artifacts"
+_log = logging.getLogger(__name__)
 
 
 class JsonStore(MemoryStore):
@@ -52,44 +78,68 @@ class JsonStore(MemoryStore):
         self._root = Path(path).absolute()  # the working directory may change
         self._lock: DirectoryLock | None = None
         self._dirty: set[tuple[str, str]] = set()
-        self._broken: OSError | None = None
+        self._owed: set[tuple[str, str]] = set()
 
     async def open(self) -> Self:
-        """See StateStore."""
+        """See StateStore. A store of an older schema is migrated: all of its documents change as one."""
         self._check_not_open()
-        self._broken = None
-        lock = _prepare(self._root)
+        self._owed = set()
+        self._lock = _prepare(self._root)
         try:
             await super().open()
-            # Only now, when every document could be read: from here on, an older version must not open it.
-            if _schema(self._root) < SCHEMA:
-                _write_format(self._root)
-        except BaseException:
+        except BaseException as error:
             await super().close()
-            lock.release()
+            self._release()
+            if isinstance(error, OSError):
+                raise cannot_write(self._root, error) from error
             raise
-        self._lock = lock
         return self
+
+    def _find_place(self) -> Place:
+        assert self._lock is not None  # noqa: S101 - taken before the tables are made
+        return self._lock.place
 
     def _fill(self, connection: apsw.Connection) -> None:
         try:
             finish(self._root)
         except ValueError as error:
             raise StoreDamaged(f"{self._root / JOURNAL} cannot be read ({error}); restore a backup") from error
+        schema = _schema(self._root)
+        migrate(connection, self.path, [step for step in MIGRATIONS if step.version <= schema])
+        self._load(connection, schema)
+        migrate(connection, self.path)
+        take_contents_out(self._root)
+        delete_all_but(self._root, {str(artifact_id) for (artifact_id,) in connection.execute(_ARTIFACTS)})
+        if schema < SCHEMA:
+            # The format with them: a process that dies halfway leaves a store of the old schema, or of the new one.
+            files = {file_name(*document): render(connection, *document) for document in documents_in(connection)}
+            write_together(self._root, {**files, FORMAT: _format()})
+            finish(self._root)
+        connection.preupdate_hook(self._note)
+
+    def _load(self, connection: apsw.Connection, schema: int) -> None:
         connection.execute("BEGIN; PRAGMA defer_foreign_keys = ON")
-        for folder in FOLDERS:
-            for file in sorted((self._root / folder).glob("*.json")):
-                try:
-                    insert(connection, folder, file.read_text(encoding="utf-8"))
-                except (ValueError, TypeError, apsw.Error) as error:
-                    raise StoreDamaged(f"{file} cannot be read ({error}); mend it, or move it away") from error
+        file = self._root
+        try:
+            for folder in FOLDERS:
+                for file in sorted((self._root / folder).glob("*.json")):
+                    insert(connection, folder, file.read_text(encoding="utf-8"), schema=schema)
+        except (apsw.SQLError, apsw.ConstraintError) as error:  # a column too many, or too few
+            raise SchemaMismatch(
+                f"{file} does not have the form of schema {schema} ({error}): another version of Holdfast wrote it, or "
+                "a person changed it. Nothing was changed now; open the store with the version that wrote it"
+            ) from error
+        except (ValueError, TypeError, KeyError, apsw.Error) as error:
+            raise StoreDamaged(
+                f"{file} cannot be read ({error}); mend it, or restore it from a backup. Without the file, what it "
+                "holds is lost"
+            ) from error
         try:
             connection.execute("COMMIT")
         except apsw.ConstraintError as error:
             raise StoreDamaged(
                 f"{self._root} has rows of a task that is missing ({error}); restore a backup"
             ) from error
-        connection.preupdate_hook(self._note)
 
     def _note(self, change: apsw.PreUpdate) -> None:
         """Remember the document a changed row belongs to; its id is the row's first column."""
@@ -101,33 +151,65 @@ class JsonStore(MemoryStore):
                 self._dirty.add((folder, str(row[0])))
 
     def _commit(self, connection: apsw.Connection) -> None:
-        if self._broken is not None:
-            raise StoreUnavailable(f"{self.path} failed to write before ({self._broken}); close it and open it again")
-        dirty, self._dirty = self._dirty, set()
+        """Write the documents that changed, and commit in memory.
+
+        What could not be written, on a full disk for example, is owed: the next commit writes it as well. Until then
+        nobody knows whether the files have it.
+        """
+        dirty, self._dirty = self._dirty | self._owed, set()
         files = {file_name(*document): render(connection, *document) for document in sorted(dirty)}
+        is_simple = len(files) == 1 and not self._owed and None not in files.values()
+        self._owed = dirty
         try:
-            self._persist(connection, files)
+            if is_simple:
+                [(name, text)] = files.items()
+                write_whole(self._root / name, (text or "").encode())
+            elif files:
+                write_together(self._root, files)
         except OSError as error:
-            # Whether the files count is not known from here; the next open reads what is really there.
-            self._broken = error
-            raise StoreUnavailable(f"{self.path} could not be written ({error}); close it and open it again") from error
+            raise StoreUnavailable(
+                f"{self.path} could not be written ({error}); make room, or mend the disk: it is tried again"
+            ) from error
+        super()._commit(connection)
+        if not is_simple and not self._put_in_place():
+            return
+        self._owed = set()
+        for folder, document_id in dirty:
+            if folder == "artifacts" and files[file_name(folder, document_id)] is None:
+                delete_content(self._root, document_id)
 
-    def _persist(self, connection: apsw.Connection, files: dict[str, str | None]) -> None:
-        only = next(iter(files.items())) if len(files) == 1 else None
-        if only is not None and only[1] is not None:
-            write_whole(self._root / only[0], only[1].encode())
-            super()._commit(connection)
-        elif files:
-            write_together(self._root, files)
-            super()._commit(connection)
+    def _put_in_place(self) -> bool:
+        """Put the files of the journal in their places, or leave that to the next commit; say which."""
+        try:
             finish(self._root)
-        else:
-            super()._commit(connection)
+        except OSError as error:
+            # They count: the journal has them. But the next journal has to have them as well.
+            _log.warning("%s: a commit is durable but not yet in its place: %s", self.path, error)
+            return False
+        return True
 
-    async def _read(self, question: Callable[[Reader], T]) -> T:
-        if self._broken is not None:
-            raise StoreUnavailable(f"{self.path} failed to write ({self._broken}); close it and open it again")
-        return await super()._read(question)
+    # Artifacts
+
+    async def _put_whole(self, content: bytes, media_type: str) -> Artifact:
+        artifact_id = digest(content)
+
+        def work(tx: Transaction) -> None:
+            if not tx.changes("renew_artifact", artifact_id, tx.now):
+                try:
+                    write_content(self._root, artifact_id, content)
+                except OSError as error:
+                    raise StoreUnavailable(f"{self.path} could not be written ({error}); make room") from error
+                tx.run("insert_artifact", artifact_id, len(content), media_type, tx.now, artifact_id)
+
+        await self._write(work)
+        return await self._stored_artifact(artifact_id)
+
+    async def read_artifact(self, artifact_id: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """See Keeping."""
+        check_range(offset, length)
+        if await self.artifact(artifact_id) is None:
+            raise NotFound("artifact", artifact_id)
+        return await asyncio.to_thread(read_content, self._root, artifact_id, offset, length)
 
     async def vitals(self, *, thorough: bool = False) -> Vitals:
         """See Reads. Every file was read when the store was opened: there is nothing to be more thorough about."""
@@ -143,9 +225,12 @@ class JsonStore(MemoryStore):
         try:
             await super().close()
         finally:
-            if self._lock is not None:
-                self._lock.release()
-                self._lock = None
+            self._release()
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
 
 def _prepare(root: Path) -> DirectoryLock:
@@ -158,7 +243,7 @@ def _prepare(root: Path) -> DirectoryLock:
         root.mkdir(parents=True, exist_ok=True)
         lock = DirectoryLock(root)
     except OSError as error:
-        raise ReadOnlyStore(f"{root} cannot be written ({error}); check its rights") from error
+        raise cannot_write(root, error) from error
     try:
         _check_format(root)
     except BaseException:
@@ -186,13 +271,34 @@ def _check_format(root: Path) -> None:
 def _schema(root: Path) -> int:
     path = root / FORMAT
     try:
-        return int(json.loads(path.read_bytes())["schema"])
+        written = json.loads(path.read_bytes())
+        schema, checksum = int(written["schema"]), written.get("checksum")
     except (ValueError, TypeError, KeyError) as error:
         raise StoreDamaged(f"{path} cannot be read ({error}); restore it from a backup") from error
+    known = next((step.checksum for step in MIGRATIONS if step.version == schema), checksum)
+    if checksum not in {None, known}:
+        raise SchemaMismatch(
+            f"{root} has schema {schema} in another form than this version of Holdfast ships; nothing was changed, "
+            "open it with the version that made it"
+        )
+    return schema
 
 
 def _write_format(root: Path) -> None:
     try:
-        write_whole(root / FORMAT, json.dumps({"holdfast": "json", "schema": SCHEMA}, indent=1).encode())
+        write_whole(root / FORMAT, _format().encode())
     except OSError as error:
-        raise ReadOnlyStore(f"{root} cannot be written ({error}); check its rights") from error
+        raise cannot_write(root, error) from error
+
+
+def _format() -> str:
+    return json.dumps({"holdfast": "json", "schema": SCHEMA, "checksum": MIGRATIONS[-1].checksum}, indent=1)
+
+
+def cannot_write(root: Path, error: OSError) -> StoreError:
+    """Return what an error of the system means to a process that opens the store."""
+    if is_out_of_handles(error):
+        return NoHandleLeft(str(root))
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return StoreUnavailable(f"{root} cannot be written ({error}); make room, then open it again. Nothing is lost")
+    return ReadOnlyStore(f"{root} cannot be written ({error}); check its rights")

@@ -19,6 +19,7 @@ from holdfast.model.errors import (
     StoreError,
     StoreUnavailable,
 )
+from holdfast.store.handles import NoHandleLeft, are_exhausted
 from holdfast.store.sqlfiles import Migration, migrations
 from holdfast.store.sqlite.inherited import refuse_inherited
 
@@ -33,10 +34,6 @@ BUSY_TIMEOUT_MS = 30_000
 
 _UPGRADED = "holdfast_was_upgraded_to_schema_{}_restart_this_process"
 """A function that stands in the file's triggers. SQLite tells its name to a process that does not have it."""
-
-_CHECKPOINT_PAGES = 4000
-"""How long the WAL grows before its pages go into the database: 16 MB, in which a page that every Commit changes is
-copied once and not, as with SQLite's 1000, over and over."""
 
 _STATEMENT_CACHE = 250
 """More than the named queries plus the shapes of the task UPDATE, so that nothing is ever prepared twice."""
@@ -61,7 +58,7 @@ def connect(path: str, *, durable: bool) -> apsw.Connection:
         if path != ":memory:":
             connection.pragma("journal_mode", "wal")
             connection.pragma("synchronous", "full" if durable else "normal")
-            connection.pragma("wal_autocheckpoint", _CHECKPOINT_PAGES)
+            connection.pragma("wal_autocheckpoint", 0)  # the writer decides when
             if sys.platform == "darwin":
                 connection.pragma("fullfsync", "on")  # fsync alone does not reach the platter there
     except BaseException:
@@ -121,6 +118,8 @@ def in_our_words(path: str, error: BaseException) -> HoldfastError | None:  # no
             )
         case apsw.NotADBError():
             return NotAStore(f"{path} is not a SQLite database; it was left untouched, choose another file")
+        case apsw.CantOpenError() if are_exhausted():
+            return NoHandleLeft(path)
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
             return ReadOnlyStore(f"{path} cannot be written ({error}); check the rights on the file and its folder")
         case apsw.BusyError() | apsw.LockedError():

@@ -7,15 +7,23 @@ no guard: correctness is SQLite's own locking, so where there is no flock the ga
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from typing import Protocol
 
 from holdfast.model.errors import ReadOnlyStore
 from holdfast.process_fork import LockFile
+from holdfast.store.handles import NoHandleLeft, is_out_of_handles
+from holdfast.store.place import identify, identify_open
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at whether the gate is still the one that other processes find."""
 
 
 class Gate(Protocol):
@@ -56,16 +64,22 @@ class FileGate:
 
     def __init__(self, path: str) -> None:
         """Open the gate file; it stays, empty, for ever."""
+        self._path = path
         try:
             self._file = LockFile(path)
         except OSError as error:
+            if is_out_of_handles(error):
+                raise NoHandleLeft(path) from error
             raise ReadOnlyStore(
                 f"{path} cannot be written ({error.strerror}); a store needs a folder that can be, also to be looked "
                 "at: mend its rights, make room, or look at a copy elsewhere"
             ) from error
+        self._identity = identify_open(self._file.descriptor)
+        self._looked = time.monotonic()
 
     def try_enter(self) -> bool:
         """See Gate."""
+        self._renew()
         try:
             fcntl.flock(self._file.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -74,7 +88,21 @@ class FileGate:
 
     def enter(self) -> None:
         """See Gate."""
+        self._renew()
         fcntl.flock(self._file.descriptor, fcntl.LOCK_EX)
+
+    def _renew(self) -> None:
+        """Take the gate that stands at the path, if the one that was opened is gone: others queue there."""
+        now = time.monotonic()
+        if now - self._looked < LOOK_EVERY:
+            return
+        self._looked = now
+        with suppress(OSError):  # what became of the store itself is found out behind the gate
+            if identify(self._path) == self._identity:
+                return
+            gone, self._file = self._file, LockFile(self._path)
+            self._identity = identify_open(self._file.descriptor)
+            gone.close()
 
     def leave(self) -> None:
         """See Gate."""

@@ -65,7 +65,7 @@ def refuse_inherited(path: str) -> None:
         )
 
 
-def keep(connection: apsw.Connection) -> Any:  # noqa: ANN401 - it stands in for a connection
+def keep(connection: apsw.Connection | apsw.VFSFile) -> Any:  # noqa: ANN401 - it stands in for a connection
     """Have an inherited connection never be closed, not even by the end of the interpreter; return what replaces it."""
     # Nobody gives these references back. The module as well: on its way out it closes every connection there is.
     for kept in (connection, apsw):

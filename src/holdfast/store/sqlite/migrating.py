@@ -12,6 +12,7 @@ from holdfast.model.errors import SchemaMismatch
 from holdfast.model.words import words_about
 from holdfast.store.sqlfiles import Migration
 from holdfast.store.sqlite.connection import APPLICATION_ID, MIGRATIONS
+from holdfast.store.sqlite.place import begin_epochs
 
 _HISTORY = """
 CREATE TABLE IF NOT EXISTS migrations (
@@ -42,6 +43,7 @@ def migrate(connection: apsw.Connection, path: str, steps: Sequence[Migration] =
                 )
         if connection.pragma("application_id") != APPLICATION_ID:  # or a file that is up to date would be changed
             connection.pragma("application_id", APPLICATION_ID)
+        begin_epochs(connection)
     except BaseException:
         connection.execute("ROLLBACK")
         raise

@@ -36,13 +36,21 @@ def peek(path: Path) -> Peeked:
     mode = "mode=ro" if wal.exists() and wal.stat().st_size else "immutable=1"
     uri = f"file:{quote(str(path.absolute()))}?{mode}"
     with translated(str(path)):
-        try:
-            with path.open("rb") as file:
-                header = file.read(_HEADER)
-        except PermissionError as error:
-            raise apsw.PermissionsError(error.strerror) from error
+        header = _read_header(path)
         with closing(apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)) as connection:
             return Peeked(_schema(connection, path), header[18:20] == _WAL)
+
+
+def _read_header(path: Path) -> bytes:
+    """Return the first bytes of the file, read through SQLite.
+
+    A file of our own would, when closed, drop every lock that this process has on it: it may be open as a store.
+    """
+    file = apsw.VFSFile("", str(path.resolve()), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
+    try:
+        return file.xRead(_HEADER, 0)
+    finally:
+        file.xClose()
 
 
 def _schema(connection: apsw.Connection, path: Path) -> int:

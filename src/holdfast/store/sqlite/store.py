@@ -3,6 +3,7 @@
     store.py       the verbs, each one line over the modules below
     writer.py      the one writer of a process, inline or in its thread
     gate.py        the file lock that makes processes take turns
+    place.py       whether the files are still those that were opened
     transaction.py a write transaction: named queries, time, hints
     submitting.py committing.py leasing.py sweeping.py keeping.py remembering.py      what the verbs do inside it
     shortcuts.py   the short way for the most frequent Commits
@@ -19,6 +20,7 @@ and another process can then overwrite what a COMMIT has acknowledged.
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +36,7 @@ from holdfast.model.checks import check_name, check_text
 from holdfast.model.clock import Clock
 from holdfast.model.commit import Commit, Verdict
 from holdfast.model.effect import Effect, EffectState, Evidence
-from holdfast.model.errors import InvalidValue, StoreClosed, StoreError
+from holdfast.model.errors import InvalidValue, StoreBusy, StoreClosed, StoreError
 from holdfast.model.memory import Subject
 from holdfast.model.queries import Loaded, Noun, Page, Pruned, QueueCounts, Summary, TaskFilter, Vitals
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
@@ -56,6 +58,7 @@ from holdfast.store.checks import (
 )
 from holdfast.store.clock import SystemClock
 from holdfast.store.facts import check_facts
+from holdfast.store.handles import NoHandleLeft
 from holdfast.store.hints import Hints
 from holdfast.store.idparts import check_part
 from holdfast.store.simple import SimpleInterface
@@ -69,9 +72,10 @@ from holdfast.store.sqlite import (
     transacting,
     uploading,
 )
-from holdfast.store.sqlite.connection import check_path, connect, translated
-from holdfast.store.sqlite.gate import file_gate
+from holdfast.store.sqlite.connection import BUSY_TIMEOUT_MS, check_path, connect, translated
+from holdfast.store.sqlite.gate import Gate, file_gate
 from holdfast.store.sqlite.migrating import migrate
+from holdfast.store.sqlite.place import FilePlace, look_before
 from holdfast.store.sqlite.probe import ChangeProbe
 from holdfast.store.sqlite.reading import Reader
 from holdfast.store.sqlite.transaction import Transaction
@@ -80,6 +84,12 @@ from holdfast.store.transaction import Work
 from holdfast.store.uploading import Uploading, pruned_meanwhile
 
 T = TypeVar("T")
+
+_OPEN_AGAIN = (0.01, 0.05)
+"""Seconds until a file that others are opening is tried again: at least, and at most."""
+
+LOOK_EVERY = 1.0
+"""Seconds after which a read also sees whether the store is still where it was opened; every write does."""
 
 YIELD_EVERY = 0.002
 """Seconds of inline work after which the event loop gets a turn."""
@@ -104,23 +114,47 @@ class SqliteStore(Uploading, SimpleInterface):
         self._slow_thread: ThreadPoolExecutor | None = None
         self._probe: ChangeProbe | None = None
         self._file = str(Path(path).absolute())  # the working directory may change
-        self._yielded = time.monotonic()
+        self._yielded = self._looked = time.monotonic()
 
     async def open(self) -> Self:
         """See StateStore. SQLite files migrate when they are opened."""
         self._check_not_open()
         check_path(Path(self._file))
-        with ExitStack() as opened, translated(self.path):
-            connections = [opened.enter_context(closing(self._connect())) for _ in range(3)]
-            migrate(connections[0], self.path)
-            gate = file_gate(self._file)
-            opened.pop_all()  # from here on close() looks after them
+        connections, place, gate = await self._open_patiently()
         self._reader, self._slow_reader = Reader(connections[1]), Reader(connections[2])
         self._slow_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-reader")
-        self._writer = Writer(connections[0], self._file, gate, self._clock)
+        self._writer = Writer(connections[0], self._file, gate, self._clock, place=place)
         self._probe = ChangeProbe(self._writer.foreign_version, self._hints)
         watch(self)
         return self
+
+    async def _open_patiently(self) -> tuple[list[apsw.Connection], FilePlace, Gate]:
+        """Open the file, and wait while others open it or this process has no file handle left, as for any lock.
+
+        SQLite's own busy timeout does not cover all of opening: of many processes that make a new file into a store at
+        once, it refuses some at once, because two of them could wait for each other.
+        """
+        give_up_at = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+        while True:
+            try:
+                with translated(self.path):
+                    return self._open_files()
+            except (StoreBusy, NoHandleLeft):
+                if time.monotonic() > give_up_at:
+                    raise
+            await asyncio.sleep(random.uniform(*_OPEN_AGAIN))  # noqa: S311 - no secret, only not all at once
+
+    def _open_files(self) -> tuple[list[apsw.Connection], FilePlace, Gate]:
+        with ExitStack() as opened:
+            before = look_before(self._file)
+            connections = [opened.enter_context(closing(self._connect())) for _ in range(3)]
+            migrate(connections[0], self.path)
+            place = opened.enter_context(closing(FilePlace(self._file, connections, before)))
+            if not place.is_certain:
+                raise StoreBusy(f"{self.path} was replaced as it was opened; try again")
+            gate = file_gate(self._file)
+            opened.pop_all()  # from here on close() looks after them
+        return connections, place, gate
 
     def _check_not_open(self) -> None:
         if self._writer is not None:
@@ -187,9 +221,17 @@ class SqliteStore(Uploading, SimpleInterface):
         with translated(self.path):
             return await asyncio.get_running_loop().run_in_executor(self._slow_thread, question, self._slow_reader)
 
+    def check_place(self) -> None:
+        """See StateStore."""
+        self._open_writer().check_place()
+
     async def _let_others_run(self) -> None:
         """Yield now and then: a loop of calls that all run inline would starve heartbeats and timeouts."""
         now = time.monotonic()
+        if now - self._looked > LOOK_EVERY:
+            self._looked = now
+            if self._writer is not None:
+                self._writer.check_place()
         if now - self._yielded > YIELD_EVERY:
             await asyncio.sleep(0)
             self._yielded = time.monotonic()

@@ -14,8 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from pathlib import Path
+from contextlib import ExitStack, suppress
 from typing import Any, TypeVar
 
 import apsw
@@ -23,10 +22,12 @@ import apsw
 from holdfast.model.clock import Clock
 from holdfast.model.errors import StoreClosed, StoreError
 from holdfast.process_fork import Owner
+from holdfast.store.place import Nowhere, Place
 from holdfast.store.sqlite.connection import BUSY_TIMEOUT_MS, translated
 from holdfast.store.sqlite.gate import Gate
 from holdfast.store.sqlite.guard import Guard
 from holdfast.store.sqlite.inherited import keep
+from holdfast.store.sqlite.place import FilePlace, raise_epoch
 from holdfast.store.sqlite.rows import micros
 from holdfast.store.sqlite.transaction import Transaction
 
@@ -44,8 +45,15 @@ MOST_HERE = 1000
 LONG_WAIT = 1.0
 """Seconds at the gate after which nobody is declared dead for a while: all leases may have lapsed together."""
 
-_WAL_CHECK_EVERY = 256
-_WAL_LIMIT = 64 << 20
+_CHECKPOINT_PAGES = 4000
+"""How long the WAL grows before its pages go into the database: 16 MB, in which a page that every Commit changes is
+copied once and not, as with SQLite's 1000, over and over."""
+
+_CHECKPOINT_AGAIN = 1000
+"""How much longer it grows, where readers kept its pages from going, before that is tried again."""
+
+_LONG_WAL_PAGES = 16_000
+"""When it is waited for readers, so that the WAL begins anew: 64 MB."""
 
 
 def plain_commit(connection: apsw.Connection) -> None:
@@ -65,11 +73,12 @@ class Writer:
         *,
         commit: Callable[[apsw.Connection], None] = plain_commit,
         always_inline: bool = False,
+        place: Place | None = None,
     ) -> None:
         """Take over the connection: nobody else may use it.
 
         ``commit`` makes a finished transaction durable. ``always_inline`` is for a connection that also reads, and so
-        must stay in the loop's thread.
+        must stay in the loop's thread. ``place`` is asked before every transaction.
         """
         self.owner = Owner(f"the store {path}")
         self._connection = connection
@@ -78,12 +87,17 @@ class Writer:
         self._clock = clock
         self._commit = commit
         self._always_inline = always_inline
+        self._place = place or Nowhere()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-writer")
         self._turn = asyncio.Lock()
         self._closed = False
         self._guard: Guard | None = None
         self._open_since: float | None = None
-        self._since_wal_check = 0
+        self._has_written = False
+        self._wal_pages = 0
+        self._checkpoint_at = _CHECKPOINT_PAGES
+        if isinstance(place, FilePlace):
+            connection.set_wal_hook(self._note_wal)
         self.stalled_until: float | None = None
         """When, on the boot clock, this process last got the lock after a long wait. Others waited too, and could not
         renew their leases meanwhile."""
@@ -253,6 +267,11 @@ class Writer:
         connection = self._connection
         connection.set_busy_timeout(busy_timeout)
         connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._check_place()
+        except BaseException:
+            self._roll_back()
+            raise
         boot = self._clock.boot()
         if waiting_since is not None and boot - waiting_since > LONG_WAIT:
             self.stalled_until = boot
@@ -278,11 +297,9 @@ class Writer:
                 self._commit(self._connection)
         finally:
             self._roll_back()
-        self._since_wal_check += 1
-        if self._since_wal_check >= _WAL_CHECK_EVERY and self._path != ":memory:":
-            self._since_wal_check = 0
+        if self._wal_pages >= self._checkpoint_at:
             with suppress(OSError, apsw.Error):  # the commit is durable: what fails from here on is for the next one
-                self._keep_wal_short()
+                self._copy_wal()
         return result, tx.hints
 
     def _roll_back(self) -> None:
@@ -290,11 +307,41 @@ class Writer:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
-    def _keep_wal_short(self) -> None:
-        """Restart the WAL when overlapping readers let it grow: SQLite's own checkpoints then never get to."""
-        if Path(f"{self._path}-wal").stat().st_size > _WAL_LIMIT:
-            self._connection.set_busy_timeout(100)
-            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)  # busy: the next check tries again
+    # The WAL
+
+    def _note_wal(self, connection: apsw.Connection, name: str, pages: int) -> int:
+        """Called by SQLite after each commit that wrote something, with the pages that the WAL has now."""
+        del connection, name
+        self._has_written = True
+        if pages < self._wal_pages:  # it began anew
+            self._checkpoint_at = _CHECKPOINT_PAGES
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
+
+    def _copy_wal(self) -> None:
+        """Copy the pages of the WAL into the file, in the file's next epoch.
+
+        Overlapping readers may keep the WAL from beginning anew. When it has become long, they are waited for.
+        """
+        self._checkpoint_at = self._wal_pages + _CHECKPOINT_AGAIN
+        raise_epoch(self._connection)
+        is_long = self._wal_pages > _LONG_WAL_PAGES
+        self._connection.set_busy_timeout(100 if is_long else 0)
+        self._connection.wal_checkpoint(
+            mode=apsw.SQLITE_CHECKPOINT_RESTART if is_long else apsw.SQLITE_CHECKPOINT_PASSIVE
+        )
+
+    # The place
+
+    def check_place(self) -> None:
+        """Raise StoreReplaced if other files stand at the paths than those that are open. Any thread may ask."""
+        self._place.check()
+
+    def _check_place(self) -> None:
+        if isinstance(self._place, FilePlace):
+            self._place.check_content()
+        else:
+            self._place.check()
 
     def foreign_version(self) -> int | None:
         """Return a number that changes when another connection commits; None while the connection is in use."""
@@ -304,12 +351,31 @@ class Writer:
         """Never touch the connection again: this is a forked child, and it is the parent's."""
         self._closed = True
         self._connection = keep(self._connection)
+        if isinstance(self._place, FilePlace):
+            self._place.let_go()
 
     def close(self) -> None:
         """Finish what is under way, then let go of thread, connection and gate."""
         self._closed = True
         self._thread.shutdown(wait=True)
+        with ExitStack() as closing_all:
+            closing_all.callback(self._gate.close)
+            closing_all.callback(self._connection.close)
+            if isinstance(self._place, FilePlace):
+                closing_all.callback(self._place.close)
+                self._leave(self._place)
+
+    def _leave(self, place: FilePlace) -> None:
+        """Have the last connection copy the WAL into the file as it closes, unless the file is another store's now."""
         try:
-            self._connection.close()
-        finally:
-            self._gate.close()
+            place.check_content()
+            if self._has_written and self._gate.try_enter():
+                try:
+                    self._connection.set_busy_timeout(0)
+                    with suppress(apsw.Error):  # another process writes: it is not the last, and this was not, either
+                        raise_epoch(self._connection)
+                finally:
+                    self._gate.leave()
+        except (StoreError, OSError, apsw.Error):
+            if not place.lacks_only_its_wal:
+                self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
