@@ -20,6 +20,7 @@ from holdfast.engine.storetime import StoreTime
 from holdfast.engine.threads import DaemonThreads
 from holdfast.engine.watcher import Watcher
 from holdfast.model.clock import Clock
+from holdfast.model.size import task_size
 from holdfast.model.task import NewTask, Submitted
 from holdfast.model.worker import Worker
 from holdfast.process_fork import Owner
@@ -56,7 +57,7 @@ class Services:
     def __post_init__(self) -> None:
         """Build it around the store."""
         self.committer = Committer(self.store)
-        self.submitter = Batcher(self.store.submit, most=MOST_SUBMITTED, patience=little_patience)
+        self.submitter = Batcher(self.store.submit, most=MOST_SUBMITTED, patience=little_patience, size=task_size)
         self.submitter.crowd = 2  # submissions come in crowds: a turn of the loop lets them join
         self.time = StoreTime(self.store, self.clock)
         self.alarms = Alarms(self.clock)

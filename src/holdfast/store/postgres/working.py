@@ -12,6 +12,7 @@ from holdfast.model.commit import Commit, Verdict
 from holdfast.model.errors import NotFound, StoreError, WorkerDead
 from holdfast.model.queries import Loaded
 from holdfast.model.records import Event
+from holdfast.model.size import check_submission_size
 from holdfast.model.task import SCOPED_KEYS, JsonValue, NewTask, Submitted
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker, WorkerState
 from holdfast.store.checks import check_commits, check_limit
@@ -30,6 +31,7 @@ class Working(Committing):
         """See WorkVerbs."""
         if not tasks:
             return []
+        check_submission_size(tasks)
         answers = (await self._submit_one(tasks[0]) if len(tasks) == 1 else None) or await self._submit_many(tasks)
         created = [task for task, answer in zip(tasks, answers, strict=True) if answer.created]
         self._publish({f"queue:{task.queue}" for task in created} | {f"task:{task.id}" for task in created})

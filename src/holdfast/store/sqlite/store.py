@@ -38,6 +38,7 @@ from holdfast.model.errors import InvalidValue, StoreClosed, StoreError
 from holdfast.model.memory import Subject
 from holdfast.model.queries import Loaded, Noun, Page, Pruned, QueueCounts, Summary, TaskFilter, Vitals
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
+from holdfast.model.size import check_submission_size
 from holdfast.model.step import Step
 from holdfast.model.task import SCOPED_KEYS, JsonValue, NewTask, Submitted, Task
 from holdfast.model.transitions import TaskState, Transition
@@ -198,6 +199,7 @@ class SqliteStore(Uploading, SimpleInterface):
 
     async def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
         """See WorkVerbs."""
+        check_submission_size(tasks)
         for task in tasks:
             check_task(task)
         return await self._write(lambda tx: submitting.submit_all(tx, tasks), items=len(tasks))
