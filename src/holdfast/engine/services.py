@@ -18,6 +18,7 @@ from holdfast.engine.definition import Definitions
 from holdfast.engine.patience import little_patience
 from holdfast.engine.storetime import StoreTime
 from holdfast.engine.threads import DaemonThreads
+from holdfast.engine.turns import Turns
 from holdfast.engine.watcher import Watcher
 from holdfast.model.clock import Clock
 from holdfast.model.size import task_size
@@ -43,6 +44,7 @@ class Services:
     alarms: Alarms = field(init=False)
     watcher: Watcher = field(init=False)
     threads: DaemonThreads = field(init=False)
+    turns: Turns = field(default_factory=Turns)
     is_gone: Callable[[str, Sequence[Worker]], bool] = field(init=False)
     """Says whether the process of a worker is proven to be over."""
     random: random.Random = field(default_factory=random.Random)

@@ -81,12 +81,12 @@ def check_submission_size(tasks: Sequence[NewTask]) -> None:
     size = sum(map(task_size, tasks))
     if size > LARGEST_BYTES:
         raise InvalidValue(
-            f"{len(tasks)} tasks take {size:,} bytes together, and {LARGEST_BYTES:,} are allowed at once; submit them in "
-            "parts, or store large inputs as artifacts and hand over their ids"
+            f"{len(tasks)} tasks take {size:,} bytes together, and {LARGEST_BYTES:,} are allowed at once; submit them "
+            "in parts, or store large inputs as artifacts and hand over their ids"
         )
 
 
-def _operation_size(op: Operation) -> int:  # noqa: PLR0911 - one case an operation
+def _operation_size(op: Operation) -> int:  # noqa: C901, PLR0911 - one case an operation
     match op:
         case WriteStep(step):
             return _step_size(step)

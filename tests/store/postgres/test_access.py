@@ -141,7 +141,10 @@ async def test_a_claim_over_many_lines_reads_one_row_for_each(crowded: str) -> N
     with psycopg.connect(crowded, autocommit=True) as connection:
         for setting in ("enable_seqscan", "enable_hashjoin", "enable_mergejoin"):
             connection.execute(f"SET {setting} = off".encode())
-        for call in (f"ready_lines({queues}, {names}, 1::smallint)", f"claimable(20, {queues}, {names}, 1::smallint, 2, now())"):
+        for call in (
+            f"ready_lines({queues}, {names}, 1::smallint)",
+            f"claimable(20, {queues}, {names}, 1::smallint, 2, now())",
+        ):
             connection.execute(f"SELECT holdfast.{call}".encode())  # plans
             explained = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS) SELECT holdfast.{call}".encode())
             plan = "\n".join(row[0] for row in explained)

@@ -45,7 +45,8 @@ async def test_a_long_journal_is_loaded_in_pages(
     """As one row it could be more than the 1 GB that a server sends, and the event loop would stand still meanwhile."""
     [claim] = await claimed(store, "long")
     lines = [
-        Step(key=f"k{n}", kind="step", position=n, state=StepState.COMPLETED, output=b"1" * (n % 7)) for n in range(1, 3001)
+        Step(key=f"k{n}", kind="step", position=n, state=StepState.COMPLETED, output=b"1" * (n % 7))
+        for n in range(1, 3001)
     ]
     large = [
         Step(key=f"l{n}", kind="step", position=4000 + n, state=StepState.COMPLETED, output=b"1" * (3 << 20))

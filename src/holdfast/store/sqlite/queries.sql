@@ -223,6 +223,10 @@ RETURNING last, position
 -- name: insert_event
 INSERT INTO events (channel, number, key, payload, actor, at, position) VALUES (?, ?, ?, ?, ?, ?, ?)
 
+-- name: count_waiting
+-- How many waits there are for a channel's events, up to ?2.
+SELECT count(*) FROM (SELECT 1 FROM waits WHERE channel = ?1 AND channel IS NOT NULL LIMIT ?2)
+
 -- name: waiting_for_channel
 SELECT DISTINCT task_id FROM waits WHERE channel = ?1 AND channel IS NOT NULL AND after < ?2 ORDER BY task_id
 
@@ -413,6 +417,18 @@ FROM steps WHERE task_id IN (SELECT value FROM json_each(?1)) GROUP BY task_id
 SELECT * FROM steps
 WHERE task_id = ?1 AND ((round = ?2 AND position > ?3) OR (round < ?2 AND effect_id IS NOT NULL))
 ORDER BY position, round, key
+
+-- name: journal_size
+-- How many rows a load of the task reads, up to ?2 of each kind, and how many bytes they have. The length of a payload
+-- stands at the beginning of its row.
+SELECT count(*), coalesce(sum(bytes), 0) FROM (
+    SELECT * FROM (SELECT ifnull(length(output), 0) + ifnull(length(error), 0) AS bytes
+                   FROM steps WHERE task_id = ?1 LIMIT ?2)
+    UNION ALL
+    SELECT * FROM (SELECT length(arguments) + ifnull(length(result), 0) FROM effects WHERE task_id = ?1 LIMIT ?2)
+    UNION ALL
+    SELECT * FROM (SELECT length(body) FROM patches WHERE task_id = ?1 LIMIT ?2)
+)
 
 -- name: task_effects
 SELECT * FROM effects WHERE task_id = ? ORDER BY effect_id
