@@ -47,7 +47,7 @@ class Turns:
 
 async def test_a_replay_gives_way_now_and_then(hold: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where several long journals are replayed at the same time: they share a turn."""
-    steps, tasks = 3 * turns.READ_IN_A_TURN, 3
+    steps, tasks = 3 * turns.READ_IN_A_TURN, 2
 
     @hold.task
     async def long(ctx: Context) -> int:
