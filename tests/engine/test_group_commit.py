@@ -318,11 +318,11 @@ class Weighed(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.brought: list[int] = []
-        self.open = asyncio.Event()
+        self.gate = asyncio.Event()
 
     async def commit(self, commits: Sequence[Commit]) -> list[Verdict]:
         self.brought.append(sum(map(commit_size, commits)))
-        await self.open.wait()
+        await self.gate.wait()
         return [Verdict(task_id=commit.task_id, sequence=1) for commit in commits]
 
 
@@ -344,7 +344,7 @@ async def test_a_batch_is_bounded_by_bytes_and_one_that_is_larger_goes_alone() -
     await settle()
     waiting += [asyncio.create_task(committer.put(one)) for one in sent[1:]]
     await settle()
-    store.open.set()
+    store.gate.set()
     assert [verdict.task_id for verdict in await asyncio.gather(*waiting)] == [one.task_id for one in sent]
     assert store.brought == [1, 4 * len(part), 2 * len(part), len(whole), len(part)]
 
@@ -354,29 +354,28 @@ async def test_what_is_too_large_fails_its_task_alone_and_says_what_to_do(hold: 
     gate = asyncio.Event()
 
     @hold.task
-    async def work(ctx: Context, is_large: bool) -> str:
-        lines = large(ctx.task_id, *[body] * 41).operations if is_large else ()
+    async def work(ctx: Context, size: str) -> str:
 
         async def wait() -> str:
             await gate.wait()
             return "done"
 
-        if is_large:
+        if size == "large":
             gate.set()
-            await ctx._attempt.commit(*lines)
+            await ctx._attempt.commit(*large(ctx.task_id, *[body] * 41).operations)
         return await ctx.step("wait", wait)
 
     async with hold.worker():
-        innocent = [await hold.submit(work, False) for _ in range(3)]
-        guilty = await hold.submit(work, True)
+        innocent = [await hold.submit(work, "small") for _ in range(3)]
+        guilty = await hold.submit(work, "large")
         assert [await handle.result(timeout=60) for handle in innocent] == ["done"] * 3
         with pytest.raises(TaskFailed, match=r"takes \d{3},\d{3},\d{3} bytes in 41 operations.*as artifacts"):
             await guilty.result(timeout=60)
-        assert await (await hold.submit(work, False)).result(timeout=60) == "done"
+        assert await (await hold.submit(work, "small")).result(timeout=60) == "done"
 
 
 async def test_a_submission_that_is_too_large_says_what_to_do(hold: Holdfast) -> None:
     body = "x" * (LARGEST_BYTES // 40)
-    with pytest.raises(InvalidValue, match="41 tasks take .* submit them in parts"):
+    with pytest.raises(InvalidValue, match=r"41 tasks take .* submit them in parts"):
         await hold.store.submit([NewTask(name="work", user_input=body) for _ in range(41)])
     assert await hold.store.count() == {}

@@ -1,7 +1,5 @@
 """The event loop gets its turn: what is long is divided, and counted here by the work between two turns of the loop."""
 
-# ruff: noqa: ARG001 - a task takes its ctx, whether it needs it or not
-
 import asyncio
 import threading
 from collections.abc import Callable
@@ -10,7 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Holdfast, Step, StepState, TaskState
-from holdfast.engine import journal, stepping, turns
+from holdfast.engine import stepping, turns
+from holdfast.engine.scope import Digests
 from holdfast.model.commit import Commit, Held
 from holdfast.model.operations import Emit, Move, UntilEvent, WriteStep
 from holdfast.model.task import NewTask
@@ -73,7 +72,7 @@ async def test_a_replay_gives_way_now_and_then(hold: Holdfast, monkeypatch: pyte
     await hold.store.retire(worker.id)
     replayed, noted, read = Turns(), Turns(), Turns()
     monkeypatch.setattr(stepping, "decode", replayed.counting(lambda *_, **__: 1))
-    monkeypatch.setattr(journal.Digests, "note", noted.counting(journal.Digests.note))
+    monkeypatch.setattr(Digests, "note", noted.counting(Digests.note))
     monkeypatch.setattr(RECORDS, "step", read.counting(RECORDS.step))
     async with hold.worker():
         assert [await handle.result(timeout=PATIENCE) for handle in handles] == [steps] * tasks

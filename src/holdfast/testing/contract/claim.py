@@ -128,7 +128,10 @@ class ClaimContract(ContractBase):
         number = 0
         for shape, (queues, names) in enumerate(((1, 3), (5, 5), (3, 100))):
             end = clock.now() + timedelta(seconds=2)
-            wanted = {"queues": [f"q{n}-{shape}" for n in range(queues)], "names": [f"n{n}" for n in range(names)]}
+            wanted: dict[str, Any] = {
+                "queues": [f"q{n}-{shape}" for n in range(queues)],
+                "names": [f"n{n}" for n in range(names)],
+            }
             drawn = random.Random(shape)  # noqa: S311 - no secret
             newer = [
                 new_task(f"{shape}-newer-{n}", queue=drawn.choice(wanted["queues"]), name=drawn.choice(wanted["names"]))
