@@ -9,12 +9,24 @@ from typing import Any
 
 import pytest
 
-from holdfast import Conflict, Context, Holdfast, InvalidValue, NewTask, StoreUnavailable, TaskState
+from holdfast import (
+    Conflict,
+    Context,
+    Holdfast,
+    InvalidValue,
+    NewTask,
+    Step,
+    StepState,
+    StoreUnavailable,
+    TaskFailed,
+    TaskState,
+)
 from holdfast.engine.committer import Committer
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
-from holdfast.model.operations import Emit, SubmitChild
+from holdfast.model.operations import Emit, SubmitChild, WriteStep
+from holdfast.model.size import BATCH_BYTES, LARGEST_BYTES, commit_size
 from holdfast.store.memory import MemoryStore
-from tests.engine.support import Watched, reaches, steps_of, until
+from tests.engine.support import Watched, reaches, settle, steps_of, until
 
 Watch = Callable[[], list[Watched]]
 
@@ -298,3 +310,72 @@ async def test_work_goes_on_when_the_store_comes_back(watch: Watch) -> None:
             away = False
             for handle in handles:
                 await reaches(handle, TaskState.COMPLETED)
+
+
+class Weighed(MemoryStore):
+    """Notes how many bytes each batch brings, and refuses what the others do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.brought: list[int] = []
+        self.gate = asyncio.Event()
+
+    async def commit(self, commits: Sequence[Commit]) -> list[Verdict]:
+        self.brought.append(sum(map(commit_size, commits)))
+        await self.gate.wait()
+        return [Verdict(task_id=commit.task_id, sequence=1) for commit in commits]
+
+
+def large(task_id: str, *bodies: bytes) -> Commit:
+    lines = [
+        Step(key=f"k{n}", kind="step", position=n, state=StepState.COMPLETED, output=body)
+        for n, body in enumerate(bodies, 1)
+    ]
+    return Commit(task_id=task_id, guard=Held("w", 1, 1), operations=tuple(map(WriteStep, lines)))
+
+
+async def test_a_batch_is_bounded_by_bytes_and_one_that_is_larger_goes_alone() -> None:
+    """PostgreSQL takes no message above 1 GB: such a batch would be sent again for ever."""
+    store = Weighed()
+    committer = Committer(store)
+    part, whole = b"x" * (BATCH_BYTES // 4), b"x" * (BATCH_BYTES + 1)
+    sent = [large("first", b"x"), *(large(f"t{n}", part) for n in range(6)), large("whole", whole), large("last", part)]
+    waiting = [asyncio.create_task(committer.put(sent[0]))]
+    await settle()
+    waiting += [asyncio.create_task(committer.put(one)) for one in sent[1:]]
+    await settle()
+    store.gate.set()
+    assert [verdict.task_id for verdict in await asyncio.gather(*waiting)] == [one.task_id for one in sent]
+    assert store.brought == [1, 4 * len(part), 2 * len(part), len(whole), len(part)]
+
+
+async def test_what_is_too_large_fails_its_task_alone_and_says_what_to_do(hold: Holdfast) -> None:
+    body = b'"' + b"x" * (LARGEST_BYTES // 40) + b'"'  # one object, however often it stands there
+    gate = asyncio.Event()
+
+    @hold.task
+    async def work(ctx: Context, size: str) -> str:
+
+        async def wait() -> str:
+            await gate.wait()
+            return "done"
+
+        if size == "large":
+            gate.set()
+            await ctx._attempt.commit(*large(ctx.task_id, *[body] * 41).operations)
+        return await ctx.step("wait", wait)
+
+    async with hold.worker():
+        innocent = [await hold.submit(work, "small") for _ in range(3)]
+        guilty = await hold.submit(work, "large")
+        assert [await handle.result(timeout=60) for handle in innocent] == ["done"] * 3
+        with pytest.raises(TaskFailed, match=r"takes \d{3},\d{3},\d{3} bytes in 41 operations.*as artifacts"):
+            await guilty.result(timeout=60)
+        assert await (await hold.submit(work, "small")).result(timeout=60) == "done"
+
+
+async def test_a_submission_that_is_too_large_says_what_to_do(hold: Holdfast) -> None:
+    body = "x" * (LARGEST_BYTES // 40)
+    with pytest.raises(InvalidValue, match=r"41 tasks take .* submit them in parts"):
+        await hold.store.submit([NewTask(name="work", user_input=body) for _ in range(41)])
+    assert await hold.store.count() == {}

@@ -5,6 +5,7 @@
 import asyncio
 import re
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from holdfast import (
     Worker,
 )
 from holdfast.engine import host as hosting
+from holdfast.engine import worker as working
 from holdfast.model.worker import Claim, Claimed, WorkerState
 from tests.engine.support import PATIENCE, Watched, ended, moves_of, pass_time, reaches, settle, steps_of, until, vanish
 
@@ -531,3 +533,56 @@ async def test_a_loop_that_stands_still_is_told_and_a_pause_is_not(
         await ended(handle)
     [words] = told()
     assert re.match(r"the event loop of worker slow was blocked for \d\.\d s \(tasks on it: 1\) by code", words)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_idle_workers_share_what_comes(url: str, at_once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where one of them hears of it first, and has room for all of it."""
+    monkeypatch.setattr(working, "LEAVE_TO_OTHERS", 0.5)  # a hint may come late on a busy machine
+    gate = asyncio.Event()
+
+    def work_on(hold: Holdfast) -> None:
+        @hold.task
+        async def work(ctx: Context) -> None:
+            await gate.wait()
+
+    holds = [Holdfast(url)]
+    if not url.startswith(("memory", "json")):  # of which only one process at a time has the file
+        holds.append(Holdfast(url))
+    async with AsyncExitStack() as opened:
+        for hold in holds:
+            work_on(await opened.enter_async_context(hold))
+        workers = [await opened.enter_async_context(hold.worker(concurrency=10, lease=3)) for hold in (holds * 2)[:2]]
+        await until(lambda: all(worker._others == 1 for worker in workers))
+        if at_once:
+            await holds[0].submit_many("work", [()] * 10)
+            await until(lambda: sum(worker.running for worker in workers) == 10)
+        else:
+            for number in range(1, 11):
+                await holds[0].submit("work")
+                await until(lambda number=number: sum(worker.running for worker in workers) == number)  # type: ignore[misc]
+        taken = [worker.running for worker in workers]
+        gate.set()
+        assert min(taken) >= 1, taken
+
+
+async def test_a_lone_worker_waits_for_nobody(still: Holdfast) -> None:
+    """Nor one beside workers that could not claim what it can: its time stands still here, and it takes all at once."""
+    gate = asyncio.Event()
+
+    @still.task
+    async def work(ctx: Context) -> None:
+        await gate.wait()
+
+    @still.task(queue="elsewhere")
+    async def other(ctx: Context) -> None: ...
+
+    async with (
+        still.worker(concurrency=10, queues=["default"]) as lone,
+        still.worker(concurrency=10, queues=["elsewhere"]) as stranger,
+    ):
+        for count in (3, 10):
+            await still.submit_many(work, [()] * (count - lone.running))
+            await until(lambda count=count: lone.running == count)  # type: ignore[misc]
+        assert (lone._others, stranger._others) == (0, 0)
+        gate.set()

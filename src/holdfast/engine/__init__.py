@@ -45,5 +45,5 @@ remembering.py hold.memory
 committer.py   group commit: while one batch is made durable the next gathers
 batching.py    the same for any call that takes many
 defiance.py    code that catches its own stop, and how it is left; exits.py: what is no Exception, and whose it is
-alarms.py threads.py crossing.py watcher.py storetime.py      time, blocking code, hints
+alarms.py threads.py crossing.py watcher.py storetime.py turns.py      time, blocking code, hints, turns of the loop
 """

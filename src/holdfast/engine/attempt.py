@@ -172,7 +172,7 @@ class Attempt(Outbox):
         if not self.fresh:
             loaded = await insist(lambda: self.services.store.load(self.task.id))
             self.task = loaded.task
-            self.journal = Journal(self.task.id, self.task.round, loaded.steps)
+            self.journal = await Journal.read(self.task.id, self.task.round, loaded.steps)
             self.must_undo = self.task.must_undo
             self.loaded, self.version = loaded, self.task.version
             if loaded.effects:
@@ -626,6 +626,11 @@ class Attempt(Outbox):
         return self._search is not None
 
     # What the steps and waits of this attempt share
+
+    async def take_turn(self) -> None:
+        """Count a line that is replayed, and let others go on now and then. A search counts turns of its own."""
+        if not self.is_replaying:
+            await self.services.turns.take()
 
     def find(self, key: str, kind: str) -> Step | None:
         """Look a key up; a journal that does not fit ends the attempt, even if the task's code catches the error."""

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from holdfast.model.errors import InvalidValue, StoreClosed, StoreError
+from holdfast.model.size import BATCH_BYTES
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -32,14 +33,16 @@ class Batcher(Generic[Item, Answer]):
         *,
         most: int,
         patience: Callable[[StoreError, int], float | None],
+        size: Callable[[Item], int] = lambda _: 0,
     ) -> None:
-        """Send at most ``most`` items at once.
+        """Send at most ``most`` items at once, and no more bytes than a batch should have, by the ``size`` of each.
 
         ``patience`` says how long to pause before the same items are sent again after the n-th StoreError, or None to
         give up: sending again must be safe.
         """
         self._send = send
         self._most = most
+        self._size = size
         self._patience = patience
         self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
         self._flushing: asyncio.Task[None] | None = None
@@ -97,11 +100,19 @@ class Batcher(Generic[Item, Answer]):
     async def _flush(self) -> None:
         try:
             while self._waiting:
-                count = min(len(self._waiting), self._most)
-                batch = [self._waiting.popleft() for _ in range(count)]
-                await self._send_batch(batch)
+                await self._send_batch(self._next_batch())
         finally:
             self._busy = False
+
+    def _next_batch(self) -> list[tuple[Item, asyncio.Future[Answer]]]:
+        batch: list[tuple[Item, asyncio.Future[Answer]]] = []
+        room = BATCH_BYTES
+        while self._waiting and len(batch) < self._most:
+            room -= self._size(self._waiting[0][0])
+            if batch and room < 0:  # one that is larger goes alone
+                break
+            batch.append(self._waiting.popleft())
+        return batch
 
     async def _send_batch(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
         items = [item for item, _ in batch]

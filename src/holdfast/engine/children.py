@@ -40,6 +40,7 @@ async def submit_child(attempt: Attempt, key: str, child: NewTask, *, has_own_ke
     """
     recorded = attempt.find(key, CHILD)
     if recorded is not None and recorded.state is StepState.COMPLETED:
+        await attempt.take_turn()
         return _id_in(recorded)
     await attempt.check()
     earlier = None
@@ -61,6 +62,7 @@ async def child_result(attempt: Attempt, key: str, child: NewTask, returns: obje
     """Wait for the end of a child and return its result; TaskFailed or TaskCancelled if it has none."""
     recorded = attempt.find(key, RESULT)
     if recorded is not None and recorded.state is StepState.COMPLETED:
+        await attempt.take_turn()
         return decode(recorded.output or b"", returns, name=f"child {key!r}")
     if recorded is not None and recorded.state is StepState.FAILED:
         await attempt.let_branches_pass()

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from holdfast.engine.batching import Batcher
 from holdfast.engine.patience import endless_patience
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
+from holdfast.model.size import commit_size
 from holdfast.store.base import StateStore
 
 MOST_COMMITS = 500
@@ -23,7 +24,7 @@ class Committer(Batcher[Commit, Verdict]):
 
     def __init__(self, store: StateStore) -> None:
         """Commit to this store."""
-        super().__init__(store.commit, most=MOST_COMMITS, patience=endless_patience)
+        super().__init__(store.commit, most=MOST_COMMITS, patience=endless_patience, size=commit_size)
 
     def _answered(self, items: Sequence[Commit], answers: Sequence[Verdict]) -> None:
         """Refuse what is queued behind a refused Commit of the same attempt.

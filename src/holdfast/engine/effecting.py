@@ -110,6 +110,7 @@ class OnceStep:
             raise StepFailed(failure_of(recorded), step=self.call.key)
         if recorded is not None and (recorded.undone_at is None or self.attempt.is_replaying):
             if recorded.state is StepState.COMPLETED:
+                await self.attempt.take_turn()
                 return decode(recorded.output or b"", self.returns, name=f"step {self.call.key!r}")
             if recorded.retry_at is not None and self._is_not_made:
                 await pause_until(self.attempt, recorded, recorded.retry_at)

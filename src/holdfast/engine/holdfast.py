@@ -36,6 +36,7 @@ from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import HoldfastError, InvalidValue, KeyConflict, StoreClosed
 from holdfast.model.records import Event
 from holdfast.model.retry import Retry
+from holdfast.model.size import batches, task_size
 from holdfast.model.task import DEFAULT_QUEUE, JsonValue, NewTask, Submitted
 from holdfast.process_fork import Owner
 from holdfast.store.clock import SystemClock
@@ -295,8 +296,7 @@ class Holdfast(Managing):
                 )
         made = [new_task(self.definitions, task, tuple(args), now=now, **options) for args in listed]
         handles: list[Handle[R]] = []
-        for start in range(0, len(made), MOST_SUBMITTED):
-            some = made[start : start + MOST_SUBMITTED]
+        for some in batches(made, lambda one: task_size(one[0]), most=MOST_SUBMITTED):
             answers = await services.store.submit([new for new, _ in some])
             handles += [
                 _handle_of(services, new, answer, definition)

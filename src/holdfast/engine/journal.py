@@ -7,15 +7,18 @@ Inside a step, names are counted apart for each try: see scope.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from typing import Self
 
 from holdfast.engine.ancestry import MARKER, SharedPast
 from holdfast.engine.scope import INSIDE, OWN, Digests, Scope, current_branch, path_inside
+from holdfast.engine.turns import READ_IN_A_TURN
 from holdfast.model.canonical import parse
 from holdfast.model.errors import DuplicateName, JournalMismatch
 from holdfast.model.failure import Failure
@@ -83,15 +86,36 @@ class Journal:
         """Keys of this round whose steps were undone and not done anew since."""
         self._had_undo = False
         self.digests = Digests()
+        self._position = (round_ - 1) * ROUND_SIZE
+        self._past: SharedPast | None = None
+        self._add(steps)
+        self._find_past()
+
+    @classmethod
+    async def read(cls, task_id: str, round_: int, steps: Sequence[Step]) -> Self:
+        """Return the journal of these steps, made in several turns of the event loop where they are many."""
+        journal = cls(task_id, round_, steps[:READ_IN_A_TURN])
+        for start in range(READ_IN_A_TURN, len(steps), READ_IN_A_TURN):
+            await asyncio.sleep(0)
+            journal._add(steps[start : start + READ_IN_A_TURN])
+        if len(steps) > READ_IN_A_TURN:
+            journal._find_past()
+        return journal
+
+    def _add(self, steps: Iterable[Step]) -> None:
         for step in steps:  # by position: of two rounds the later one comes later
-            (self._steps if step.round == round_ else self._earlier)[step.key] = step
+            is_of_this = step.round == self._round
+            (self._steps if is_of_this else self._earlier)[step.key] = step
             if step.effect_id is not None:
                 self._by_effect[step.effect_id] = step
-                if step.round != round_:
+                if not is_of_this:
                     self._effects_before.append(step)
+            if is_of_this:
+                self._position = max(self._position, step.position)
             self.digests.note(step.key)
             self._note_undone(step)
-        self._position = max((step.position for step in self._steps.values()), default=(round_ - 1) * ROUND_SIZE)
+
+    def _find_past(self) -> None:
         marker = self._steps.get(MARKER)
         self._past = None if marker is None else SharedPast(marker, self._steps.values())
 

@@ -18,8 +18,10 @@ from holdfast.engine.definition import Definitions
 from holdfast.engine.patience import little_patience
 from holdfast.engine.storetime import StoreTime
 from holdfast.engine.threads import DaemonThreads
+from holdfast.engine.turns import Turns
 from holdfast.engine.watcher import Watcher
 from holdfast.model.clock import Clock
+from holdfast.model.size import task_size
 from holdfast.model.task import NewTask, Submitted
 from holdfast.model.worker import Worker
 from holdfast.process_fork import Owner
@@ -42,6 +44,7 @@ class Services:
     alarms: Alarms = field(init=False)
     watcher: Watcher = field(init=False)
     threads: DaemonThreads = field(init=False)
+    turns: Turns = field(default_factory=Turns)
     is_gone: Callable[[str, Sequence[Worker]], bool] = field(init=False)
     """Says whether the process of a worker is proven to be over."""
     random: random.Random = field(default_factory=random.Random)
@@ -56,7 +59,7 @@ class Services:
     def __post_init__(self) -> None:
         """Build it around the store."""
         self.committer = Committer(self.store)
-        self.submitter = Batcher(self.store.submit, most=MOST_SUBMITTED, patience=little_patience)
+        self.submitter = Batcher(self.store.submit, most=MOST_SUBMITTED, patience=little_patience, size=task_size)
         self.submitter.crowd = 2  # submissions come in crowds: a turn of the loop lets them join
         self.time = StoreTime(self.store, self.clock)
         self.alarms = Alarms(self.clock)

@@ -52,6 +52,7 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
     if attempt.is_replaying:
         await _search(attempt, call, known, recorded)
     if recorded is not None and recorded.state in OVER and (attempt.is_replaying or _stands(attempt, recorded)):
+        await attempt.take_turn()
         return replay(attempt, call, recorded, returns)
     tries, identify = tries_of(recorded), _effect_id_of(attempt, call, recorded)
     line = begin(attempt, call, recorded, digest_of(call.args))

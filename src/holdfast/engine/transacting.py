@@ -72,6 +72,7 @@ async def run_transaction(
     call = Call(key, function, args, ONE_TRY, timeout, returns, kind=_KIND, name=name)
     recorded = attempt.find(key, _KIND)
     if recorded is not None and recorded.state in OVER:
+        await attempt.take_turn()
         return replay(attempt, call, recorded, _type_of(call))
     line, tries = begin(attempt, call, recorded, digest_of(args)), tries_of(recorded)
     earlier = None if repeat or recorded is not None else _earlier(attempt, call, line.digest)

@@ -39,6 +39,7 @@ async def sleep(attempt: Attempt, key: str, seconds: float) -> None:
     """Let time pass, through restarts."""
     recorded = attempt.find(key, "sleep")
     if recorded is not None and recorded.state is StepState.COMPLETED:
+        await attempt.take_turn()
         return
     if recorded is None or recorded.retry_at is None:
         until = attempt.services.time.now() + timedelta(seconds=seconds)
@@ -125,6 +126,7 @@ def cursors_of(journal: Journal) -> dict[str, int]:
 async def progress(attempt: Attempt, key: str, payload: JsonValue) -> None:
     """Tell whoever watches, once."""
     if attempt.find(key, "progress") is not None:
+        await attempt.take_turn()
         return
     await attempt.check()
     done = wait_line(attempt, key, "progress", None, state=StepState.COMPLETED)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
@@ -23,7 +24,7 @@ from holdfast.engine.settings import DEFAULT_RESIDENTS
 from holdfast.model.checks import check_integer, check_name
 from holdfast.model.errors import InvalidValue, StoreError, StoreReplaced, WorkerDead
 from holdfast.model.transitions import TaskState
-from holdfast.model.worker import Claim, Claimed
+from holdfast.model.worker import Claim, Claimed, WorkerState
 from holdfast.store.base import ANYTHING
 
 LOOK_EVERY = 1.0
@@ -40,6 +41,13 @@ LEASES_FOR_ROOM = 1
 
 LEASES_ALONE = 5
 """For so long nothing is claimed beside a suspect: one that lives longer kills nobody by being run."""
+
+
+LEAVE_TO_OTHERS = 0.03
+"""Seconds for which a full worker would leave new tasks to others that can run them; one that is half full for half of
+that. Idle workers do not wait, so they come first. Hints reach other processes within a few milliseconds."""
+
+LOOKS_FOR_OTHERS_PER_LEASE = 3
 
 
 class Worker:
@@ -83,6 +91,9 @@ class Worker:
         self._incarnation = ""
         self._wake = asyncio.Event()
         self._hungry = False
+        self._others = 0
+        """Living workers that could claim what this one could."""
+        self._look_for_others_at = float("-inf")
         self._sweep_at = float("-inf")
         self._room_until: float | None = None
         self._alone: Attempt | None = None
@@ -199,6 +210,9 @@ class Worker:
         boot = self._services.clock.boot()
         if boot < self._sweep_at:
             return
+        if boot >= self._look_for_others_at:
+            self._look_for_others_at = boot + self._host.lease.seconds / LOOKS_FOR_OTHERS_PER_LEASE
+            self._others = await self._count_others()
         swept = await self._services.store.sweep()
         for task_ids, state, reason in (
             (swept.recovered, TaskState.PENDING, "taken back, its worker died"),
@@ -222,6 +236,9 @@ class Worker:
     async def _fill(self) -> bool:
         """Claim for the free slots; say whether there may be more to claim at once."""
         await self._let_others_in()
+        is_sharing = self._others > 0 and not self._hungry  # there is enough for all in a queue that holds more
+        if is_sharing:
+            await self._leave_to_others()
         free = self._concurrency - self._host.slots.busy
         self._hungry = free <= 0
         if free <= 0 or self._alone is not None:
@@ -229,9 +246,31 @@ class Worker:
         if self._host.suspects and await self._see_to_suspects():
             return False
         limit = min(free, MOST_CLAIMED)
+        if is_sharing:
+            limit = math.ceil(limit / (1 + self._others))
         claimed = await self._claim(limit)
         self._hungry = len(claimed) == limit
+        if is_sharing and self._hungry:
+            await self._leave_to_others()  # and what is left then is for the free slots
         return self._hungry and free > limit
+
+    async def _leave_to_others(self) -> None:
+        """Wait a moment, the longer the more is running here, so that workers with less to do come first."""
+        load = self._host.slots.busy / self._concurrency
+        if load > 0:
+            await self._services.alarms.sleep(LEAVE_TO_OTHERS * min(load, 1.0))
+
+    async def _count_others(self) -> int:
+        """Count the living workers that know a queue and a task of this one's, by what they said when they started."""
+        queues, tasks, now = set(self._queue_names()), set(self._services.definitions.names), self._services.time.now()
+        return sum(
+            other.id != self.id
+            and other.state is WorkerState.LIVE
+            and now - other.seen_at <= timedelta(seconds=other.lease)
+            and not queues.isdisjoint(other.details.get("queues", ()))
+            and not tasks.isdisjoint(other.details.get("tasks", ()))
+            for other in await self._services.store.workers()
+        )
 
     async def _see_to_suspects(self) -> bool:
         """Run a suspect, or claim nothing for a while so that it has the worker for itself; say whether either is so.

@@ -36,6 +36,7 @@ from holdfast.model.operations import (
     WriteOutcome,
     WriteStep,
 )
+from holdfast.model.size import check_commit_size
 from holdfast.model.task import JsonValue, NewTask
 from holdfast.model.transitions import TaskState
 
@@ -47,6 +48,7 @@ def check_commits(commits: Sequence[Commit]) -> None:
         check_text("actor", commit.actor)
         if isinstance(commit.guard, Expect):
             check_name("request", commit.guard.request)
+        check_commit_size(commit)
         moves = 0
         for op in commit.operations:
             if isinstance(op, WriteStep):  # the most frequent by far, and checked when it was made

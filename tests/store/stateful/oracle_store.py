@@ -10,6 +10,7 @@ from typing import Any, Self
 from holdfast.model.checks import check_moment, check_name
 from holdfast.model.clock import Clock
 from holdfast.model.errors import StoreClosed, StoreError
+from holdfast.model.size import check_submission_size
 from holdfast.store.base import Capabilities, Keeping, Listener, Reads, WorkVerbs
 from holdfast.store.checks import (
     check_age,
@@ -80,6 +81,7 @@ def _check_at_the_door(verb: str, arguments: tuple[Any, ...], options: dict[str,
         case "commit":
             check_commits(*arguments)
         case "submit":
+            check_submission_size(arguments[0])
             for task in arguments[0]:
                 check_task(task)
         case "emit":

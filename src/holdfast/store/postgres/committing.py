@@ -11,6 +11,7 @@ import msgspec
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
 from holdfast.model.errors import StoreError
 from holdfast.model.operations import SubmitChild, WriteStep
+from holdfast.model.size import batches, commit_size
 from holdfast.model.task import Submitted
 from holdfast.model.transitions import TaskState
 from holdfast.store.postgres.base import PostgresBase
@@ -38,8 +39,8 @@ class Committing(PostgresBase):
         if len(commits) == 1 and (verdict := await self._write_lone_step(commits[0])) is not None:
             return [verdict]
         verdicts: list[Verdict] = []
-        for start in range(0, len(commits), MOST_AT_ONCE):
-            verdicts += await self._commit_some(commits[start : start + MOST_AT_ONCE])
+        for some in batches(commits, commit_size, most=MOST_AT_ONCE):
+            verdicts += await self._commit_some(some)
         return verdicts
 
     async def _commit_some(self, commits: Sequence[Commit]) -> list[Verdict]:

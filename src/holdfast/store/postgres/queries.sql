@@ -134,6 +134,8 @@ WHERE t.id = $1
 -- A task with everything a replay needs. One statement, so that all of it is of one moment; each part is an array of
 -- rows. Of the steps: this round behind a position, and whatever left an effect in an earlier round. Of the patches:
 -- what is folded onto the newest undamaged checkpoint.
+-- Nothing is found where all of it is more than $4 bytes, each row counted as $3 bytes more than its payloads: no answer
+-- may have a row of 1 GB. The length of a payload is known without reading it.
 SELECT ARRAY(SELECT ROW(r.*) FROM {schema}.shown_tasks r WHERE r.id = t.id),
        ARRAY(SELECT ROW(s.*) FROM {schema}.steps s
              WHERE s.task_id = t.id AND ((s.round = t.round AND s.position > $2)
@@ -153,7 +155,39 @@ FROM {schema}.tasks t
 LEFT JOIN LATERAL (
     SELECT * FROM {schema}.checkpoints n WHERE n.task_id = t.id AND n.damaged IS NULL ORDER BY n.number DESC LIMIT 1
 ) AS c ON true
-WHERE t.id = $1
+WHERE t.id = $1 AND (
+    SELECT coalesce(sum($3::bigint + part.bytes), 0) <= $4::bigint FROM (
+        SELECT coalesce(octet_length(s.output), 0) + coalesce(octet_length(s.error), 0)
+        FROM {schema}.steps s WHERE s.task_id = $1
+        UNION ALL
+        SELECT octet_length(e.arguments) + coalesce(octet_length(e.result), 0)
+        FROM {schema}.effects e WHERE e.task_id = $1
+        UNION ALL
+        SELECT octet_length(p.body) FROM {schema}.patches p WHERE p.task_id = $1
+        UNION ALL
+        SELECT octet_length(a.arguments) + coalesce(octet_length(a.answer), 0)
+        FROM {schema}.approvals a WHERE a.task_id = $1
+    ) AS part (bytes))
+
+-- name: journal
+-- The parts of a load, for one that is read in pages.
+SELECT * FROM {schema}.steps
+WHERE task_id = $1 AND ((round = $2 AND position > $3) OR (round < $2 AND effect_id IS NOT NULL))
+ORDER BY position, round, key
+
+-- name: task_effects
+SELECT * FROM {schema}.effects WHERE task_id = $1 ORDER BY effect_id
+
+-- name: newest_checkpoint
+SELECT number, position, version, body, checksum, schema, created_at, damaged FROM {schema}.checkpoints
+WHERE task_id = $1 AND damaged IS NULL ORDER BY number DESC LIMIT 1
+
+-- name: task_approvals
+SELECT * FROM {schema}.approvals WHERE task_id = $1 ORDER BY id
+
+-- name: task_reservations
+SELECT account, meter, step_key, fence, amount FROM {schema}.reservations
+WHERE task_id = $1 ORDER BY account, meter, step_key, fence
 
 -- name: steps
 SELECT * FROM {schema}.steps WHERE task_id = $1 ORDER BY position, round, key

@@ -1,4 +1,4 @@
-"""The verbs of the engine, apart from commit: each is one call of one function in the schema."""
+"""The verbs of the engine, apart from commit and load: each is one call of one function in the schema."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ import psycopg
 from holdfast.model.canonical import canonical
 from holdfast.model.checks import check_name, check_text
 from holdfast.model.commit import Commit, Verdict
-from holdfast.model.errors import NotFound, StoreError, WorkerDead
-from holdfast.model.queries import Loaded
+from holdfast.model.errors import StoreError, WorkerDead
 from holdfast.model.records import Event
+from holdfast.model.size import check_submission_size
 from holdfast.model.task import SCOPED_KEYS, JsonValue, NewTask, Submitted
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker, WorkerState
 from holdfast.store.checks import check_commits, check_limit
 from holdfast.store.postgres.batch import encode_tasks, lone_task
 from holdfast.store.postgres.committing import Committing
 from holdfast.store.postgres.errors import is_refused, lease_refused
+from holdfast.store.postgres.loading import Loading
 from holdfast.store.postgres.parameters import TextArray
 from holdfast.store.postgres.rows import RECORDS
 from holdfast.store.records import Row
 
 
-class Working(Committing):
+class Working(Committing, Loading):
     """See WorkVerbs."""
 
     async def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
         """See WorkVerbs."""
         if not tasks:
             return []
+        check_submission_size(tasks)
         answers = (await self._submit_one(tasks[0]) if len(tasks) == 1 else None) or await self._submit_many(tasks)
         created = [task for task, answer in zip(tasks, answers, strict=True) if answer.created]
         self._publish({f"queue:{task.queue}" for task in created} | {f"task:{task.id}" for task in created})
@@ -139,23 +141,6 @@ class Working(Committing):
         """See WorkVerbs."""
         check_commits(commits)
         return await self._commit(commits)
-
-    async def load(self, task_id: str, *, after: int = 0) -> Loaded:
-        """See WorkVerbs."""
-        found = await self._fetch("load", task_id, after)
-        if not found:
-            raise NotFound("task", task_id)
-        [task], steps, effects, patches, checkpoint, approvals, accounts, reservations = found[0]
-        return Loaded(
-            task=RECORDS.task(task),
-            steps=tuple(map(RECORDS.step, steps)),
-            effects=tuple(map(RECORDS.effect, effects)),
-            patches=tuple(map(RECORDS.patch, patches)),
-            checkpoint=None if checkpoint is None else RECORDS.checkpoint(checkpoint),
-            approvals=tuple(map(RECORDS.approval, approvals)),
-            accounts=tuple(map(RECORDS.account, accounts)),
-            reservations=tuple(map(RECORDS.reservation, reservations)),
-        )
 
     async def emit(self, channel: str, payload: JsonValue, *, key: str | None = None, actor: str = "emit") -> Event:
         """See WorkVerbs."""

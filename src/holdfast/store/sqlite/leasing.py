@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
-from itertools import islice
+import json
+from collections.abc import Collection
 
 from holdfast.model.canonical import canonical
 from holdfast.model.errors import Conflict, LeaseHeld, NotFound, WorkerDead
@@ -98,14 +98,23 @@ def _logged(tx: Transaction, row: Row, worker_id: str) -> Row:
 
 
 def _next_ready(tx: Transaction, request: Claim) -> list[Row]:
-    query = "suspect_tasks" if request.alone else "ready_tasks"
+    """Find what to lease, in two statements whatever the number of queues and names; one where nothing is ready."""
+    kind = "suspect" if request.alone else "ready"
     limit = min(request.limit, 1) if request.alone else request.limit
     if limit <= 0:
         return []
-    # One short index scan for each pair, merged: a single scan over several queues would have to sort them all.
-    lines = [(queue, name) for queue in set(request.queues) for name in set(request.names)]
-    ready = (tx.all(query, *line, tx.now, limit, request.key_form) for line in lines)
-    return list(islice(heapq.merge(*ready), limit))
+    queues, names = set(request.queues), set(request.names)
+    if len(queues) == len(names) == 1:
+        lines = [(queues.pop(), names.pop())]
+    else:
+        lines = [line for line in tx.all(f"{kind}_lines", _to_json(queues)) if line[1] in names]
+    if len(lines) > 1:
+        return tx.all(f"merged_{kind}_tasks", _to_json(lines), tx.now, limit, request.key_form)
+    return [row for line in lines for row in tx.all(f"{kind}_tasks", *line, tx.now, limit, request.key_form)]
+
+
+def _to_json(items: Collection[object]) -> str:
+    return json.dumps(list(items))
 
 
 def acquire(tx: Transaction, task_id: str, worker_id: str, *, key_form: int) -> Claimed:

@@ -223,6 +223,10 @@ RETURNING last, position
 -- name: insert_event
 INSERT INTO events (channel, number, key, payload, actor, at, position) VALUES (?, ?, ?, ?, ?, ?, ?)
 
+-- name: count_waiting
+-- How many waits there are for a channel's events, up to ?2.
+SELECT count(*) FROM (SELECT 1 FROM waits WHERE channel = ?1 AND channel IS NOT NULL LIMIT ?2)
+
 -- name: waiting_for_channel
 SELECT DISTINCT task_id FROM waits WHERE channel = ?1 AND channel IS NOT NULL AND after < ?2 ORDER BY task_id
 
@@ -249,16 +253,73 @@ UPDATE workers SET claims = ?2 WHERE id = ?1
 -- name: workers_not_dead
 SELECT id, boot_id, expires, lease FROM workers WHERE state <> 'dead'
 
+-- name: ready_lines
+-- The pairs of queue and name that have something claimable, in these queues. From name to name through the index: it
+-- reads one row a pair, however long the queues are and however many names the worker knows.
+WITH RECURSIVE lines (queue, name) AS (
+    SELECT q.value, (SELECT t.name FROM tasks t WHERE t.ready = 1 AND t.queue = q.value ORDER BY t.name LIMIT 1)
+    FROM json_each(?1) q
+    UNION ALL
+    SELECT l.queue, (
+        SELECT t.name FROM tasks t WHERE t.ready = 1 AND t.queue = l.queue AND t.name > l.name ORDER BY t.name LIMIT 1)
+    FROM lines l WHERE l.name IS NOT NULL
+)
+SELECT queue, name FROM lines WHERE name IS NOT NULL
+
+-- name: suspect_lines
+WITH RECURSIVE lines (queue, name) AS (
+    SELECT q.value, (SELECT t.name FROM tasks t WHERE t.ready = 2 AND t.queue = q.value ORDER BY t.name LIMIT 1)
+    FROM json_each(?1) q
+    UNION ALL
+    SELECT l.queue, (
+        SELECT t.name FROM tasks t WHERE t.ready = 2 AND t.queue = l.queue AND t.name > l.name ORDER BY t.name LIMIT 1)
+    FROM lines l WHERE l.name IS NOT NULL
+)
+SELECT queue, name FROM lines WHERE name IS NOT NULL
+
 -- name: ready_tasks
 -- The next tasks of one queue and name: reads only claimable rows, in order.
 SELECT rank, id FROM tasks
 WHERE ready = 1 AND queue = ?1 AND name = ?2 AND (deadline IS NULL OR deadline > ?3 OR must_undo) AND key_form <= ?5
 ORDER BY rank, id LIMIT ?4
 
+-- name: merged_ready_tasks
+-- The next tasks of several pairs of queue and name, merged by rank: the first of each pair, then behind every task that
+-- is taken the next one of its pair. It reads one row a pair and one a task. (A scan over several pairs would have to sort
+-- them all.) The next one has the same rank or a higher one, asked for apart: one comparison of both columns would read
+-- all tasks of the same rank again and again, and tasks that were submitted together have the same rank.
+WITH RECURSIVE merged (queue, name, rank, id) AS (
+    SELECT l.value ->> 0, l.value ->> 1, t.rank, t.id FROM json_each(?1) l CROSS JOIN tasks t ON t.id = (
+        SELECT n.id FROM tasks n WHERE n.ready = 1 AND n.queue = l.value ->> 0 AND n.name = l.value ->> 1
+          AND (n.deadline IS NULL OR n.deadline > ?2 OR n.must_undo) AND n.key_form <= ?4
+        ORDER BY n.rank, n.id LIMIT 1)
+    UNION ALL
+    SELECT m.queue, m.name, t.rank, t.id FROM merged m CROSS JOIN tasks t ON t.id = coalesce((
+        SELECT n.id FROM tasks n
+        WHERE n.ready = 1 AND n.queue = m.queue AND n.name = m.name AND n.rank = m.rank AND n.id > m.id
+          AND (n.deadline IS NULL OR n.deadline > ?2 OR n.must_undo) AND n.key_form <= ?4
+        ORDER BY n.id LIMIT 1
+    ), (
+        SELECT n.id FROM tasks n
+        WHERE n.ready = 1 AND n.queue = m.queue AND n.name = m.name AND n.rank > m.rank
+          AND (n.deadline IS NULL OR n.deadline > ?2 OR n.must_undo) AND n.key_form <= ?4
+        ORDER BY n.rank, n.id LIMIT 1))
+    ORDER BY 3, 4 LIMIT ?3
+)
+SELECT rank, id FROM merged
+
 -- name: suspect_tasks
 SELECT rank, id FROM tasks
 WHERE ready = 2 AND queue = ?1 AND name = ?2 AND (deadline IS NULL OR deadline > ?3 OR must_undo) AND key_form <= ?5
 ORDER BY rank, id LIMIT ?4
+
+-- name: merged_suspect_tasks
+-- The first suspect of several pairs of queue and name; one at a time is handed out.
+SELECT t.rank, t.id FROM json_each(?1) l CROSS JOIN tasks t ON t.id = (
+    SELECT n.id FROM tasks n WHERE n.ready = 2 AND n.queue = l.value ->> 0 AND n.name = l.value ->> 1
+      AND (n.deadline IS NULL OR n.deadline > ?2 OR n.must_undo) AND n.key_form <= ?4
+    ORDER BY n.rank, n.id LIMIT 1)
+ORDER BY t.rank, t.id LIMIT ?3
 
 -- name: lease_task
 -- A claim's whole change of one task; lifecycle.take does the same.
@@ -356,6 +417,18 @@ FROM steps WHERE task_id IN (SELECT value FROM json_each(?1)) GROUP BY task_id
 SELECT * FROM steps
 WHERE task_id = ?1 AND ((round = ?2 AND position > ?3) OR (round < ?2 AND effect_id IS NOT NULL))
 ORDER BY position, round, key
+
+-- name: journal_size
+-- How many rows a load of the task reads, up to ?2 of each kind, and how many bytes they have. The length of a payload
+-- stands at the beginning of its row.
+SELECT count(*), coalesce(sum(bytes), 0) FROM (
+    SELECT * FROM (SELECT ifnull(length(output), 0) + ifnull(length(error), 0) AS bytes
+                   FROM steps WHERE task_id = ?1 LIMIT ?2)
+    UNION ALL
+    SELECT * FROM (SELECT length(arguments) + ifnull(length(result), 0) FROM effects WHERE task_id = ?1 LIMIT ?2)
+    UNION ALL
+    SELECT * FROM (SELECT length(body) FROM patches WHERE task_id = ?1 LIMIT ?2)
+)
 
 -- name: task_effects
 SELECT * FROM effects WHERE task_id = ? ORDER BY effect_id

@@ -42,6 +42,10 @@ from holdfast.store.uploading import chunks_of, cut_range
 
 T = TypeVar("T")
 
+_MANY_ROWS, _MANY_BYTES = 500, 4 << 20
+_MANY_WAITING = 200
+"""What takes longer than a few milliseconds is not done on the event loop."""
+
 
 class Reader:
     """Reads. No transaction stays open between two calls, so no reader ever keeps the WAL from being reset."""
@@ -67,6 +71,15 @@ class Reader:
     def standing(self, task_id: str) -> Task | None:
         """See Reads."""
         return self._first(RECORDS.task, "task_standing", task_id)
+
+    def is_long(self, task_id: str) -> bool:
+        """Say whether a load reads so much that the event loop must not wait for it."""
+        rows, size = self._connection.execute(QUERIES["journal_size"], (task_id, _MANY_ROWS)).get
+        return bool(rows >= _MANY_ROWS or size > _MANY_BYTES)
+
+    def has_many_waiting(self, channel: str) -> bool:
+        """Say whether an event on the channel wakes so many that the event loop must not wait for it."""
+        return self._number("count_waiting", channel, _MANY_WAITING) >= _MANY_WAITING
 
     def load(self, task_id: str, after: int) -> Loaded:
         """See WorkVerbs. A savepoint makes all parts be of one moment."""

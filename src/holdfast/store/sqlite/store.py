@@ -38,8 +38,10 @@ from holdfast.model.commit import Commit, Verdict
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.errors import InvalidValue, StoreBusy, StoreClosed, StoreError
 from holdfast.model.memory import Subject
+from holdfast.model.operations import Emit
 from holdfast.model.queries import Loaded, Noun, Page, Pruned, QueueCounts, Summary, TaskFilter, Vitals
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
+from holdfast.model.size import check_submission_size
 from holdfast.model.step import Step
 from holdfast.model.task import SCOPED_KEYS, JsonValue, NewTask, Submitted, Task
 from holdfast.model.transitions import TaskState, Transition
@@ -79,7 +81,7 @@ from holdfast.store.sqlite.place import FilePlace, look_before
 from holdfast.store.sqlite.probe import ChangeProbe
 from holdfast.store.sqlite.reading import Reader
 from holdfast.store.sqlite.transaction import Transaction
-from holdfast.store.sqlite.writer import Writer
+from holdfast.store.sqlite.writer import MOST_HERE, Writer
 from holdfast.store.transaction import Work
 from holdfast.store.uploading import Uploading, pruned_meanwhile
 
@@ -90,6 +92,12 @@ _OPEN_AGAIN = (0.01, 0.05)
 
 LOOK_EVERY = 1.0
 """Seconds after which a read also sees whether the store is still where it was opened; every write does."""
+
+MANY = MOST_HERE + 1
+"""Items of a write that may be long: it does not run on the event loop."""
+
+HAND_BACK = 5
+"""How much more a task costs that is handed back than one that is written."""
 
 YIELD_EVERY = 0.002
 """Seconds of inline work after which the event loop gets a turn."""
@@ -206,7 +214,7 @@ class SqliteStore(Uploading, SimpleInterface):
 
     async def _read(self, question: Callable[[Reader], T]) -> T:
         """Answer from the loop's own thread: for questions that read a few rows by key."""
-        self._open_writer()
+        await self._open_writer().settled()
         assert self._reader is not None  # noqa: S101 - open() makes both
         with translated(self.path):
             answer = question(self._reader)
@@ -225,6 +233,14 @@ class SqliteStore(Uploading, SimpleInterface):
         """See StateStore."""
         self._open_writer().check_place()
 
+    async def _read_apart(self, question: Callable[[Reader], T]) -> T:
+        """Answer from a thread also where one connection does everything: this is known to take long."""
+        writer, reader = self._open_writer(), self._reader
+        if reader is None or self._slow_reader is not None:
+            return await self._read_slowly(question)
+        with translated(self.path):
+            return await writer.work_apart(lambda: question(reader))
+
     async def _let_others_run(self) -> None:
         """Yield now and then: a loop of calls that all run inline would starve heartbeats and timeouts."""
         now = time.monotonic()
@@ -240,6 +256,7 @@ class SqliteStore(Uploading, SimpleInterface):
 
     async def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
         """See WorkVerbs."""
+        check_submission_size(tasks)
         for task in tasks:
             check_task(task)
         return await self._write(lambda tx: submitting.submit_all(tx, tasks), items=len(tasks))
@@ -258,7 +275,8 @@ class SqliteStore(Uploading, SimpleInterface):
 
     async def retire(self, worker_id: str) -> list[str]:
         """See WorkVerbs."""
-        return await self._write(lambda tx: leasing.retire(tx, worker_id))
+        held = await self._read(lambda reader: len(reader.owned(worker_id)))
+        return await self._write(lambda tx: leasing.retire(tx, worker_id), items=max(held * HAND_BACK, 1))
 
     async def claim(self, claim: Claim) -> list[Claimed]:
         """See WorkVerbs."""
@@ -289,11 +307,20 @@ class SqliteStore(Uploading, SimpleInterface):
     async def commit(self, commits: Sequence[Commit]) -> list[Verdict]:
         """See WorkVerbs."""
         check_commits(commits)
+        items = await self._items_of(commits)
         try:
-            return await self._write(lambda tx: committing.apply_all(tx, commits), items=len(commits))
+            return await self._write(lambda tx: committing.apply_all(tx, commits), items=items)
         except (apsw.ConstraintError, InvalidValue):
             # Something the database itself refuses: send them again, each behind a savepoint of its own.
-            return await self._write(lambda tx: committing.apply_all(tx, commits, one_by_one=True), items=len(commits))
+            return await self._write(lambda tx: committing.apply_all(tx, commits, one_by_one=True), items=items)
+
+    async def _items_of(self, commits: Sequence[Commit]) -> int:
+        """Say how much work the Commits are: an event wakes everybody who waits for it."""
+        channels = {op.channel for commit in commits for op in commit.operations if type(op) is Emit}
+        for channel in channels:
+            if await self._read(lambda reader, channel=channel: reader.has_many_waiting(channel)):  # type: ignore[misc]
+                return MANY
+        return len(commits)
 
     async def transact(self, work: Work[T], *, timeout: float) -> tuple[T, Verdict | None]:
         """See StateStore."""
@@ -303,6 +330,8 @@ class SqliteStore(Uploading, SimpleInterface):
 
     async def load(self, task_id: str, *, after: int = 0) -> Loaded:
         """See WorkVerbs."""
+        if await self._read(lambda reader: reader.is_long(task_id)):
+            return await self._read_apart(lambda reader: reader.load(task_id, after))
         return await self._read(lambda reader: reader.load(task_id, after))
 
     async def emit(self, channel: str, payload: JsonValue, *, key: str | None = None, actor: str = "emit") -> Event:
@@ -311,7 +340,8 @@ class SqliteStore(Uploading, SimpleInterface):
         check_text("actor", actor)
         check_event_key(key)
         check_payload("payload", payload)
-        return await self._write(lambda tx: submitting.emit(tx, channel, payload, key=key, actor=actor))
+        items = MANY if await self._read(lambda reader: reader.has_many_waiting(channel)) else 1
+        return await self._write(lambda tx: submitting.emit(tx, channel, payload, key=key, actor=actor), items=items)
 
     # Reads
 

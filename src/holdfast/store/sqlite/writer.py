@@ -90,6 +90,8 @@ class Writer:
         self._place = place or Nowhere()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-writer")
         self._turn = asyncio.Lock()
+        self._apart: asyncio.Future[Any] | None = None
+        """What the thread does on a connection that otherwise stays in the loop's thread."""
         self._closed = False
         self._guard: Guard | None = None
         self._open_since: float | None = None
@@ -105,6 +107,8 @@ class Writer:
     async def write(self, work: Callable[[Transaction], T], *, items: int = 1) -> tuple[T, set[str]]:
         """Run ``work`` in a transaction; return its result and the hints, once both are durable."""
         if self._always_inline:
+            if items > MOST_HERE:
+                return await self.work_apart(lambda: self._transact(work))
             if not self._turn.locked():
                 return self._transact(work)
             async with self._turn:  # until a conversation is over
@@ -132,12 +136,34 @@ class Writer:
         answer.add_done_callback(self._end_turn)
         return await asyncio.shield(answer)
 
+    async def work_apart(self, work: Callable[[], T]) -> T:
+        """Have something done in the thread on a connection that otherwise stays in the loop's: it takes long.
+
+        Who writes waits for its turn, and who reads waits in ``settled``.
+        """
+        await self._turn.acquire()
+        try:
+            self._check_open()
+            self._apart = answer = asyncio.wrap_future(self._thread.submit(work))
+        except BaseException:
+            self._turn.release()
+            raise
+        answer.add_done_callback(self._end_turn)
+        return await asyncio.shield(answer)
+
+    async def settled(self) -> None:
+        """Return when the connection is in the loop's thread."""
+        while self._apart is not None:
+            await asyncio.wait([self._apart])
+
     def _check_open(self) -> None:
         if self._closed:
             raise StoreClosed(f"{self._path} was closed while this write waited for its turn; nothing was written")
 
     def _end_turn(self, answer: asyncio.Future[Any]) -> None:
         answer.exception()  # looked at, also if the caller is gone
+        if answer is self._apart:
+            self._apart = None
         self._turn.release()
 
     def _begin_here(self, work: Callable[[Transaction], T]) -> Future[tuple[T, set[str]]] | None:

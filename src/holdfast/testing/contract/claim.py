@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -24,6 +25,7 @@ from holdfast.testing.contract._support import (
     claimed_ids,
     enter,
     move,
+    new_task,
     running_task,
     stored,
     submit_one,
@@ -119,6 +121,50 @@ class ClaimContract(ContractBase):
             await submit_one(store, f"in-{queue}", queue=queue)
         await enter(store)
         assert await claimed_ids(store, queues=("two", "three", "empty")) == ["in-three", "in-two"]
+
+    async def test_many_queues_and_names_are_one_ranking(self, store: StateStore, clock: ManualClock) -> None:
+        """By priority and age, then by id, whatever their number; what may not be claimed stands in nobody's way."""
+        await enter(store)
+        number = 0
+        for shape, (queues, names) in enumerate(((1, 3), (5, 5), (3, 100))):
+            end = clock.now() + timedelta(seconds=2)
+            wanted: dict[str, Any] = {
+                "queues": [f"q{n}-{shape}" for n in range(queues)],
+                "names": [f"n{n}" for n in range(names)],
+            }
+            drawn = random.Random(shape)  # noqa: S311 - no secret
+            newer = [
+                new_task(f"{shape}-newer-{n}", queue=drawn.choice(wanted["queues"]), name=drawn.choice(wanted["names"]))
+                for n in range(4)
+            ]
+            await store.submit(newer)
+            await enter(store, f"newer-{shape}")
+            await claimed_ids(store, f"newer-{shape}", **wanted, key_form=SCOPED_KEYS + 1)
+            await store.retire(f"newer-{shape}")  # handed back, with keys of a form that only a newer version speaks
+            order = []
+            for _ in range(4):
+                some = [
+                    new_task(
+                        f"{shape}-{drawn.randrange(1 << 30):09}-{n}",
+                        queue=drawn.choice([*wanted["queues"], "foreign"]),
+                        name=drawn.choice([*wanted["names"], "foreign"]),
+                        priority=drawn.choice((0, 0, 0, 1)),
+                        deadline=drawn.choice((None, None, end)),
+                    )
+                    for n in range(20)
+                ]
+                await store.submit(some)
+                order += [
+                    (clock.now() - task.priority * AGEING, task.id)
+                    for task in some
+                    if task.queue != "foreign" and task.name != "foreign" and task.deadline is None
+                ]
+                clock.advance(1)
+            got = []
+            for limit in (1, 7, 10, 100):
+                number += 1
+                got += await claimed_ids(store, number=number, limit=limit, **wanted)
+            assert got == [task_id for _, task_id in sorted(order)]
 
     async def test_only_the_registered_names(self, store: StateStore) -> None:
         """A worker is never handed a task it has no code for."""

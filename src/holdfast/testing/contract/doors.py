@@ -25,6 +25,7 @@ from holdfast.model.operations import (
     WriteStep,
 )
 from holdfast.model.patch import StatePatch
+from holdfast.model.size import LARGEST_BYTES
 from holdfast.model.task import NewTask, Submitted
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
@@ -135,3 +136,15 @@ class DoorsContract(ContractBase):
         commit = Commit(task_id="task", guard=Expect(request=""), operations=())
         with pytest.raises(InvalidValue, match="request"):
             await store.commit([commit])
+
+    async def test_what_is_too_large_together_is_refused_with_its_size(self, store: StateStore) -> None:
+        """No database takes it well, and sending it again would not help; its neighbours may be sent again."""
+        attempt = await running_task(store)
+        body = b"1" * (LARGEST_BYTES // 40)  # one object, however often it stands there
+        lines = [WriteStep(step(f"k{n}", position=n, output=body)) for n in range(1, 42)]
+        before = await snapshot(store)
+        with pytest.raises(InvalidValue, match=r"task takes \d{3},\d{3},\d{3} bytes in 41 operations.*artifacts"):
+            await store.commit([attempt.commit(*lines)])
+        with pytest.raises(InvalidValue, match=r"41 tasks take \d{3},\d{3},\d{3} bytes.*in parts"):
+            await store.submit([new_task(f"t{n}", user_input=body.decode()) for n in range(41)])
+        assert await snapshot(store) == before

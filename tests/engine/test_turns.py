@@ -1,0 +1,145 @@
+"""The event loop gets its turn: what is long is divided, and counted here by the work between two turns of the loop."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import Context, Holdfast, Step, StepState, TaskState
+from holdfast.engine import stepping, turns
+from holdfast.engine.scope import Digests
+from holdfast.model.commit import Commit, Held
+from holdfast.model.operations import Emit, Move, UntilEvent, WriteStep
+from holdfast.model.task import NewTask
+from holdfast.model.worker import Claim, NewWorker
+from holdfast.store.base import StateStore
+from holdfast.store.sqlite import lifecycle, submitting
+from holdfast.store.sqlite.records import RECORDS
+from tests.engine.support import PATIENCE
+
+
+class Turns:
+    """Counts calls on the event loop's thread, and remembers the most of them between two of its turns."""
+
+    def __init__(self) -> None:
+        self.most = self.total = self._now = 0
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+
+    def counting(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **options: Any) -> Any:  # noqa: ANN401
+            self.total += 1
+            if threading.get_ident() == self._thread:
+                if self._now == 0:
+                    self._loop.call_soon(self._start_over)
+                self._now += 1
+                self.most = max(self.most, self._now)
+            return function(*args, **options)
+
+        return counted
+
+    def _start_over(self) -> None:
+        self._now = 0
+
+
+async def test_a_replay_gives_way_now_and_then(hold: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where several long journals are replayed at the same time: they share a turn."""
+    steps, tasks = 3 * turns.READ_IN_A_TURN, 2
+
+    @hold.task
+    async def long(ctx: Context) -> int:
+        return sum([await ctx.step("n", int, n, returns=int) for n in range(steps)])
+
+    handles = [await hold.submit(long) for _ in range(tasks)]
+    worker = NewWorker(lease=3600)
+    await hold.store.register(worker)
+    claimed = await hold.store.claim(Claim(worker_id=worker.id, number=1, limit=tasks, names=["long"]))
+    for one in claimed:
+        lines = [
+            Step(
+                key="n" if n == 0 else f"n#{n + 1}",
+                kind="step",
+                position=n + 1,
+                state=StepState.COMPLETED,
+                output=b'{"v":1,"value":1}',
+            )
+            for n in range(steps)
+        ]
+        guard = Held(worker.id, one.task.fence, 1)
+        await hold.store.commit([Commit(task_id=one.task.id, guard=guard, operations=tuple(map(WriteStep, lines)))])
+    await hold.store.retire(worker.id)
+    replayed, noted, read = Turns(), Turns(), Turns()
+    monkeypatch.setattr(stepping, "decode", replayed.counting(lambda *_, **__: 1))
+    monkeypatch.setattr(Digests, "note", noted.counting(Digests.note))
+    monkeypatch.setattr(RECORDS, "step", read.counting(RECORDS.step))
+    async with hold.worker():
+        assert [await handle.result(timeout=PATIENCE) for handle in handles] == [steps] * tasks
+    assert replayed.total == steps * tasks
+    assert replayed.most <= turns.REPLAYED_IN_A_TURN + tasks
+    assert noted.total == steps * tasks
+    assert noted.most <= turns.READ_IN_A_TURN * tasks
+    assert read.most <= turns.READ_IN_A_TURN
+
+
+@pytest.mark.parametrize("how", ["emit", "commit"])
+async def test_an_event_for_very_many_wakes_them_beside_the_loop(
+    url: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if url.startswith("postgres"):
+        return  # the database wakes them
+    count = 500
+    async with Holdfast(url) as hold:
+        store = hold.store
+        worker = NewWorker(lease=3600)
+        await store.register(worker)
+        for number in range(1, count // 250 + 1):
+            await store.submit([NewTask(name="listener") for _ in range(250)])
+            claimed = await store.claim(Claim(worker_id=worker.id, number=number, limit=250, names=["listener"]))
+            wait = Move(to=TaskState.WAITING, reason="waits", waits=(UntilEvent(key="e", channel="news"),))
+            await store.commit(
+                [
+                    Commit(task_id=one.task.id, guard=Held(worker.id, one.task.fence, 1), operations=(wait,))
+                    for one in claimed
+                ]
+            )
+        await store.submit([NewTask(id="teller", name="teller")])
+        [teller] = await store.claim(Claim(worker_id=worker.id, number=100, limit=1, names=["teller"]))
+        woken = Turns()
+        monkeypatch.setattr(submitting, "wake", woken.counting(lifecycle.wake))
+        if how == "emit":
+            await asyncio.gather(store.emit("news", 1), _read_meanwhile(store))
+        else:
+            tell = Commit(
+                task_id="teller",
+                guard=Held(worker.id, teller.task.fence, 1),
+                operations=(Emit(channel="news", payload=1),),
+            )
+            await asyncio.gather(store.commit([tell]), _read_meanwhile(store))
+        assert (await store.count())[TaskState.PENDING] == count
+        assert woken.total == count
+        assert woken.most <= 200
+
+
+async def _read_meanwhile(store: StateStore) -> None:
+    """Reads see all of it or nothing, also where one connection does everything."""
+    counts = [(await store.count()).get(TaskState.PENDING, 0) for _ in range(5)]
+    assert set(counts) <= {0, 500}
+
+
+async def test_a_worker_that_retires_hands_very_many_back_beside_the_loop(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if url.startswith("postgres"):
+        return  # the database does it
+    async with Holdfast(url) as hold:
+        store, worker = hold.store, NewWorker(lease=3600)
+        await store.register(worker)
+        await store.submit([NewTask(name="held") for _ in range(400)])
+        await store.claim(Claim(worker_id=worker.id, number=1, limit=400, names=["held"]))
+        returned = Turns()
+        monkeypatch.setattr(lifecycle, "requeue", returned.counting(lifecycle.requeue))
+        assert len(await store.retire(worker.id)) == 400
+        assert returned.total == 400
+        assert returned.most <= 200
