@@ -4,22 +4,28 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from holdfast import Context, Handle, Holdfast, ManualClock, StepState, TaskState, Worker
+from holdfast import Ask, Context, Handle, Holdfast, ManualClock, StepState, SyncContext, TaskState, Worker
+from holdfast.engine import approving
 from holdfast.engine import host as hosting
 from holdfast.engine import slots as slotting
 from holdfast.engine import worker as working
+from holdfast.engine.attempt import LEAST_REST
 from holdfast.engine.parking import SPILLED_FOR, SPILLED_KEY
-from holdfast.model.worker import Claim, NewWorker
+from holdfast.model.commit import Commit, Held
+from holdfast.model.operations import Rest
+from holdfast.model.worker import POISON_AFTER, QUIET_FOR, Claim, Claimed, NewWorker
 from tests.engine.support import count_moves, ended, pass_time, settle, until, vanish
 
-A_DAY = 86_400.0
+LONG = 300.0
 """Seconds of a lease that no machine is slow enough to miss."""
 
 
@@ -37,13 +43,17 @@ async def through_a_queue(wait: Callable[[], Any]) -> Any:  # noqa: ANN401
         job.cancel()
 
 
-async def rested(handle: Handle[Any], clock: ManualClock) -> None:
-    """Let time pass until the store knows that the task rests."""
+async def rested(handle: Handle[Any], clock: ManualClock, *, seconds: float = 0.0) -> None:
+    """Let time pass until the store knows that the task rests, and has heard of its worker so long after that."""
 
     async def is_resting() -> bool:
-        clock.advance(0.1)
+        clock.advance(0.1 if seconds == 0 else 1.0)
         await settle()
-        return (await handle.task()).resting
+        task = await handle.task()
+        if not task.resting or task.updated_at is None:
+            return False
+        [seen_at] = [one.seen_at for one in await handle._services.store.workers() if one.id == task.owner]
+        return seen_at - task.updated_at >= timedelta(seconds=seconds)
 
     await until(is_resting)
 
@@ -51,10 +61,10 @@ async def rested(handle: Handle[Any], clock: ManualClock) -> None:
 @asynccontextmanager
 async def killed_worker(hold: Holdfast, clock: ManualClock, **options: Any) -> AsyncIterator[Worker]:  # noqa: ANN401
     """A worker that dies at the end of the block, and is known to be dead."""
-    worker = await hold.worker(**{"lease": A_DAY, "grace": 0.0} | options).__aenter__()
+    worker = await hold.worker(**{"lease": LONG, "grace": 0.0} | options).__aenter__()
     yield worker
     await vanish(worker)
-    clock.advance(A_DAY)
+    clock.advance(LONG)
     await hold.store.sweep()
 
 
@@ -105,12 +115,12 @@ async def test_no_death_counts_for_a_task_that_rests(timed: Holdfast, clock: Man
     handle = await timed.submit(ask)
     for _ in range(3):
         async with killed_worker(timed, clock):
-            await rested(handle, clock)
+            await rested(handle, clock, seconds=QUIET_FOR)
             steps = {step.key: step.state for step in await timed.store.steps(handle.id)}
             assert steps["event:answer"] is StepState.PENDING  # people see what it waits for
         task = await handle.task()
         assert (task.state, task.deaths, task.resting) == (TaskState.PENDING, 0, False)
-    async with timed.worker(lease=A_DAY, grace=0.0):
+    async with timed.worker(lease=LONG, grace=0.0):
         await rested(handle, clock)
         await timed.emit("answer", "yes")
         assert await ended(handle) == "acted"
@@ -175,7 +185,7 @@ async def test_too_many_residents_are_put_off_the_longest_first(still: Holdfast,
         for number in range(3):
             handles.append(await still.submit(ask, number))
             await pass_time(clock, 0.3, by=0.1)
-        await pass_time(clock, 4.0)
+        await pass_time(clock, LEAST_REST + 3.0)
         assert [(await handle.task()).state for handle in handles] == ["waiting", "waiting", "running"]
         assert worker.running == 1
         for number in range(3):
@@ -199,19 +209,19 @@ async def test_what_was_put_off_comes_back_by_itself_less_and_less_often(still: 
     handle = await still.submit(ask)
     async with still.worker(lease=30, grace=0.0, residents=0):
         for expected in (1, 2, 4):
-            for _ in range(20):
-                await pass_time(clock, 0.5)
+            for _ in range(int(LEAST_REST * expected) + 5):
+                await pass_time(clock, 1.0)
                 if (await handle.task()).state is TaskState.WAITING:
                     break
             assert await seconds_away(still, handle, clock) == pytest.approx(SPILLED_FOR * expected, abs=10)
             clock.advance(SPILLED_FOR * expected)
         await pass_time(clock, 4.0)
         await still.emit("first", "yes")  # it gets ahead: the next time counts from the beginning
-        await pass_time(clock, 6.0)
+        await pass_time(clock, LEAST_REST + 3.0)
         assert await seconds_away(still, handle, clock) == pytest.approx(SPILLED_FOR, abs=10)
         await still.emit("second", "yes")
         assert await ended(handle) == "done"
-    assert runs == 6
+    assert runs == 5
 
 
 async def seconds_away(hold: Holdfast, handle: Handle[Any], clock: ManualClock) -> float:
@@ -294,6 +304,228 @@ async def test_a_full_worker_says_who_has_its_slots(
     assert "in 'upload'" in said
 
 
+async def test_a_once_call_is_never_made_by_a_task_that_rests(
+    timed: Holdfast, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two branches ask for leave, and one of them gets it: between the leave and the call the other one looks."""
+    inside: list[tuple[bool, int]] = []
+    go = asyncio.Event()
+
+    @timed.task
+    async def pay_both(ctx: Context) -> list[str]:
+        async def pay(number: int) -> str:
+            inside.append(((await handle.task()).resting, len(worker._host.slots.resting())))
+            await go.wait()
+            return f"paid {number}"
+
+        def branch(number: int) -> Any:  # noqa: ANN401
+            return ctx.step(f"pay {number}", pay, number, effect="once", approval=Ask(f"pay {number}?"))
+
+        return list(await asyncio.gather(branch(1), branch(2)))
+
+    obtain = approving.obtain
+
+    async def obtain_and_dawdle(*args: Any) -> Any:  # noqa: ANN401
+        got = await obtain(*args)
+        await settle(20)
+        return got
+
+    monkeypatch.setattr(approving, "obtain", obtain_and_dawdle)
+    handle = await timed.submit(pay_both)
+    async with timed.worker(lease=LONG, grace=LONG, concurrency=1, residents=0) as worker:
+
+        async def is_asked() -> bool:
+            return len(await timed.approvals()) == 2
+
+        await until(is_asked)
+        for approval in await timed.approvals():
+            if approval.question == "pay 1?":
+                await timed.approve(approval.id, by="ann")
+        await until(lambda: inside)
+        for _ in range(20):
+            clock.advance(1.0)
+            await settle()
+        assert inside == [(False, 0)]
+        assert worker._host.slots.resting() == []
+        go.set()
+        for approval in await timed.approvals():
+            await timed.approve(approval.id, by="ann")
+        assert await ended(handle) == ["paid 1", "paid 2"]
+    assert inside == [(False, 0)] * 2
+
+
+async def test_a_verifier_is_work_whatever_the_work_has_left_waiting(still: Holdfast, clock: ManualClock) -> None:
+    seen: list[tuple[bool, int]] = []
+
+    async def verify(ctx: Context, result: str) -> bool:
+        seen.append(((await handle.task()).resting, len(worker._host.slots.working)))
+        await ctx.step("look", lambda: asyncio.sleep(0))
+        return True
+
+    @still.task
+    async def work(ctx: Context) -> str:
+        left = asyncio.create_task(ctx.wait_event("never"))
+        await over.wait()
+        assert not left.done()
+        return "done"
+
+    work.verify(verify)
+    over = asyncio.Event()
+    handle = await still.submit(work)
+    async with still.worker(lease=LONG, grace=0.0) as worker:
+        await rested(handle, clock)
+        over.set()
+        assert await ended(handle) == "done"
+    assert seen == [(False, 1)]
+    assert await count_moves(still, handle, TaskState.WAITING) == 0
+
+
+async def test_a_slot_that_is_being_claimed_for_is_taken(quick: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resident that wakes while a claim is under way must not take the place of what is claimed."""
+    at_once, most = 0, 0
+    claiming, go = asyncio.Event(), asyncio.Event()
+
+    async def act() -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.01)
+        at_once -= 1
+
+    @quick.task
+    async def ask(ctx: Context) -> None:
+        await through_a_queue(lambda: ctx.wait_event("answer"))
+        await ctx.step("act", act)
+
+    @quick.task
+    async def plain(ctx: Context) -> None:
+        await ctx.step("act", act)
+
+    claim = quick.store.claim
+
+    async def claim_slowly(asked: Claim) -> list[Claimed]:
+        found = await claim(asked)
+        if found and found[0].task.name == "plain":
+            claiming.set()
+            await go.wait()
+        return found
+
+    asking = await quick.submit(ask)
+    async with quick.worker(concurrency=1) as worker:
+        await until(worker._host.slots.resting)
+        monkeypatch.setattr(quick.services.store, "claim", claim_slowly)
+        working_too = await quick.submit(plain)
+        await claiming.wait()
+        await quick.emit("answer", "yes")
+        await settle()
+        go.set()
+        await ended(asking)
+        await ended(working_too)
+    assert most == 1
+
+
+async def test_a_spill_keeps_the_waits_of_branches_that_just_look(
+    still: Holdfast, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise what they wait for would wake the task only with the timer."""
+    looking = asyncio.Event()
+
+    @still.task
+    async def ask(ctx: Context) -> str:
+        return str(await through_a_queue(lambda: ctx.wait_event("answer")))
+
+    events = still.services.store.events
+
+    async def look_long(channel: str, **options: Any) -> Any:  # noqa: ANN401
+        found = await events(channel, **options)
+        if looking.is_set():
+            await asyncio.sleep(0.05)
+        return found
+
+    monkeypatch.setattr(still.services.store, "events", look_long)
+    handle = await still.submit(ask)
+    async with still.worker(lease=LONG, grace=0.0) as worker:
+        await rested(handle, clock)
+        [attempt] = worker._host.slots.resting()
+        assert attempt.parking is not None
+        looking.set()
+        clock.advance(1.0)
+        await until(lambda: attempt.parking is not None and not attempt.parking._parked)
+        attempt.spill()
+        await until(lambda: worker.running == 0)
+        looking.clear()
+        assert (await handle.task()).state is TaskState.WAITING
+        await still.emit("answer", "yes")
+        assert await ended(handle) == "yes"
+
+
+async def test_what_comes_to_rest_on_a_worker_that_stops_is_handed_back(quick: Holdfast) -> None:
+    go = asyncio.Event()
+
+    @quick.task
+    async def ask(ctx: Context) -> None:
+        await ctx.step("first", go.wait)
+        await through_a_queue(lambda: ctx.wait_event("never"))
+
+    handle = await quick.submit(ask)
+    async with quick.worker(grace=3600) as worker:
+        await until(lambda: any(attempt.steps_under_way for attempt in worker._host.attempts.values()))
+        stopping = asyncio.create_task(worker.stop(grace=3600))
+        await until(lambda: worker._host.slots.is_closing)
+        go.set()
+        await stopping
+    assert (await handle.task()).state is TaskState.PENDING
+
+
+async def test_a_blocking_task_whose_own_thread_works_is_not_suspended(quick: Holdfast) -> None:
+    """The thread may be what brings the awaited thing."""
+    runs = 0
+    slow = threading.Event()
+
+    @quick.task
+    def job(ctx: SyncContext) -> object:
+        nonlocal runs
+        runs += 1
+
+        def helper() -> None:
+            slow.wait(60)
+            ctx.progress(1)
+
+        with ThreadPoolExecutor(1) as pool:
+            helping = pool.submit(ctx.branch(helper))
+            got = ctx.wait_event("go")
+            helping.result()
+        return got
+
+    handle = await quick.submit(job)
+    async with quick.worker() as worker:
+        await until(worker._host.slots.resting)
+        slow.set()
+        await quick.emit("go", 42)
+        assert await ended(handle) == 42
+    assert runs == 1
+
+
+async def test_a_note_that_outlived_its_attempt_is_set_right(still: Holdfast, clock: ManualClock) -> None:
+    inside: list[bool] = []
+
+    @still.task
+    async def work(ctx: Context) -> str:
+        inside.append((await handle.task()).resting)
+        return "done"
+
+    handle = await still.submit(work)
+    async with still.worker(lease=LONG, grace=0.0, queues=["none"]) as worker:
+        claimed = await still.store.acquire(handle.id, worker.id)
+        guard = Held(worker.id, claimed.fence, 1)
+        await still.store.commit(
+            [Commit(task_id=handle.id, guard=guard, operations=(Rest(resting=True),), actor=worker.id)]
+        )
+        worker._host.begin(await still.store.acquire(handle.id, worker.id))
+        assert await ended(handle) == "done"
+    assert inside == [False]
+
+
 # Suspects
 
 
@@ -371,7 +603,56 @@ async def test_after_a_while_others_run_beside_a_suspect(still: Holdfast, clock:
         assert (await other.task()).state is TaskState.PENDING  # a death now would be the suspect's own
         await pass_time(clock, 3.0 * working.LEASES_ALONE)
         assert await ended(other) == "short"
-    assert ((await victim.task()).deaths, (await victim.task()).lone_deaths) == (3, 0)
+    assert ((await victim.task()).deaths, (await victim.task()).lone_deaths) == (1, 0)  # the earlier ones are forgotten
+
+
+async def test_a_killer_beside_a_long_task_is_condemned(still: Holdfast, clock: ManualClock) -> None:
+    """The long one is acquitted when it has run alone for a while; then the killer has to run alone, too."""
+
+    @still.task
+    async def long(ctx: Context) -> None:
+        await ctx.step("long", lambda: asyncio.sleep(100_000))
+
+    @still.task
+    async def kill(ctx: Context) -> None:
+        killing.set()
+        await asyncio.sleep(100_000)
+
+    killing = asyncio.Event()
+    innocent = await still.submit(long, priority=1)
+    killer = await still.submit(kill)
+    deaths = 0
+    while (await killer.task()).state is not TaskState.FAILED:
+        deaths += 1
+        assert deaths < 20
+        killing.clear()
+        async with killed_worker(still, clock, lease=3):
+            for _ in range(60):
+                await pass_time(clock, 1.0)
+                if killing.is_set():
+                    break
+            else:
+                break
+    assert (await killer.task()).lone_deaths == POISON_AFTER
+    assert (await innocent.task()).lone_deaths == 0
+
+
+async def test_a_suspect_that_waits_and_works_gets_somewhere(still: Holdfast, clock: ManualClock) -> None:
+    """Nothing is claimed beside it, so it is not left to rest for long; but it is left for a while."""
+
+    @still.task
+    async def ask(ctx: Context) -> str:
+        left = asyncio.create_task(ctx.wait_event("abort"))
+        for _ in range(200):
+            await asyncio.sleep(0)
+        left.cancel()
+        return await ctx.step("act", lambda: "acted")
+
+    victim = await still.submit(ask)
+    await suspect(still, clock, victim)
+    async with still.worker(lease=3, grace=0.0):
+        assert await ended(victim) == "acted"
+    assert await count_moves(still, victim, TaskState.WAITING) == 0
 
 
 async def test_nobody_makes_room_for_a_suspect_that_he_cannot_claim(still: Holdfast, clock: ManualClock) -> None:

@@ -39,7 +39,7 @@ from holdfast.engine.waiting import cursors_of
 from holdfast.engine.where import current_task
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.errors import HoldfastError, JournalMismatch, StoreClosed
-from holdfast.model.operations import Move, Operation, ShareWorker, WriteStep
+from holdfast.model.operations import Move, Operation, Rest, ShareWorker, WriteStep
 from holdfast.model.queries import Loaded
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import FLAT_KEYS
@@ -48,6 +48,9 @@ from holdfast.model.worker import POISON_AFTER, Claimed
 
 T = TypeVar("T")
 
+
+LEAST_REST = 5.0
+"""Seconds that a task may rest before it can be put off: what it does besides waiting has to get somewhere."""
 
 LOOK_FOR_CODE = 30.0
 """Seconds that a replay which looks for the code of steps may take: it does nothing but run through it."""
@@ -86,6 +89,7 @@ class Attempt(Outbox):
         "provided",
         "scope",
         "stopping",
+        "threads",
         "undoing",
     )
 
@@ -126,6 +130,8 @@ class Attempt(Outbox):
         self._busy = 0
         self._intents: Intents | None = None
         self._sync_calls: dict[asyncio.Task[Any], set[asyncio.Task[Any]]] = {}
+        self.threads: list[int] = []
+        """One entry for each thread of a blocking function's own: which function, by the id of its calls."""
         self._cursors: dict[str, int] | None = None
         self._reserved_events: dict[str, set[int]] = {}
         self._under_way: dict[str, Line] = {}
@@ -178,8 +184,7 @@ class Attempt(Outbox):
             if loaded.effects:
                 self.intents.effects.update((effect.effect_id, effect) for effect in loaded.effects)
             self.undoing = undoing.begun(self.journal)
-        if self.has_company:
-            await self.commit(ShareWorker())
+        await self._set_notes_right()
         if self.undoing is not None:
             if isinstance(self.stopping, Cancelled):
                 self.stopping = None  # heard while it was being loaded
@@ -194,6 +199,13 @@ class Attempt(Outbox):
             self.stopping = Cancelled(self.task.cancel_requested)
         if self.stopping is None or self.must_undo:
             await self._begin_running()
+
+    async def _set_notes_right(self) -> None:
+        """Write down what the claim could not know, before any code runs."""
+        if self.has_company:
+            await self.commit(ShareWorker())
+        if self.task.resting:  # adopted again under the same lease
+            await self.commit(Rest(resting=False))
 
     async def _begin_running(self) -> None:
         if self.task.state is TaskState.PENDING:  # acquired by name, not claimed from its queue
@@ -269,6 +281,10 @@ class Attempt(Outbox):
         finally:
             del self._sync_calls[branch]
             blocking._abandon()  # noqa: SLF001
+
+    def has_threads(self, calls: set[asyncio.Task[Any]]) -> bool:
+        """Whether the blocking function that makes these calls has threads of its own at work."""
+        return id(calls) in self.threads
 
     @property
     def sync_calls(self) -> Mapping[asyncio.Task[Any], set[asyncio.Task[Any]]]:
@@ -419,11 +435,18 @@ class Attempt(Outbox):
         """Give the slot back: nothing goes on here until something comes from outside."""
         if not self.leaving:
             self._slots.rest(self)
+            if self._slots.is_closing:
+                self.hand_back()
 
     @property
     def is_resting(self) -> bool:
-        """Whether it has given its slot back."""
-        return self._slots.is_resting(self)
+        """Whether it has given its slot back and still only waits."""
+        return self._slots.is_resting(self) and self.parking is not None and self.parking.only_waits
+
+    @property
+    def least_rest(self) -> float:
+        """For how many seconds it may rest before it is put off: longer each time that was for nothing."""
+        return LEAST_REST * 2.0 ** min(0 if self.parking is None else self.parking.spills_in_vain, 10)
 
     @property
     def is_known_to_rest(self) -> bool:
@@ -442,10 +465,18 @@ class Attempt(Outbox):
             self.parking.spill()
 
     async def share_worker(self) -> None:
-        """Write down that its worker's death would not be its alone, before others run beside it."""
+        """Write down that it is a suspect no more, and that its worker's death would not be its alone."""
         if not self.over:
             with suppress(Unwind, HoldfastError):
-                await self.commit(ShareWorker())
+                await self.commit(ShareWorker(acquitted=True))
+
+    async def begin_review(self) -> None:
+        """Let go of the branches that the work has left waiting. The verifier is work again, and needs a slot."""
+        if self.parking is not None:
+            with suppress(Unwind):  # it was stopped: that is recorded next
+                await self._wake_up()
+            self.parking.clear()
+            self.parking = None
 
     async def check(self, *, only_to_wait: bool = False) -> None:
         """Pass only while this attempt may act: not stopped, not over, within its lease, and with a slot.
@@ -472,7 +503,7 @@ class Attempt(Outbox):
 
     async def _wake_up(self) -> None:
         """Have a slot again if it was given back, and be known to work: before anything is done."""
-        if self.is_resting:
+        if self._slots.is_resting(self):
             if not await self._slots.work(self):
                 self.hand_back()  # another worker may have room
                 raise Unwind

@@ -149,6 +149,7 @@ class OnceStep:
             return None
         approval_id = await self._obtain_leave()
         with self.attempt.busy():  # from here until its outcome is known the task stays on its worker
+            await self.attempt.check()  # and has a slot: it may have come to rest while leave was obtained
             armed = await self._arm(approval_id)
             if armed is None:
                 return None

@@ -81,6 +81,8 @@ class Host:
         self._strays: set[str] = set()
         self.slots = Slots(slots, services.alarms, on_free)
         self._residents = residents
+        self.lone: Attempt | None = None
+        """The suspect beside which nothing is claimed."""
         self._warned_at = float("-inf")
         self._rebirth = asyncio.Lock()
         self.lease = Lease("", lease, services.clock)
@@ -250,8 +252,11 @@ class Host:
             await self._warn_if_full()
 
     async def _look_after_residents(self) -> None:
-        resting = self.slots.resting(NOTE_STEPS_AFTER)
-        for attempt in resting[: max(0, len(resting) - self._residents)]:
+        resting = [attempt for attempt in self.slots.resting(NOTE_STEPS_AFTER) if attempt.is_resting]
+        too_many = max(0, len(resting) - self._residents)
+        patient = [attempt for attempt in resting if self.slots.rested(attempt) >= attempt.least_rest]
+        # Nothing is claimed beside a suspect, so what it waits for may wait for its place.
+        for attempt in {*patient[:too_many], *(one for one in patient if one is self.lone)}:
             attempt.spill()
         await _side_by_side([attempt.note_rest() for attempt in resting if not attempt.is_known_to_rest])
 
@@ -262,7 +267,8 @@ class Host:
             return
         self._warned_at = boot
         mine = self._details.get("queues", ())
-        ready = sum(queue.ready for queue in await self.services.store.queues() if queue.name in mine)
+        queues = await self.services.store.queues()
+        ready = sum(queue.ready for queue in queues if queue.name in mine)
         if ready:
             holders = [(attempt.task, attempt.steps_under_way) for attempt in slots.working]
             log.full(self.label, holders, seconds=boot - slots.freed_at, ready=ready)
@@ -287,8 +293,10 @@ class Host:
         try:
             with suppress(HoldfastError):
                 await self.services.store.drain(self.lease.worker_id)
+            self.slots.is_closing = True
             for attempt in self.slots.resting():
-                attempt.hand_back()  # what it waits for may take days
+                if attempt.is_resting:
+                    attempt.hand_back()  # what it waits for may take days
             await self._wait_for_attempts(grace, self._hurry)
         finally:
             await self._leave()

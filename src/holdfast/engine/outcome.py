@@ -99,6 +99,7 @@ async def _record_result(attempt: Attempt, value: object) -> None:
     log.moved(attempt.task, move)
     attempt.task = replace(attempt.task, state=TaskState.REVIEW, result=result)
     attempt.ending = False
+    await attempt.begin_review()
 
 
 async def ask_verifier(attempt: Attempt) -> bool | str:

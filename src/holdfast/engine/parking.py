@@ -11,7 +11,7 @@ on its worker without a slot. What is parked can still be spilled, which is the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
@@ -206,9 +206,14 @@ class ParkingLot:
             self._suspending = asyncio.create_task(self._suspend(), name=f"holdfast-suspend-{attempt.task.id}")
         else:
             self._note_timers()
-            if self._attempt.only_waits(parked.scope for parked in self._parked.values()):
+            if self.only_waits:
                 self._has_rested = True
                 self._attempt.rest()
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether nothing is under way but steps inside which a branch waits."""
+        return bool(self._waiting) and self._attempt.only_waits(one.scope for one in self._waiting.values())
 
     def _note_timers(self) -> None:
         """Have the timers that wait beside a busy branch written with its next Commit.
@@ -237,7 +242,7 @@ class ParkingLot:
         blocked = {
             branch
             for branch, calls in self._attempt.sync_calls.items()
-            if len(calls) == 1 and calls <= self._parked.keys()
+            if len(calls) == 1 and calls <= self._parked.keys() and not self._attempt.has_threads(calls)
         }
         return is_quiescent(self._attempt.runner, self._branches, self._parked.keys() | blocked)
 
@@ -247,24 +252,32 @@ class ParkingLot:
         Whatever else it waits for is not known here, so it comes back after a while in any case.
         """
         attempt = self._attempt
-        if self._parked and self._suspending is None and not attempt.over and attempt.stopping is None:
+        if self._waiting and self._suspending is None and not attempt.over and attempt.stopping is None:
             line = self._spill_line()
             at = attempt.services.time.now() + timedelta(seconds=_seconds_away(line))
             spilling = self._suspend(UntilTime(key=SPILLED_KEY, at=at), line=line)
             self._suspending = asyncio.create_task(spilling, name=f"holdfast-spill-{attempt.task.id}")
 
+    @property
+    def spills_in_vain(self) -> int:
+        """How often the task was spilled since it last got ahead."""
+        journal = self._attempt.journal
+        before = journal.get(SPILLED_KEY)
+        if before is None or before.finished_at is None or journal.has_ended_since(before.finished_at):
+            return 0
+        return before.attempts
+
     def _spill_line(self) -> Step:
         """Return the line that counts how often the task was spilled since it last got ahead."""
         attempt, now = self._attempt, self._attempt.services.time.now()
         before = attempt.journal.get(SPILLED_KEY)
-        in_vain = before is not None and not attempt.journal.has_ended_since(before.finished_at or now)
         return Step(
             key=SPILLED_KEY,
             kind=SPILLED,
             position=attempt.journal.next_position() if before is None else before.position,
             state=StepState.COMPLETED,
             round=attempt.task.round,
-            attempts=1 + (before.attempts if before is not None and in_vain else 0),
+            attempts=1 + self.spills_in_vain,
             fence=attempt.task.fence,
             started_at=now,
             finished_at=now,
@@ -272,8 +285,9 @@ class ParkingLot:
 
     async def _suspend(self, *more: Wait, line: Step | None = None) -> None:
         attempt = self._attempt
-        lines = [parked.step for parked in self._parked.values()] + ([] if line is None else [line])
-        waits = (*self._waits(), *more)
+        waiting = self._parked if line is None else self._waiting  # of which some may just look
+        lines = [one.step for one in waiting.values()] + ([] if line is None else [line])
+        waits = (*self._waits(waiting), *more)
         move = Move(to=TaskState.WAITING, reason=_describe(waits), waits=waits)
         try:
             await attempt.commit(*attempt.loose_ends(), *(WriteStep(one) for one in lines), move)
@@ -296,10 +310,10 @@ class ParkingLot:
                 for one in list(self._parked.values()):
                     _set(one.woken)
 
-    def _waits(self) -> tuple[Wait, ...]:
-        waits = [wait for parked in self._parked.values() for wait in parked.waits]
+    def _waits(self, waiting: Mapping[asyncio.Task[Any], Parked]) -> tuple[Wait, ...]:
+        waits = [wait for one in waiting.values() for wait in one.waits]
         joins = [wait for wait in waits if isinstance(wait, UntilChildren)]
-        if len(joins) > 1 and len(joins) == len(waits) and is_joined(self._attempt.runner, self._parked):
+        if len(joins) > 1 and len(joins) == len(waits) and is_joined(self._attempt.runner, waiting):
             children = tuple(child for wait in joins for child in wait.children)
             return (UntilChildren(key=JOIN, children=tuple(dict.fromkeys(children))),)
         return tuple(waits)

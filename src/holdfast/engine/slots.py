@@ -8,7 +8,8 @@ it does anything new, and comes before tasks that are still in the queue.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,17 @@ PATIENCE = 5.0
 class Slots:
     """Who has a slot, who has given it back, and who wants one again."""
 
-    __slots__ = ("_alarms", "_on_free", "_resting", "_wanted", "_working", "freed_at", "total")
+    __slots__ = (
+        "_alarms",
+        "_on_free",
+        "_reserved",
+        "_resting",
+        "_wanted",
+        "_working",
+        "freed_at",
+        "is_closing",
+        "total",
+    )
 
     def __init__(self, total: int | None, alarms: Alarms, on_free: Callable[[], None]) -> None:
         """``total`` None is without limit; ``on_free`` is called whenever one may be free."""
@@ -33,6 +44,9 @@ class Slots:
         """When one became free for the last time, on the boot clock."""
         self._alarms = alarms
         self._on_free = on_free
+        self.is_closing = False
+        """The worker is to stop: nothing may come to rest on it any more."""
+        self._reserved = 0
         self._working: set[Attempt] = set()
         self._resting: dict[Attempt, float] = {}
         """Since when, on the boot clock; the longest first."""
@@ -41,8 +55,18 @@ class Slots:
 
     @property
     def busy(self) -> int:
-        """How many are taken, or wanted by an attempt that has given its own back."""
-        return len(self._working) + len(self._wanted)
+        """How many are taken, or reserved, or wanted by an attempt that has given its own back."""
+        return len(self._working) + len(self._wanted) + self._reserved
+
+    @contextmanager
+    def reserved(self, count: int) -> Iterator[None]:
+        """Keep so many free for what is being claimed, until the block ends."""
+        self._reserved += count
+        try:
+            yield
+        finally:
+            self._reserved -= count
+            self._hand_out()
 
     def take(self, attempt: Attempt) -> None:
         """Give a slot to an attempt that begins."""
@@ -66,6 +90,11 @@ class Slots:
         """Return the attempts that gave their slots back, at least so long ago; the longest first."""
         before = self._alarms.boot() - seconds
         return [attempt for attempt, since in self._resting.items() if since <= before]
+
+    def rested(self, attempt: Attempt) -> float:
+        """Return for how many seconds an attempt has been resting."""
+        now = self._alarms.boot()
+        return now - self._resting.get(attempt, now)
 
     @property
     def working(self) -> frozenset[Attempt]:
@@ -109,9 +138,12 @@ class Slots:
 
     def _freed(self) -> None:
         self.freed_at = self._alarms.boot()
-        while self._wanted and (self.total is None or len(self._working) < self.total):
-            self._wake(next(iter(self._wanted)))
+        self._hand_out()
         self._on_free()
+
+    def _hand_out(self) -> None:
+        while self._wanted and (self.total is None or len(self._working) + self._reserved < self.total):
+            self._wake(next(iter(self._wanted)))
 
     def clear(self) -> None:
         """Forget them all: their worker has lost them."""

@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from holdfast.engine.calls import Compensation
@@ -282,7 +283,17 @@ class SyncContext:
 
     def branch(self, function: Callable[P, R]) -> Callable[P, R]:
         """See Context."""
-        return self._context.branch(function)
+        bound, threads, mine = self._context.branch(function), self._attempt.threads, id(self._calls)
+
+        @wraps(function)
+        def counted(*args: P.args, **kwargs: P.kwargs) -> R:
+            threads.append(mine)
+            try:
+                return bound(*args, **kwargs)
+            finally:
+                threads.remove(mine)
+
+        return counted
 
     def _wait(self, call: Coroutine[Any, Any, R]) -> R:
         try:

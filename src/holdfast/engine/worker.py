@@ -16,7 +16,6 @@ from typing import Self
 
 from holdfast.engine import log
 from holdfast.engine.alarms import Alarm
-from holdfast.engine.attempt import Attempt
 from holdfast.engine.host import REPLACED, Host
 from holdfast.engine.patience import endless_patience
 from holdfast.engine.services import Services
@@ -96,9 +95,8 @@ class Worker:
         self._look_for_others_at = float("-inf")
         self._sweep_at = float("-inf")
         self._room_until: float | None = None
-        self._alone: Attempt | None = None
-        """The suspect beside which nothing is claimed, until that time."""
-        self._alone_until = float("-inf")
+        self._lone_until = float("-inf")
+        """Until then nothing is claimed beside a suspect."""
         self._refill: Alarm | None = None
         self._draining = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
@@ -241,9 +239,11 @@ class Worker:
             await self._leave_to_others()
         free = self._concurrency - self._host.slots.busy
         self._hungry = free <= 0
-        if free <= 0 or self._alone is not None:
+        if free <= 0 or self._host.lone is not None:
             return False
-        if self._host.suspects and await self._see_to_suspects():
+        if not self._host.suspects:
+            self._room_until = None  # another worker has it
+        elif await self._see_to_suspects():
             return False
         limit = min(free, MOST_CLAIMED)
         if is_sharing:
@@ -288,20 +288,20 @@ class Worker:
         claimed = await self._claim(1, alone=True)
         self._host.suspects = False  # the next heartbeat says whether there are more
         if claimed:
-            self._alone = self._host.attempts.get(claimed[0].task.id)
-            self._alone_until = boot + LEASES_ALONE * self._host.lease.seconds
+            self._host.lone = self._host.attempts.get(claimed[0].task.id)
+            self._lone_until = boot + LEASES_ALONE * self._host.lease.seconds
         return bool(claimed)
 
     async def _let_others_in(self) -> None:
         """End the time in which nothing is claimed beside a suspect, if it is over."""
-        suspect = self._alone
+        suspect = self._host.lone
         if suspect is None:
             return
         if self._host.attempts.get(suspect.task.id) is not suspect:
-            self._alone = None
-        elif self._services.clock.boot() >= self._alone_until:
+            self._host.lone = None
+        elif self._services.clock.boot() >= self._lone_until:
             await suspect.share_worker()
-            self._alone = None
+            self._host.lone = None
 
     def _make_claim(self, limit: int, *, alone: bool) -> Claim:
         if self._incarnation != self.id:  # claims are numbered within an incarnation
@@ -317,11 +317,12 @@ class Worker:
 
     async def _claim(self, limit: int, *, alone: bool = False) -> list[Claimed]:
         claim = self._make_claim(limit, alone=alone)
-        claimed = await self._ask_until_answered(claim)
-        if claim.worker_id != self.id:  # the answer outlived the incarnation it was for: others have these now
-            return []
-        for one in claimed:
-            self._host.begin(one)
+        with self._host.slots.reserved(limit):
+            claimed = await self._ask_until_answered(claim)
+            if claim.worker_id != self.id:  # the answer outlived the incarnation it was for: others have these now
+                return []
+            for one in claimed:
+                self._host.begin(one)
         return claimed
 
     async def _ask_until_answered(self, claim: Claim) -> list[Claimed]:
@@ -336,10 +337,8 @@ class Worker:
                 await self._services.alarms.sleep(LOOK_EVERY / 2)
 
     def _freed(self) -> None:
-        if self._alone is not None:
-            self._alone.spill()  # if it rests: nothing is claimed beside it, not even what it waits for
         free = self._concurrency - self._host.slots.busy
-        watched = self._alone is not None or self._room_until is not None
+        watched = self._host.lone is not None or self._room_until is not None
         if watched or (self._hungry and free * REFILL_SHARE >= self._concurrency):
             self._wake.set()
         elif self._hungry and free > 0 and self._refill is None:

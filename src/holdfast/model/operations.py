@@ -334,7 +334,8 @@ class WriteOutcome:
 class Rest:
     """Note that the task only waits although it keeps its worker, or that it works again. For workers only.
 
-    While it rests, the death of its worker does not count as a death of the task. The note ends with the lease.
+    Once it has rested for QUIET_FOR, the death of its worker does not count as a death of the task. The note ends with
+    the lease.
     """
 
     resting: bool
@@ -343,6 +344,9 @@ class Rest:
 @dataclass(frozen=True, slots=True)
 class ShareWorker:
     """Note that a suspect has other tasks beside it, so that its worker's death is not its alone. For workers only."""
+
+    acquitted: bool = False
+    """It ran alone for long, and nothing happened: the deaths behind it are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,10 @@ deploy, and making every neighbour of a killed worker run alone would stop the h
 POISON_AFTER = 3
 """After this many deaths of workers that ran nothing else, the task is set aside as poison."""
 
+QUIET_FOR = 60.0
+"""Seconds that a task must have rested before the death of its worker does not count: whatever its code does beside its
+wait may be what kills the worker."""
+
 
 SHORTEST_LEASE, LONGEST_LEASE = 0.01, 86_400.0
 """Seconds. Shorter could never be renewed in time; longer would strand a dead worker's tasks for days."""
@@ -172,7 +176,7 @@ def after_death(
 ) -> tuple[TaskState, int, int]:
     """Decide what becomes of a task whose worker died: its next state, deaths, lone deaths.
 
-    A death counts where the task was being worked on: in running, or in review, unless it only rested there.
+    A death counts where the task was being worked on: in running, or in review, unless it had only rested for long.
     """
     if resting:
         return TaskState.PENDING if state is TaskState.RUNNING else state, deaths, lone_deaths

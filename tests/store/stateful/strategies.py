@@ -363,6 +363,7 @@ def operations(draw: DrawFn, task_id: str, now: datetime, *, held: bool) -> Oper
         return draw(st.sampled_from(_KINDS[kind](task_id, now)))
     if held and kind == len(_KINDS):
         about_its_lease: list[Operation] = [Release(), Rest(resting=True), Rest(resting=False), ShareWorker()]
+        about_its_lease.append(ShareWorker(acquitted=True))
         return draw(st.sampled_from(about_its_lease))
     return SubmitChild(draw(new_tasks(now)))
 

@@ -299,8 +299,8 @@ def _ordered(op: Operation, payloads: Payloads) -> Document:  # noqa: C901, PLR0
             return {"op": "inherit_keys", "key_form": key_form}
         case Rest(resting):
             return {"op": "rest", "resting": resting}
-        case ShareWorker():
-            return {"op": "share_worker"}
+        case ShareWorker(acquitted):
+            return {"op": "share_worker", "acquitted": acquitted}
         case RequireQuiet():
             return {"op": "require_quiet", **_fields(op)}
     raise TypeError(f"{type(op).__name__} is no operation of a Commit")

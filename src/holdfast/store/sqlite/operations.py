@@ -106,8 +106,9 @@ def apply_operation(  # noqa: C901, PLR0912, PLR0915 - one case an operation
             row.key_form = row.key_form or key_form
         case Rest(resting):
             row.resting = row.fence if resting else 0
-        case ShareWorker():
+        case ShareWorker(acquitted):
             row.alone = 0
+            row.deaths = 0 if acquitted else row.deaths
         case RequireQuiet():
             _require_quiet(tx, op)
         case LinkArtifact(link):

@@ -353,7 +353,7 @@ SELECT id FROM tasks WHERE owner = ? AND cancel_requested IS NOT NULL
 
 -- name: held_by_the_dead
 -- Driven from the dead that still hold something: neither every lease nor every dead worker is looked at.
-SELECT t.id FROM workers w CROSS JOIN tasks t ON t.owner = w.id
+SELECT t.id, w.seen_at FROM workers w CROSS JOIN tasks t ON t.owner = w.id
 WHERE w.state = 'dead' AND w.cleared = 0 AND t.owner IS NOT NULL ORDER BY t.id LIMIT ?
 
 -- name: clear_the_dead

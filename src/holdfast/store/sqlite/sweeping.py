@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.model.transitions import TaskState
-from holdfast.model.worker import Swept, WorkerState, after_death
+from holdfast.model.worker import QUIET_FOR, Swept, WorkerState, after_death
 from holdfast.store.sqlite import lifecycle
 from holdfast.store.sqlite.leasing import is_expired
 from holdfast.store.sqlite.rows import TaskRow, moment, moment_or_none
@@ -37,6 +37,9 @@ def sweep(tx: Transaction, limit: int, *, stalled_until: int | None) -> Swept:
     )
 
 
+_QUIET_FOR = round(QUIET_FOR * 1_000_000)
+
+
 def _declare_dead(tx: Transaction, stalled_until: int | None) -> None:
     for worker_id, boot_id, expires, lease in tx.all("workers_not_dead"):
         # After a stall every lease may have lapsed at once, though nobody died: give each worker one lease to show up.
@@ -50,15 +53,16 @@ def _take_back(tx: Transaction, limit: int) -> tuple[list[str], list[str]]:
     held = tx.all("held_by_the_dead", limit)
     if len(held) < limit:
         tx.run("clear_the_dead")
-    for (task_id,) in held:
+    for task_id, seen_at in held:
         row = _row(tx, task_id)
+        rested = seen_at - row.updated_at if row.resting == row.fence else 0
         with lifecycle.changing(tx, row):
             state, row.deaths, row.lone_deaths = after_death(
                 row.state,
                 deaths=row.deaths,
                 lone_deaths=row.lone_deaths,
                 alone=bool(row.alone),
-                resting=row.resting == row.fence,
+                resting=rested >= _QUIET_FOR,
             )
             row.fence, row.sequence = row.fence + 1, 0
             lifecycle.give_back(tx, row)

@@ -12,7 +12,7 @@ from holdfast.model.errors import InvalidValue
 from holdfast.model.operations import Operation, Rest, ShareWorker
 from holdfast.model.task import FLAT_KEYS
 from holdfast.model.transitions import TaskState, Transition
-from holdfast.model.worker import ALONE_AFTER, POISON_AFTER, Claim, Swept, WorkerState
+from holdfast.model.worker import ALONE_AFTER, POISON_AFTER, QUIET_FOR, Claim, Swept, WorkerState
 from holdfast.store.base import StateStore
 from holdfast.testing.contract._support import (
     LEASE,
@@ -182,11 +182,20 @@ class SweepOfDeadWorkersContract(ContractBase):
         await attempt.apply(Rest(resting=True))
         resting = await stored(store)
         assert (resting.resting, resting.state, resting.owner) == (True, TaskState.RUNNING, "worker")
+        await _live_on(store, clock, "worker")
         clock.advance(LEASE)
         assert (await store.sweep()).recovered == ("task",)
         task = await stored(store)
         assert (task.state, task.deaths, task.resting, task.owner) == (TaskState.PENDING, 0, False, None)
         assert (await last_move(store)).reason == "its worker died"
+
+    async def test_a_death_soon_after_a_task_began_to_rest_counts(self, store: StateStore, clock: ManualClock) -> None:
+        """What its code does beside its wait may have killed the worker."""
+        attempt = await running_task(store, queue="default")
+        await attempt.apply(Rest(resting=True))
+        clock.advance(LEASE)
+        assert (await store.sweep()).recovered == ("task",)
+        assert (await stored(store)).deaths == 1
 
     async def test_a_rest_ends(self, store: StateStore, clock: ManualClock) -> None:
         """By a word of its worker, and with the lease: under the next one a death counts again."""
@@ -197,7 +206,11 @@ class SweepOfDeadWorkersContract(ContractBase):
         await attempt.apply(Rest(resting=True))
         await attempt.apply(move(TaskState.PENDING))
         assert not (await stored(store)).resting
-        await _let_workers_die(store, clock, 1)
+        again = await enter(store, "again")
+        assert await claimed_ids(store, again) == ["task"]
+        await _live_on(store, clock, again)
+        clock.advance(LEASE)
+        assert (await store.sweep()).recovered == ("task",)
         task = await stored(store)
         assert (task.deaths, task.resting) == (1, False)
 
@@ -208,16 +221,32 @@ class SweepOfDeadWorkersContract(ContractBase):
         await submit_one(store)
         await _let_workers_die(store, clock, 2)
         await _let_workers_die(store, clock, 2, alone=True)
-        cases: list[tuple[Operation, int]] = [(Rest(resting=True), 4), (ShareWorker(), 5)]
-        for operation, deaths in cases:
+        cases: list[tuple[Operation | None, int, int]] = [
+            (Rest(resting=True), 4, 2),
+            (ShareWorker(), 5, 2),
+            (None, 6, 3),
+        ]
+        for operation, deaths, lone_deaths in cases:
             worker = await enter(store, f"worker {deaths}")
             suspect = await claimed_by(store, worker, 1, alone=True)
-            await suspect.apply(operation)
+            if operation is not None:
+                await suspect.apply(operation)
+            await _live_on(store, clock, worker)
             clock.advance(LEASE)
-            assert (await store.sweep()).recovered == ("task",)
+            swept = await store.sweep()
+            assert (swept.poisoned if operation is None else swept.recovered) == ("task",)
             task = await stored(store)
-            assert (task.state, task.deaths, task.lone_deaths) == (TaskState.PENDING, deaths, 2)
-        assert (await _let_workers_die(store, clock, 1, alone=True)).poisoned == ("task",)
+            assert (task.deaths, task.lone_deaths) == (deaths, lone_deaths)
+
+    async def test_a_suspect_that_is_acquitted_is_none_any_more(self, store: StateStore, clock: ManualClock) -> None:
+        """The deaths behind it were not its own."""
+        await submit_one(store)
+        await _let_workers_die(store, clock, 2)
+        suspect = await claimed_by(store, await enter(store, "careful"), 1, alone=True)
+        await suspect.apply(ShareWorker(acquitted=True))
+        await suspect.apply(move(TaskState.PENDING))
+        assert (await stored(store)).deaths == 0
+        assert await claimed_ids(store, await enter(store, "any")) == ["task"]
 
     async def test_only_its_worker_says_that_a_task_rests(self, store: StateStore) -> None:
         """Anybody else cannot know."""
@@ -246,6 +275,13 @@ class SweepOfDeadWorkersContract(ContractBase):
         task = await stored(store)
         assert (task.deaths, task.lone_deaths, task.round) == (0, 0, 2)
         assert await claimed_ids(store, "careful", 2) == ["task"]
+
+
+async def _live_on(store: StateStore, clock: ManualClock, worker_id: str) -> None:
+    """Let a worker beat for as long as a task has to rest before a death does not count."""
+    for _ in range(int(QUIET_FOR / LEASE * 2) + 1):
+        clock.advance(LEASE / 2)
+        await store.heartbeat(worker_id)
 
 
 async def _let_workers_die(store: StateStore, clock: ManualClock, times: int, *, alone: bool = False) -> Swept:

@@ -107,6 +107,16 @@ def _set_key_form(tables: Tables, task: Task, key_form: int) -> None:
     tables.change_task(task.id, key_form=task.key_form or key_form)
 
 
+def has_suspect(tables: Tables, asked: Claim) -> bool:
+    return any(
+        row.ready == READY_ALONE
+        and row.task.queue in asked.queues
+        and row.task.name in asked.names
+        and row.task.key_form <= asked.key_form
+        for row in tables.tasks.values()
+    )
+
+
 def owned(tables: Tables, worker_id: str) -> list[Lease]:
     held = sorted(_held_by(tables, worker_id), key=lambda row: row.task.id)
     return [Lease(task_id=row.task.id, owner=worker_id, fence=row.task.fence, claim=row.claim) for row in held]

@@ -99,8 +99,9 @@ def apply(tables: Tables, commit: Commit, operation: Operation, now: datetime) -
             tables.change_task(task_id, key_form=tables.task(task_id).key_form or key_form)
         case Rest(resting):
             tables.change_task(task_id, resting=resting)
-        case ShareWorker():
+        case ShareWorker(acquitted):
             tables.change_row(task_id, alone=False)
+            tables.change_task(task_id, deaths=0 if acquitted else tables.task(task_id).deaths)
         case RequireQuiet(channel=channel, after=after):
             if tables.event_numbers.get(channel, 0) > after:
                 raise Refused(Refusal.CONFLICT)

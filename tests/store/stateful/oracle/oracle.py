@@ -66,6 +66,9 @@ class Oracle:
     def acquire(self, task_id: str, worker_id: str, *, key_form: int = SCOPED_KEYS) -> Claimed:
         return leasing.acquire(self.tables, task_id, worker_id, self.now(), self._boot(), key_form=key_form)
 
+    def has_suspect(self, claim: Claim) -> bool:
+        return leasing.has_suspect(self.tables, claim)
+
     def owned(self, worker_id: str) -> list[Lease]:
         return leasing.owned(self.tables, worker_id)
 

@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 
 from holdfast.model.approval import ApprovalState
 from holdfast.model.operations import UntilDecided
+from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
-from holdfast.model.worker import Swept, WorkerState, after_death
+from holdfast.model.worker import QUIET_FOR, Swept, WorkerState, after_death
 from tests.store.stateful.oracle.changes import (
     Cause,
     end,
@@ -64,7 +65,7 @@ def _take_one_back(tables: Tables, task_id: str, now: datetime) -> bool:
         deaths=row.task.deaths,
         lone_deaths=row.task.lone_deaths,
         alone=row.alone,
-        resting=row.task.resting,
+        resting=row.task.resting and _quiet_for(tables, row.task) >= timedelta(seconds=QUIET_FOR),
     )
     tables.change_task(task_id, deaths=deaths, lone_deaths=lone_deaths)
     if state is TaskState.FAILED:
@@ -77,6 +78,12 @@ def _take_one_back(tables: Tables, task_id: str, now: datetime) -> bool:
     mark_readiness(tables, task_id, now)
     touch(tables, task_id, now)
     return state is TaskState.FAILED
+
+
+def _quiet_for(tables: Tables, task: Task) -> timedelta:
+    assert task.owner is not None
+    assert task.updated_at is not None
+    return tables.workers[task.owner].worker.seen_at - task.updated_at
 
 
 def _expire_approvals(tables: Tables, limit: int, now: datetime) -> list[str]:

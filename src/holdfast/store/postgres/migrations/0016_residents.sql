@@ -52,7 +52,9 @@ BEGIN
         WHEN 'rest' THEN
             UPDATE {schema}.tasks SET resting = CASE WHEN (op ->> 'resting')::boolean THEN fence ELSE 0 END
             WHERE id = owner_id;
-        WHEN 'share_worker' THEN UPDATE {schema}.tasks SET alone = false WHERE id = owner_id;
+        WHEN 'share_worker' THEN
+            UPDATE {schema}.tasks SET alone = false, deaths = CASE WHEN (op ->> 'acquitted')::boolean THEN 0 ELSE deaths END
+            WHERE id = owner_id;
         WHEN 'require_quiet' THEN PERFORM {schema}.require_quiet(op);
     END CASE;
 END
@@ -69,18 +71,21 @@ DECLARE
         SELECT t.id FROM {schema}.workers w JOIN {schema}.tasks t ON t.owner = w.id
         WHERE w.state = 'dead' AND NOT w.emptied
         ORDER BY t.id LIMIT most FOR NO KEY UPDATE OF t SKIP LOCKED);
+    -- A death counts where the task was being worked on, and had not only rested for long (QUIET_FOR).
+    counting text[] := ARRAY(
+        SELECT t.id FROM {schema}.tasks t JOIN {schema}.workers w ON w.id = t.owner
+        WHERE t.id = ANY (lost) AND t.state IN ('running', 'review')
+          AND (t.resting <> t.fence OR w.seen_at < t.updated_at + interval '60 seconds'));
     deadly text[];
 BEGIN
     deadly := ARRAY(
         SELECT t.id FROM {schema}.tasks t
-        WHERE t.id = ANY (lost) AND t.state IN ('running', 'review') AND t.alone AND t.lone_deaths + 1 >= 3
-          AND t.resting <> t.fence);
+        WHERE t.id = ANY (counting) AND t.alone AND t.lone_deaths + 1 >= 3);
     poisoned := {schema}.endable(deadly);
     recovered := ARRAY(SELECT id FROM unnest(lost) AS id WHERE NOT id = ANY (deadly) ORDER BY id);
 
-    -- A death counts where the task was being worked on, and did not only rest.
     UPDATE {schema}.tasks t SET deaths = t.deaths + 1, lone_deaths = t.lone_deaths + t.alone::integer
-    WHERE t.id = ANY (recovered || poisoned) AND t.state IN ('running', 'review') AND t.resting <> t.fence;
+    WHERE t.id = ANY (recovered || poisoned) AND t.id = ANY (counting);
     PERFORM {schema}.take_back(recovered, 'its worker died', 'sweep', moment);
     UPDATE {schema}.tasks t SET owner = NULL, alone = false, claim = 0, fence = t.fence + 1, sequence = 0
     WHERE t.id = ANY (poisoned);
