@@ -70,7 +70,7 @@ class Handle(Generic[R]):
         with watcher.watch(f"channel:{channel}", changed.set), watcher.watch(f"task:{self.id}", changed.set):
             while True:
                 changed.clear()
-                ended = (await insist(self._standing)).state.is_terminal
+                ended = (await insist(self._standing, self._services.store.outage)).state.is_terminal
                 while page := await self._page(channel, after):
                     for event in page:
                         after = event.number
@@ -80,7 +80,8 @@ class Handle(Generic[R]):
                 await self._services.alarms.wait(changed, LOOK_EVERY)
 
     async def _page(self, channel: str, after: int) -> list[Event]:
-        return await insist(lambda: self._services.store.events(channel, after=after))
+        store = self._services.store
+        return await insist(lambda: store.events(channel, after=after), store.outage)
 
     async def _until_ended(self, seconds: float | None) -> Task:
         clock, changed = self._services.clock, asyncio.Event()

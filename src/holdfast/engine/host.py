@@ -20,11 +20,13 @@ from holdfast.engine.attempt import Attempt
 from holdfast.engine.definition import TaskDefinition
 from holdfast.engine.lease import Lease
 from holdfast.engine.liveness import PROCESS, this_process
+from holdfast.engine.patience import insist
 from holdfast.engine.services import Services
 from holdfast.engine.signals import Cancelled
 from holdfast.engine.slots import Slots
-from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, StoreError, WorkerDead
+from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, WorkerDead
 from holdfast.model.worker import Claimed, NewWorker
+from holdfast.store.background import Loop
 
 BEATS_PER_LEASE = 3
 LOOK_FOR_STRAYS_EVERY = 10
@@ -66,6 +68,8 @@ class Host:
         self._details = {"host": socket.gethostname(), "pid": os.getpid(), PROCESS: process, **details}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._beating: list[asyncio.Task[None]] = []
+        self._beats = 0
+        self._pause = lease / BEATS_PER_LEASE
         self._beat_now = asyncio.Event()
         self._hurry = asyncio.Event()
         self._strays: set[str] = set()
@@ -77,12 +81,12 @@ class Host:
         """Register, and keep the lease alive from now on."""
         await self.services.time.ask()
         await self._register()
+        outage, sleep = self.services.store.outage, self.services.alarms.sleep
+        soon = min(self.lease.seconds / BEATS_PER_LEASE / 4, 1.0)
         self._beating = [
-            asyncio.create_task(self._beat(), name="holdfast-heartbeat"),
-            asyncio.create_task(self._note_long_steps(), name="holdfast-long-steps"),
+            Loop("holdfast-heartbeat", self._beat, outage=outage, sleep=sleep, longest_pause=soon).start(),
+            Loop("holdfast-long-steps", self._note_long_steps, outage=outage, sleep=sleep).start(),
         ]
-        for beating in self._beating:
-            beating.add_done_callback(log.if_it_failed("%s of worker %s has stopped", beating.get_name(), self.label))
 
     async def _register(self) -> None:
         worker = NewWorker(label=self.label, lease=self.lease.seconds, details=self._details)
@@ -103,7 +107,8 @@ class Host:
         self.attempts[task.id] = attempt
         self.slots.take(attempt)
         self.services.committer.crowd += 1
-        log.claimed(task, self.lease.worker_id)
+        if not task.deaths:
+            log.claimed(task, self.lease.worker_id)  # otherwise the attempt looks whether it is a take-over
         running = asyncio.create_task(attempt.run(), name=task.id)
         running.add_done_callback(partial(self._ended, attempt))
         self._running[task.id] = running
@@ -132,32 +137,27 @@ class Host:
             self._beat_now.set()
 
     async def _beat(self) -> None:
-        beats = 0
-        pause = self.lease.seconds / BEATS_PER_LEASE
-        while True:
-            began = self.services.clock.boot()
-            await self._until_next_beat(pause)
-            late = self.services.clock.boot() - began - pause
-            if late > BLOCKED_AFTER:
-                log.logger.warning(
-                    "the event loop of worker %s was blocked for %.1f s (tasks on it: %d) by code that blocks, which "
-                    "belongs into plain functions (they run in threads), or by a machine that gave it no time",
-                    self.label,
-                    late,
-                    len(self.attempts),
-                )
-            try:
-                await self._beat_once()
-                beats += 1
-                if beats % LOOK_FOR_STRAYS_EVERY == 0:
-                    await self._adopt_strays()
-                await self.services.time.ask()
-                pause = self.lease.seconds / BEATS_PER_LEASE
-            except WorkerDead as error:
-                await self.be_reborn(error.worker_id)
-            except StoreError as error:
-                log.logger.warning("heartbeat of worker %s failed: %s", self.label, error)
-                pause = min(self.lease.seconds / BEATS_PER_LEASE / 4, 1.0)
+        began, pause = self.services.clock.boot(), self._pause
+        await self._until_next_beat(pause)
+        late = self.services.clock.boot() - began - pause
+        if late > BLOCKED_AFTER:
+            log.logger.warning(
+                "the event loop of worker %s was blocked for %.1f s (tasks on it: %d) by code that blocks, which "
+                "belongs into plain functions (they run in threads), or by a machine that gave it no time",
+                self.label,
+                late,
+                len(self.attempts),
+            )
+        self._pause = 0.0  # should this one fail, the next one is due at once
+        try:
+            await self._beat_once()
+            self._beats += 1
+            if self._beats % LOOK_FOR_STRAYS_EVERY == 0:
+                await self._adopt_strays()
+            await self.services.time.ask()
+        except WorkerDead as error:
+            await self.be_reborn(error.worker_id)
+        self._pause = self.lease.seconds / BEATS_PER_LEASE
 
     async def _until_next_beat(self, pause: float) -> None:
         alarms = self.services.alarms
@@ -196,14 +196,7 @@ class Host:
         )
         self.abandon("its worker's lease ran out")
         self.lease.end()
-        while True:
-            try:
-                await self._register()
-            except StoreError as error:
-                log.logger.warning("cannot register worker %s again: %s", self.label, error)
-                await self.services.alarms.sleep(1.0)
-            else:
-                return
+        await insist(self._register, self.services.store.outage)
 
     def abandon(self, why: str) -> None:
         """Stop every attempt at once; none of them writes anything more."""
@@ -223,13 +216,12 @@ class Host:
         self._strays = unknown
 
     async def _note_long_steps(self) -> None:
-        while True:
-            await self.services.alarms.sleep(NOTE_STEPS_AFTER)
-            before = self.services.time.now() - timedelta(seconds=NOTE_STEPS_AFTER)
-            long = [(attempt, step) for attempt in self.attempts.values() for step in attempt.long_steps(before)]
-            for start in range(0, len(long), _NOTED_AT_ONCE):
-                some = long[start : start + _NOTED_AT_ONCE]
-                await asyncio.gather(*(attempt.note_running(step) for attempt, step in some))
+        await self.services.alarms.sleep(NOTE_STEPS_AFTER)
+        before = self.services.time.now() - timedelta(seconds=NOTE_STEPS_AFTER)
+        long = [(attempt, step) for attempt in self.attempts.values() for step in attempt.long_steps(before)]
+        for start in range(0, len(long), _NOTED_AT_ONCE):
+            some = long[start : start + _NOTED_AT_ONCE]
+            await asyncio.gather(*(attempt.note_running(step) for attempt, step in some))
 
     def hand_back_all(self) -> None:
         """Have every attempt stop, for another worker to go on."""

@@ -56,7 +56,9 @@ class Services:
     def __post_init__(self) -> None:
         """Build it around the store."""
         self.committer = Committer(self.store)
-        self.submitter = Batcher(self.store.submit, most=MOST_SUBMITTED, patience=little_patience)
+        self.submitter = Batcher(
+            self.store.submit, most=MOST_SUBMITTED, patience=little_patience, outage=self.store.outage
+        )
         self.submitter.crowd = 2  # submissions come in crowds: a turn of the loop lets them join
         self.time = StoreTime(self.store, self.clock)
         self.alarms = Alarms(self.clock)
