@@ -524,6 +524,79 @@ async def test_a_worker_that_falls_over_says_so_and_raises(quick: Holdfast, capl
     assert [one.state for one in await quick.store.workers()] == [WorkerState.DEAD]
 
 
+async def test_join_raises_what_ended_the_work(quick: Holdfast) -> None:
+    async def sweep() -> Swept:
+        raise SchemaMismatch("somebody has migrated the store")
+
+    @quick.task
+    async def work(ctx: Context) -> None: ...
+
+    quick.services.store.sweep = sweep  # type: ignore[assignment, method-assign]
+    joined = False
+    with pytest.raises(SchemaMismatch):  # noqa: PT012 - twice
+        async with quick.worker() as worker:
+            with pytest.raises(SchemaMismatch):
+                await worker.join()
+            joined = True
+            raise SchemaMismatch
+    assert joined
+
+
+async def test_somebody_elses_cancel_counts_beside_that_of_a_worker_that_stopped(quick: Holdfast) -> None:
+    inside, go = asyncio.Event(), asyncio.Event()
+
+    async def sweep() -> Swept:
+        await go.wait()
+        raise SchemaMismatch("somebody has migrated the store")
+
+    @quick.task
+    async def work(ctx: Context) -> None: ...
+
+    async def run() -> None:
+        async with quick.worker():
+            inside.set()
+            await asyncio.Event().wait()
+
+    quick.services.store.sweep = sweep  # type: ignore[assignment, method-assign]
+    running = asyncio.create_task(run())
+    await inside.wait()
+    go.set()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_a_store_that_cannot_be_used_any_more_fails_no_task(quick: Holdfast) -> None:
+    """The Commit of a result meets another schema. No attempt is counted, and nothing is undone."""
+    undone: list[int] = []
+    committer, broken = quick.services.committer, [True]
+    commit = committer._send
+
+    async def commit_unless_broken(commits: Sequence[Commit]) -> list[Verdict]:
+        if broken and any(isinstance(one, WriteStep) and one.step.key == "second" for one in commits[0].operations):
+            broken.pop()
+            raise SchemaMismatch("somebody has migrated the store")
+        return await commit(commits)
+
+    async def do(number: int) -> int:
+        return number
+
+    async def undo(result: int, number: int) -> None:
+        undone.append(result + number)
+
+    @quick.task(retry=Retry(max_attempts=1))
+    async def work(ctx: Context) -> int:
+        return await ctx.step("first", do, 1, compensate=undo) + await ctx.step("second", do, 2)
+
+    committer._send = commit_unless_broken
+    handle = await quick.submit(work)
+    async with quick.worker(lease=1.0) as worker:
+        await until(lambda: not broken and not worker.running)
+    async with quick.worker():
+        assert await handle.result(timeout=60) == 3
+    assert (undone, (await handle.task()).attempts) == ([], 0)
+
+
 async def test_a_reborn_worker_keeps_to_its_concurrency(quick: Holdfast) -> None:
     """Its lease runs out while attempts wait for their last Commit, and so take no slot."""
     go, over = asyncio.Event(), asyncio.Event()

@@ -2,8 +2,8 @@
 
     python -m tests.proof.payments_process URL FOLDER LABEL LEASE OPTIONS
 
-OPTIONS are the store's, as JSON. Works until SIGTERM. Every payment, and all that was acknowledged, goes to the evidence
-in FOLDER.
+OPTIONS are the store's, as JSON. Works until SIGTERM. Every payment, and what was acknowledged, goes to the evidence in
+FOLDER.
 """
 
 from __future__ import annotations

@@ -290,12 +290,12 @@ class Attempt(Outbox):
         self.stopping = why
         self._interrupt()
 
-    def lose(self, why: str) -> None:
-        """The lease is over: stop, and write nothing."""
+    def lose(self, why: str, *, elsewhere: bool = True) -> None:
+        """The lease is over: stop, and write nothing. ``elsewhere``: the task went to another worker."""
         if self.over:
             return
         self.over = True
-        log.fenced(self.task, why)
+        log.fenced(self.task, why, elsewhere=elsewhere)
         self.stopping = Lost(why)
         self._interrupt()
 

@@ -198,10 +198,10 @@ class Host:
         self.lease.end()
         await insist(self._register, self.services.store.outage)
 
-    def abandon(self, why: str) -> None:
-        """Stop every attempt at once; none of them writes anything more."""
+    def abandon(self, why: str, *, elsewhere: bool = True) -> None:
+        """Stop every attempt at once; none of them writes anything more. ``elsewhere``: other workers have them."""
         for attempt in list(self.attempts.values()):
-            attempt.lose(why)
+            attempt.lose(why, elsewhere=elsewhere)
         self.attempts.clear()
         self._running.clear()
         self.slots.clear()
@@ -255,7 +255,7 @@ class Host:
             await self._wait_for_attempts(LAST_WORDS, asyncio.Event())
         finally:
             left = list(self._running.values())
-            self.abandon("its worker stops")
+            self.abandon("its worker stops", elsewhere=False)
             for going in (*left, *self._beating):
                 going.cancel()
             try:

@@ -98,11 +98,10 @@ def other_arguments(task: Task, key: str) -> None:
     )
 
 
-def fenced(task: Task, why: str) -> None:
-    """An attempt lost its lease: said once, and calmly, for nothing is lost."""
-    logger.info(
-        "task %s %s: stopped here, another worker has it (%s)", task.name, task.id, why, extra={"task_id": task.id}
-    )
+def fenced(task: Task, why: str, *, elsewhere: bool) -> None:
+    """An attempt lost its lease, or gives up: said once, and calmly, for nothing is lost."""
+    words = "stopped here, another worker has it" if elsewhere else "stopped here, for another worker to go on"
+    logger.info("task %s %s: %s (%s)", task.name, task.id, words, why, extra={"task_id": task.id})
 
 
 def not_suspended(task: Task, error: BaseException) -> None:

@@ -93,7 +93,8 @@ async def test_a_task_waits_for_a_server_in_trouble(
             await admin.execute("CREATE SEQUENCE IF NOT EXISTS public.tries")
             with suppress(psycopg.errors.DuplicateObject):
                 await admin.execute(
-                    "CREATE TRIGGER trouble BEFORE INSERT OR UPDATE ON holdfast.effects EXECUTE FUNCTION public.trouble()"
+                    "CREATE TRIGGER trouble BEFORE INSERT OR UPDATE ON holdfast.effects"
+                    " EXECUTE FUNCTION public.trouble()"
                 )
             before = await tries(admin)
             shop.go.set()

@@ -17,7 +17,7 @@ from psycopg.adapt import AdaptersMap, Loader
 from psycopg.pq import Format, TransactionStatus
 from psycopg.pq.abc import PGconn
 
-from holdfast.model.errors import StoreError, StoreUnavailable
+from holdfast.model.errors import ReadOnlyStore, StoreUnavailable
 from holdfast.process_fork import Owner, blank, watch
 from holdfast.store.outage import Outage
 from holdfast.store.postgres import parameters
@@ -207,7 +207,7 @@ class Connections:
                 raise translate(error, self.where) from error
             try:
                 yield connection
-            except StoreError:  # perhaps about the server it leads to
+            except (StoreUnavailable, ReadOnlyStore):  # perhaps it leads to a server that will never do
                 await connection.close()
                 raise
             finally:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import apsw
 
 from holdfast.model.clock import Clock
-from holdfast.model.errors import StoreClosed, StoreError
+from holdfast.model.errors import ReadOnlyStore, StoreClosed, StoreError, StoreUnavailable
 from holdfast.process_fork import Owner
 from holdfast.store.sqlite.connection import BUSY_TIMEOUT_MS, translated
 from holdfast.store.sqlite.gate import Gate
@@ -87,6 +87,8 @@ class Writer:
         self.stalled_until: float | None = None
         """When, on the boot clock, this process last got the lock after a long wait. Others waited too, and could not
         renew their leases meanwhile."""
+        self._failing_since: float | None = None
+        """When, on the boot clock, the first of all writes since failed that failed for lack of room, or of rights."""
 
     async def write(self, work: Callable[[Transaction], T], *, items: int = 1) -> tuple[T, set[str]]:
         """Run ``work`` in a transaction; return its result and the hints, once both are durable."""
@@ -254,8 +256,9 @@ class Writer:
         connection.set_busy_timeout(busy_timeout)
         connection.execute("BEGIN IMMEDIATE")
         boot = self._clock.boot()
-        if waiting_since is not None and boot - waiting_since > LONG_WAIT:
-            self.stalled_until = boot
+        for since in (waiting_since, self._failing_since):
+            if since is not None and boot - since > LONG_WAIT:
+                self.stalled_until = boot
         return self._transaction(boot)
 
     def _transaction(self, boot: float) -> Transaction:
@@ -264,26 +267,39 @@ class Writer:
         return Transaction(self._connection, now=now, boot=round(boot * 1_000_000), boot_id=self._clock.boot_id)
 
     def _work(self, tx: Transaction, work: Callable[[Transaction], T]) -> T:
-        with translated(self._path):
-            result = work(tx)
-            # SQLite ends the transaction itself on some errors (disk full, interrupt); a statement after that would
-            # commit alone.
-            if not self._connection.in_transaction:
-                raise StoreError(f"{self._path}: SQLite ended the transaction; nothing was written, try again")
+        try:
+            with translated(self._path):
+                result = work(tx)
+                # SQLite ends the transaction itself on some errors (disk full, interrupt); a statement after that would
+                # commit alone.
+                if not self._connection.in_transaction:
+                    raise StoreError(f"{self._path}: SQLite ended the transaction; nothing was written, try again")
+        except (StoreUnavailable, ReadOnlyStore):
+            self._note_failure()
+            raise
         return result
 
     def _finish(self, result: T, tx: Transaction) -> tuple[T, set[str]]:
         try:
             with translated(self._path):
                 self._commit(self._connection)
+        except (StoreUnavailable, ReadOnlyStore):
+            self._note_failure()
+            raise
         finally:
             self._roll_back()
+        self._failing_since = None
         self._since_wal_check += 1
         if self._since_wal_check >= _WAL_CHECK_EVERY and self._path != ":memory:":
             self._since_wal_check = 0
             with suppress(OSError, apsw.Error):  # the commit is durable: what fails from here on is for the next one
                 self._keep_wal_short()
         return result, tx.hints
+
+    def _note_failure(self) -> None:
+        """Note since when nothing can be written: no lease can be renewed meanwhile."""
+        if self._failing_since is None:
+            self._failing_since = self._clock.boot()
 
     def _roll_back(self) -> None:
         """End a transaction that is still open; one that was committed is not."""
