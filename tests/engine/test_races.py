@@ -524,6 +524,27 @@ async def test_a_worker_that_falls_over_says_so_and_raises(quick: Holdfast, capl
     assert [one.state for one in await quick.store.workers()] == [WorkerState.DEAD]
 
 
+async def test_a_worker_that_stopped_retires_also_if_nobody_leaves_its_block(quick: Holdfast) -> None:
+    """As in blocking code, where nothing can be cancelled: whoever lists the workers sees that it does not work."""
+
+    async def sweep() -> Swept:
+        raise SchemaMismatch("somebody has migrated the store")
+
+    @quick.task
+    async def work(ctx: Context) -> None: ...
+
+    quick.services.store.sweep = sweep  # type: ignore[assignment, method-assign]
+    worker = quick.worker()
+    await asyncio.create_task(worker.__aenter__())
+
+    async def is_retired() -> bool:
+        return [one.state for one in await quick.store.workers()] == [WorkerState.DEAD]
+
+    await until(is_retired)
+    with pytest.raises(SchemaMismatch):
+        await worker.__aexit__(None, None, None)
+
+
 async def test_join_raises_what_ended_the_work(quick: Holdfast) -> None:
     async def sweep() -> Swept:
         raise SchemaMismatch("somebody has migrated the store")
@@ -569,12 +590,12 @@ async def test_somebody_elses_cancel_counts_beside_that_of_a_worker_that_stopped
 async def test_a_store_that_cannot_be_used_any_more_fails_no_task(quick: Holdfast) -> None:
     """The Commit of a result meets another schema. No attempt is counted, and nothing is undone."""
     undone: list[int] = []
-    committer, broken = quick.services.committer, [True]
+    committer, broken, met = quick.services.committer, [True], asyncio.Event()
     commit = committer._send
 
     async def commit_unless_broken(commits: Sequence[Commit]) -> list[Verdict]:
         if broken and any(isinstance(one, WriteStep) and one.step.key == "second" for one in commits[0].operations):
-            broken.pop()
+            met.set()
             raise SchemaMismatch("somebody has migrated the store")
         return await commit(commits)
 
@@ -591,7 +612,9 @@ async def test_a_store_that_cannot_be_used_any_more_fails_no_task(quick: Holdfas
     committer._send = commit_unless_broken
     handle = await quick.submit(work)
     async with quick.worker(lease=1.0) as worker:
-        await until(lambda: not broken and not worker.running)
+        await met.wait()
+        await until(lambda: not worker.running)
+        broken.clear()
     async with quick.worker():
         assert await handle.result(timeout=60) == 3
     assert (undone, (await handle.task()).attempts) == ([], 0)

@@ -11,8 +11,9 @@ import psycopg
 import pytest
 from psycopg import errors as sqlstates
 
-from holdfast import Context, Holdfast, ReadOnlyStore, Retry, StoreUnavailable
-from holdfast.model.worker import WorkerState
+from holdfast import Context, Holdfast, NewTask, ReadOnlyStore, Retry, StoreUnavailable
+from holdfast.model.worker import Claim, NewWorker, Swept, WorkerState
+from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.errors import is_lost, is_refused, leaves_usable, translate, was_undone
 from tests.engine.support import until
 from tests.postgres_server import PostgresServer
@@ -45,9 +46,9 @@ async def connected(url: str) -> AsyncIterator[psycopg.AsyncConnection[tuple[obj
 class Shop:
     """A task that pays, and what it did to the world."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, retry_for: float) -> None:
         self.url = url
-        self.hold = Holdfast(url)
+        self.hold = Holdfast(url, retry_for=retry_for)
         self.paid: list[int] = []
         self.refunded: list[int] = []
         self.paying, self.go = asyncio.Event(), asyncio.Event()
@@ -81,7 +82,7 @@ async def test_a_task_waits_for_a_server_in_trouble(
     postgres18: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The result of a payment cannot be written, for one reason after the other: the disk is full, and so on."""
-    shop = Shop(postgres18.create_database())
+    shop = Shop(postgres18.create_database(), retry_for=0)
     async with shop.hold, shop.hold.worker(lease=60), connected(shop.url) as admin:
         handle = await shop.hold.submit(shop.buy)
         await shop.paying.wait()
@@ -117,11 +118,15 @@ async def tries(admin: psycopg.AsyncConnection[tuple[object, ...]]) -> int:
     return int(str(row[0]))
 
 
+@pytest.mark.parametrize("retry_for", [0.0, 10.0])
 async def test_read_only_seconds_longer_than_a_lease_are_waited_out(
-    postgres18: PostgresServer, caplog: pytest.LogCaptureFixture
+    postgres18: PostgresServer, caplog: pytest.LogCaptureFixture, retry_for: float
 ) -> None:
-    """As in a planned fail-over. Connections that were opened meanwhile stay read-only, and are not used again."""
-    shop = Shop(postgres18.create_database())
+    """As in a planned fail-over. Connections that were opened meanwhile stay read-only, and are not used again.
+
+    A short one is waited out by the store, a long one by the engine.
+    """
+    shop = Shop(postgres18.create_database(), retry_for=retry_for)
     lease = 2.0
     async with shop.hold, shop.hold.worker(lease=lease), connected(shop.url) as admin:
         handle = await shop.hold.submit(shop.buy)
@@ -140,7 +145,34 @@ async def test_read_only_seconds_longer_than_a_lease_are_waited_out(
         await until(lambda: "the store can be used again" in caplog.text)
         await shop.check()
     assert sum("the store can" in record.message for record in caplog.records) == 2
-    assert "can only be read" in caplog.text
+    assert not retry_for or "can only be read" in caplog.text
+
+
+@pytest.mark.parametrize("retry_for", [0.0, 60.0])
+async def test_nobody_is_declared_dead_right_after_an_outage(postgres18: PostgresServer, retry_for: float) -> None:
+    """Nobody could renew a lease meanwhile. Also if the sweep itself was sent while nothing could be written."""
+    url = postgres18.create_database()
+    async with PostgresStore(url, retry_for=retry_for) as store, connected(url) as admin:
+        await store.submit([NewTask(id="held", name="work")])
+        await store.register(NewWorker(id="w", lease=1))
+        assert await store.claim(Claim(worker_id="w", number=1, limit=1, names=("work",)))
+        await read_only(admin, "on")
+
+        async def sweep() -> Swept:
+            while True:
+                with suppress(ReadOnlyStore, StoreUnavailable):
+                    return await store.sweep()
+                await asyncio.sleep(0.02)
+
+        sweeping = asyncio.create_task(sweep())
+        await admin.execute("SELECT pg_sleep(3)")
+        await read_only(admin, "off")
+        assert (await sweeping).recovered == ()
+
+        async def is_taken_back() -> bool:
+            return (await store.sweep()).recovered == ("held",)
+
+        await until(is_taken_back)
 
 
 async def read_only(admin: psycopg.AsyncConnection[tuple[object, ...]], value: str) -> None:

@@ -162,10 +162,11 @@ class Connections:
                     if not again:
                         raise
                     now = time.monotonic()
-                    if now - began > LONG_WAIT:
+                    gives_up = now + pause > began + self._retry_for
+                    if gives_up or now - began > LONG_WAIT:
                         self._last_outage = now
                         self._outage.failed(who, translate(error, self.where), since=began)
-                    if now + pause > began + self._retry_for:
+                    if gives_up:
                         raise translate(error, self.where) from error
                 else:
                     if self._outage.is_on:
