@@ -37,7 +37,7 @@ def moved_by_hand(task_id: str, target: TaskState, reason: str) -> None:
 
 
 def claimed(task: Task, worker_id: str, *, taken_over: bool = False) -> None:
-    """A worker begins with a task; ``taken_over``: its last worker died, and nobody had it since."""
+    """A worker begins with a task; ``taken_over``: its last worker died, and no other had it since."""
     died = "1 worker died" if task.deaths == 1 else f"{task.deaths} workers died"
     how = f"taken over, {died} with it," if taken_over else "claimed"
     if task.state is TaskState.REVIEW:

@@ -119,7 +119,7 @@ class Worker:
         return self
 
     def _work_ended(self, work: asyncio.Task[None]) -> None:
-        """Stop as a whole if nothing is claimed any more, and say so to everyone who believes that it works.
+        """Stop as a whole if nothing is claimed any more: a worker must not look as if it worked.
 
         It retires, so that the list of workers does not show it. The block it lives in is cancelled, as a TaskGroup
         does it; leaving the block, and ``join``, raise the reason.

@@ -40,7 +40,7 @@ class Loop:
     """Does one thing again and again. Whatever a turn raises, the next one follows after a pause.
 
     Every loop of this library that runs in the background is one of these, and a test holds it to that: a loop that an
-    error ends is worse than a process that an error ends, because nobody sees it.
+    error ends is worse than a process that an error ends: the process is missed, the loop is not.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
--- Nobody is declared dead right after an outage, whatever its kind: a sweep is told for how long it has been over.
+-- No worker is declared dead right after an outage, whatever its kind: a sweep says for how long it has been over.
 
 DROP FUNCTION {schema}.sweep(integer, timestamptz);
 DROP FUNCTION {schema}.declare_dead(timestamptz, boolean);
 
--- One bounded batch of everything. The order matters: whoever could go on in time is woken before deadlines are
+-- One bounded batch of everything. The order matters: tasks that could go on in time are woken before deadlines are
 -- looked at.
 CREATE FUNCTION {schema}.sweep(
     most integer, at timestamptz DEFAULT NULL, answering_for double precision DEFAULT NULL,
@@ -42,10 +42,10 @@ END
 $$;
 
 -- Declare dead whose lease ran out. FOR UPDATE keeps claims out and looks at the row again under the lock, so that a
--- heartbeat that came first counts. Right after a start of the server nobody could have sent one: everybody gets one
--- lease from then on, or a restart would make all work doubtful at once. Nor could anybody while the server could only be
--- read, had no room on its disk, or was being replaced by its standby, which started long ago. Only clients know that:
--- `answering_for` is for how many seconds the server has answered this one since; NULL says that it always has.
+-- heartbeat that came first counts. While the server was away no worker could send one. So each gets one lease after a
+-- start of the server, or a restart would make all work doubtful at once. The same holds after a time in which the server
+-- could only be read, had no room on its disk, or was replaced by its standby, which started long ago. Only clients
+-- notice that: `answering_for` is for how many seconds the server has answered this one since; NULL: it always has.
 CREATE FUNCTION {schema}.declare_dead(moment timestamptz, real_time boolean, answering_for double precision)
 RETURNS void
 LANGUAGE plpgsql AS $$
