@@ -23,6 +23,7 @@ from tests.engine_proof.evidence import note_acknowledgements
 from tests.engine_proof.worker_process import evidence_in, gate_in
 
 PAYMENTS = ("pay-1", "pay-2")
+SLOTS = 4
 
 
 def payments(hold: Holdfast, folder: Path) -> TaskDefinition[[int, bool], int]:
@@ -61,7 +62,7 @@ async def main(url: str, folder: Path, label: str, lease: float, options: dict[s
         return store
 
     with mock.patch("holdfast.engine.holdfast.make_store", make_noting_store):
-        async with hold, hold.worker(lease=lease, label=label, concurrency=10) as worker:
+        async with hold, hold.worker(lease=lease, label=label, concurrency=SLOTS) as worker:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.drain)
             await worker.join()
 

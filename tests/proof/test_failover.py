@@ -27,11 +27,13 @@ from tests.engine_proof.worker_process import evidence_in, gate_in
 from tests.postgres_server import PostgresServer, start_postgres, start_standby
 from tests.proof import payments_process
 from tests.proof.forwarder import Forwarder
-from tests.proof.payments_process import PAYMENTS, payments
+from tests.proof.payments_process import PAYMENTS, SLOTS, payments
 
 FAILOVERS = 10 if SOAK else 2
 LABELS = ("one", "three", "two") if SOAK else ("one", "two")
-TASKS, RESTLESS = 40, 12
+TASKS, RESTLESS = 40, SLOTS * (len(LABELS) - 1) + 2
+"""More restless ones than all workers but one have slots: whichever claims first, each of them has some to the end."""
+
 LEASE = 3.0
 LONG, SHORT = LEASE + 1.0, 2.0
 """Seconds without a primary. After a long time all leases have run out; a short one is just long enough to be said."""
