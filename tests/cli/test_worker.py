@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from holdfast import Holdfast, Task, TaskState
 from tests.cli.support import APPLICATION, FOLDER, PATIENCE, environment, holdfast, until, worker
+from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot send SIGTERM")
 
@@ -118,3 +121,14 @@ async def test_the_url_can_be_another_than_the_application_names(tmp_path: Path,
     with worker(tmp_path, f"sqlite:///{tmp_path}/other.db", "--database-url", url) as process:
         assert f"works on {url};" in process.said
         until(lambda: f"{task_id}: running -> completed" in process.said, process.process)
+
+
+async def test_a_worker_that_cannot_go_on_leaves_with_a_failure(tmp_path: Path, postgres18: PostgresServer) -> None:
+    """Its tables are gone, so that waiting does not help. It must not look as if it worked."""
+    database = postgres18.create_database()
+    with worker(tmp_path, database, "--lease", "60") as process:
+        async with await psycopg.AsyncConnection.connect(database, autocommit=True) as admin:
+            await admin.execute("ALTER SCHEMA holdfast RENAME TO elsewhere")
+            assert await asyncio.to_thread(process.process.wait, PATIENCE) == 1
+    assert "has stopped, and claims no more" in process.said
+    assert process.said.splitlines()[-1].startswith("holdfast: the schema in database")

@@ -72,6 +72,24 @@ async def test_those_who_are_about_to_send_can_join(door: Door, batcher: Batcher
     assert door.batches == [[0, 1, 2]]
 
 
+async def test_an_unknown_error_is_tried_again_and_then_belongs_to_the_item_it_is_about() -> None:
+    """It may be one of the moment. One that stays with an item must not keep the others from being sent."""
+    sent: list[list[int]] = []
+
+    async def send(items: Sequence[int]) -> list[int]:
+        sent.append(list(items))
+        if 13 in items or len(sent) < 3:
+            raise KeyError("a defect")
+        return [2 * item for item in items]
+
+    batcher = Batcher(send, most=4, patience=patient)
+    batcher.crowd = 1
+    assert await batcher.put(1) == 2
+    batcher.crowd = 3
+    answers = await asyncio.gather(batcher.put(1), batcher.put(13), batcher.put(2), return_exceptions=True)
+    assert (answers[0], type(answers[1]), answers[2]) == (2, KeyError, 4)
+
+
 @pytest.mark.parametrize("crowd", [1, 2])
 async def test_the_same_items_are_sent_again_before_those_that_came_later(
     door: Door, batcher: Batcher[int, int], crowd: int

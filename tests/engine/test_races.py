@@ -16,6 +16,7 @@ from holdfast import (
     InvalidValue,
     ManualClock,
     Retry,
+    SchemaMismatch,
     StepState,
     StoreUnavailable,
     TaskCancelled,
@@ -27,7 +28,7 @@ from holdfast.model.checks import MAX_NAME_LENGTH
 from holdfast.model.commit import Commit, Verdict
 from holdfast.model.operations import Move, SubmitChild, WriteStep
 from holdfast.model.queries import Loaded
-from holdfast.model.worker import Swept
+from holdfast.model.worker import Swept, WorkerState
 from tests.engine.support import count_moves, ended, moves_of, pass_time, reaches, settle, steps_of, until
 
 Send = Callable[[Sequence[Commit]], Awaitable[list[Verdict]]]
@@ -506,20 +507,117 @@ async def test_a_worker_that_falls_over_says_so_and_raises(quick: Holdfast, capl
     """Its loop ends while everybody thinks that it works."""
 
     async def sweep() -> Swept:
-        raise RuntimeError("a defect")
+        raise SchemaMismatch("somebody has migrated the store")
 
     @quick.task
     async def work(ctx: Context) -> None: ...
 
     quick.services.store.sweep = sweep  # type: ignore[assignment, method-assign]
     worker = quick.worker()
-    with pytest.raises(RuntimeError, match="a defect"):  # noqa: PT012 - it is raised at the end of the block
+    with pytest.raises(SchemaMismatch, match="somebody has migrated the store"):
         async with worker:
-            assert worker._work is not None
-            await asyncio.wait([worker._work], timeout=60)
+            await asyncio.Event().wait()  # for ever, if nobody ends it
     [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert "stopped claiming" in record.message
+    assert "has stopped, and claims no more" in record.message
     assert record.exc_info is not None
+    assert not asyncio.current_task().cancelling()  # type: ignore[union-attr]
+    assert [one.state for one in await quick.store.workers()] == [WorkerState.DEAD]
+
+
+async def test_a_worker_that_stopped_retires_also_if_nobody_leaves_its_block(quick: Holdfast) -> None:
+    """As in blocking code, where nothing can be cancelled: whoever lists the workers sees that it does not work."""
+
+    async def sweep() -> Swept:
+        raise SchemaMismatch("somebody has migrated the store")
+
+    @quick.task
+    async def work(ctx: Context) -> None: ...
+
+    quick.services.store.sweep = sweep  # type: ignore[assignment, method-assign]
+    worker = quick.worker()
+    await asyncio.create_task(worker.__aenter__())
+
+    async def is_retired() -> bool:
+        return [one.state for one in await quick.store.workers()] == [WorkerState.DEAD]
+
+    await until(is_retired)
+    with pytest.raises(SchemaMismatch):
+        await worker.__aexit__(None, None, None)
+
+
+async def test_join_raises_what_ended_the_work(quick: Holdfast) -> None:
+    async def sweep() -> Swept:
+        raise SchemaMismatch("somebody has migrated the store")
+
+    @quick.task
+    async def work(ctx: Context) -> None: ...
+
+    quick.services.store.sweep = sweep  # type: ignore[assignment, method-assign]
+    joined = False
+    with pytest.raises(SchemaMismatch):  # noqa: PT012 - twice
+        async with quick.worker() as worker:
+            with pytest.raises(SchemaMismatch):
+                await worker.join()
+            joined = True
+            raise SchemaMismatch
+    assert joined
+
+
+async def test_somebody_elses_cancel_counts_beside_that_of_a_worker_that_stopped(quick: Holdfast) -> None:
+    inside, go = asyncio.Event(), asyncio.Event()
+
+    async def sweep() -> Swept:
+        await go.wait()
+        raise SchemaMismatch("somebody has migrated the store")
+
+    @quick.task
+    async def work(ctx: Context) -> None: ...
+
+    async def run() -> None:
+        async with quick.worker():
+            inside.set()
+            await asyncio.Event().wait()
+
+    quick.services.store.sweep = sweep  # type: ignore[assignment, method-assign]
+    running = asyncio.create_task(run())
+    await inside.wait()
+    go.set()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_a_store_that_cannot_be_used_any_more_fails_no_task(quick: Holdfast) -> None:
+    """The Commit of a result meets another schema. No attempt is counted, and nothing is undone."""
+    undone: list[int] = []
+    committer, broken, met = quick.services.committer, [True], asyncio.Event()
+    commit = committer._send
+
+    async def commit_unless_broken(commits: Sequence[Commit]) -> list[Verdict]:
+        if broken and any(isinstance(one, WriteStep) and one.step.key == "second" for one in commits[0].operations):
+            met.set()
+            raise SchemaMismatch("somebody has migrated the store")
+        return await commit(commits)
+
+    async def do(number: int) -> int:
+        return number
+
+    async def undo(result: int, number: int) -> None:
+        undone.append(result + number)
+
+    @quick.task(retry=Retry(max_attempts=1))
+    async def work(ctx: Context) -> int:
+        return await ctx.step("first", do, 1, compensate=undo) + await ctx.step("second", do, 2)
+
+    committer._send = commit_unless_broken
+    handle = await quick.submit(work)
+    async with quick.worker(lease=1.0) as worker:
+        await met.wait()
+        await until(lambda: not worker.running)
+        broken.clear()
+    async with quick.worker():
+        assert await handle.result(timeout=60) == 3
+    assert (undone, (await handle.task()).attempts) == ([], 0)
 
 
 async def test_a_reborn_worker_keeps_to_its_concurrency(quick: Holdfast) -> None:

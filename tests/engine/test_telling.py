@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from holdfast import Context, Event, Handle, Holdfast, Retry, TaskFailed, TaskState
-from tests.engine.support import crash, reaches, until
+from tests.engine.support import crash, reaches, until, vanish
 
 AT_ONCE = Retry(initial=0.0)
 
@@ -130,3 +130,35 @@ async def test_a_failure_and_a_lost_lease_are_logged_calmly(quick: Holdfast, cap
     assert "running -> failed (attempt 1 of 1 failed: ConnectionError: gone at test_telling.py:" in caplog.text
     loud = [record for record in caplog.records if record.levelname != "INFO"]
     assert [(record.levelname, record.to_state) for record in loud] == [("WARNING", "failed")]  # type: ignore[attr-defined]
+
+
+async def test_only_a_take_over_is_called_one(quick: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
+    """A worker dies with the task. The claim that follows is a take-over; those after a wait and a retry are not."""
+    began = asyncio.Event()
+
+    @quick.task(retry=AT_ONCE)
+    async def work(ctx: Context) -> None:
+        if not began.is_set():
+            began.set()
+            await asyncio.Event().wait()
+        await ctx.wait_event("go")
+        if ctx.attempt == 1:
+            raise ConnectionError
+
+    with caplog.at_level(logging.INFO, logger="holdfast"):
+        handle = await quick.submit(work)
+        worker = await quick.worker(lease=0.1).__aenter__()
+        await began.wait()
+        dead = await vanish(worker)
+        async with quick.worker():
+            await reaches(handle, TaskState.WAITING)
+            await quick.emit("go")
+            await handle.result(timeout=60)
+    claims = [record.reason for record in caplog.records if getattr(record, "to_state", "") == "running"]  # type: ignore[attr-defined]
+    assert [reason.partition(" by ")[0] for reason in claims] == [
+        "claimed",
+        "taken over, 1 worker died with it,",
+        "claimed",
+        "claimed",
+    ]
+    assert claims[0].endswith(dead)

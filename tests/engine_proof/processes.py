@@ -26,12 +26,21 @@ LEASE = 6.0
 class WorkerProcess:
     """One process of ``worker_process.py``."""
 
-    def __init__(self, url: str, folder: Path, label: str, *, lease: float, options: dict[str, object]) -> None:
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        label: str,
+        *,
+        lease: float,
+        options: dict[str, object],
+        program: str = worker_process.__name__,
+    ) -> None:
         self.label = label
         self.log = folder / f"{label}.log"
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", worker_process.__name__, url, folder, label, str(lease), json.dumps(options)],
+                [sys.executable, "-m", program, url, folder, label, str(lease), json.dumps(options)],
                 stdin=subprocess.DEVNULL,
                 stderr=log,
                 cwd=CLONE,
@@ -88,16 +97,21 @@ async def while_alive(crew: Sequence[WorkerProcess], what: str, condition: Calla
 
 @contextmanager
 def workers(
-    url: str, folder: Path, *labels: str, lease: float = LEASE, **options: object
+    url: str,
+    folder: Path,
+    *labels: str,
+    lease: float = LEASE,
+    program: str = worker_process.__name__,
+    **options: object,
 ) -> Iterator[list[WorkerProcess]]:
     """Start one worker for each label; end those that still live when the block ends.
 
-    ``options`` go to the store.
+    ``options`` go to the store. ``program`` is the module that each of them runs.
     """
     started: list[WorkerProcess] = []
     try:
         for label in labels:
-            started.append(WorkerProcess(url, folder, label, lease=lease, options=options))  # noqa: PERF401 - each is ended, whatever comes
+            started.append(WorkerProcess(url, folder, label, lease=lease, options=options, program=program))  # noqa: PERF401 - each is ended, whatever comes
         yield started
     finally:
         for worker in started:

@@ -13,8 +13,9 @@ from unittest import mock
 import pytest
 
 from holdfast import Holdfast, StateStore, StoreUnavailable, make_store
-from holdfast.engine import parking, patience, worker
+from holdfast.engine import parking, worker
 from holdfast.model.transitions import OPEN
+from holdfast.store import outage
 from tests.engine_proof.conditions import PATIENCE, eventually
 from tests.engine_proof.evidence import Evidence, note_acknowledgements
 from tests.engine_proof.inspection import check_end
@@ -52,7 +53,7 @@ async def work_with_lost_answers(seed: int, concurrency: int, evidence: Evidence
     kinds = define(hold, evidence)
     with (
         mock.patch("holdfast.engine.holdfast.make_store", make_unreliable),
-        mock.patch.object(patience, "_LONGEST_PAUSE", 0.01),
+        mock.patch.object(outage, "LONGEST_PAUSE", 0.01),
         mock.patch.object(worker, "LOOK_EVERY", 0.02),
         mock.patch.object(parking, "LOOK_EVERY", 0.02),
         mock.patch.object(parking, "HOLD_SLOT", 0.05),

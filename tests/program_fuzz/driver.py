@@ -11,8 +11,8 @@ from pathlib import Path
 from unittest import mock
 
 from holdfast import Holdfast, StateStore, Transaction, make_store
-from holdfast.engine import patience
 from holdfast.model import worker as rules
+from holdfast.store import outage
 from holdfast.testing.skipping import SkippingClock
 from tests.program_fuzz.grammar import Case
 from tests.program_fuzz.interpreter import TABLE, Interpreter
@@ -34,8 +34,8 @@ the time whether something is due."""
 MOST_LIVES = 100
 
 SETTINGS = [
-    (patience, "_FIRST_PAUSE", 0.001),
-    (patience, "_LONGEST_PAUSE", 0.005),
+    (outage, "FIRST_PAUSE", 0.001),
+    (outage, "LONGEST_PAUSE", 0.005),
     (rules, "POISON_AFTER", 1_000_000),  # a task that saw so many lives end is not to blame
 ]
 
@@ -145,7 +145,7 @@ class Scene:
         fault = faults[self._lives] if self._lives < len(faults) else None
         self._lives += 1
         assert self._lives < MOST_LIVES
-        line = self._line(lost=self.case.lost)
+        line = self._line(lost=self.case.lost, read_only=self.case.read_only)
         life = Life(self.case, self.records, line, self.threads, fault, version=self.version, clock=self.clock)
         if fault is not None and fault.deploy:
             self.version = 2
@@ -159,8 +159,8 @@ class Scene:
         if was_dead and life.fault is not None and not life.fault.lapse:
             await self.store.retire(worker_id)
 
-    def _line(self, *, lost: float) -> Line:
-        return Line(self.store, self.traffic, self._dice, lost)
+    def _line(self, *, lost: float, read_only: int = 0) -> Line:
+        return Line(self.store, self.traffic, self._dice, lost, read_only=read_only)
 
     async def _until_quiet(self, lives: list[Life]) -> None:
         """Return when nothing goes on that needs no time to pass, or a life is over."""

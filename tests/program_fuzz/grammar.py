@@ -76,6 +76,8 @@ class Case:
     faults: tuple[Fault, ...] = ()
     lost: float = 0.0
     """The part of the store's answers that is lost."""
+    read_only: int = 0
+    """The store can only be read for a while, from this write of each life on; 0: never."""
 
     def text(self) -> str:
         """The whole case, for people."""

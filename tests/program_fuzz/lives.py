@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
-from holdfast import Holdfast, StateStore, StoreClosed, StoreUnavailable
+from holdfast import Holdfast, ReadOnlyStore, StateStore, StoreClosed, StoreUnavailable
 from holdfast.testing.mortal import MortalCommitter, MortalWorker, Stage
 from holdfast.testing.skipping import SkippingClock
 from tests.program_fuzz.grammar import Case, Fault
@@ -42,6 +42,9 @@ GATED = frozenset(
         "find",
     ]
 )
+WRITES = frozenset({"commit", "claim", "heartbeat", "sweep", "acquire", "transact", "add_evidence"})
+READ_ONLY_FOR = 5
+"""Writes that are refused one after the other while the store can only be read, as in a fail-over of PostgreSQL."""
 LOSABLE = frozenset({"commit", "claim", "heartbeat", "sweep", "load", "acquire", "owned", "get", "events", "position"})
 
 
@@ -81,11 +84,15 @@ class Traffic:
 class Line:
     """A life's own line to the store that all lives share."""
 
-    def __init__(self, store: StateStore, traffic: Traffic, dice: random.Random, lost: float) -> None:
+    def __init__(
+        self, store: StateStore, traffic: Traffic, dice: random.Random, lost: float, *, read_only: int = 0
+    ) -> None:
         self._store = store
         self._traffic = traffic
         self._dice = dice
         self._lost = lost
+        self._refused = range(read_only, read_only + READ_ONLY_FOR) if read_only else range(0)
+        self._writes = 0
         self.open = asyncio.Event()
         self.open.set()
         self.cut = False
@@ -105,6 +112,9 @@ class Line:
         async def gated(*args: Any, **options: Any) -> Any:  # noqa: ANN401
             self.before(verb, args)
             await self._pass_gate()
+            self._writes += verb in WRITES
+            if verb in WRITES and self._writes in self._refused:
+                raise ReadOnlyStore("there is no primary for a while")
             fate = self._dice.random() if verb in LOSABLE else 1.0
             if fate < self._lost / 2:
                 raise StoreUnavailable("the question was lost")

@@ -32,9 +32,10 @@ from holdfast import (
     TaskState,
     Transaction,
 )
-from holdfast.engine import host, patience
+from holdfast.engine import host
 from holdfast.engine.signals import Unwind
 from holdfast.model.commit import Commit, Verdict
+from holdfast.store import outage
 from holdfast.store.transaction import Work
 from tests.engine.support import crashing_worker, ended, settle, steps_of, until, vanish
 from tests.transactions.support import A_WHILE, LONG, Bookings, seats
@@ -381,7 +382,7 @@ async def test_a_store_that_does_not_answer_is_asked_again(
         return await transact(lost if failures < 3 else work, timeout=timeout)
 
     monkeypatch.setattr(hold.store, "transact", unreliable)
-    monkeypatch.setattr(patience, "_LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(outage, "LONGEST_PAUSE", 0.01)
 
     @hold.task(retry=ONE_ATTEMPT)
     async def travel(ctx: Context) -> str:

@@ -8,7 +8,6 @@ from typing import Final
 
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.waiting import event_channel
-from holdfast.model.errors import HoldfastError
 from holdfast.model.failure import storable
 
 PAUSE: Final = 0.1
@@ -73,5 +72,5 @@ class TextStream:
         channel, actor = event_channel(self._attempt.task.id), self._attempt.lease.worker_id
         try:
             await self._attempt.services.store.emit(channel, payload, actor=actor)
-        except HoldfastError:
+        except Exception:  # noqa: BLE001 - whatever it is
             return  # nobody is worse off: the whole answer comes with its step

@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import logging
 from collections.abc import Callable
 
 from holdfast.model.clock import Clock
 from holdfast.model.errors import StoreClosed
+
+_log = logging.getLogger(__name__)
 
 _FORGET_AT = 64
 """How many cancelled alarms may pile up before they are swept out."""
@@ -105,7 +108,10 @@ class Alarms:
             _, _, alarm = heapq.heappop(self._heap)
             callback, alarm.callback = alarm.callback, None
             if callback is not None:
-                callback()
+                try:
+                    callback()
+                except Exception:  # noqa: BLE001 - the alarms behind it must ring, and have nothing to do with it
+                    _log.exception("an alarm went off, and what it was set for failed")
         self._sleeps_until = float("inf")
 
     async def close(self) -> None:

@@ -29,7 +29,7 @@ from holdfast.engine.lease import Lease
 from holdfast.engine.outbox import Outbox
 from holdfast.engine.outcome import Raised, Returned
 from holdfast.engine.parking import ParkingLot
-from holdfast.engine.patience import insist
+from holdfast.engine.patience import OUTAGE, insist
 from holdfast.engine.scope import SCOPE, SHORT_KEY, Scope, current_branch, path_inside
 from holdfast.engine.services import Services
 from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Lost, Stop, Unwind
@@ -151,6 +151,7 @@ class Attempt(Outbox):
         """Load, replay, perform, classify, record: until the task ends, waits, or has to be given back."""
         self._runner = asyncio.current_task()
         SCOPE.set(self.scope)
+        OUTAGE.set(self.services.store.outage)
         try:
             try:
                 await self._prepare()
@@ -175,6 +176,8 @@ class Attempt(Outbox):
                 self.parking.clear()
 
     async def _prepare(self) -> None:
+        if self.task.deaths:
+            await self._say_whether_taken_over()
         if not self.fresh:
             loaded = await insist(lambda: self.services.store.load(self.task.id))
             self.task = loaded.task
@@ -206,6 +209,12 @@ class Attempt(Outbox):
             await self.commit(ShareWorker())
         if self.task.resting:  # adopted again under the same lease
             await self.commit(Rest(resting=False))
+
+    async def _say_whether_taken_over(self) -> None:
+        """Log the claim of a task with which workers have died: it may have waited, or been retried, since."""
+        history = await insist(lambda: self.services.store.history(self.task.id))
+        before = [move for move in history if move.fence < self.task.fence]
+        log.claimed(self.task, self.lease.worker_id, taken_over=bool(before) and before[-1].is_taken_back)
 
     async def _begin_running(self) -> None:
         if self.task.state is TaskState.PENDING:  # acquired by name, not claimed from its queue
@@ -393,12 +402,12 @@ class Attempt(Outbox):
         self.stopping = why
         self._interrupt()
 
-    def lose(self, why: str) -> None:
-        """The lease is over: stop, and write nothing."""
+    def lose(self, why: str, *, elsewhere: bool = True) -> None:
+        """The lease is over: stop, and write nothing. ``elsewhere``: the task went to another worker."""
         if self.over:
             return
         self.over = True
-        log.fenced(self.task, why)
+        log.fenced(self.task, why, elsewhere=elsewhere)
         self.stopping = Lost(why)
         self._interrupt()
 

@@ -7,13 +7,13 @@ under way go out together in the next one. So the load itself decides how large 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
-from holdfast.model.errors import InvalidValue, StoreClosed, StoreError
+from holdfast.model.errors import HoldfastError, InvalidValue, StoreClosed, StoreError
 from holdfast.model.size import BATCH_BYTES
+from holdfast.store.outage import Outage, Streak
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -21,7 +21,8 @@ Answer = TypeVar("Answer")
 LAST_WORDS = 5.0
 """Seconds that what is under way gets when everything else has stopped."""
 
-_log = logging.getLogger(__name__)
+_FEW = 5
+"""How often in a row an unknown error may come before it counts as one about what is being sent."""
 
 
 class Batcher(Generic[Item, Answer]):
@@ -34,6 +35,7 @@ class Batcher(Generic[Item, Answer]):
         most: int,
         patience: Callable[[StoreError, int], float | None],
         size: Callable[[Item], int] = lambda _: 0,
+        outage: Outage | None = None,
     ) -> None:
         """Send at most ``most`` items at once, and no more bytes than a batch should have, by the ``size`` of each.
 
@@ -44,6 +46,7 @@ class Batcher(Generic[Item, Answer]):
         self._most = most
         self._size = size
         self._patience = patience
+        self._streak = Streak("sending to the store", outage)
         self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
         self._flushing: asyncio.Task[None] | None = None
         self._busy = False
@@ -62,15 +65,18 @@ class Batcher(Generic[Item, Answer]):
         self._busy = True
         try:
             [answer] = await self._send((item,))
-        except StoreError:
+        except HoldfastError as error:
+            if not isinstance(error, StoreError):
+                raise
             unanswered = self._put_first(item)
-        except InvalidValue:
-            raise
+        except Exception:  # noqa: BLE001 - unknown: tried again with those that wait
+            unanswered = self._put_first(item)
         except BaseException:
             # Cancelled on the way: nobody knows whether it arrived, and those behind it count on it.
             self._put_first(item).add_done_callback(_retrieve)
             raise
         else:
+            self._streak.worked()
             if self._waiting:
                 self._answered((item,), (answer,))
             return answer
@@ -103,6 +109,7 @@ class Batcher(Generic[Item, Answer]):
                 await self._send_batch(self._next_batch())
         finally:
             self._busy = False
+            self._streak.left()
 
     def _next_batch(self) -> list[tuple[Item, asyncio.Future[Answer]]]:
         batch: list[tuple[Item, asyncio.Future[Answer]]] = []
@@ -121,33 +128,53 @@ class Batcher(Generic[Item, Answer]):
         except asyncio.CancelledError:
             _fail(batch, _unanswered())
             raise
-        except InvalidValue as error:
+        except HoldfastError as error:
             # Refused at the door: one of them is to blame, and nothing was stored.
-            if len(batch) > 1:
-                for one in batch:
-                    await self._send_batch([one])
+            if isinstance(error, InvalidValue) and len(batch) > 1:
+                await self._send_one_by_one(batch)
             else:
                 _fail(batch, error)
         except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
-            _fail(batch, error)
+            if len(batch) > 1:
+                await self._send_one_by_one(batch)
+            else:
+                _fail(batch, error)
         else:
-            self._answered(items, answers)
+            try:
+                self._answered(items, answers)
+            except Exception as error:  # noqa: BLE001 - a defect: those who wait would do so for ever
+                self._streak.failed(error)
             for (_, waiting), answer in zip(batch, answers, strict=True):
                 if not waiting.done():
                     waiting.set_result(answer)
+
+    async def _send_one_by_one(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+        for one in batch:
+            await self._send_batch([one])
 
     async def _send_patiently(self, items: list[Item]) -> list[Answer]:
         failures = 0
         while True:
             try:
-                return await self._send(items)
+                answers = await self._send(items)
             except StoreError as error:
                 failures += 1
                 pause = self._patience(error, failures)
                 if pause is None:
                     raise
-                _log.warning("the store does not answer (%s); sending again in %.2g s", error, pause)
-                await asyncio.sleep(pause)
+                self._streak.failed(error)
+            except HoldfastError:
+                raise
+            except Exception as error:
+                # Unknown: of the moment, or about what is sent.
+                failures += 1
+                pause = self._streak.failed(error)
+                if failures >= _FEW:
+                    raise
+            else:
+                self._streak.worked()
+                return answers
+            await asyncio.sleep(pause)
 
     def _answered(self, items: Sequence[Item], answers: Sequence[Answer]) -> None:
         """Look at the answers before anybody goes on with theirs."""

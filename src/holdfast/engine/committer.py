@@ -24,7 +24,9 @@ class Committer(Batcher[Commit, Verdict]):
 
     def __init__(self, store: StateStore) -> None:
         """Commit to this store."""
-        super().__init__(store.commit, most=MOST_COMMITS, patience=endless_patience, size=commit_size)
+        super().__init__(
+            store.commit, most=MOST_COMMITS, patience=endless_patience, size=commit_size, outage=store.outage
+        )
 
     def _answered(self, items: Sequence[Commit], answers: Sequence[Verdict]) -> None:
         """Refuse what is queued behind a refused Commit of the same attempt.

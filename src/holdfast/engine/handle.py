@@ -71,8 +71,8 @@ class Handle(Generic[R]):
             seen = False
             while True:
                 changed.clear()
-                ended = (await insist(lambda seen=seen: self._standing(seen=seen))).state.is_terminal  # type: ignore[misc]
-                seen = True
+                standing = await insist(lambda seen=seen: self._standing(seen=seen), self._services.store.outage)  # type: ignore[misc]
+                ended, seen = standing.state.is_terminal, True
                 while page := await self._page(channel, after):
                     for event in page:
                         after = event.number
@@ -82,7 +82,8 @@ class Handle(Generic[R]):
                 await self._services.alarms.wait(changed, LOOK_EVERY)
 
     async def _page(self, channel: str, after: int) -> list[Event]:
-        return await insist(lambda: self._services.store.events(channel, after=after))
+        store = self._services.store
+        return await insist(lambda: store.events(channel, after=after), store.outage)
 
     async def _until_ended(self, seconds: float | None) -> Task:
         clock, changed = self._services.clock, asyncio.Event()

@@ -20,12 +20,14 @@ from holdfast.engine.attempt import Attempt
 from holdfast.engine.definition import TaskDefinition
 from holdfast.engine.lease import Lease
 from holdfast.engine.liveness import PROCESS, this_process
+from holdfast.engine.patience import insist
 from holdfast.engine.services import Services
 from holdfast.engine.settings import DEFAULT_RESIDENTS
 from holdfast.engine.signals import Cancelled
 from holdfast.engine.slots import Slots
-from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, StoreError, StoreReplaced, WorkerDead
+from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, StoreReplaced, WorkerDead
 from holdfast.model.worker import Claimed, NewWorker
+from holdfast.store.background import Loop
 
 BEATS_PER_LEASE = 3
 LOOK_FOR_STRAYS_EVERY = 10
@@ -76,6 +78,8 @@ class Host:
         self._details = {"host": socket.gethostname(), "pid": os.getpid(), PROCESS: process, **details}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._beating: list[asyncio.Task[None]] = []
+        self._beats = 0
+        self._pause = lease / BEATS_PER_LEASE
         self._beat_now = asyncio.Event()
         self._hurry = asyncio.Event()
         self._strays: set[str] = set()
@@ -91,12 +95,12 @@ class Host:
         """Register, and keep the lease alive from now on."""
         await self.services.time.ask()
         await self._register()
+        outage, sleep = self.services.store.outage, self.services.alarms.sleep
+        soon = min(self.lease.seconds / BEATS_PER_LEASE / 4, 1.0)
         self._beating = [
-            asyncio.create_task(self._beat(), name="holdfast-heartbeat"),
-            asyncio.create_task(self._note_what_lasts(), name="holdfast-what-lasts"),
+            Loop("holdfast-heartbeat", self._beat, outage=outage, sleep=sleep, longest_pause=soon).start(),
+            Loop("holdfast-what-lasts", self._note_what_lasts, outage=outage, sleep=sleep).start(),
         ]
-        for beating in self._beating:
-            beating.add_done_callback(log.if_it_failed("%s of worker %s has stopped", beating.get_name(), self.label))
 
     async def _register(self) -> None:
         worker = NewWorker(label=self.label, lease=self.lease.seconds, details=self._details)
@@ -118,7 +122,8 @@ class Host:
         self.attempts[task.id] = attempt
         self.slots.take(attempt)
         self.services.committer.crowd += 1
-        log.claimed(task, self.lease.worker_id)
+        if not task.deaths:
+            log.claimed(task, self.lease.worker_id)  # otherwise the attempt looks whether it is a take-over
         running = asyncio.create_task(attempt.run(), name=task.id)
         running.add_done_callback(partial(self._ended, attempt))
         self._running[task.id] = running
@@ -147,35 +152,30 @@ class Host:
             self._beat_now.set()
 
     async def _beat(self) -> None:
-        beats = 0
-        pause = self.lease.seconds / BEATS_PER_LEASE
-        while True:
-            began = self.services.clock.boot()
-            await self._until_next_beat(pause)
-            late = self.services.clock.boot() - began - pause
-            if late > BLOCKED_AFTER:
-                log.logger.warning(
-                    "the event loop of worker %s was blocked for %.1f s (tasks on it: %d) by code that blocks, which "
-                    "belongs into plain functions (they run in threads), or by a machine that gave it no time",
-                    self.label,
-                    late,
-                    len(self.attempts),
-                )
-            try:
-                await self._beat_once()
-                beats += 1
-                if beats % LOOK_FOR_STRAYS_EVERY == 0:
-                    await self._adopt_strays()
-                await self.services.time.ask()
-                pause = self.lease.seconds / BEATS_PER_LEASE
-            except WorkerDead as error:
-                await self.be_reborn(error.worker_id)
-            except StoreReplaced:
-                self.abandon(REPLACED)
-                raise
-            except StoreError as error:
-                log.logger.warning("heartbeat of worker %s failed: %s", self.label, error)
-                pause = min(self.lease.seconds / BEATS_PER_LEASE / 4, 1.0)
+        began, pause = self.services.clock.boot(), self._pause
+        await self._until_next_beat(pause)
+        late = self.services.clock.boot() - began - pause
+        if late > BLOCKED_AFTER:
+            log.logger.warning(
+                "the event loop of worker %s was blocked for %.1f s (tasks on it: %d) by code that blocks, which "
+                "belongs into plain functions (they run in threads), or by a machine that gave it no time",
+                self.label,
+                late,
+                len(self.attempts),
+            )
+        self._pause = 0.0  # should this one fail, the next one is due at once
+        try:
+            await self._beat_once()
+            self._beats += 1
+            if self._beats % LOOK_FOR_STRAYS_EVERY == 0:
+                await self._adopt_strays()
+            await self.services.time.ask()
+        except WorkerDead as error:
+            await self.be_reborn(error.worker_id)
+        except StoreReplaced:
+            self.abandon(REPLACED)
+            raise
+        self._pause = self.lease.seconds / BEATS_PER_LEASE
 
     async def _until_next_beat(self, pause: float) -> None:
         alarms = self.services.alarms
@@ -214,21 +214,12 @@ class Host:
         )
         self.abandon("its worker's lease ran out")
         self.lease.end()
-        while True:
-            try:
-                await self._register()
-            except StoreReplaced:
-                raise
-            except StoreError as error:
-                log.logger.warning("cannot register worker %s again: %s", self.label, error)
-                await self.services.alarms.sleep(1.0)
-            else:
-                return
+        await insist(self._register, self.services.store.outage)
 
-    def abandon(self, why: str) -> None:
-        """Stop every attempt at once; none of them writes anything more."""
+    def abandon(self, why: str, *, elsewhere: bool = True) -> None:
+        """Stop every attempt at once; none of them writes anything more. ``elsewhere``: other workers have them."""
         for attempt in list(self.attempts.values()):
-            attempt.lose(why)
+            attempt.lose(why, elsewhere=elsewhere)
         self.attempts.clear()
         self._running.clear()
         self.slots.clear()
@@ -243,13 +234,12 @@ class Host:
         self._strays = unknown
 
     async def _note_what_lasts(self) -> None:
-        while True:
-            await self.services.alarms.sleep(NOTE_STEPS_AFTER)
-            before = self.services.time.now() - timedelta(seconds=NOTE_STEPS_AFTER)
-            long = [(attempt, step) for attempt in self.attempts.values() for step in attempt.long_steps(before)]
-            await _side_by_side([attempt.note_running(step) for attempt, step in long])
-            await self._look_after_residents()
-            await self._warn_if_full()
+        await self.services.alarms.sleep(NOTE_STEPS_AFTER)
+        before = self.services.time.now() - timedelta(seconds=NOTE_STEPS_AFTER)
+        long = [(attempt, step) for attempt in self.attempts.values() for step in attempt.long_steps(before)]
+        await _side_by_side([attempt.note_running(step) for attempt, step in long])
+        await self._look_after_residents()
+        await self._warn_if_full()
 
     async def _look_after_residents(self) -> None:
         resting = [attempt for attempt in self.slots.resting(NOTE_STEPS_AFTER) if attempt.is_resting]
@@ -310,7 +300,7 @@ class Host:
             await self._wait_for_attempts(LAST_WORDS, asyncio.Event())
         finally:
             left = list(self._running.values())
-            self.abandon("its worker stops")
+            self.abandon("its worker stops", elsewhere=False)
             for going in (*left, *self._beating):
                 going.cancel()
             try:

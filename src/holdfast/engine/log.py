@@ -41,10 +41,10 @@ def moved_by_hand(task_id: str, target: TaskState, reason: str) -> None:
     _move(task_id, "", None, target, reason)
 
 
-def claimed(task: Task, worker_id: str) -> None:
-    """A worker begins with a task."""
+def claimed(task: Task, worker_id: str, *, taken_over: bool = False) -> None:
+    """A worker begins with a task; ``taken_over``: its last worker died, and no other had it since."""
     died = "1 worker died" if task.deaths == 1 else f"{task.deaths} workers died"
-    how = f"taken over, {died} with it," if task.deaths else "claimed"
+    how = f"taken over, {died} with it," if taken_over else "claimed"
     if task.state is TaskState.REVIEW:
         _move(task.id, task.name, TaskState.REVIEW, TaskState.REVIEW, f"{how} by {worker_id}")
     else:
@@ -143,11 +143,10 @@ def ignored_end(task: Task, where: str) -> None:
     )
 
 
-def fenced(task: Task, why: str) -> None:
-    """An attempt lost its lease: said once, and calmly, for nothing is lost."""
-    logger.info(
-        "task %s %s: stopped here, another worker has it (%s)", task.name, task.id, why, extra={"task_id": task.id}
-    )
+def fenced(task: Task, why: str, *, elsewhere: bool) -> None:
+    """An attempt lost its lease, or gives up: said once, and calmly, for nothing is lost."""
+    words = "stopped here, another worker has it" if elsewhere else "stopped here, for another worker to go on"
+    logger.info("task %s %s: %s (%s)", task.name, task.id, words, why, extra={"task_id": task.id})
 
 
 def not_suspended(task: Task, error: BaseException) -> None:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from holdfast.engine import log
 from holdfast.engine.intents import Intents
 from holdfast.engine.journal import Journal
 from holdfast.engine.lease import Lease
@@ -19,7 +20,7 @@ from holdfast.engine.parking import ParkingLot
 from holdfast.engine.services import Services
 from holdfast.engine.signals import Cancelled, Stop, Unwind, look_at
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import HoldfastError, NotAStore, SchemaMismatch, StoreDamaged, StoreReplaced
 from holdfast.model.operations import Operation, RequireUndo, WriteEffect, WriteStep
 from holdfast.model.task import Task
 from holdfast.store.transaction import Transaction
@@ -85,8 +86,8 @@ class Outbox(ABC):
         """Get out of the task's code."""
 
     @abstractmethod
-    def lose(self, why: str) -> None:
-        """The lease is over: stop, and write nothing."""
+    def lose(self, why: str, *, elsewhere: bool = True) -> None:
+        """The lease is over: stop, and write nothing. ``elsewhere``: the task went to another worker."""
 
     @abstractmethod
     async def check(self) -> None:
@@ -135,6 +136,12 @@ class Outbox(ABC):
             cancelled = None
             try:
                 verdict = await self.services.committer.put(sent)
+            except (StoreDamaged, StoreReplaced, NotAStore, SchemaMismatch) as error:
+                # Nothing can be recorded here any more. That is no failure of the task, which must neither count an
+                # attempt nor begin to undo its steps because of it.
+                log.logger.error("task %s: cannot go on here: %s", self.task.id, error, extra={"task_id": self.task.id})
+                self.lose(str(error), elsewhere=False)
+                raise Unwind from error
             except asyncio.CancelledError as error:
                 if self.over:
                     raise

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import TypeVar
 
 from holdfast.model.errors import (
@@ -17,40 +17,50 @@ from holdfast.model.errors import (
     StoreForked,
     StoreReplaced,
 )
+from holdfast.store.outage import Outage, Streak, pause_after
 
 T = TypeVar("T")
 
-_FIRST_PAUSE, _LONGEST_PAUSE, _DOUBLINGS = 0.05, 2.0, 6
 _FEW, _FEW_PAUSE = 4, 0.1
-_HOPELESS = (StoreClosed, StoreForked, StoreReplaced, StoreDamaged, NotAStore, ReadOnlyStore, SchemaMismatch)
-"""No answer to wait for: somebody has to do something about the store first."""
+HOPELESS = (StoreClosed, StoreForked, StoreReplaced, StoreDamaged, NotAStore, SchemaMismatch)
+"""No answer to wait for: a person has to do something about the store first. A store that can only be read is none of
+these: every fail-over of a database has such seconds."""
 
-_log = logging.getLogger(__name__)
+OUTAGE: ContextVar[Outage] = ContextVar("holdfast_outage")
+"""Of the store that an attempt works with."""
 
 
 def endless_patience(error: StoreError, failures: int) -> float | None:
     """Pause longer and longer, but never give up on a store that may come back."""
-    if isinstance(error, _HOPELESS):
-        return None
-    return float(min(_FIRST_PAUSE * 2 ** min(failures - 1, _DOUBLINGS), _LONGEST_PAUSE))
+    return None if isinstance(error, HOPELESS) else pause_after(failures)
 
 
 def little_patience(error: StoreError, failures: int) -> float | None:
     """Try for a few seconds, then give up: there is a caller who wants to know."""
-    is_hopeless = endless_patience(error, failures) is None
+    is_hopeless = isinstance(error, (*HOPELESS, ReadOnlyStore))
     return None if is_hopeless or failures > _FEW else _FEW_PAUSE * 2**failures
 
 
-async def insist(ask: Callable[[], Awaitable[T]]) -> T:
+async def insist(ask: Callable[[], Awaitable[T]], outage: Outage | None = None) -> T:
     """Ask until the store answers. Only for questions, and for what may be sent twice."""
-    failures = 0
-    while True:
-        try:
-            return await ask()
-        except StoreError as error:
-            failures += 1
-            pause = endless_patience(error, failures)
-            if pause is None:
-                raise
-            _log.warning("the store does not answer (%s); asking again in %.2g s", error, pause)
+    try:
+        return await ask()
+    except HOPELESS:
+        raise
+    except StoreError as error:
+        streak = Streak("a question to the store", outage or OUTAGE.get(None))
+        pause = streak.failed(error)
+    try:
+        while True:
             await asyncio.sleep(pause)
+            try:
+                answer = await ask()
+            except HOPELESS:
+                raise
+            except StoreError as error:
+                pause = streak.failed(error)
+            else:
+                streak.worked()
+                return answer
+    finally:
+        streak.left()

@@ -59,7 +59,10 @@ class Services:
     def __post_init__(self) -> None:
         """Build it around the store."""
         self.committer = Committer(self.store)
-        self.submitter = Batcher(self.store.submit, most=MOST_SUBMITTED, patience=little_patience, size=task_size)
+        outage = self.store.outage
+        self.submitter = Batcher(
+            self.store.submit, most=MOST_SUBMITTED, patience=little_patience, size=task_size, outage=outage
+        )
         self.submitter.crowd = 2  # submissions come in crowds: a turn of the loop lets them join
         self.time = StoreTime(self.store, self.clock)
         self.alarms = Alarms(self.clock)

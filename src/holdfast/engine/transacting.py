@@ -20,7 +20,7 @@ from holdfast.engine.services import Services
 from holdfast.engine.signals import Unwind
 from holdfast.engine.stepping import OVER, replay
 from holdfast.engine.trying import after_failure, begin, recordable, tries_of
-from holdfast.model.errors import InvalidValue, JournalMismatch, StoreBusy, StoreUnavailable
+from holdfast.model.errors import InvalidValue, JournalMismatch, ReadOnlyStore, StoreBusy, StoreUnavailable
 from holdfast.model.failure import Exited
 from holdfast.model.operations import WriteStep
 from holdfast.model.step import Step, StepState
@@ -134,7 +134,7 @@ async def _try(attempt: Attempt, call: Call, line: Line, timeout: float) -> Any:
     attempt.depart(line)
     try:
         return await attempt.transact(work, timeout=timeout)
-    except (StoreUnavailable, StoreBusy):
+    except (StoreUnavailable, StoreBusy, ReadOnlyStore):
         raise
     except Exception as error:  # noqa: BLE001 - the policy decides what it means
         line.began = began

@@ -9,11 +9,8 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from holdfast.engine import log
-from holdfast.model.errors import HoldfastError, StoreClosed
+from holdfast.store.background import Loop
 from holdfast.store.base import ANYTHING, StateStore
-
-_PAUSE = 1.0
 
 
 class Watcher:
@@ -23,6 +20,7 @@ class Watcher:
         """Listen once somebody watches."""
         self._store = store
         self._watching: dict[str, set[Callable[[], None]]] = {}
+        self._loop = Loop("holdfast-watcher", self._listen, outage=store.outage)
         self._listening: asyncio.Task[None] | None = None
 
     @contextmanager
@@ -38,8 +36,7 @@ class Watcher:
         """Begin to watch."""
         self._watching.setdefault(topic, set()).add(nudge)
         if self._listening is None or self._listening.done():
-            self._listening = asyncio.create_task(self._listen(), name="holdfast-watcher")
-            self._listening.add_done_callback(log.if_it_failed("hints are not heard any more; polling goes on"))
+            self._listening = self._loop.start()
 
     def remove(self, topic: str, nudge: Callable[[], None]) -> None:
         """Stop watching."""
@@ -50,16 +47,10 @@ class Watcher:
                 del self._watching[topic]
 
     async def _listen(self) -> None:
-        while True:
-            try:
-                async with self._store.listen() as listener:
-                    while True:
-                        self._tell(await listener.wait(None))
-            except StoreClosed:
-                return
-            except HoldfastError as error:
-                log.logger.warning("cannot listen for hints (%s); polling meanwhile", error)
-                await asyncio.sleep(_PAUSE)
+        async with self._store.listen() as listener:
+            self._loop.worked()
+            while True:
+                self._tell(await listener.wait(None))
 
     def _tell(self, topics: frozenset[str]) -> None:
         heard = self._watching if ANYTHING in topics else (topics | {ANYTHING}) & self._watching.keys()

@@ -12,19 +12,21 @@ import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from holdfast.engine import log
 from holdfast.engine.alarms import Alarm
 from holdfast.engine.host import REPLACED, Host
-from holdfast.engine.patience import endless_patience
+from holdfast.engine.patience import HOPELESS
 from holdfast.engine.services import Services
 from holdfast.engine.settings import DEFAULT_RESIDENTS
 from holdfast.model.checks import check_integer, check_name
-from holdfast.model.errors import InvalidValue, StoreError, StoreReplaced, WorkerDead
+from holdfast.model.errors import InvalidValue, StoreClosed, StoreForked, StoreReplaced, WorkerDead
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, Claimed, WorkerState
+from holdfast.store.background import Loop
 from holdfast.store.base import ANYTHING
+from holdfast.store.outage import Streak
 
 LOOK_EVERY = 1.0
 """Seconds between two looks at the queue and the clock, should every hint be missing."""
@@ -100,6 +102,12 @@ class Worker:
         self._refill: Alarm | None = None
         self._draining = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
+        self._giving_up: asyncio.Task[None] | None = None
+        self._block: asyncio.Task[Any] | None = None
+        """What runs in its ``async with`` block, until the block ends."""
+        self._cancels_before = 0
+        self._is_interrupted = False
+        self._joined = 0
 
     @property
     def id(self) -> str:
@@ -123,9 +131,35 @@ class Worker:
             self._services.watcher.add(f"queue:{queue}", self._wake.set)
         self._services.watcher.add(ANYTHING, self._host.beat_soon)
         self._services.on_due.add(self._due)
-        self._work = asyncio.create_task(self._claim_and_sweep(), name="holdfast-worker")
-        self._work.add_done_callback(log.if_it_failed("worker %s has stopped claiming", self._host.label))
+        self._block = asyncio.current_task()
+        self._cancels_before = 0 if self._block is None else self._block.cancelling()
+        claiming = Loop(
+            "holdfast-worker",
+            self._claim_and_sweep,
+            outage=self._services.store.outage,
+            sleep=self._services.alarms.sleep,
+            hopeless=HOPELESS,
+        )
+        self._work = asyncio.create_task(claiming.run(), name=claiming.name)
+        self._work.add_done_callback(self._work_ended)
         return self
+
+    def _work_ended(self, work: asyncio.Task[None]) -> None:
+        """Stop as a whole if nothing is claimed any more: a worker must not look as if it worked.
+
+        It retires, so that the list of workers does not show it. The block it lives in is cancelled, as a TaskGroup
+        does it; leaving the block, and ``join``, raise the reason.
+        """
+        if work.cancelled() or (error := work.exception()) is None:
+            return
+        log.logger.error("worker %s has stopped, and claims no more: %s", self._host.label, error, exc_info=error)
+        if isinstance(error, StoreClosed | StoreForked):
+            return  # by this very process, which is about to find out
+        self._giving_up = asyncio.create_task(self._host.stop(0.0), name="holdfast-worker-stops")
+        self._giving_up.add_done_callback(log.if_it_failed("worker %s could not stop in order", self._host.label))
+        if self._block is not None and not self._block.done() and not self._joined:
+            self._is_interrupted = True
+            self._block.cancel(f"worker {self._host.label} has stopped: {error}")
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -133,10 +167,13 @@ class Worker:
         """Claim no more; finish or hand back what is running; retire."""
         if self._services.owner.is_other:  # a forked child leaves the block of its parent, who goes on
             return
-        work = self._work
+        work, block, self._block = self._work, self._block, None
+        if self._is_interrupted and block is not None and block.uncancel() <= self._cancels_before:
+            # The one cancel was ours, and has done its work: what it was for is raised in its place.
+            kind = None if kind is asyncio.CancelledError else kind
         await self.stop(grace=self._grace if kind is None else 0.0)
         if kind is None and work is not None and not work.cancelled():
-            work.result()  # a defect that ended the work before its time
+            work.result()  # what ended the work before its time
 
     def drain(self) -> None:
         """Ask it to stop: ``join`` then returns once everything is finished or handed back. Safe in signal handlers."""
@@ -154,9 +191,11 @@ class Worker:
         """Work until somebody calls ``drain``, then stop. Raises what ended the work before that: a defect."""
         self._services.owner.check()
         draining, work = asyncio.create_task(self._draining.wait()), self._work
+        self._joined += 1
         try:
             await asyncio.wait([draining] if work is None else [draining, work], return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._joined -= 1
             draining.cancel()
         await self.stop(grace=self._grace)
         if work is not None and not work.cancelled():
@@ -178,31 +217,26 @@ class Worker:
             grace = 0.0
             raise
         finally:
+            if self._giving_up is not None:
+                await asyncio.wait([self._giving_up])
             await self._host.stop(grace)
 
     # Work
 
     async def _claim_and_sweep(self) -> None:
-        while True:
-            self._wake.clear()
-            try:
-                await self._sweep()
-                if await self._fill():
-                    continue
-            except WorkerDead as error:
-                await self._host.be_reborn(error.worker_id)
-                continue
-            except StoreReplaced:
-                self._host.abandon(REPLACED)  # whatever runs here, a worker at the path's store runs, too
-                raise
-            except StoreError as error:
-                if endless_patience(error, 1) is None:
-                    raise
-                log.logger.warning("worker %s cannot reach the store: %s", self._host.label, error)
-                await self._services.alarms.sleep(LOOK_EVERY)
-                continue
-            ahead = self._sweep_at - self._services.clock.boot()
-            await self._services.alarms.wait(self._wake, min(max(ahead, 0.0), LOOK_EVERY))
+        self._wake.clear()
+        try:
+            await self._sweep()
+            if await self._fill():
+                return
+        except WorkerDead as error:
+            await self._host.be_reborn(error.worker_id)
+            return
+        except StoreReplaced:
+            self._host.abandon(REPLACED)  # whatever runs here, a worker at the path's store runs, too
+            raise
+        ahead = self._sweep_at - self._services.clock.boot()
+        await self._services.alarms.wait(self._wake, min(max(ahead, 0.0), LOOK_EVERY))
 
     async def _sweep(self) -> None:
         boot = self._services.clock.boot()
@@ -322,19 +356,28 @@ class Worker:
             if claim.worker_id != self.id:  # the answer outlived the incarnation it was for: others have these now
                 return []
             for one in claimed:
-                self._host.begin(one)
+                try:
+                    self._host.begin(one)
+                except Exception:  # noqa: BLE001 - the others must not wait for it; it is found again as a stray
+                    log.logger.exception("task %s: cannot be begun", one.task.id, extra={"task_id": one.task.id})
         return claimed
 
     async def _ask_until_answered(self, claim: Claim) -> list[Claimed]:
         """Send the same number again after a lost answer: what it got the first time is ours already."""
-        while True:
-            try:
-                return await self._services.store.claim(claim)
-            except StoreError as error:
-                if endless_patience(error, 1) is None:
+        streak = Streak(f"a claim of worker {self._host.label}", self._services.store.outage)
+        try:
+            while True:
+                try:
+                    claimed = await self._services.store.claim(claim)
+                except (WorkerDead, *HOPELESS):
                     raise
-                log.logger.warning("worker %s: claim %d unanswered: %s", self._host.label, claim.number, error)
-                await self._services.alarms.sleep(LOOK_EVERY / 2)
+                except Exception as error:  # noqa: BLE001 - whatever it is, another number could strand what this one got
+                    await self._services.alarms.sleep(streak.failed(error))
+                else:
+                    streak.worked()
+                    return claimed
+        finally:
+            streak.left()
 
     def _freed(self) -> None:
         free = self._concurrency - self._host.slots.busy

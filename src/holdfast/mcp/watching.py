@@ -32,6 +32,7 @@ from holdfast.model.canonical import digest
 from holdfast.model.errors import HoldfastError, InvalidValue, StoreError
 from holdfast.service import forms
 from holdfast.service.handover.sweeping import sweep, tidy
+from holdfast.store.background import Loop
 from holdfast.store.base import ANYTHING
 
 KEEP_HOUSE_EVERY: Final = 5.0
@@ -102,6 +103,7 @@ class Watcher:
         self._desk = desk
         self._store = desk.service.hold.store
         self._sweeps = sweeps
+        self._loop = Loop("holdfast-mcp-watcher", self._run, outage=self._store.outage)
         self._watched: dict[Address, Watched] = {}
         self._changed = asyncio.Event()
         self._messengers: dict[tuple[str, Tell], Messenger] = {}
@@ -132,7 +134,7 @@ class Watcher:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Watch for as long as the block lasts."""
-        watching = asyncio.create_task(self._run(), name="holdfast-mcp-watcher")
+        watching = self._loop.start()
         try:
             yield
         finally:
@@ -142,16 +144,7 @@ class Watcher:
             await asyncio.gather(watching, return_exceptions=True)
 
     async def _run(self) -> None:
-        while True:
-            try:
-                await (self._listen() if self._watched else self._idle())
-            except StoreError as error:
-                _log.warning("cannot watch for changes: %s; trying again", error)
-                await asyncio.sleep(1.0)
-            except Exception:  # noqa: BLE001
-                # Whatever it was: nobody would be told of anything any more, and nobody would know.
-                _log.exception("a defect in watching for changes; trying again")
-                await asyncio.sleep(1.0)
+        await (self._listen() if self._watched else self._idle())
 
     async def _idle(self) -> None:
         """Nobody watches. Leases run out all the same, and for tasks of agents outside there may be nobody else."""
@@ -181,6 +174,7 @@ class Watcher:
                     keep_house = clock() + KEEP_HOUSE_EVERY
                     await self._keep_house()
                 await self._look([address for address in self._watched if is_due or _may_concern(address, topics)])
+                self._loop.worked()
                 await asyncio.sleep(NOT_SOONER)
 
     async def _look(self, addresses: Sequence[Address]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Final
 
 from holdfast.model.errors import IllegalMove
 
@@ -86,6 +87,10 @@ MOVES_BY_PARENT: Mapping[TaskState, Mapping[TaskState, str]] = MappingProxyType(
 """What only the Commit of a parent that holds its own lease may do to a child (ReopenChild), beside ``MOVES``."""
 
 
+WORKER_DIED: Final = "its worker died"
+"""The reason of the move with which a sweep takes a task from a dead worker."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
     """A logged change of state, written in the same commit as the change."""
@@ -99,6 +104,11 @@ class Transition:
     actor: str
     fence: int
     at: datetime
+
+    @property
+    def is_taken_back(self) -> bool:
+        """Whether the task was taken from a dead worker: the claim that follows is a take-over."""
+        return self.from_state is TaskState.RUNNING and self.reason == WORKER_DIED
 
 
 def is_legal(source: TaskState, target: TaskState, *, by_parent: bool = False) -> bool:

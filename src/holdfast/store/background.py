@@ -1,11 +1,14 @@
-"""What a store does in the background: started by name, and ended so that nothing of it is left."""
+"""What goes on in the background: started by name, survives its own errors, and ended so that nothing of it is left."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
+
+from holdfast.model.errors import StoreClosed, StoreForked
+from holdfast.store.outage import LONGEST_PAUSE, Outage, Streak
 
 _log = logging.getLogger(__name__)
 
@@ -31,3 +34,63 @@ async def end(*tasks: asyncio.Task[None] | None) -> None:
 def _say_if_it_failed(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("%s has failed", task.get_name(), exc_info=error)
+
+
+class Loop:
+    """Does one thing again and again. Whatever a turn raises, the next one follows after a pause.
+
+    Every loop of this library that runs in the background is one of these, and a test holds it to that: a loop that an
+    error ends is worse than a process that an error ends: the process is missed, the loop is not.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        turn: Callable[[], Awaitable[object]],
+        *,
+        outage: Outage | None = None,
+        going: Callable[[], bool] = lambda: True,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        hopeless: tuple[type[Exception], ...] = (),
+        longest_pause: float = LONGEST_PAUSE,
+    ) -> None:
+        """``turn`` is one turn, its waits included. ``hopeless`` errors end the loop, and are raised.
+
+        It is over when ``going`` says no, and when the store is closed.
+        """
+        self._longest_pause = longest_pause
+        self.name = name
+        self.turn = turn
+        self._streak = Streak(name, outage)
+        self._going = going
+        self._sleep = sleep
+        self._hopeless = hopeless
+
+    def start(self) -> asyncio.Task[None]:
+        """Begin."""
+        return start(self.run(), self.name)
+
+    def worked(self) -> None:
+        """Note within a turn that what failed before works: for turns that take as long as all goes well."""
+        self._streak.worked()
+
+    async def run(self) -> None:
+        """Do turn after turn."""
+        streak, pause = self._streak, 0.0
+        try:
+            while self._going():
+                try:
+                    if pause:
+                        await self._sleep(pause)
+                    await self.turn()
+                except self._hopeless:
+                    raise
+                except (StoreClosed, StoreForked):
+                    return
+                except Exception as error:  # noqa: BLE001 - whatever it is: see above
+                    pause = min(streak.failed(error), self._longest_pause)
+                else:
+                    pause = 0.0
+                    streak.worked()
+        finally:
+            streak.left()

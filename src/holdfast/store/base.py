@@ -25,6 +25,7 @@ from collections.abc import AsyncIterable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Protocol, Self, TypeVar
 
 from holdfast.model.approval import Approval, ApprovalState
@@ -38,6 +39,7 @@ from holdfast.model.step import Step
 from holdfast.model.task import SCOPED_KEYS, JsonValue, NewTask, Submitted, Task
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker
+from holdfast.store.outage import Outage
 from holdfast.store.transaction import Work
 
 T = TypeVar("T")
@@ -414,6 +416,11 @@ class StateStore(WorkVerbs, Reads, Keeping):
     """A place where tasks survive. Open one by URL: ``async with open_store("sqlite:///agents.db") as store``."""
 
     capabilities: Capabilities
+
+    @cached_property
+    def outage(self) -> Outage:
+        """What the log says about times in which this store cannot be used; its users and the store itself report."""
+        return Outage()
 
     @abstractmethod
     async def open(self) -> Self:

@@ -77,7 +77,7 @@ class SimpleInterface(StateStore):
         Raises LeaseHeld where somebody else has it.
         """
         worker = NewWorker(label="execute_step", lease=lease)
-        renewing = background.start(self._renew(worker.id, lease / 3), "holdfast-renew")
+        renewing = background.Loop("holdfast-renew", lambda: self._renew(worker.id, lease / 3)).start()
         try:
             claimed = await self._lease(task_id, worker)
             changed = await _run(step, claimed.task)
@@ -113,10 +113,9 @@ class SimpleInterface(StateStore):
             await self.retire(worker_id)
 
     async def _renew(self, worker_id: str, every: float) -> None:
-        while True:
-            await asyncio.sleep(every)
-            with suppress(HoldfastError):  # if the lease is lost, the fence refuses what the step would have written
-                await self.heartbeat(worker_id)
+        await asyncio.sleep(every)
+        with suppress(HoldfastError):  # if the lease is lost, the fence refuses what the step would have written
+            await self.heartbeat(worker_id)
 
     async def _stored(self, task_id: str) -> Task:
         task = await self.get(task_id)

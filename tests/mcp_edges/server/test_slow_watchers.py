@@ -124,7 +124,7 @@ async def test_a_defect_is_logged_and_the_watching_goes_on(
         await eventually("it broke", lambda: failures == 1)
         await hold.memory.store("db1", "disk", "2 TB", source="bob")
         await heard.of("fact://db1")
-    assert "a defect in watching for changes; trying again" in caplog.text
+    assert "holdfast-mcp-watcher failed, and will be tried again" in caplog.text
 
 
 async def test_a_task_that_is_gone_when_it_is_swept(hold: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import apsw
 import pytest
 
-from holdfast import ManualClock, NewTask, WorkerDead
+from holdfast import ManualClock, NewTask, StoreUnavailable, WorkerDead
 from holdfast.model.worker import Claim, NewWorker
 from holdfast.store.sqlite import SqliteStore
 
@@ -23,6 +24,26 @@ async def store(tmp_path: Path, clock: ManualClock) -> SqliteStore:  # type: ign
         await opened.register(NewWorker(id="w", lease=30))
         assert await opened.claim(Claim(worker_id="w", number=1, limit=1, names=("work",)))
         yield opened
+
+
+async def test_nobody_is_declared_dead_right_after_a_full_disk(store: SqliteStore, clock: ManualClock) -> None:
+    """While nothing could be written, nobody could renew a lease."""
+    assert store._writer is not None
+    commit = store._writer._commit
+
+    def full(connection: apsw.Connection) -> None:
+        del connection
+        raise apsw.FullError("database or disk is full")
+
+    store._writer._commit = full
+    for _ in range(2):
+        clock.advance(20)
+        with pytest.raises(StoreUnavailable, match="could not grow"):
+            await store.heartbeat("w")
+    store._writer._commit = commit
+    assert (await store.sweep()).recovered == ()
+    clock.advance(30)
+    assert (await store.sweep()).recovered == ("held",)
 
 
 @pytest.mark.parametrize("jump", [86_400, -86_400])

@@ -42,23 +42,25 @@ def _at(event: Event) -> datetime:
 
 
 def _moves(now: Snapshot) -> Iterator[Event]:
-    deaths, claims = 0, 0
+    taken_back, claims = False, 0
     for move in now.history:
         key = f"move {move.number}"
         if move.from_state is None:
             yield Event(key, move.at, f"submitted: task {move.task_id}")
-        elif move.from_state is TaskState.RUNNING and move.to_state is TaskState.PENDING:
-            deaths += 1
+        elif move.is_taken_back:
+            taken_back = True
             yield Event(key, move.at, f"the lease is over, the task is taken back: {move.reason}", ODD)
+        elif move.from_state is TaskState.RUNNING and move.to_state is TaskState.PENDING:
+            yield Event(key, move.at, f"the task goes back into its queue: {move.reason}")
         elif move.to_state is TaskState.RUNNING:
             holder = now.holder(move.fence)
             who = "a worker" if holder is None else f"{holder.label} (pid {holder.details['pid']})"
             claims += 1
-            if deaths:
+            if taken_back:
                 words, style = f"{who} takes over; {_recorded(now, move.fence)} recorded steps replay", GOOD
             else:
                 words, style = f"{who} {'claims the task' if claims == 1 else 'goes on'}", PLAIN
-            deaths = 0
+            taken_back = False
             yield Event(key, move.at, words, style)
         elif move.to_state is TaskState.WAITING:
             yield Event(key, move.at, "the task waits for a person, and holds no worker")

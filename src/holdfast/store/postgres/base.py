@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 import psycopg
@@ -45,6 +45,12 @@ class PostgresBase(SimpleInterface):
 
     async def _fetch(self, query: str, *values: object, repeatable: bool = True) -> list[Row]:
         """Run a named query and return its rows."""
+        return await self._fetch_anew(query, lambda: values, repeatable=repeatable)
+
+    async def _fetch_anew(
+        self, query: str, values: Callable[[], Sequence[object]], *, repeatable: bool = True
+    ) -> list[Row]:
+        """Run a named query with values that are asked for before each try; return its rows."""
         connections = self._open_connections()
         try:
             return await connections.fetch(self._queries[query], values, repeatable=repeatable)

@@ -17,16 +17,21 @@ from psycopg.adapt import AdaptersMap, Loader
 from psycopg.pq import Format, TransactionStatus
 from psycopg.pq.abc import PGconn
 
-from holdfast.model.errors import StoreUnavailable
+from holdfast.model.errors import ReadOnlyStore, StoreUnavailable
 from holdfast.process_fork import Owner, blank, watch
+from holdfast.store.outage import Outage
 from holdfast.store.postgres import parameters
-from holdfast.store.postgres.errors import is_lost, place, translate, was_undone
+from holdfast.store.postgres.errors import is_lost, leaves_usable, place, translate, was_undone
 
 T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]
 Connection: TypeAlias = psycopg.AsyncConnection[Row]
 
 CONNECT_TIMEOUT = 10
+
+LONG_WAIT = 1.0
+"""Seconds after which a statement that is sent again and again counts as an outage, and no longer as a lost race."""
+
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _microseconds = struct.Struct("!q").unpack
@@ -83,13 +88,15 @@ class _OwnConnection(psycopg.AsyncConnection[Row]):
 class Connections:
     """Up to ``size`` connections to one database, opened when they are needed, the last one used first."""
 
-    def __init__(self, url: str, *, size: int, prepare: bool, retry_for: float) -> None:
+    def __init__(self, url: str, *, size: int, prepare: bool, retry_for: float, outage: Outage | None = None) -> None:
         """``retry_for`` is how many seconds a verb keeps trying while the database is away."""
         self.url = url
         self.where = place(url)
         self.owner = Owner(f"the store in {self.where}")
         self._prepare = prepare
         self._retry_for = retry_for
+        self._outage = outage or Outage()
+        self._last_outage: float | None = None
         self._free = asyncio.Semaphore(size)
         self._idle: list[Connection] = []
         self._closed = False
@@ -126,34 +133,61 @@ class Connections:
             raise
         return connection
 
-    async def fetch(self, query: str, values: Sequence[object] = (), *, repeatable: bool = True) -> list[Row]:
+    @property
+    def answering_for(self) -> float | None:
+        """How many seconds ago the last long outage was noticed here; None if there was none."""
+        return None if self._last_outage is None else time.monotonic() - self._last_outage
+
+    async def fetch(
+        self, query: str, values: Sequence[object] | Callable[[], Sequence[object]] = (), *, repeatable: bool = True
+    ) -> list[Row]:
         """Run one statement and return its rows; what the database undid, or what was lost, is sent again for a while.
 
         ``repeatable``: doing it twice does no harm, so it may be sent again although its first outcome is unknown.
+        Values that depend on the time are a function, called anew for each try.
         """
-        return await self._patiently(lambda: self._fetch_once(query, values), repeatable=repeatable)
+        return await self._patiently(
+            lambda: self._fetch_once(query, values() if callable(values) else values), repeatable=repeatable
+        )
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]], *, repeatable: bool) -> T:
-        give_up_at = time.monotonic() + self._retry_for
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                return await ask()
-            except psycopg.Error as error:
-                again = was_undone(error) or (repeatable and is_lost(error))
-                if not again:
-                    raise
-                if time.monotonic() + pause > give_up_at:
-                    raise translate(error, self.where) from error
-            # Not all at once: whoever lost the same race would meet again.
-            await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
-            pause = min(2 * pause, _LONGEST_PAUSE)
+        began = time.monotonic()
+        pause, who = _FIRST_PAUSE, object()
+        try:
+            while True:
+                try:
+                    answer = await ask()
+                except psycopg.Error as error:
+                    again = was_undone(error) or (repeatable and is_lost(error))
+                    if not again:
+                        raise
+                    now = time.monotonic()
+                    gives_up = now + pause > began + self._retry_for
+                    if gives_up or now - began > LONG_WAIT:
+                        self._last_outage = now
+                        self._outage.failed(who, translate(error, self.where), since=began)
+                    if gives_up:
+                        raise translate(error, self.where) from error
+                else:
+                    if self._outage.is_on:
+                        self._outage.worked(who)
+                    return answer
+                # Not all at once: whoever lost the same race would meet again.
+                await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
+                pause = min(2 * pause, _LONGEST_PAUSE)
+        finally:
+            if self._outage.is_on:
+                self._outage.left(who)
 
     async def _fetch_once(self, query: str, values: Sequence[object]) -> list[Row]:
         async with self._free:
             connection = self._idle.pop() if self._idle else await self.connect()
             try:
                 return await fetch_on(connection, query, values)
+            except psycopg.Error as error:
+                if not leaves_usable(error):
+                    await connection.close()
+                raise
             finally:
                 await self._take_back(connection)
 
@@ -174,6 +208,9 @@ class Connections:
                 raise translate(error, self.where) from error
             try:
                 yield connection
+            except (StoreUnavailable, ReadOnlyStore):  # perhaps it leads to a server that will never do
+                await connection.close()
+                raise
             finally:
                 await self._take_back(connection)
 

@@ -27,14 +27,30 @@ from holdfast.store.facts import foreign_fact
 # everything.
 _UNDONE = frozenset({"40P01", "40001", "55P03", "57014", "25P04"})
 _NO_PRIVILEGE = "42501"
-_READ_ONLY = "25006"
+READ_ONLY = "25006"
+# Insufficient resources (a full disk, no memory), operator intervention, system error, internal error: trouble of the
+# server's own. What it was sent is not to blame, and may well succeed later.
+_TROUBLE = ("53", "57", "58", "XX")
+# Cardinality, data, constraints, a view's check, limits of the program: what was sent is to blame, and always will be.
+_CONTENT = ("21", "22", "23", "44", "54")
+_TOO_LARGE = "invalid memory alloc request size"
 # Undefined table, function, schema, column, type: not the schema this code speaks.
 _UNDEFINED = frozenset({"42P01", "42883", "3F000", "42703", "42704"})
 
 
 def was_undone(error: psycopg.Error) -> bool:
     """Say whether the statement surely had no effect and may succeed when it is sent again."""
-    return error.sqlstate in _UNDONE
+    return error.sqlstate in _UNDONE or error.sqlstate == READ_ONLY or is_trouble(error)
+
+
+def is_trouble(error: psycopg.Error) -> bool:
+    """Say whether the server cannot do what it was asked for now, whatever that was; nothing was done."""
+    return (error.sqlstate or "").startswith(_TROUBLE) and not is_lost(error) and not _is_too_large(error)
+
+
+def _is_too_large(error: psycopg.Error) -> bool:
+    """Say whether a value is larger than the server can hold in memory: an internal error by number only."""
+    return error.sqlstate == "XX000" and (error.diag.message_primary or "").startswith(_TOO_LARGE)
 
 
 def is_lost(error: psycopg.Error) -> bool:
@@ -45,10 +61,21 @@ def is_lost(error: psycopg.Error) -> bool:
 
 
 def is_refused(cause: BaseException | None) -> bool:
-    """Say whether the database refused what it was sent, as opposed to being away, read-only or another version."""
-    if not isinstance(cause, psycopg.Error) or is_lost(cause) or was_undone(cause):
+    """Say whether the database refused what it was sent for its content: sent again, it is refused again.
+
+    Only such errors may refuse a Commit. Anything else says nothing about the task, and must not fail it.
+    """
+    if not isinstance(cause, psycopg.Error):
         return False
-    return cause.sqlstate is not None and not cause.sqlstate.startswith(("42", "25", "P0"))
+    return (cause.sqlstate or "").startswith(_CONTENT) or _is_too_large(cause)
+
+
+def leaves_usable(error: psycopg.Error) -> bool:
+    """Say whether the connection can be used for other statements after this error.
+
+    After a fail-over it may lead to a server that can only be read from now on; a new connection may find the primary.
+    """
+    return error.sqlstate in _UNDONE or is_refused(error) or (error.sqlstate or "").startswith("HF")
 
 
 def place(url: str) -> str:
@@ -78,10 +105,14 @@ def translate(error: psycopg.Error, where: str) -> HoldfastError:  # noqa: PLR09
             return foreign_fact(detail)
         case state if state in _UNDEFINED:
             return SchemaMismatch(f"the schema in {where} is not the one this version speaks ({message})")
-        case state if state == _READ_ONLY:
-            return ReadOnlyStore(f"{where} can only be read ({message}); connect to the primary")
+        case state if state == READ_ONLY:
+            return ReadOnlyStore(f"{where} can only be read ({message}); connect to the primary, or wait for one")
         case state if state == _NO_PRIVILEGE:
             return StoreError(f"{where}: {message}; let its owner grant the rights in grants.sql to this role")
+    if is_trouble(error):
+        return StoreUnavailable(
+            f"{where} cannot do its work ({message}, SQLSTATE {error.sqlstate}); see to the server, nothing was written"
+        )
     if is_lost(error) or was_undone(error):
         return StoreUnavailable(f"{where} cannot be reached or gave up ({message}); try again later")
     return StoreError(f"{where} refused a statement: {message} (SQLSTATE {error.sqlstate})")

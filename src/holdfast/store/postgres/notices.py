@@ -22,6 +22,7 @@ from holdfast.model.errors import HoldfastError, StoreClosed
 from holdfast.store import background
 from holdfast.store.base import ANYTHING, Listener
 from holdfast.store.hints import Hints
+from holdfast.store.outage import Streak
 from holdfast.store.postgres.connections import Connection, heeding_cancels
 
 LONGEST_PAYLOAD = 7000
@@ -58,6 +59,8 @@ class Notices:
         self._sending: asyncio.Task[None] | None = None
         self._receiving: asyncio.Task[None] | None = None
         self._listening = asyncio.Event()
+        self._pause = _FIRST_PAUSE
+        self._streak = Streak("holdfast-notify")
         self._closed = False
 
     def publish(self, topics: Iterable[str]) -> None:
@@ -77,7 +80,7 @@ class Notices:
         if self._closed:
             raise StoreClosed("the store is being closed; nothing is heard any more")
         if self._receiving is None:
-            self._receiving = background.start(self._receive(), "holdfast-listen")
+            self._receiving = background.Loop("holdfast-listen", self._receive).start()
         async with self._hints.listening() as listener:
             # So that what happens from now on is heard; a server that cannot be reached must not hold anybody up.
             # (Not wait_for: up to Python 3.11 it loses a cancel that comes together with what it waits for.)
@@ -101,30 +104,33 @@ class Notices:
             try:
                 await self._send(self._channel, _payload(self._sender, topics))
             except HoldfastError as error:
-                _log.debug("hints were not sent: %s", error)  # whoever polls finds out anyway
+                _log.debug("hints were not sent: %s", error)  # polling finds out anyway
+            except Exception as error:  # noqa: BLE001 - the next hint is another one
+                self._streak.failed(error)
+            else:
+                self._streak.worked()
             await asyncio.sleep(BREATH)
 
     async def _receive(self) -> None:
-        pause = _FIRST_PAUSE
-        while True:
+        """Listen until the connection is lost, then wait for a moment. Not said aloud: polling finds everything."""
+        try:
+            connection = await self._connect()
             try:
-                connection = await self._connect()
-                try:
-                    listen = sql.SQL("LISTEN {}").format(sql.Identifier(self._channel))
-                    await heeding_cancels(connection.execute(listen))
-                    self._listening.set()
-                    pause = _FIRST_PAUSE
-                    # What happened while nobody listened is not known.
-                    self._hints.publish({ANYTHING})
-                    async for notice in connection.notifies():
-                        self._hear(notice.payload)
-                finally:
-                    self._listening.clear()
-                    await connection.close()
-            except psycopg.Error as error:
-                _log.debug("hints are not heard: %s", error)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+                listen = sql.SQL("LISTEN {}").format(sql.Identifier(self._channel))
+                await heeding_cancels(connection.execute(listen))
+                self._listening.set()
+                self._pause = _FIRST_PAUSE
+                # What happened while nobody listened is not known.
+                self._hints.publish({ANYTHING})
+                async for notice in connection.notifies():
+                    self._hear(notice.payload)
+            finally:
+                self._listening.clear()
+                await connection.close()
+        except psycopg.Error as error:
+            _log.debug("hints are not heard: %s", error)
+        await asyncio.sleep(self._pause)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def _hear(self, payload: str) -> None:
         try:

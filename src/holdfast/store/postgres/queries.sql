@@ -71,7 +71,8 @@ JOIN {schema}.shown_tasks r ON r.id = wanted.id WHERE r.owner = $2 ORDER BY want
 SELECT id, owner, fence, claim FROM {schema}.tasks WHERE owner = $1 ORDER BY id
 
 -- name: sweep
-SELECT recovered, poisoned, woken, due, failed, expired, more, next_due, hints FROM {schema}.sweep($1, $2)
+-- $3 is for how many seconds the database has answered this process since an outage, or NULL.
+SELECT recovered, poisoned, woken, due, failed, expired, more, next_due, hints FROM {schema}.sweep($1, $2, $3)
 
 -- name: commit_batch
 SELECT {schema}.commit_batch($1::jsonb, $2::bytea[], $3)::text

@@ -103,7 +103,9 @@ class PostgresStore(Working, Transacting, Remembering, Reading, Looking, Keeping
                     await pool.close()
 
     def _make_connections(self) -> Connections:
-        return Connections(self._url, size=self._pool_size, prepare=self._prepare, retry_for=self._retry_for)
+        return Connections(
+            self._url, size=self._pool_size, prepare=self._prepare, retry_for=self._retry_for, outage=self.outage
+        )
 
     @asynccontextmanager
     async def listen(self) -> AsyncIterator[Listener]:

@@ -16,7 +16,7 @@ from holdfast.model.transitions import TaskState
 from holdfast.store.postgres.batch import encode_batch, given_other_input
 from holdfast.store.postgres.committing import Committing, names_in, read_answer
 from holdfast.store.postgres.connections import Connection, Row, fetch_on, heeding_cancels
-from holdfast.store.postgres.errors import is_lost, is_refused, translate
+from holdfast.store.postgres.errors import READ_ONLY, is_lost, is_refused, is_trouble, translate
 from holdfast.store.postgres.parameters import TextArray
 from holdfast.store.postgres.statements import refuse_control
 from holdfast.store.postgres.verdicts import topics_of
@@ -68,8 +68,10 @@ class PostgresTransaction(Transaction):
         words = (error.diag.message_primary or str(error)).strip().splitlines() or [type(error).__name__]
         if error.sqlstate in _TOO_LONG:
             return too_long(self._timeout)
-        if is_lost(error) or error.sqlstate in _UNDONE:
+        if is_lost(error) or error.sqlstate in _UNDONE or is_trouble(error):
             return StoreUnavailable(f"{self._where} gave up a transaction ({words[0]}); nothing of it was written")
+        if error.sqlstate == READ_ONLY:
+            return translate(error, self._where)
         if error.sqlstate is None:
             return InvalidValue(f"{excerpt(sql)} cannot be sent: {words[0]}")
         return StoreError(f"{self._where} refused {excerpt(sql)}: {words[0]} (SQLSTATE {error.sqlstate})")

@@ -123,7 +123,9 @@ class Working(Committing, Loading):
 
     async def sweep(self, limit: int = 100) -> Swept:
         """See WorkVerbs."""
-        [row] = await self._fetch("sweep", check_limit(limit), self._at())
+        check_limit(limit)
+        connections = self._open_connections()
+        [row] = await self._fetch_anew("sweep", lambda: (limit, self._at(), connections.answering_for))
         recovered, poisoned, woken, due, failed, expired, more, next_due, hints = row
         self._publish(hints)
         return Swept(

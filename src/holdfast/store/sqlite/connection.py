@@ -16,7 +16,6 @@ from holdfast.model.errors import (
     SchemaMismatch,
     StoreBusy,
     StoreDamaged,
-    StoreError,
     StoreUnavailable,
 )
 from holdfast.store.handles import NoHandleLeft, are_exhausted
@@ -127,8 +126,8 @@ def in_our_words(path: str, error: BaseException) -> HoldfastError | None:  # no
         case apsw.CorruptError():
             return StoreDamaged(f"{path} is damaged ({error}); restore a backup, or salvage it with `sqlite3 .recover`")
         case apsw.FullError():
-            return StoreError(f"{path} could not grow ({error}); free disk space, nothing was written")
-        case apsw.IOError():
+            return StoreUnavailable(f"{path} could not grow ({error}); free disk space, nothing was written")
+        case apsw.IOError() | apsw.ProtocolError() | apsw.NoMemError():
             return StoreUnavailable(f"{path} could not be read or written ({error}); check the disk")
         case UnicodeEncodeError() | OverflowError() | apsw.MismatchError() | apsw.TooBigError():
             return InvalidValue(f"a value that {path} cannot hold: {error}; nothing was written")

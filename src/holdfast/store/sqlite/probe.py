@@ -28,21 +28,22 @@ class ChangeProbe:
         """``version`` tells the change counter, or None while nobody may ask."""
         self._version = version
         self._hints = hints
+        self._seen: int | None = None
         self._task: asyncio.Task[None] | None = None
 
     def wake(self) -> None:
         """Begin to look, unless already looking."""
         if self._task is None or self._task.done():
             # Looked at before the listener goes on: what changes from here on is news to it.
-            self._task = background.start(self._look(self._ask()), "holdfast-change-probe")
+            self._seen = self._ask()
+            self._task = background.Loop("holdfast-change-probe", self._look, going=lambda: self._hints.wanted).start()
 
-    async def _look(self, seen: int | None) -> None:
-        while self._hints.wanted:
-            await asyncio.sleep(INTERVAL)
-            version = self._ask()
-            if version is not None and version != seen:
-                seen = version
-                self._hints.publish({ANYTHING})
+    async def _look(self) -> None:
+        await asyncio.sleep(INTERVAL)
+        version = self._ask()
+        if version is not None and version != self._seen:
+            self._seen = version
+            self._hints.publish({ANYTHING})
 
     def _ask(self) -> int | None:
         """Return the counter. None, which the next look takes for a change, while it cannot be told."""

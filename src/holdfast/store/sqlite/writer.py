@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import apsw
 
 from holdfast.model.clock import Clock
-from holdfast.model.errors import StoreClosed, StoreError
+from holdfast.model.errors import ReadOnlyStore, StoreClosed, StoreError, StoreUnavailable
 from holdfast.process_fork import Owner
 from holdfast.store.place import Nowhere, Place
 from holdfast.store.sqlite.connection import BUSY_TIMEOUT_MS, translated
@@ -103,6 +103,8 @@ class Writer:
         self.stalled_until: float | None = None
         """When, on the boot clock, this process last got the lock after a long wait. Others waited too, and could not
         renew their leases meanwhile."""
+        self._failing_since: float | None = None
+        """When, on the boot clock, the first of all writes since failed that failed for lack of room, or of rights."""
 
     async def write(self, work: Callable[[Transaction], T], *, items: int = 1) -> tuple[T, set[str]]:
         """Run ``work`` in a transaction; return its result and the hints, once both are durable."""
@@ -299,8 +301,9 @@ class Writer:
             self._roll_back()
             raise
         boot = self._clock.boot()
-        if waiting_since is not None and boot - waiting_since > LONG_WAIT:
-            self.stalled_until = boot
+        for since in (waiting_since, self._failing_since):
+            if since is not None and boot - since > LONG_WAIT:
+                self.stalled_until = boot
         return self._transaction(boot)
 
     def _transaction(self, boot: float) -> Transaction:
@@ -309,24 +312,37 @@ class Writer:
         return Transaction(self._connection, now=now, boot=round(boot * 1_000_000), boot_id=self._clock.boot_id)
 
     def _work(self, tx: Transaction, work: Callable[[Transaction], T]) -> T:
-        with translated(self._path):
-            result = work(tx)
-            # SQLite ends the transaction itself on some errors (disk full, interrupt); a statement after that would
-            # commit alone.
-            if not self._connection.in_transaction:
-                raise StoreError(f"{self._path}: SQLite ended the transaction; nothing was written, try again")
+        try:
+            with translated(self._path):
+                result = work(tx)
+                # SQLite ends the transaction itself on some errors (disk full, interrupt); a statement after that would
+                # commit alone.
+                if not self._connection.in_transaction:
+                    raise StoreError(f"{self._path}: SQLite ended the transaction; nothing was written, try again")
+        except (StoreUnavailable, ReadOnlyStore):
+            self._note_failure()
+            raise
         return result
 
     def _finish(self, result: T, tx: Transaction) -> tuple[T, set[str]]:
         try:
             with translated(self._path):
                 self._commit(self._connection)
+        except (StoreUnavailable, ReadOnlyStore):
+            self._note_failure()
+            raise
         finally:
             self._roll_back()
+        self._failing_since = None
         if self._wal_pages >= self._checkpoint_at:
             with suppress(OSError, apsw.Error):  # the commit is durable: what fails from here on is for the next one
                 self._copy_wal()
         return result, tx.hints
+
+    def _note_failure(self) -> None:
+        """Note since when nothing can be written: no lease can be renewed meanwhile."""
+        if self._failing_since is None:
+            self._failing_since = self._clock.boot()
 
     def _roll_back(self) -> None:
         """End a transaction that is still open; one that was committed is not."""

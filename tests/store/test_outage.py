@@ -1,0 +1,51 @@
+"""An outage is a line in the log when it begins and a line when it is over, however many activities notice it."""
+
+import logging
+
+import pytest
+
+from holdfast import StoreUnavailable
+from holdfast.store.outage import LONGEST_PAUSE, Outage, Streak
+
+AWAY = StoreUnavailable("the database is away")
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [f"{record.levelname} {record.message}".partition(", after")[0] for record in caplog.records]
+
+
+def test_an_outage_is_said_when_it_begins_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    outage = Outage()
+    claims, commits, reads = (Streak(what, outage) for what in ("claims", "commits", "reads"))
+    begin = "WARNING the store cannot be used now: the database is away; everything waits for it, and goes on by itself"
+    end = "WARNING the store can be used again"
+    reads.worked()
+    assert said(caplog) == []
+    for _ in range(3):
+        claims.failed(AWAY)
+        commits.failed(AWAY)
+        reads.worked()  # of a server that can only be read
+    assert said(caplog) == [begin]
+    claims.worked()
+    assert said(caplog) == [begin]
+    commits.worked()
+    assert said(caplog) == [begin, end]
+    claims.failed(AWAY)
+    claims.left()  # its task was cancelled, which says nothing about the store
+    assert said(caplog) == [begin, end, begin]
+    reads.worked()
+    assert said(caplog) == [begin, end, begin, end]
+
+
+def test_an_unknown_error_is_said_once_with_its_trace(caplog: pytest.LogCaptureFixture) -> None:
+    streak = Streak("the heartbeat")
+    pauses = [streak.failed(KeyError("a defect")) for _ in range(10)]
+    assert pauses == sorted(pauses)
+    assert pauses[0] < pauses[-1] == LONGEST_PAUSE
+    [record] = caplog.records
+    assert (record.levelno, record.exc_info is not None) == (logging.ERROR, True)
+    streak.worked()
+    streak.worked()
+    assert [record.message for record in caplog.records[1:]] == ["the heartbeat works again, after 10 failures"]
+    assert streak.failed(KeyError("a defect")) == pauses[0]
