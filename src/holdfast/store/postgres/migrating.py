@@ -8,9 +8,10 @@ import psycopg
 from psycopg import sql
 
 from holdfast.model.errors import SchemaMismatch
-from holdfast.store.postgres.connections import Connection, fetch_on
+from holdfast.store.postgres.connections import APPLICATION, Connection, fetch_on
 from holdfast.store.postgres.errors import place, translated
 from holdfast.store.sqlfiles import Migration, migrations
+from holdfast.store.url import split_options
 
 _PACKAGE = "holdfast.store.postgres.migrations"
 _RUN_MIGRATE = "run `holdfast migrate` with the role that owns the schema"
@@ -48,8 +49,11 @@ async def prepare(connection: Connection, schema: str, *, migrate: bool | None, 
 async def grant_work(url: str, role: str, *, schema: str = "holdfast") -> None:
     """Let ``role`` work with the store, but not change its tables. Call it as the owner, after every migration."""
     text = (files("holdfast.store.postgres") / "grants.sql").read_text(encoding="utf-8")
+    url, _ = split_options(url)
     with translated(place(url)):
-        async with await psycopg.AsyncConnection.connect(url) as connection:
+        async with await psycopg.AsyncConnection.connect(
+            url, prepare_threshold=None, fallback_application_name=APPLICATION
+        ) as connection:
             # LiteralString is a promise to type checkers that this is no user input: it is a file of ours.
             statement = sql.SQL(text).format(schema=sql.Identifier(schema), role=sql.Identifier(role))
             await connection.execute(statement)
