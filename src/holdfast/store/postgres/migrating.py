@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.resources import files
 
 import psycopg
@@ -44,6 +45,12 @@ async def prepare(connection: Connection, schema: str, *, migrate: bool | None, 
         raise SchemaMismatch(
             f"this role may not set up the schema in {where} ({error.diag.message_primary}); {_RUN_MIGRATE}"
         ) from error
+
+
+@cache
+def newest_version() -> int:
+    """Return the version of the schema that this program knows."""
+    return migrations(_PACKAGE)[-1].version
 
 
 async def grant_work(url: str, role: str, *, schema: str = "holdfast") -> None:
@@ -95,6 +102,9 @@ async def _migrate(connection: Connection, schema: str, known: list[Migration], 
             await connection.execute(_with_schema(migration.sql, schema), prepare=False)
             record = f'INSERT INTO "{schema}".migrations VALUES ($1, $2, $3, clock_timestamp())'  # noqa: S608 - a checked identifier
             await fetch_on(connection, record, (migration.version, migration.name, migration.checksum))
+            if migration.oldest is not None:
+                note = f'UPDATE "{schema}".migrations SET oldest = $2 WHERE version = $1'  # noqa: S608 - as above
+                await fetch_on(connection, note, (migration.version, migration.oldest))
 
 
 def _with_schema(text: str, schema: str) -> bytes:

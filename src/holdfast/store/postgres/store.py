@@ -94,6 +94,7 @@ class PostgresStore(Working, Transacting, Remembering, Reading, Looking, Keeping
             await connection.close()
         # Users' transactions go without prepared statements: one that a pooler has lost would end the transaction.
         self._connections, self._lendable = connections, self._make_connections("transactions", prepare=False)
+        self._newest_seen, self._outdated = 0, None
         self._notices = Notices(f"{self._schema}_hints", send=self._notify, connect=self._connect_listener)
         return self
 
