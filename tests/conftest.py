@@ -10,6 +10,7 @@ from a skip into a failure.
 
 import os
 import secrets
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NoReturn, Protocol
@@ -44,6 +45,12 @@ class PgBouncerFactory(Protocol):
     """Starts a pooler in front of a server; it is stopped when the test session ends, or by its own `stop()`."""
 
     def __call__(self, server: PostgresServer, *, pool_size: int = 20) -> PgBouncer: ...
+
+
+def pytest_configure() -> None:
+    """Heed Ctrl-C. A shell that starts the tests in the background has it ignored, by every process of a test too."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str | None:
