@@ -57,7 +57,7 @@ def test_for_people(tmp_path: Path) -> None:
 def test_no_password_is_shown(tmp_path: Path) -> None:
     url = "postgresql://anna:sesame@here/one?sslpassword=sesame"
     for options in ([], ["--json"]):
-        answer = holdfast(tmp_path, "config", *options, HOLDFAST_DATABASE_URL=url)
+        answer = holdfast(tmp_path, "config", *options, HOLDFAST_DATABASE_URL=url, HOLDFAST_LISTEN_URL=url)
         assert answer.returncode == 0
         assert "sesame" not in answer.stdout + answer.stderr
         assert "***" in answer.stdout
