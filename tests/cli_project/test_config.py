@@ -28,6 +28,8 @@ def test_every_setting_with_where_it_comes_from(tmp_path: Path) -> None:
     assert by_name(document) == {
         "database_url": (f"sqlite:///{tmp_path}/a.db", str(file)),
         "schema": ("holdfast", "default"),
+        "prepare": (None, "default"),
+        "listen_url": (None, "default"),
         "application": (None, "default"),
         "user": ("bert", "HOLDFAST_USER"),
         "worker.queues": (["a", "b"], str(file)),
