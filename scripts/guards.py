@@ -415,7 +415,9 @@ def _is_noticed(guard: Guard) -> bool:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="holdfast-guards-") as folder:
         copy = Path(folder) / "project"
-        ignored = shutil.ignore_patterns(".git", ".venv", ".bench-venv", "__pycache__", ".*_cache", ".hypothesis")
+        ignored = shutil.ignore_patterns(
+            ".git", ".venv", ".venv-3.*", ".bench-venv", "__pycache__", ".*_cache", ".hypothesis"
+        )
         shutil.copytree(ROOT, copy, ignore=ignored)
         remove(guard, copy)
         # First where the source is looked for: before the installed project, which is the one with the guard.

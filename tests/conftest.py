@@ -4,14 +4,16 @@ Two environment variables steer a run:
 - HOLDFAST_SOAK=1 makes every randomised test long (`make soak` sets it),
 - HOLDFAST_SEED=n starts the seeds of such a run at n, to repeat one that failed.
 
-A third, HOLDFAST_REQUIRE_POSTGRES="16 18", turns a missing server of these versions from a skip into a failure.
+A third, HOLDFAST_REQUIRE_POSTGRES="16 18 pgbouncer", turns a missing server of these versions, or a missing pooler,
+from a skip into a failure.
 """
 
 import os
 import secrets
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import hypothesis
 import pytest
@@ -43,6 +45,12 @@ class PgBouncerFactory(Protocol):
     """Starts a pooler in front of a server; it is stopped when the test session ends, or by its own `stop()`."""
 
     def __call__(self, server: PostgresServer, *, pool_size: int = 20) -> PgBouncer: ...
+
+
+def pytest_configure() -> None:
+    """Heed Ctrl-C. A shell that starts the tests in the background has it ignored, by every process of a test too."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str | None:
@@ -96,7 +104,7 @@ def pgbouncer() -> Iterator[PgBouncerFactory]:
             try:
                 return poolers.enter_context(start_pgbouncer(server, pool_size=pool_size))
             except ServerUnavailable as missing:
-                pytest.skip(str(missing))
+                _skip_or_fail("pgbouncer", missing)
 
         yield start
 
@@ -105,8 +113,12 @@ def _postgres(version: int) -> Iterator[PostgresServer]:
     try:
         server = start_postgres(version)
     except ServerUnavailable as missing:
-        if str(version) in os.environ.get("HOLDFAST_REQUIRE_POSTGRES", "").split():
-            raise
-        pytest.skip(str(missing))
+        _skip_or_fail(str(version), missing)
     with server:
         yield server
+
+
+def _skip_or_fail(program: str, missing: ServerUnavailable) -> NoReturn:
+    if program in os.environ.get("HOLDFAST_REQUIRE_POSTGRES", "").split():
+        raise missing
+    pytest.skip(str(missing))

@@ -1,10 +1,12 @@
 """PgBouncer in transaction mode in front of a test server: the pooler that many PostgreSQL users stand behind.
 
 In this mode a client keeps its server connection for one transaction only. Whatever lives in a session (LISTEN,
-session advisory locks, SET, temporary tables, prepared statements by name) is lost or, worse, belongs to somebody
-else. What passes behind it needs nothing of that.
+session advisory locks, SET, temporary tables, prepared statements by name) is lost or, worse, belongs to another
+client. What passes behind it needs nothing of that. Newer versions can keep prepared statements for their clients; here
+that is switched off.
 """
 
+import re
 import shutil
 import subprocess
 import time
@@ -28,7 +30,10 @@ from tests.postgres_server import (
     server_environment,
 )
 
-PROGRAM = Path("/usr/sbin/pgbouncer")
+PROGRAM = Path(shutil.which("pgbouncer") or "/usr/sbin/pgbouncer")
+
+_KNOWS_STATEMENTS = (1, 21)
+"""The first version that can keep prepared statements, and has a setting for it."""
 
 _CONFIGURATION = """
 [databases]
@@ -47,6 +52,7 @@ logfile = {folder}/log
 auth_type = any
 ; Answer at once when the server is down: the tests restart it.
 server_login_retry = 0
+{statements}
 """
 
 
@@ -55,7 +61,7 @@ class PgBouncer:
 
     def __init__(self, server: PostgresServer, *, pool_size: int) -> None:
         if not PROGRAM.exists():
-            raise ServerUnavailable(f"PgBouncer is not installed in {PROGRAM}")
+            raise ServerUnavailable(f"PgBouncer is not installed in {PROGRAM}; on Debian: apt-get install pgbouncer")
         account = server_account()
         self._folder = private_folder("holdfast-pgbouncer-")
         self._reaper = Reaper(self._folder, self._folder / "pgbouncer.pid")
@@ -68,6 +74,7 @@ class PgBouncer:
                 password=f"password={server.password}" if server.password else "",
                 pool_size=pool_size,
                 folder=self._folder,
+                statements="max_prepared_statements = 0" if _version() >= _KNOWS_STATEMENTS else "",
             )
         )
         if account is not None:
@@ -128,6 +135,13 @@ class PgBouncer:
                 time.sleep(0.01)
             else:
                 return
+
+
+def _version() -> tuple[int, ...]:
+    said = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"(\d+)\.(\d+)", said)
+    assert found is not None, said
+    return tuple(map(int, found.groups()))
 
 
 def start_pgbouncer(server: PostgresServer, *, pool_size: int = 20) -> PgBouncer:

@@ -18,7 +18,7 @@ from tests.cli_project.support import refusal
         ("[NaN]", "holds NaN, which is not JSON"),
         ("[-Infinity]", "holds -Infinity, which is not JSON"),
         ("[1e999]", "too large for a float"),
-        ("[" * 5000 + "]" * 5000, "nested deeper"),
+        ("[" * 5000 + "]" * 5000, "levels deep"),
         ('["x"', "write an array such as"),
     ],
 )

@@ -28,6 +28,8 @@ def test_every_setting_with_where_it_comes_from(tmp_path: Path) -> None:
     assert by_name(document) == {
         "database_url": (f"sqlite:///{tmp_path}/a.db", str(file)),
         "schema": ("holdfast", "default"),
+        "prepare": (None, "default"),
+        "listen_url": (None, "default"),
         "application": (None, "default"),
         "user": ("bert", "HOLDFAST_USER"),
         "worker.queues": (["a", "b"], str(file)),
@@ -57,7 +59,7 @@ def test_for_people(tmp_path: Path) -> None:
 def test_no_password_is_shown(tmp_path: Path) -> None:
     url = "postgresql://anna:sesame@here/one?sslpassword=sesame"
     for options in ([], ["--json"]):
-        answer = holdfast(tmp_path, "config", *options, HOLDFAST_DATABASE_URL=url)
+        answer = holdfast(tmp_path, "config", *options, HOLDFAST_DATABASE_URL=url, HOLDFAST_LISTEN_URL=url)
         assert answer.returncode == 0
         assert "sesame" not in answer.stdout + answer.stderr
         assert "***" in answer.stdout

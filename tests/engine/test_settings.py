@@ -21,6 +21,8 @@ from holdfast.engine.settings import (
 TEXTS = {
     "database_url": ("postgresql://here/one", "postgresql://here/one"),
     "schema": ("agents", "agents"),
+    "prepare": ("off", False),
+    "listen_url": ("postgresql://there/one", "postgresql://there/one"),
     "application": ("shop:hold", "shop:hold"),
     "user": ("anna", "anna"),
     "worker.queues": ("deploys, default", ("deploys", "default")),
@@ -75,7 +77,7 @@ def test_every_setting_is_read_from_both_places_and_the_variable_wins(setting: S
     from_file = Settings({}, file).values[setting.name]
     assert (from_file.value, from_file.origin) == (meant, str(file))
     numbers = {"worker.concurrency", "worker.residents", "worker.lease", "worker.grace", "serve.port"}
-    other = "8" if setting.name in numbers else "other"
+    other = "8" if setting.name in numbers else "on" if setting.name == "prepare" else "other"
     both = Settings({setting.variable: other}, file)
     assert both.values[setting.name].origin == setting.variable
     assert both[setting.name] == setting.read(other) != meant
@@ -297,13 +299,21 @@ def test_the_library_goes_by_the_file(tmp_path: Path, monkeypatch: pytest.Monkey
     assert Holdfast().url == "memory://"
 
 
-def test_only_postgresql_has_a_schema(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_only_postgresql_has_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HOLDFAST_SCHEMA", raising=False)
+    for name in ("SCHEMA", "PREPARE", "LISTEN_URL"):
+        monkeypatch.delenv(f"HOLDFAST_{name}", raising=False)
     assert store_options("postgresql://here/one") == {}
     write(tmp_path, 'schema = "agents"')
     assert store_options("postgresql://here/one") == {"schema": "agents"}
     assert store_options("sqlite:///a.db") == {}
+    write(tmp_path, "prepare = false")
+    assert store_options("postgresql://here/one") == {"prepare": False}
+    monkeypatch.setenv("HOLDFAST_PREPARE", "on")
+    monkeypatch.setenv("HOLDFAST_LISTEN_URL", "postgresql://there/one")
+    assert store_options("postgresql://here/one") == {"prepare": True, "listen_url": "postgresql://there/one"}
+    # What stands in a URL was written for that store.
+    assert store_options("postgresql://here/one?prepare=false&listen_url=postgresql%3A%2F%2Fhere%2Fone") == {}
 
 
 def test_variables_that_nobody_reads_are_named() -> None:

@@ -9,15 +9,16 @@ from pathlib import Path
 from types import ModuleType
 
 from holdfast.engine.holdfast import Holdfast
-from holdfast.engine.settings import current_settings
+from holdfast.engine.settings import current_settings, is_postgres
 from holdfast.model.errors import HoldfastError, InvalidURL, InvalidValue, MissingExtra
 from holdfast.model.failure import Failure
 
 
-def find_holdfast(target: str | None, database_url: str | None = None) -> Holdfast:
+def find_holdfast(target: str | None, database_url: str | None = None, *, role: str = "command") -> Holdfast:
     """Import the module, from the working directory too, and return its Holdfast object.
 
     Without a target, the one that the settings name. ``database_url`` names another store than the module does.
+    ``role``: see ``show_role``.
     """
     settings = current_settings()
     target = target or settings["application"]
@@ -31,7 +32,14 @@ def find_holdfast(target: str | None, database_url: str | None = None) -> Holdfa
     hold = _attribute(module, attribute) if attribute else _the_only_one(module)
     if database_url is not None:
         hold.url = database_url
+    show_role(hold, role)
     return hold
+
+
+def show_role(hold: Holdfast, role: str) -> None:
+    """Have PostgreSQL show what this process is for, as the application_name of its connections."""
+    if is_postgres(hold.url):
+        hold._options.setdefault("application_name", f"holdfast {role}")  # noqa: SLF001 - the application's own stays
 
 
 def _import(name: str, folder: Path) -> ModuleType:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ParamSpec
 from urllib.parse import unquote, urlsplit
 
-from holdfast.cli.finding import find_holdfast
+from holdfast.cli.finding import find_holdfast, show_role
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.settings import current_settings, is_postgres
 from holdfast.model.errors import InvalidValue, NotAStore
@@ -41,17 +41,19 @@ async def opened(database_url: str | None) -> AsyncIterator[Service]:
     # A database is set up by whoever submits to it, or by `migrate`; not by somebody who looks.
     options: dict[str, Any] = {"migrate": False} if is_postgres(url) else {}
     hold = Holdfast(url, **options)
+    show_role(hold, "command")
     async with hold:
         yield Service(hold)
 
 
-def holdfast_to_serve(application: str | None, database_url: str | None) -> Holdfast:
+def holdfast_to_serve(application: str | None, database_url: str | None, *, role: str = "command") -> Holdfast:
     """Return what is served to others, not yet open: the application's Holdfast, if one is named or set.
 
-    Its store is the application's own, unless ``database_url`` names another.
+    Its store is the application's own, unless ``database_url`` names another. ``role``: see ``show_role``.
     """
     target = application or current_settings()["application"]
-    hold = Holdfast(database_url) if target is None else find_holdfast(target, database_url)
+    hold = Holdfast(database_url) if target is None else find_holdfast(target, database_url, role=role)
+    show_role(hold, role)
     if not make_store(hold.url).capabilities.durable:
         raise InvalidValue(f"{hold.url} lives inside this process and ends with it; name a store that lasts")
     return hold

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 from holdfast.model.errors import InvalidValue
+from holdfast.store.url import read_switch, split_options
 
 N = TypeVar("N", int, float)
 
@@ -111,6 +112,8 @@ def _names(given: object) -> tuple[str, ...]:
 SETTINGS: Final = (
     Setting("database_url", _text, DEFAULT_URL, "The store: sqlite:///file.db, postgresql://..., json:///folder"),
     Setting("schema", _text, DEFAULT_SCHEMA, "PostgreSQL only: the schema that holds the store"),
+    Setting("prepare", read_switch, None, "PostgreSQL only: prepare statements; by default, unless a pooler answers"),
+    Setting("listen_url", _text, None, "PostgreSQL only: the server's own address, where database_url is a pooler's"),
     Setting("application", _text, None, "Where the application's Holdfast object is: module:attribute"),
     Setting("user", _text, None, "Who decides, approves and cancels; by default your login name"),
     Setting("worker.queues", _names, None, "Which queues a worker takes tasks from; by default those of its tasks"),
@@ -159,8 +162,10 @@ def store_options(url: str) -> dict[str, Any]:
     """Return what the settings say about how to open the store of this URL."""
     if not is_postgres(url):
         return {}
-    settings = current_settings()
-    return {"schema": settings["schema"]} if settings.is_set("schema") else {}
+    settings, (_, written) = current_settings(), split_options(url)
+    options = {name: settings[name] for name in ("schema", "prepare", "listen_url") if settings.is_set(name)}
+    # What stands in the URL was written for this store.
+    return {name: value for name, value in options.items() if getattr(written, name, None) is None}
 
 
 def is_postgres(url: str) -> bool:

@@ -54,7 +54,7 @@ def parse(data: bytes, *, limits: Limits = DEFAULT_LIMITS, name: str = "data", w
     ``wrapping`` levels of it are ours and do not count against the depth.
     """
     limits.check_size(len(data), name)
-    value = _read(data, name)
+    value = _read(data, limits, name)
     depth = limits.max_depth + wrapping
     # Every level opens with a bracket: few brackets, no need to look.
     if data.count(b"[") + data.count(b"{") > depth and _is_deeper_than(depth, value):
@@ -160,14 +160,14 @@ def _next_level(level: list[Any], room: int) -> list[Any] | None:
     return deeper
 
 
-def _read(data: bytes, name: str) -> JsonValue:
+def _read(data: bytes, limits: Limits, name: str) -> JsonValue:
     try:
         value = _read_fast(data)
         # Bytes that come out exactly as they went in held no duplicate key and no odd spelling.
         if _write_fast(value) == data:
             return value
     except RecursionError:
-        _refuse_hostile_depth(name)
+        refuse_depth(limits, name)  # how deep Python itself reads differs between its versions
     except ValueError:
         pass  # the strict reader says why, or knows better: msgspec refuses lone surrogates
     try:
@@ -175,13 +175,9 @@ def _read(data: bytes, name: str) -> JsonValue:
     except CodecError as error:
         raise CodecError(str(error), path=name) from None
     except RecursionError:
-        _refuse_hostile_depth(name)
+        refuse_depth(limits, name)  # how deep Python itself reads differs between its versions
     except ValueError as error:
         raise CodecError(f"is not JSON: {error}", path=name) from error
-
-
-def _refuse_hostile_depth(name: str) -> NoReturn:
-    raise CodecError("is nested deeper than any value we write", path=name) from None
 
 
 def _without_duplicates(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:

@@ -106,7 +106,7 @@ async def _place(url: str) -> AsyncIterator[tuple[Holdfast, RawCommits]]:
     """Open an empty store, with a way to measure the raw limit beside it; all of it is gone after the block."""
     if is_postgres(url):
         schema = f"holdfast_bench_{os.urandom(6).hex()}"
-        async with Holdfast(url, schema=schema, migrate=True) as hold:
+        async with Holdfast(url, schema=schema, migrate=True, application_name="holdfast bench") as hold:
             try:
                 yield hold, lambda seconds: postgres_commits(url, seconds, table=f"{schema}.raw")
             finally:

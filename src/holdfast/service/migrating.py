@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.engine.settings import is_postgres
+from holdfast.engine.settings import is_postgres, store_options
 from holdfast.model.queries import Vitals
 from holdfast.store import open_store
 
@@ -12,6 +12,6 @@ from holdfast.store import open_store
 async def migrate(url: str, *, schema: str) -> Vitals:
     """Bring the store of this URL to the schema of this version, and say how it is then."""
     # Only PostgreSQL waits to be asked; the other stores migrate whenever they are opened.
-    options: dict[str, Any] = {"migrate": True, "schema": schema} if is_postgres(url) else {}
+    options: dict[str, Any] = {**store_options(url), "migrate": True, "schema": schema} if is_postgres(url) else {}
     async with open_store(url, **options) as store:
         return await store.vitals()

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import apsw
 
+from holdfast.store.url import split_options
+
 _TABLE = "CREATE TABLE {table} (task TEXT, n INTEGER, body {bytes}, PRIMARY KEY (task, n))"
 _BODY = b'{"data":"ok","schema":1}'
 
@@ -36,7 +38,13 @@ async def postgres_commits(url: str, seconds: float, rows: int = 1, *, table: st
 
     one = f"INSERT INTO {table} VALUES (%s, %s, %s)"  # noqa: S608 - a name of ours
     many = f"INSERT INTO {table} SELECT 'task-0123456789', unnest(%s::int[]), unnest(%s::bytea[])"
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True, prepare_threshold=0) as connection:
+    url, options = split_options(url)
+    async with await psycopg.AsyncConnection.connect(
+        url,
+        autocommit=True,
+        prepare_threshold=None if options.prepare is False else 0,
+        fallback_application_name="holdfast bench",
+    ) as connection:
         await connection.execute(f"DROP TABLE IF EXISTS {table}")
         await connection.execute(_TABLE.format(table=table, bytes="BYTEA"))
         done, began = 0, time.perf_counter()

@@ -10,6 +10,7 @@ from importlib.resources.abc import Traversable
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _MIGRATION = re.compile(r"^(\d{4})_(\w+)\.sql$")
+_OLDEST = re.compile(r"^-- Workers from version (\d+) on may go on\.$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,12 @@ class Migration:
     def checksum(self) -> str:
         """The hash that tells whether an applied migration was edited afterwards."""
         return hashlib.sha256(self.sql.encode()).hexdigest()
+
+    @property
+    def oldest(self) -> int | None:
+        """The version of the oldest workers that may go on beside it; None: only those that know it may."""
+        found = _OLDEST.search(self.sql)
+        return None if found is None else int(found[1])
 
 
 def named_queries(package: str, *file_names: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
@@ -13,6 +14,52 @@ from holdfast.store.simple import SimpleInterface
 
 _HIDDEN = "***"
 _KNOWN = "memory://, json:///dir, sqlite:///file.db or postgresql://host/database"
+_SWITCHES = {
+    **dict.fromkeys(("true", "on", "yes", "1"), True),
+    **dict.fromkeys(("false", "off", "no", "0"), False),
+    "auto": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class URLOptions:
+    """Options of the PostgreSQL store that stand in its URL; None is one that does not."""
+
+    prepare: bool | None = None
+    listen_url: str | None = None
+
+
+def split_options(url: str) -> tuple[str, URLOptions]:
+    """Return a PostgreSQL URL as libpq knows it, and the options behind its '?' that are ours."""
+    address, _, query = url.partition("?")
+    ours: dict[str, str] = {}
+    others = []
+    for pair in filter(None, query.split("&")):
+        name, _, value = pair.partition("=")
+        if name in {"prepare", "listen_url"}:
+            ours[name] = unquote(value)
+        else:
+            others.append(pair)  # as it was written: libpq has rules of its own
+    if not ours:
+        return url, URLOptions()
+    listen_url = ours.get("listen_url")
+    if listen_url is not None and listen_url.partition(":")[0].lower() not in {"postgresql", "postgres"}:
+        raise InvalidURL(
+            "listen_url= in the database URL is no postgresql://... address; write its : / ? & as %3A %2F %3F %26"
+        )
+    try:
+        prepare = read_switch(ours.get("prepare", "auto"))
+    except ValueError as error:
+        raise InvalidURL(f"the database URL has prepare={ours['prepare']}; {error}") from None
+    return "?".join(filter(None, (address, "&".join(others)))), URLOptions(prepare, listen_url)
+
+
+def read_switch(given: object) -> bool | None:
+    """Return what ``prepare`` means as it stands in a URL, a variable or a file; None is ``auto``."""
+    text = str(given).strip().lower()
+    if not isinstance(given, str | bool) or text not in _SWITCHES:
+        raise ValueError("give true, false or auto")
+    return _SWITCHES[text]
 
 
 @asynccontextmanager
@@ -85,9 +132,16 @@ def without_password(url: str) -> str:
     if parts.password is not None:
         account, _, host = parts.netloc.rpartition("@")
         parts = parts._replace(netloc=f"{account.partition(':')[0]}:{_HIDDEN}@{host}")
-    if any("password" in name.lower() for name, _ in query):
-        kept = [(name, _HIDDEN if "password" in name.lower() else value) for name, value in query]
+    kept = [(name, _shown(name, value)) for name, value in query]
+    if kept != query:
         parts = parts._replace(query=urlencode(kept, safe="*/:"))
     # urlunsplit writes sqlite:/x for sqlite:///x; what people typed is what they recognise.
     shown = f"{parts.scheme}://{parts.netloc}{parts.path}"
     return f"{shown}?{parts.query}" if parts.query else shown
+
+
+def _shown(name: str, value: str) -> str:
+    """Return a value behind '?' without the passwords in it."""
+    if "password" in name.lower():
+        return _HIDDEN
+    return without_password(value) if name == "listen_url" else value

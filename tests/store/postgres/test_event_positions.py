@@ -8,7 +8,6 @@ from holdfast.model.commit import Commit, Held
 from holdfast.model.operations import Emit, Move, SubmitChild, UntilEvent
 from holdfast.model.task import NewTask
 from holdfast.model.transitions import TaskState
-from holdfast.model.worker import NewWorker
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.sqlfiles import migrations
 from tests.store.postgres.support import claimed, execute, held, outside, paused
@@ -128,8 +127,8 @@ async def test_a_store_from_before_positions(url: str, monkeypatch: pytest.Monke
         async with PostgresStore(url) as store:
             await store.emit("paid", "long ago")
             await submit(store, "waiter")
-            await store.register(NewWorker(id="worker"))
-            # As a worker of that time claimed it: this version's claim speaks to a later schema.
+            # As a worker of that time claimed it: this version's workers speak to a later schema.
+            execute(url, "SELECT FROM holdfast.register('worker', 'worker', 60, '{}')")
             execute(url, "SELECT FROM holdfast.claim('worker', 1, 1, '{default}', '{job}', false)")
             [(fence,)] = execute(url, "SELECT fence FROM holdfast.tasks WHERE id = 'waiter' AND owner = 'worker'")
             wait = Move(to=TaskState.WAITING, reason="waits", waits=(UntilEvent(key="k", channel="paid", after=1),))

@@ -13,7 +13,7 @@ from holdfast.model.effect import EffectState
 from holdfast.model.errors import SchemaMismatch, StoreError
 from holdfast.model.task import FLAT_KEYS, NewTask
 from holdfast.model.transitions import TERMINAL, TaskState, is_legal
-from holdfast.model.worker import ALONE_AFTER, POISON_AFTER
+from holdfast.model.worker import ALONE_AFTER, POISON_AFTER, Claim
 from holdfast.store.postgres import PostgresStore, grant_work
 from holdfast.store.postgres.migrating import _migrate
 from holdfast.store.sqlfiles import Migration, migrations
@@ -77,6 +77,42 @@ async def test_a_newer_schema_is_refused(url: str, migrate: bool | None) -> None
     execute(url, f"INSERT INTO holdfast.migrations VALUES ({LAST + 1}, 'future', 'x', now())")
     with pytest.raises(SchemaMismatch, match="upgrade holdfast"):
         await PostgresStore(url, migrate=migrate).open()
+
+
+async def test_a_worker_claims_no_more_after_a_newer_migration(
+    url: str, store: PostgresStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It goes on only where the migration says that workers of its version may; what it holds it can always finish."""
+    claims = await claimed(store, "a", "b")
+    await migrated_further(url, "-- Workers from version {last} on may go on.")
+    for _ in range(2):
+        await store.heartbeat("worker")
+    assert len(await claimed(store, "c", worker_id="second")) == 1
+    assert [record.levelname for record in caplog.records if "newer version" in record.getMessage()] == ["WARNING"]
+
+    caplog.clear()
+    await migrated_further(url, "-- It says nothing about older workers.")
+    for _ in range(2):
+        await store.heartbeat("worker")
+    with pytest.raises(SchemaMismatch, match=rf"to schema {LAST + 2}; this one knows {LAST}.*restart it"):
+        await store.claim(Claim(worker_id="worker", number=2, limit=1, queues=("worker",), names=("job",)))
+    assert [record.levelname for record in caplog.records if "newer version" in record.getMessage()] == ["ERROR"]
+    verdicts = await store.commit([held(claim, 1, step(), COMPLETE) for claim in claims])
+    assert [verdict.state for verdict in verdicts] == [TaskState.COMPLETED] * 2
+
+
+async def test_a_worker_that_begins_after_a_newer_migration_claims_nothing(url: str, store: PostgresStore) -> None:
+    await migrated_further(url, "SELECT 1")
+    with pytest.raises(SchemaMismatch, match="restart it"):
+        await claimed(store, "a")
+
+
+async def migrated_further(url: str, sql: str) -> None:
+    """Do what `holdfast migrate` of a newer version does."""
+    [(last,)] = execute(url, "SELECT max(version) FROM holdfast.migrations")
+    added = [Migration(number, "future", sql.format(last=LAST)) for number in range(LAST + 1, last + 2)]
+    execute(url, f"DELETE FROM holdfast.migrations WHERE version > {LAST}")  # its checksum is that of another file
+    await set_up(url, [*KNOWN, *added])
 
 
 async def test_a_changed_migration_is_refused(url: str) -> None:

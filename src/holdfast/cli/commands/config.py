@@ -54,7 +54,7 @@ def _row(value: Value) -> list[str | Text]:
 
 def _shown(value: Value) -> JsonValue:
     """Return a value as everybody may see it."""
-    if value.setting.name == "database_url":
+    if value.setting.name in {"database_url", "listen_url"} and value.value is not None:
         return without_password(value.value)
     return list(value.value) if isinstance(value.value, tuple) else value.value
 

@@ -88,7 +88,7 @@ async def mcp(
     caller = Caller(name or user(None), READ_ONLY if read_only else EVERYTHING)
     claimable = checked_claims(claim)
     with _kept_for_the_protocol():
-        hold = holdfast_to_serve(application, database_url)
+        hold = holdfast_to_serve(application, database_url, role="mcp")
     async with opened_to_serve(hold, read_only=read_only):
         server = McpServer(hold, caller=caller, read_only=read_only, claimable=claimable)
         rights = ", ".join(sorted(caller.scopes))

@@ -13,7 +13,7 @@ from typing import Any, Final, assert_never
 from urllib.parse import unquote, urlsplit
 
 from holdfast.cli.opening import holdfast_to_serve
-from holdfast.engine.settings import current_settings, is_postgres, store_options
+from holdfast.engine.settings import PREFIX, current_settings, is_postgres, store_options
 from holdfast.model.errors import InvalidValue
 from holdfast.store.url import without_password
 
@@ -124,8 +124,8 @@ def _store(application: str | None, database_url: str | None) -> tuple[list[str]
     elif database_url is not None:
         arguments += ["--database-url", shown]
     # And where the application names a store by itself, it has the password.
-    if schema := store_options(url).get("schema"):
-        environment["HOLDFAST_SCHEMA"] = schema
+    for name, value in store_options(url).items():
+        environment[f"{PREFIX}{name.upper()}"] = without_password(value) if name == "listen_url" else str(value)
     return arguments, environment
 
 

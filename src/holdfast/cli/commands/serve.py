@@ -81,7 +81,7 @@ async def serve(
     async with AsyncExitStack() as ending:
         ending.enter_context(StopSignals(stop, _leave_at_once))  # first, and so until everything is closed
         listener = ending.enter_context(bound(address))
-        hold = holdfast_to_serve(application, database_url)
+        hold = holdfast_to_serve(application, database_url, role="serve")
         await ending.enter_async_context(opened_to_serve(hold, read_only=read_only))
         async with web_application(
             hold, tokens=tokens, names=names, read_only=read_only, claimable=claimable

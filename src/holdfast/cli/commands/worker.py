@@ -105,7 +105,7 @@ def work(
     """
     if quiet and verbose:
         raise InvalidValue("--quiet and --verbose exclude each other; give one of them")
-    hold = find_holdfast(application, database_url)
+    hold = find_holdfast(application, database_url, role="worker")
     settings = current_settings()
     if not hold.definitions.names:
         raise InvalidValue(f"{application or settings['application']} defines no tasks; let it import those that do")

@@ -32,6 +32,10 @@ class PostgresBase(SimpleInterface):
         self._lendable: Connections | None = None
         """Apart from the others: however many transactions users hold open, no heartbeat waits for one."""
         self._notices: Notices | None = None
+        self._newest_seen = 0
+        """The version of the schema at the last heartbeat that found it newer than this program."""
+        self._outdated: str | None = None
+        """Why this program may claim nothing more, once a newer one has migrated the schema."""
 
     def _at(self) -> datetime | None:
         """Return the time of a test's clock; None lets the database take its own."""

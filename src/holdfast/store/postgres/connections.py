@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+import secrets
 import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -21,13 +23,15 @@ from holdfast.model.errors import ReadOnlyStore, StoreUnavailable
 from holdfast.process_fork import Owner, blank, watch
 from holdfast.store.outage import Outage
 from holdfast.store.postgres import parameters
-from holdfast.store.postgres.errors import is_lost, leaves_usable, place, translate, was_undone
+from holdfast.store.postgres.errors import is_lost, is_unprepared, leaves_usable, place, translate, was_undone
 
 T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]
 Connection: TypeAlias = psycopg.AsyncConnection[Row]
 
 CONNECT_TIMEOUT = 10
+APPLICATION = "holdfast"
+"""What the server shows as the application_name of a connection, unless the user chose another."""
 
 LONG_WAIT = 1.0
 """Seconds after which a statement that is sent again and again counts as an outage, and no longer as a lost race."""
@@ -35,7 +39,7 @@ LONG_WAIT = 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _microseconds = struct.Struct("!q").unpack
-
+_log = logging.getLogger(__name__)
 
 _INSISTED = {
     # Under a stricter level, all statements of a function share one snapshot: "lock first, read later" would not hold.
@@ -88,8 +92,20 @@ class _OwnConnection(psycopg.AsyncConnection[Row]):
 class Connections:
     """Up to ``size`` connections to one database, opened when they are needed, the last one used first."""
 
-    def __init__(self, url: str, *, size: int, prepare: bool, retry_for: float, outage: Outage | None = None) -> None:
-        """``retry_for`` is how many seconds a verb keeps trying while the database is away."""
+    def __init__(
+        self,
+        url: str,
+        *,
+        size: int,
+        prepare: bool | None,
+        retry_for: float,
+        application: str = APPLICATION,
+        outage: Outage | None = None,
+    ) -> None:
+        """``retry_for`` is how many seconds a verb keeps trying while the database is away.
+
+        ``prepare``: use prepared statements; None, unless a pooler stands between us and the server.
+        """
         self.url = url
         self.where = place(url)
         self.owner = Owner(f"the store in {self.where}")
@@ -97,6 +113,7 @@ class Connections:
         self._retry_for = retry_for
         self._outage = outage or Outage()
         self._last_outage: float | None = None
+        self._application = application
         self._free = asyncio.Semaphore(size)
         self._idle: list[Connection] = []
         self._closed = False
@@ -107,19 +124,19 @@ class Connections:
         while self._idle:
             await self._idle.pop().close()
 
-    async def connect(self) -> Connection:
-        """Open a connection, outside the pool."""
+    async def connect(self, *, prepare: bool | None = None) -> Connection:
+        """Open a connection, outside the pool; ``prepare=False`` goes without prepared statements on this one."""
         context: AdaptContext = _Context(_ADAPTERS)
         connection = await _OwnConnection.connect(
             self.url,
             autocommit=True,
-            # A transaction-mode pooler may answer the next statement on another session, which knows no statement
-            # prepared on this one.
-            prepare_threshold=0 if self._prepare else None,
+            prepare_threshold=None,  # until it is known who answers
             connect_timeout=CONNECT_TIMEOUT,
             cursor_factory=psycopg.AsyncRawCursor,
             context=context,
             client_encoding="utf8",
+            # The user's own application_name, in the URL or in PGAPPNAME, goes before it.
+            fallback_application_name=self._application,
             # A peer that has gone silent is given up in half a minute, instead of never.
             keepalives_idle=10,
             keepalives_interval=5,
@@ -127,10 +144,12 @@ class Connections:
             tcp_user_timeout=30_000,
         )
         try:
-            await _insist(connection)
+            is_direct = await _insist(connection)
         except BaseException:  # a cancel included
             await connection.close()
             raise
+        if prepare is not False and (is_direct if self._prepare is None else self._prepare):
+            _use_prepared_statements(connection)
         return connection
 
     @property
@@ -181,15 +200,34 @@ class Connections:
 
     async def _fetch_once(self, query: str, values: Sequence[object]) -> list[Row]:
         async with self._free:
-            connection = self._idle.pop() if self._idle else await self.connect()
-            try:
-                return await fetch_on(connection, query, values)
-            except psycopg.Error as error:
-                if not leaves_usable(error):
-                    await connection.close()
-                raise
-            finally:
-                await self._take_back(connection)
+            while True:
+                connection = self._idle.pop() if self._idle else await self.connect()
+                try:
+                    return await fetch_on(connection, query, values)
+                except psycopg.Error as error:
+                    if connection.prepare_threshold is None or not is_unprepared(error):
+                        if not leaves_usable(error):
+                            await connection.close()
+                        raise
+                    # It did not run. The next connection prepares it anew, or prepares nothing.
+                    await self._forget_statements(connection, error)
+                finally:
+                    await self._take_back(connection)
+
+    async def _forget_statements(self, connection: Connection, error: psycopg.Error) -> None:
+        """Close a connection whose statements the server does not know as they were prepared."""
+        await connection.close()
+        if isinstance(error, psycopg.errors.FeatureNotSupported):
+            return  # a migration changed what the statement returns: prepared again it is right
+        if self._prepare is not False:
+            self._prepare = False
+            _log.warning(
+                "a pooler before %s does not keep prepared statements; going on without them. Set prepare to false "
+                "for this store, so that nothing has to be sent twice",
+                self.where,
+            )
+        while self._idle:
+            await self._idle.pop().close()
 
     async def _take_back(self, connection: Connection) -> None:
         """Keep it for the next one, unless it is in the middle of something: closed, the server rolls that back."""
@@ -224,16 +262,32 @@ class Connections:
         return connection
 
 
-async def _insist(connection: Connection) -> None:
+async def _insist(connection: Connection) -> bool:
     """Undo settings of the role or the database under which our promises would not hold.
 
-    Only those that are wrong are set: behind a pooler the session is shared with others.
+    Only those that are wrong are set: behind a pooler the session is shared with others. Returns whether the server
+    itself answers: a pooler gives each client a key for cancels of its own making, with a process id that is not the
+    id of the process that answers.
     """
     names = list(_INSISTED)
-    [found] = await fetch_on(connection, "SELECT " + ", ".join(f"current_setting('{name}')" for name in names))
+    asked = ", ".join(["pg_backend_pid()", *(f"current_setting('{name}')" for name in names)])
+    [(pid, *found)] = await fetch_on(connection, f"SELECT {asked}")
     for name, value in zip(names, found, strict=True):
         if value in _INSISTED[name]:
             await fetch_on(connection, f"SET {name} = '{_INSISTED[name][value]}'")
+    return bool(pid == connection.info.backend_pid)
+
+
+def _use_prepared_statements(connection: Connection) -> None:
+    """Prepare each statement when it is first run.
+
+    psycopg numbers them from 0 on each connection. A pooler that lends sessions without keeping track of statements
+    would then run the statement of another client that has the same number, with our values. Numbers that no other
+    connection has make such a call fail instead, before anything runs.
+    """
+    connection.prepare_threshold = 0
+    # The driver has no setting for it.
+    connection._prepared._prepared_idx = secrets.randbits(62)  # noqa: SLF001
 
 
 class _Context:

@@ -26,6 +26,8 @@ from holdfast.store.facts import foreign_fact
 # Deadlock, serialization failure, lock not available, statement or transaction timeout: the database has undone
 # everything.
 _UNDONE = frozenset({"40P01", "40001", "55P03", "57014", "25P04"})
+# A prepared statement that is not there, or is there already: another session answers than the one that prepared it.
+_UNPREPARED = frozenset({"26000", "42P05"})
 _NO_PRIVILEGE = "42501"
 READ_ONLY = "25006"
 # Insufficient resources (a full disk, no memory), operator intervention, system error, internal error: trouble of the
@@ -58,6 +60,14 @@ def is_lost(error: psycopg.Error) -> bool:
     if error.sqlstate is None:
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     return error.sqlstate.startswith(("08", "57P"))
+
+
+def is_unprepared(error: psycopg.Error) -> bool:
+    """Say whether a prepared statement did not run because the server has no such statement, or none that fits."""
+    if error.sqlstate in _UNPREPARED:
+        return True
+    # "cached plan must not change result type": since it was prepared, a migration has changed what it returns.
+    return error.sqlstate == "0A000" and error.diag.source_function == "RevalidateCachedQuery"
 
 
 def is_refused(cause: BaseException | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.resources import files
 
 import psycopg
@@ -10,10 +11,11 @@ from psycopg import sql
 from holdfast.model.canonical import parse
 from holdfast.model.errors import SchemaMismatch
 from holdfast.model.words import words_about
-from holdfast.store.postgres.connections import Connection, fetch_on
+from holdfast.store.postgres.connections import APPLICATION, Connection, fetch_on
 from holdfast.store.postgres.errors import place, translated
 from holdfast.store.postgres.parameters import TextArray
 from holdfast.store.sqlfiles import Migration, migrations, named_queries
+from holdfast.store.url import split_options
 
 _PACKAGE = "holdfast.store.postgres.migrations"
 _RUN_MIGRATE = "run `holdfast migrate` with the role that owns the schema"
@@ -51,11 +53,20 @@ async def prepare(connection: Connection, schema: str, *, migrate: bool | None, 
         ) from error
 
 
+@cache
+def newest_version() -> int:
+    """Return the version of the schema that this program knows."""
+    return migrations(_PACKAGE)[-1].version
+
+
 async def grant_work(url: str, role: str, *, schema: str = "holdfast") -> None:
     """Let ``role`` work with the store, but not change its tables. Call it as the owner, after every migration."""
     text = (files("holdfast.store.postgres") / "grants.sql").read_text(encoding="utf-8")
+    url, _ = split_options(url)
     with translated(place(url)):
-        async with await psycopg.AsyncConnection.connect(url) as connection:
+        async with await psycopg.AsyncConnection.connect(
+            url, prepare_threshold=None, fallback_application_name=APPLICATION
+        ) as connection:
             # LiteralString is a promise to type checkers that this is no user input: it is a file of ours.
             statement = sql.SQL(text).format(schema=sql.Identifier(schema), role=sql.Identifier(role))
             await connection.execute(statement)
@@ -99,6 +110,9 @@ async def _migrate(connection: Connection, schema: str, known: list[Migration], 
                 await _split_anew(connection, schema)
             record = f'INSERT INTO "{schema}".migrations VALUES ($1, $2, $3, clock_timestamp())'  # noqa: S608 - a checked identifier
             await fetch_on(connection, record, (migration.version, migration.name, migration.checksum))
+            if migration.oldest is not None:
+                note = f'UPDATE "{schema}".migrations SET oldest = $2 WHERE version = $1'  # noqa: S608 - as above
+                await fetch_on(connection, note, (migration.version, migration.oldest))
 
 
 async def _split_anew(connection: Connection, schema: str) -> None:

@@ -42,7 +42,14 @@ SELECT id FROM stored
 SELECT id, label, lease, state, claims, details, started_at, seen_at FROM {schema}.register($1, $2, $3, $4, $5)
 
 -- name: heartbeat
-SELECT cancel_requested, suspects FROM {schema}.heartbeat($1, $2)
+-- Also, from the few rows of the migrations: the oldest version whose workers may claim, and the schema's version.
+SELECT h.cancel_requested, h.suspects, m.oldest, m.newest
+FROM {schema}.heartbeat($1, $2) AS h,
+     (SELECT max(coalesce(oldest, version)) AS oldest, max(version) AS newest FROM {schema}.migrations) AS m
+
+-- name: versions
+-- The same two for a worker that begins, between two heartbeats.
+SELECT max(coalesce(oldest, version)), max(version) FROM {schema}.migrations
 
 -- name: drain
 SELECT {schema}.drain($1)

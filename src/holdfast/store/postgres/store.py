@@ -13,8 +13,8 @@ import psycopg
 from holdfast.model.clock import Clock
 from holdfast.model.errors import InvalidValue, NotAStore, StoreError
 from holdfast.store.base import Capabilities, Listener
-from holdfast.store.postgres.connections import Connection, Connections, fetch_on, unreachable
-from holdfast.store.postgres.errors import is_lost, translate
+from holdfast.store.postgres.connections import APPLICATION, Connection, Connections, fetch_on, unreachable
+from holdfast.store.postgres.errors import is_lost, place, translate
 from holdfast.store.postgres.keeping import Keeping
 from holdfast.store.postgres.migrating import prepare
 from holdfast.store.postgres.notices import Notices
@@ -23,6 +23,7 @@ from holdfast.store.postgres.remembering import Remembering
 from holdfast.store.postgres.transacting import Transacting
 from holdfast.store.postgres.vitals import Looking
 from holdfast.store.postgres.working import Working
+from holdfast.store.url import split_options
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}")
 
@@ -31,9 +32,11 @@ class PostgresStore(Working, Transacting, Remembering, Reading, Looking, Keeping
     """Tasks in a PostgreSQL database that any number of machines share.
 
     ``schema`` holds all tables and functions; several stores can live in one database. ``migrate``: see
-    ``migrating.prepare``. ``prepare=False`` is for poolers in transaction mode that know no prepared statements;
-    ``listen_url`` names the server directly where ``url`` leads to such a pooler, which has no LISTEN. ``retry_for``
-    is how many seconds a verb keeps trying while the database is away.
+    ``migrating.prepare``. ``prepare``: whether statements are prepared; None, the default, prepares them unless a
+    pooler stands before the server. ``listen_url`` names the server directly where ``url`` leads to a pooler in
+    transaction mode, which has no LISTEN. Both can also stand in the URL: ``?prepare=false&listen_url=...``.
+    ``application_name`` is what the server shows of our connections, unless the URL or PGAPPNAME says otherwise.
+    ``retry_for`` is how many seconds a verb keeps trying while the database is away.
     """
 
     capabilities = Capabilities(
@@ -48,8 +51,9 @@ class PostgresStore(Working, Transacting, Remembering, Reading, Looking, Keeping
         clock: Clock | None = None,
         migrate: bool | None = None,
         pool_size: int = 4,
-        prepare: bool = True,
+        prepare: bool | None = None,
         listen_url: str | None = None,
+        application_name: str = APPLICATION,
         retry_for: float = 10.0,
     ) -> None:
         """Check the settings; ``open`` connects."""
@@ -57,12 +61,16 @@ class PostgresStore(Working, Transacting, Remembering, Reading, Looking, Keeping
             raise InvalidValue(f"schema {schema!r} should be a short name of lower-case letters, digits and _")
         if pool_size < 1:
             raise InvalidValue(f"pool_size is {pool_size}; at least one connection is needed")
+        url, written = split_options(url)
         super().__init__(url, schema=schema, clock=clock)
         self._url = url
         self._migrate = migrate
         self._pool_size = pool_size
-        self._prepare = prepare
-        self._listen_url = listen_url or url
+        self._prepare = written.prepare if prepare is None else prepare
+        # Of the listener's own, the server's address counts and nothing else.
+        self._listen_url = split_options(listen_url or written.listen_url or url)[0]
+        place(self._listen_url)  # refuses what cannot be read
+        self._application = application_name
         self._retry_for = retry_for
 
     async def open(self) -> Self:
@@ -72,7 +80,7 @@ class PostgresStore(Working, Transacting, Remembering, Reading, Looking, Keeping
             raise StoreError(f"the store in {self._where} is open already; use this one, or close it first")
         connections = self._make_connections()
         try:
-            connection = await connections.connect()
+            connection = await connections.connect(prepare=False)
         except psycopg.Error as error:
             raise unreachable(error, self._where) from error
         try:
@@ -84,7 +92,9 @@ class PostgresStore(Working, Transacting, Remembering, Reading, Looking, Keeping
             raise unreachable(error, self._where) if is_lost(error) else translate(error, self._where) from error
         finally:
             await connection.close()
-        self._connections, self._lendable = connections, self._make_connections()
+        # Users' transactions go without prepared statements: one that a pooler has lost would end the transaction.
+        self._connections, self._lendable = connections, self._make_connections("transactions", prepare=False)
+        self._newest_seen, self._outdated = 0, None
         self._notices = Notices(f"{self._schema}_hints", send=self._notify, connect=self._connect_listener)
         return self
 
@@ -102,10 +112,19 @@ class PostgresStore(Working, Transacting, Remembering, Reading, Looking, Keeping
                 if pool is not None:
                     await pool.close()
 
-    def _make_connections(self) -> Connections:
+    def _make_connections(self, use: str | None = None, *, prepare: bool | None = None) -> Connections:
         return Connections(
-            self._url, size=self._pool_size, prepare=self._prepare, retry_for=self._retry_for, outage=self.outage
+            self._url,
+            size=self._pool_size,
+            prepare=self._prepare if prepare is None else prepare,
+            retry_for=self._retry_for,
+            application=self._name_of(use),
+            outage=self.outage,
         )
+
+    def _name_of(self, use: str | None) -> str:
+        """Return the application_name of the connections for a use."""
+        return f"{self._application} ({use})" if use else self._application
 
     @asynccontextmanager
     async def listen(self) -> AsyncIterator[Listener]:
@@ -125,4 +144,5 @@ class PostgresStore(Working, Transacting, Remembering, Reading, Looking, Keeping
         await self._fetch("notify", channel, payload, repeatable=False)
 
     async def _connect_listener(self) -> Connection:
-        return await Connections(self._listen_url, size=1, prepare=False, retry_for=0).connect()
+        name = self._name_of("listen")
+        return await Connections(self._listen_url, size=1, prepare=False, retry_for=0, application=name).connect()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import psycopg
@@ -9,7 +10,7 @@ import psycopg
 from holdfast.model.canonical import canonical
 from holdfast.model.checks import check_name, check_text
 from holdfast.model.commit import Commit, Verdict
-from holdfast.model.errors import StoreError, WorkerDead
+from holdfast.model.errors import SchemaMismatch, StoreError, WorkerDead
 from holdfast.model.records import Event
 from holdfast.model.size import check_submission_size
 from holdfast.model.task import SCOPED_KEYS, JsonValue, NewTask, Submitted
@@ -19,9 +20,12 @@ from holdfast.store.postgres.batch import encode_tasks, lone_task
 from holdfast.store.postgres.committing import Committing
 from holdfast.store.postgres.errors import is_refused, lease_refused
 from holdfast.store.postgres.loading import Loading
+from holdfast.store.postgres.migrating import newest_version
 from holdfast.store.postgres.parameters import TextArray
 from holdfast.store.postgres.rows import RECORDS
 from holdfast.store.records import Row
+
+_log = logging.getLogger(__name__)
 
 
 class Working(Committing, Loading):
@@ -63,12 +67,28 @@ class Working(Committing, Loading):
         record = RECORDS.worker(row)
         if record.state is WorkerState.DEAD:
             raise WorkerDead(worker.id)
+        [(oldest, newest)] = await self._fetch("versions")
+        self._note_versions(oldest, newest)
         return record
 
     async def heartbeat(self, worker_id: str) -> Heartbeat:
         """See WorkVerbs."""
-        [(cancel_requested, suspects)] = await self._fetch("heartbeat", worker_id, self._at())
+        [(cancel_requested, suspects, oldest, newest)] = await self._fetch("heartbeat", worker_id, self._at())
+        self._note_versions(oldest, newest)
         return Heartbeat(cancel_requested=frozenset(cancel_requested), suspects=suspects)
+
+    def _note_versions(self, oldest: int, newest: int) -> None:
+        """Notice that a newer program has migrated the schema, and whether workers of this one may still claim."""
+        known = newest_version()
+        if newest <= max(known, self._newest_seen):
+            return
+        self._newest_seen = newest
+        migrated = f"a newer version of Holdfast has migrated {self._where} to schema {newest}; this one knows {known}"
+        if oldest <= known:
+            _log.warning("%s, and may go on beside it; restart it with the newer version soon", migrated)
+            return
+        self._outdated = f"{migrated}. It claims no more tasks: restart it with the newer version"
+        _log.error("%s", self._outdated)
 
     async def drain(self, worker_id: str) -> None:
         """See WorkVerbs."""
@@ -81,7 +101,12 @@ class Working(Committing, Loading):
         return list(handed_back)
 
     async def claim(self, claim: Claim) -> list[Claimed]:
-        """See WorkVerbs."""
+        """See WorkVerbs. Raises SchemaMismatch once a newer program has migrated, unless this one may go on.
+
+        What is held already can be finished: every write passes through the functions of the newer schema.
+        """
+        if self._outdated is not None:
+            raise SchemaMismatch(self._outdated)
         found = await self._fetch(
             "claim",
             *(claim.worker_id, claim.number, claim.limit, list(claim.queues), list(claim.names), claim.alone),
