@@ -30,6 +30,7 @@ SOURCE = Path(holdfast.__file__).parent
 STARTERS = {"create_task", "ensure_future", "start", "Thread"}
 ENDS_BY_ITSELF = {
     ("engine/alarms.py", "_ring"): "goes on to the next alarm whatever a callback raises",
+    ("engine/attempt.py", "run"): "runs a task's code and then its verifier, and is over with the attempt",
     ("engine/batching.py", "_flush"): "hands each error to those who wait for that batch, and takes the next one",
     ("engine/threads.py", "_work"): "catches BaseException around every job",
     ("agent/text_stream.py", "_tell_now_and_then"): "catches whatever the store raises, and ends with the answer",

@@ -22,17 +22,22 @@ async def test_a_worker_finishes_what_it_holds_claims_no_more_and_says_why(postg
         await go_on.wait()
         return await ctx.step("work", lambda: "done")
 
+    async def go_on_after(claiming: asyncio.Task[None]) -> None:
+        await asyncio.wait([claiming])
+        await hold.submit(job, key="second")
+        go_on.set()
+
     async def work() -> None:
         async with hold.worker(concurrency=2) as worker:  # it has room for another task
             await begun.wait()
             execute(url, "INSERT INTO holdfast.migrations VALUES (9999, 'future', 'x', now())")
             worker._host.beat_soon()
-            claiming = worker._work
-            assert claiming is not None
-            await asyncio.wait([claiming])
-            await hold.submit(job, key="second")
-            go_on.set()
-            await worker.join()
+            assert worker._work is not None
+            going_on = asyncio.create_task(go_on_after(worker._work))
+            try:
+                await worker.join()
+            finally:
+                await going_on
 
     async with hold, asyncio.timeout(PATIENCE):
         first = await hold.submit(job)

@@ -22,7 +22,7 @@ async def test_the_worker_stops_and_says_so(tmp_path: Path, caplog: pytest.LogCa
         root = tmp_path / str(number)
         (root / "store").mkdir(parents=True)
         await lose_the_store(url.format(root), root / "store")
-        assert any("has stopped claiming" in record.message for record in caplog.records if record.levelname == "ERROR")
+        assert any("claims no more" in record.message for record in caplog.records if record.levelname == "ERROR")
 
 
 async def lose_the_store(url: str, folder: Path) -> None:

@@ -69,9 +69,9 @@ async def test_a_waiter_never_reads_the_input(tmp_path: Path, monkeypatch: pytes
     """Which may be large, while the task changes often. Neither after each change nor at the end."""
     read: list[bytes] = []
 
-    def counting(data: bytes) -> object:
+    def counting(data: bytes, name: str = "value") -> object:
         read.append(data)
-        return parse(data)
+        return parse(data, name=name)
 
     async with Holdfast(f"sqlite:///{tmp_path}/hold.db") as hold:
 

@@ -21,7 +21,7 @@ from holdfast.engine.patience import HOPELESS
 from holdfast.engine.services import Services
 from holdfast.engine.settings import DEFAULT_RESIDENTS
 from holdfast.model.checks import check_integer, check_name
-from holdfast.model.errors import InvalidValue, StoreClosed, StoreForked, StoreReplaced, WorkerDead
+from holdfast.model.errors import InvalidValue, SchemaMismatch, StoreClosed, StoreForked, StoreReplaced, WorkerDead
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, Claimed, WorkerState
 from holdfast.store.background import Loop
@@ -155,7 +155,9 @@ class Worker:
         log.logger.error("worker %s has stopped, and claims no more: %s", self._host.label, error, exc_info=error)
         if isinstance(error, StoreClosed | StoreForked):
             return  # by this very process, which is about to find out
-        self._giving_up = asyncio.create_task(self._host.stop(0.0), name="holdfast-worker-stops")
+        # A newer version has migrated the store: what runs here may still end here.
+        grace = self._grace if isinstance(error, SchemaMismatch) else 0.0
+        self._giving_up = asyncio.create_task(self._host.stop(grace), name="holdfast-worker-stops")
         self._giving_up.add_done_callback(log.if_it_failed("worker %s could not stop in order", self._host.label))
         if self._block is not None and not self._block.done() and not self._joined:
             self._is_interrupted = True
