@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast import Context, Holdfast
+from holdfast import Context, Holdfast, StoreDamaged
 from holdfast.engine import host
 from holdfast.model.worker import Claim, Claimed
 
@@ -38,14 +38,14 @@ async def test_forcing_ends_the_grace_of_a_task_that_does_not_listen(monkeypatch
         enough.set()
 
 
-async def test_a_worker_that_breaks_says_so_instead_of_idling(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_cannot_go_on_says_so_instead_of_idling(monkeypatch: pytest.MonkeyPatch) -> None:
     hold = Holdfast("memory://")
 
     async def broken(claim: Claim) -> list[Claimed]:
-        raise RuntimeError(f"a defect in claim {claim.number}")
+        raise StoreDamaged(f"found in claim {claim.number}")
 
     async with hold:
         monkeypatch.setattr(hold.store, "claim", broken)
         async with hold.worker() as worker:
-            with pytest.raises(RuntimeError, match="a defect in claim 1"):
+            with pytest.raises(StoreDamaged, match="found in claim 1"):
                 await asyncio.wait_for(worker.join(), 30)

@@ -34,6 +34,7 @@ def test_every_setting_with_where_it_comes_from(tmp_path: Path) -> None:
         "user": ("bert", "HOLDFAST_USER"),
         "worker.queues": (["a", "b"], str(file)),
         "worker.concurrency": (100, "default"),
+        "worker.residents": (1000, "default"),
         "worker.lease": (5.0, "HOLDFAST_WORKER_LEASE"),
         "worker.grace": (20.0, "default"),
         "worker.label": ("worker", "default"),

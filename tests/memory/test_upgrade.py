@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from holdfast.model.records import MemoryFact
 from holdfast.store.base import StateStore
 from holdfast.store.jsonfile import JsonStore
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.connection import connect
+from holdfast.store.sqlite.connection import MIGRATIONS, connect
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.support import execute
 
@@ -32,9 +34,14 @@ async def test_in_a_file(tmp_path: Path) -> None:
         assert await is_found(store)
 
 
-async def test_in_json(tmp_path: Path) -> None:
-    async with JsonStore(tmp_path) as store:
-        await store.remember(FACT)
+async def test_in_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    earlier = tuple(step for step in MIGRATIONS if step.name != "memory_words")
+    with monkeypatch.context() as before:
+        before.setattr("holdfast.store.jsonfile.store.MIGRATIONS", earlier)
+        before.setattr("holdfast.store.jsonfile.store.SCHEMA", earlier[-1].version)
+        before.setattr("holdfast.store.sqlite.migrating.migrate.__defaults__", (earlier,))
+        async with JsonStore(tmp_path) as store:
+            await store.remember(FACT)
     [document] = (tmp_path / "memory").glob("*.json")
     tables = json.loads(document.read_text())
     tables["facts"][0]["words"] = "disk note"

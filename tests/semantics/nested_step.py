@@ -6,6 +6,7 @@ import pytest
 
 from holdfast import Conflict, Context, StepState, TaskState
 from holdfast.engine.scope import INSIDE
+from holdfast.model.worker import QUIET_FOR
 from tests.engine.support import ended, steps_of
 from tests.semantics.scene import AT_ONCE, SOON, Calls, Part, Scene
 
@@ -184,7 +185,7 @@ async def take_over_of_a_wait(scene: Scene) -> None:
     handle = await scene.begun(part)
     for _ in range(2):
         with scene.box.frozen():
-            await scene.box.advance(5)
+            await scene.box.advance(2 * QUIET_FOR)
             resting = await handle.task()
             assert (resting.state, resting.resting) == (TaskState.RUNNING, True)
             scene.box.crash_now()

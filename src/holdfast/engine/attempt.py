@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -20,7 +21,15 @@ from holdfast.engine.alarms import Alarm
 from holdfast.engine.calls import Call, Line
 from holdfast.engine.children import EarlierChildren
 from holdfast.engine.context import Context
-from holdfast.engine.defiance import FEW_CALLS, UNWIND_WITHIN, Driven, calling_line, is_in_thread, keep_thread
+from holdfast.engine.defiance import (
+    LOOKS_AT_CLEAN_UP,
+    UNWIND_WITHIN,
+    Driven,
+    Refusals,
+    calling_line,
+    is_in_thread,
+    keep_thread,
+)
 from holdfast.engine.definition import TaskDefinition
 from holdfast.engine.exits import is_its_own
 from holdfast.engine.intents import Intents, Search
@@ -142,7 +151,7 @@ class Attempt(Outbox):
         self._driven: Driven[Any] | None = None
         """The code that is under way."""
         self._overdue: Alarm | None = None
-        self._refusals: dict[object, int] = {}
+        self._refusals: dict[object, Refusals] = {}
         """How often each branch has called ``ctx`` although that is refused."""
 
     # The run, as a sentence
@@ -337,27 +346,42 @@ class Attempt(Outbox):
     def expect_end(self) -> None:
         """Give the task's code, which was stopped, a while for its clean-up."""
         if self._overdue is None and self._driven is not None:
-            with suppress(StoreClosed):
-                self._overdue = self.services.alarms.after(UNWIND_WITHIN, self.set_aside)
+            self._give_time(LOOKS_AT_CLEAN_UP)
 
-    def set_aside(self, *, counts: bool = True) -> None:
-        """Leave the task's code where it is, if it is still under way although it was stopped."""
-        if self._driven is not None:
-            self._condemn(self._driven.where, counts=counts)
+    def _give_time(self, looks: int) -> None:
+        """Look so often whether the code is over. A process that was frozen meanwhile has missed one look, not all."""
+
+        def look() -> None:
+            if looks > 1 or self.is_sending:
+                self._give_time(max(looks - 1, 1))
+            else:
+                self.set_aside()
+
+        with suppress(StoreClosed):
+            self._overdue = self.services.alarms.after(UNWIND_WITHIN / LOOKS_AT_CLEAN_UP, look)
+
+    def set_aside(self) -> None:
+        """Leave the task's code where it is, if it is still under way although it was stopped.
+
+        That is no death: the code may only be slow. What the engine itself has sent is waited for.
+        """
+        if self._driven is not None and not self.is_sending and self.condemned is None:
+            self._condemn(self._driven.where, counts=False)
 
     def is_defied(self) -> bool:
         """Count a call of ``ctx`` that is refused; say whether its branch has made too many of them.
 
         If the whole attempt was stopped, it is condemned with the branch. Blocking code does not return from here.
         """
-        branch = current_branch()
-        self._refusals[branch] = refusals = self._refusals.get(branch, 0) + 1
-        if refusals <= FEW_CALLS and self.condemned is None:
+        refusals = self._refusals.get(branch := current_branch())
+        if refusals is None:
+            self._refusals[branch] = refusals = Refusals()
+        if not refusals.are_too_many() and self.condemned is None:
             return False
         was_stopped = self.stopping is not None or (self.over and not self.leaving)
         if was_stopped and not self.is_only_looked_at:
             self._condemn(calling_line())
-        elif refusals == FEW_CALLS + 1:
+        elif refusals.are_news():
             log.ignored_end(self.task, calling_line())
         if is_in_thread():
             keep_thread(f"task {self.task.name} {self.task.id}")
@@ -369,13 +393,20 @@ class Attempt(Outbox):
         return self.over or self.stopping is not None or (self._search is not None and self._search.over.is_set())
 
     def _condemn(self, where: str, *, counts: bool = True) -> None:
-        if self.condemned is not None:
-            return
-        self.condemned = where
-        log.ignored_stop(self.task, where)
         loop = self.runner.get_loop()
         with suppress(RuntimeError):  # the loop is closed, and the process ends
-            loop.call_soon_threadsafe(self._abandon_code, counts)
+            loop.call_soon_threadsafe(self._leave_for_good, where, counts)
+
+    def _leave_for_good(self, where: str, counts: bool) -> None:  # noqa: FBT001 - a callback
+        if self.condemned is not None:
+            return
+        if self.is_sending:  # its answer has to be heard in the code that is to be left
+            with suppress(StoreClosed):
+                self.services.alarms.after(1.0, partial(self._leave_for_good, where, counts))
+            return
+        self.condemned = where
+        (log.ignored_stop if counts else log.slow_to_stop)(self.task, where)
+        self._abandon_code(counts)
 
     def _abandon_code(self, counts: bool) -> None:  # noqa: FBT001 - a callback
         if counts and self.undoing is None and not isinstance(self.stopping, Lost):
@@ -620,7 +651,8 @@ class Attempt(Outbox):
         if not keys:
             return
         self._search = search = Search(keys, self.services.alarms)
-        code = Driven(self._replay(search), lambda: self._search is not search)
+        is_given_up = False
+        code = Driven(self._replay(search), lambda: is_given_up)
         replay = asyncio.create_task(code.run(), name=f"holdfast-replay-{self.task.id}")
         alarm = self.services.alarms.after(LOOK_FOR_CODE, search.over.set)
         try:
@@ -631,6 +663,9 @@ class Attempt(Outbox):
             search.end()
             replay.cancel()
             await asyncio.wait([replay], timeout=1.0)
+            if not replay.done():
+                is_given_up = True
+                replay.cancel()
             self.fatal = None  # that the code does not fit any more is no reason to undo nothing
 
     async def let_branches_pass(self) -> None:

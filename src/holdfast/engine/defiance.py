@@ -23,8 +23,12 @@ from holdfast.model.failure import is_theirs, named_place
 
 R = TypeVar("R")
 
-FEW_CALLS = 10
-"""Calls of ``ctx`` that one branch may make although they are refused: clean-up in ``finally`` blocks makes some."""
+FEW_TURNS, MANY_CALLS = 100, 10_000
+"""In how many turns of the event loop a branch may call ``ctx`` although that is refused, and how often in one turn:
+clean-up in ``finally`` blocks makes some calls, and ``gather`` over many steps makes many at once."""
+
+LOOKS_AT_CLEAN_UP = 3
+"""How often it is looked in that time whether the code is over."""
 
 UNWIND_WITHIN = 30.0
 """Seconds that code has for its clean-up after it was stopped."""
@@ -172,6 +176,36 @@ def keep_for_ever(code: object) -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
     except AttributeError:  # another Python than CPython
         _kept.append(code)
+
+
+class Refusals:
+    """The refused calls of one branch."""
+
+    __slots__ = ("_calls", "_is_noted", "_told", "_turns")
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._turns = self._calls = 0
+        self._is_noted = self._told = False
+
+    def are_too_many(self) -> bool:
+        """Count a call; say whether the branch does not mind being refused."""
+        self._calls += 1
+        if not self._is_noted:  # a thread has no turns: each of its calls counts
+            self._turns += 1
+            self._calls = 1
+            if not is_in_thread():
+                self._is_noted = True
+                asyncio.get_running_loop().call_soon(self._turn)
+        return self._turns > FEW_TURNS or self._calls > MANY_CALLS
+
+    def are_news(self) -> bool:
+        """Say whether this was not said before."""
+        told, self._told = self._told, True
+        return not told
+
+    def _turn(self) -> None:
+        self._is_noted = False
 
 
 def is_in_thread() -> bool:

@@ -139,7 +139,15 @@ class Host:
         if self.attempts.get(task_id) is attempt:
             del self.attempts[task_id]
             del self._running[task_id]
-        if not running.cancelled() and (error := running.exception()) is not None:
+        if running.cancelled():
+            if not attempt.over and attempt.stopping is None:
+                log.logger.error(
+                    "task %s: its asyncio task was cancelled by something else than Holdfast, perhaps by its own code; "
+                    "it is begun again after a while",
+                    task_id,
+                    extra={"task_id": task_id},
+                )
+        elif (error := running.exception()) is not None:
             # The store refused what the engine asked of it. The task stays leased until this worker adopts it again.
             log.logger.error("task %s: cannot go on", task_id, exc_info=error, extra={"task_id": task_id})
         self.slots.leave(attempt)
@@ -296,7 +304,7 @@ class Host:
         try:
             await self._wait_for_attempts(LAST_WORDS, asyncio.Event())
             for attempt in list(self.attempts.values()):
-                attempt.set_aside(counts=False)  # their code may only be slow: nothing is proven
+                attempt.set_aside()
             await self._wait_for_attempts(LAST_WORDS, asyncio.Event())
         finally:
             left = list(self._running.values())

@@ -133,6 +133,16 @@ def ignored_stop(task: Task, where: str) -> None:
     )
 
 
+def slow_to_stop(task: Task, where: str) -> None:
+    """The code of a task was not over long after it was stopped; it was set aside."""
+    logger.warning(
+        "task %s %s: its code was stopped, and is not over yet%s; it was set aside. Clean-up in finally blocks has to "
+        "be short, and code that catches everything has to let this signal pass",
+        *(task.name, task.id, f" at {where}" if where else ""),
+        extra={"task_id": task.id},
+    )
+
+
 def ignored_end(task: Task, where: str) -> None:
     """A branch of a task's code went on calling ctx after that part of the task had ended."""
     logger.warning(

@@ -37,6 +37,7 @@ class Outbox(ABC):
         "_buffered",
         "_generation",
         "_sequence",
+        "_unanswered",
         "journal",
         "lease",
         "must_undo",
@@ -64,6 +65,7 @@ class Outbox(ABC):
         self._alone: asyncio.Event | None = None
         """Set when nobody stands alone in line any more."""
         self._generation = 0
+        self._unanswered = 0
         self._buffered: list[Operation] = []
 
     @property
@@ -94,6 +96,11 @@ class Outbox(ABC):
         """Pass only while this attempt may act."""
 
     # Commits
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether something was sent to the store and not answered: whoever sent it has to hear the answer."""
+        return self._unanswered > 0 and not self.over
 
     async def commit(self, *operations: Operation) -> Verdict:
         """Make these durable, with what was buffered before them. Unwind if the lease is over.
@@ -134,6 +141,7 @@ class Outbox(ABC):
             guard = Held(self.lease.worker_id, self.task.fence, self._sequence)
             sent = Commit(task_id=self.task.id, guard=guard, operations=operations, actor=self.lease.worker_id)
             cancelled = None
+            self._unanswered += 1
             try:
                 verdict = await self.services.committer.put(sent)
             except (StoreDamaged, StoreReplaced, NotAStore, SchemaMismatch) as error:
@@ -148,6 +156,8 @@ class Outbox(ABC):
                 # The task may go on without this branch: what the store has taken must be known here, or the next try
                 # would do it again. So it is sent once more; the store recognises its number.
                 cancelled, verdict = error, await self.services.committer.put(sent)
+            finally:
+                self._unanswered -= 1
             if verdict.refusal is None:
                 self._applied(operations, verdict)
                 if cancelled is not None:
@@ -259,6 +269,7 @@ class Outbox(ABC):
             guard = Held(self.lease.worker_id, self.task.fence, number)
             return value, Commit(task_id=self.task.id, guard=guard, operations=sent, actor=self.lease.worker_id)
 
+        self._unanswered += 1
         try:
             value, verdict = await self.services.store.transact(whole, timeout=timeout)
         except asyncio.CancelledError:
@@ -268,6 +279,8 @@ class Outbox(ABC):
         except BaseException:
             self._buffered[:0] = sent[:-1]
             raise
+        finally:
+            self._unanswered -= 1
         assert verdict is not None  # noqa: S101 - there was a Commit
         if verdict.refusal is None:
             self._applied(sent, verdict)

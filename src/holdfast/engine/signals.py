@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 from holdfast.engine.where import current_task
 
@@ -23,8 +24,14 @@ class Unwind(BaseException):
             expect_unwind(task)
 
 
+_expected: WeakSet[asyncio.Task[Any]] = WeakSet()
+
+
 def expect_unwind(branch: asyncio.Task[Any]) -> None:
     """Have nothing reported if nobody ever looks at this branch, or at a ``gather`` that it belongs to."""
+    if branch in _expected:
+        return  # code that catches this comes here again and again
+    _expected.add(branch)
     branch.add_done_callback(look_at)
     for callback, _ in getattr(branch, "_callbacks", None) or ():
         outer = inspect.getclosurevars(callback).nonlocals.get("outer") if inspect.isfunction(callback) else None

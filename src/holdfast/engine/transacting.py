@@ -166,7 +166,9 @@ async def call_in(
             return await function(transaction, *args)
         except Exception:
             raise
-        except BaseException as error:  # noqa: BLE001 - sorted out there
+        except BaseException as error:
+            if services.owner.is_other:
+                raise  # a process that was forked in there ends, and has nothing to roll back
             raise as_failure(error, branch) from None
     blocking = SyncTransaction(transaction, asyncio.get_running_loop())
     value = await services.threads.run(lambda: function(blocking, *args))

@@ -67,11 +67,18 @@ async def within(
 
     def expire() -> None:
         nonlocal alarm
+        if attempt.condemned is not None:
+            return  # the code was left, and with it whoever would cancel this alarm
         limit.reschedule(loop.time())
         alarm = alarms.after(UNWIND_WITHIN, give_up)
 
     def give_up() -> None:
-        nonlocal is_given_up
+        nonlocal alarm, is_given_up
+        if attempt.condemned is not None:
+            return
+        if attempt.is_sending:  # the code waits for the store, or what it waits for does
+            alarm = alarms.after(1.0, give_up)
+            return
         log.ignored_timeout(attempt.task, f"step {call.key!r}", code.where)
         is_given_up = True
         task.cancel()

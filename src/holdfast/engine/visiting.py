@@ -229,6 +229,8 @@ class Journey(Generic[D]):
             work.cancel()
             timer.cancel()
             await asyncio.wait((work, timer), timeout=UNWIND_WITHIN)
+            while not work.done() and self._attempt.is_sending:  # it waits for the store, or what it waits for does
+                await asyncio.wait((work, timer), timeout=1.0)
             if not work.done():
                 log.ignored_timeout(self._attempt.task, f"state {self.state!r}", code.where)
                 is_given_up = True

@@ -14,7 +14,10 @@ import anyio
 from mcp.shared.message import SessionMessage
 
 MOST_UNDER_WAY = 256
-"""Requests. Where that many wait at once, even a cancellation is read only after one of them has ended."""
+"""Requests. Where that many are under way, the next request waits for one of them to end, and what comes behind it."""
+
+_ENDLESS = "subscriptions/listen"
+"""A stream is no request under way: it has no end, and a limit of its own."""
 
 
 class Pace:
@@ -31,11 +34,14 @@ class Pace:
             self._ended = anyio.Event()
             await self._ended.wait()
 
-    def note_read(self, item: SessionMessage | Exception) -> None:
-        """Count a request; one that is cancelled gets no answer, and counts no more."""
+    async def note_read(self, item: SessionMessage | Exception) -> None:
+        """Count a request, once there is room; one that is cancelled gets no answer, and counts no more."""
         message: Any = item.message if isinstance(item, SessionMessage) else None
         method = getattr(message, "method", None)
+        if method == _ENDLESS:
+            return
         if method is not None and getattr(message, "id", None) is not None:
+            await self.wait_for_room()
             self._under_way.add(message.id)
         elif method == "notifications/cancelled":
             self._end((message.params or {}).get("requestId"))
@@ -66,9 +72,8 @@ class PacedInput:
 
     async def receive(self) -> SessionMessage | Exception:
         """Return the next message once there is room for it."""
-        await self._pace.wait_for_room()
         item: SessionMessage | Exception = await self._stream.receive()
-        self._pace.note_read(item)
+        await self._pace.note_read(item)
         return item
 
     async def aclose(self) -> None:

@@ -174,8 +174,8 @@ class _Pipe:
         """Write one message. Raises ClosedResourceError, with nothing written, where the server's output has ended."""
         if self._health.ended.is_set():
             raise anyio.ClosedResourceError
-        sending_of(getattr(item.message, "method", None)).is_sent = True  # from here on part of it may be read
         data = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        sending_of(getattr(item.message, "method", None)).is_sent = True  # from here on part of it may be read
         pipe: Any = self._process.stdin
         try:
             await pipe.send(data)

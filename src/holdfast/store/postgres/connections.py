@@ -112,7 +112,7 @@ class Connections:
         self._prepare = prepare
         self._retry_for = retry_for
         self._outage = outage or Outage()
-        self._last_outage: float | None = None
+        self._last_outage = time.monotonic()  # there may have been one until just now, and this process is new
         self._application = application
         self._free = asyncio.Semaphore(size)
         self._idle: list[Connection] = []
@@ -153,9 +153,9 @@ class Connections:
         return connection
 
     @property
-    def answering_for(self) -> float | None:
-        """How many seconds ago the last long outage was noticed here; None if there was none."""
-        return None if self._last_outage is None else time.monotonic() - self._last_outage
+    def answering_for(self) -> float:
+        """How many seconds ago the last long outage was noticed here, or this process opened the store."""
+        return time.monotonic() - self._last_outage
 
     async def fetch(
         self, query: str, values: Sequence[object] | Callable[[], Sequence[object]] = (), *, repeatable: bool = True

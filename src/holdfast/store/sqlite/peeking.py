@@ -30,6 +30,7 @@ class Peeked:
 def peek(path: Path) -> Peeked:
     """Look at a file, and change nothing in it. Raises as opening it does, where it is no store."""
     refuse_inherited(str(path))
+    path = path.resolve()  # SQLite keeps the WAL beside the file itself, not beside a link to it
     wal = path.with_name(f"{path.name}-wal")
     # Even a reader that may not write makes a -wal and a -shm beside the file, unless it takes the file for one that
     # nobody changes. That is only true of it where no WAL has more to say.

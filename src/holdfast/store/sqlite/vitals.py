@@ -47,6 +47,7 @@ def _settings(connection: apsw.Connection, file: Path) -> Mapping[str, str]:
 
 
 def _wal(file: Path) -> Path:
+    file = file.resolve()
     return file.with_name(f"{file.name}-wal")
 
 

@@ -35,6 +35,10 @@ ALTER TABLE tasks ADD COLUMN key_form INTEGER NOT NULL DEFAULT 0;
 UPDATE tasks SET key_form = 1
 WHERE fence > 0 OR EXISTS (SELECT 1 FROM steps WHERE steps.task_id = tasks.id);
 
+-- Tasks that only wait although they keep their worker. The column holds the fence under which the task rests, so that
+-- the note is void as soon as the lease is another one; 0 is none.
+ALTER TABLE tasks ADD COLUMN resting INTEGER NOT NULL DEFAULT 0;
+
 -- A task as people see it: the row with its payloads. Under another name than before: a process of the version before
 -- that has this file open would claim tasks without a look at the form of their keys. Each claim of it reads the old
 -- view, fails, and is rolled back.
@@ -45,6 +49,7 @@ SELECT t.id, t.name, t.agent_id, i.user_input, t.state, o.result, o.error,
        t.queue, t.priority, t.key, t.available_at, t.deadline, t.schedule, t.parent_id,
        t.round, t.attempts, t.deaths, t.lone_deaths, t.feedback, t.cancel_requested, t.must_undo,
        t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form,
+       t.owner IS NOT NULL AND t.resting = t.fence AS resting,
        t.rank, t.ready, t.alone, t.claim, t.search, t.moves
 FROM tasks t
 JOIN inputs i ON i.task_id = t.id
