@@ -661,6 +661,8 @@ class Attempt(Outbox):
             alarm.cancel()
             self._search = None
             search.end()
+            if search.has_all:
+                await asyncio.wait([replay], timeout=1.0)  # it unwinds by itself, and a cancel would cut its clean-up
             replay.cancel()
             await asyncio.wait([replay], timeout=1.0)
             if not replay.done():
