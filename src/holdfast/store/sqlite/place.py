@@ -5,7 +5,8 @@ has it open. SQLite does not notice. So the header counts the states that the fi
 in ``user_version``). Every process raises it right before it copies the WAL into the file, so a backup has a lower one
 than the file has after that. The header is read only when the file was written since the last look.
 
-A backup that has the epoch of the file is harmless: what was changed since is still in the WAL, which SQLite reads
+A copy that has the epoch of the file is harmless if its pages are in the same order (not those of VACUUM INTO), and
+the WAL was not copied in part: what was changed since is still in the WAL, which SQLite reads
 first.
 """
 
