@@ -17,6 +17,7 @@ from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.errors import is_lost, is_refused, leaves_usable, translate, was_undone
 from tests.engine.support import until
 from tests.postgres_server import PostgresServer
+from tests.store.postgres.support import claimed, execute
 
 TROUBLE = ("53100", "53200", "53300", "57014", "58030", "58P01", "XX000", "XX001", "40P01", "40001", "55P03")
 LOST = ("08006", "57P01", "57P02", "57P03")
@@ -184,3 +185,16 @@ async def read_only(admin: psycopg.AsyncConnection[tuple[object, ...]], value: s
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
+
+
+async def test_a_new_process_declares_nobody_dead_before_a_lease_has_passed(url: str) -> None:
+    """There may have been an outage until just now, in which nobody could renew a lease; it cannot know."""
+    async with PostgresStore(url) as first:
+        await claimed(first, "held", lease=5)
+        age = "extract(epoch FROM now() - pg_postmaster_start_time())"
+        execute(url, f"SELECT pg_sleep(greatest(0, 5.5 - {age}))")  # right after its start the server itself forbids it
+        execute(url, "UPDATE holdfast.workers SET seen_at = seen_at - interval '1 h', expires_at = now()")
+        async with PostgresStore(url) as second:
+            assert (await second.sweep()).recovered == ()
+            second._open_connections()._last_outage -= 6
+            assert (await second.sweep()).recovered == ("held",)
