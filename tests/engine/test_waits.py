@@ -19,7 +19,7 @@ from holdfast import (
     TaskState,
 )
 from holdfast.store.clock import SystemClock
-from tests.engine.support import count_moves, crash, ended, pass_time, reaches, settle, steps_of, until
+from tests.engine.support import count_moves, crash, ended, pass_time, passes, reaches, settle, steps_of, until
 
 
 async def test_a_short_sleep_keeps_its_slot(still: Holdfast, clock: ManualClock) -> None:
@@ -290,7 +290,7 @@ async def test_a_branch_does_not_get_what_another_got_before_the_crash(still: Ho
     await reaches(handle, TaskState.WAITING)
     await still.emit("orders", 1)
     await pass_time(clock, 1.0)
-    await reaches(handle, TaskState.WAITING)
+    await passes(still, handle, TaskState.WAITING, times=2)
     await crash(still, worker)
     first_wait = "late"
     async with still.worker(grace=0.0):
