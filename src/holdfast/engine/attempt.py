@@ -651,8 +651,7 @@ class Attempt(Outbox):
         if not keys:
             return
         self._search = search = Search(keys, self.services.alarms)
-        is_given_up = False
-        code = Driven(self._replay(search), lambda: is_given_up)
+        code = Driven(self._replay(search), lambda: self._search is not search)
         replay = asyncio.create_task(code.run(), name=f"holdfast-replay-{self.task.id}")
         alarm = self.services.alarms.after(LOOK_FOR_CODE, search.over.set)
         try:
@@ -661,13 +660,8 @@ class Attempt(Outbox):
             alarm.cancel()
             self._search = None
             search.end()
-            if search.has_all:
-                await asyncio.wait([replay], timeout=1.0)  # it unwinds by itself, and a cancel would cut its clean-up
             replay.cancel()
             await asyncio.wait([replay], timeout=1.0)
-            if not replay.done():
-                is_given_up = True
-                replay.cancel()
             self.fatal = None  # that the code does not fit any more is no reason to undo nothing
 
     async def let_branches_pass(self) -> None:

@@ -39,11 +39,6 @@ class Search:
         self._dead_end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.over = asyncio.Event()
 
-    @property
-    def has_all(self) -> bool:
-        """Whether it has found all: the branch that came to the last one unwinds by itself."""
-        return not self._wanted
-
     def is_over_with(self, key: str) -> bool:
         """Note that a step was found; say whether that was the last one."""
         self._wanted.discard(key)
