@@ -94,7 +94,7 @@ class Driven(Generic[R]):
 
     @property
     def where(self) -> str:
-        """The line of the user's code at which it waits; nothing if that cannot be told."""
+        """The line of the user's code at which it waits; empty if it is not known."""
         found = ""
         for frame in _frames(self.code):
             if is_theirs(frame.f_code.co_filename):
@@ -181,12 +181,12 @@ def keep_for_ever(code: object) -> None:
 class Refusals:
     """The refused calls of one branch."""
 
-    __slots__ = ("_calls", "_is_noted", "_told", "_turns")
+    __slots__ = ("_calls", "_is_logged", "_is_noted", "_turns")
 
     def __init__(self) -> None:
         """Begin with none."""
         self._turns = self._calls = 0
-        self._is_noted = self._told = False
+        self._is_noted = self._is_logged = False
 
     def are_too_many(self) -> bool:
         """Count a call; say whether the branch does not mind being refused."""
@@ -200,9 +200,9 @@ class Refusals:
         return self._turns > FEW_TURNS or self._calls > MANY_CALLS
 
     def are_news(self) -> bool:
-        """Say whether this was not said before."""
-        told, self._told = self._told, True
-        return not told
+        """Say whether this was not logged before; from now on it was."""
+        was_logged, self._is_logged = self._is_logged, True
+        return not was_logged
 
     def _turn(self) -> None:
         self._is_noted = False
