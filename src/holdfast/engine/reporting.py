@@ -124,7 +124,7 @@ async def returned(attempt: Attempt, effect: Effect, value: object, returns: obj
         telling = asyncio.current_task()
         try:
             value = await value
-        except BaseException as error:  # noqa: BLE001 - it is told
+        except BaseException as error:  # noqa: BLE001 - it becomes evidence
             await _tell(attempt, effect, _raised(effect, as_failure(error, telling)))
             return
     try:
