@@ -99,7 +99,7 @@ class Outbox(ABC):
 
     @property
     def is_sending(self) -> bool:
-        """Whether something was sent to the store and is not answered yet. The code that sent it has to hear the answer."""
+        """Whether something that was sent to the store is not answered yet: its sender has to hear the answer."""
         return self._unanswered > 0 and not self.over
 
     async def commit(self, *operations: Operation) -> Verdict:
