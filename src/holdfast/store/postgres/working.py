@@ -19,7 +19,7 @@ from holdfast.store.checks import check_commits, check_limit
 from holdfast.store.postgres.batch import encode_tasks, lone_task
 from holdfast.store.postgres.committing import Committing
 from holdfast.store.postgres.errors import is_refused, lease_refused
-from holdfast.store.postgres.loading import Loading
+from holdfast.store.postgres.journals import Journals
 from holdfast.store.postgres.migrating import newest_version
 from holdfast.store.postgres.parameters import TextArray
 from holdfast.store.postgres.rows import RECORDS
@@ -28,7 +28,7 @@ from holdfast.store.records import Row
 _log = logging.getLogger(__name__)
 
 
-class Working(Committing, Loading):
+class Working(Committing, Journals):
     """See WorkVerbs."""
 
     async def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:

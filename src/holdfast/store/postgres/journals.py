@@ -27,7 +27,7 @@ _FIRST_PAGE, _LARGEST_PAGE = 8, PAGE_BYTES // ROW_BYTES
 _BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL idle_in_transaction_session_timeout = 60000"
 
 
-class Loading(PostgresBase):
+class Journals(PostgresBase):
     """A task and its journal."""
 
     async def load(self, task_id: str, *, after: int = 0) -> Loaded:
