@@ -14,7 +14,7 @@ from holdfast.model.errors import NotFound
 from holdfast.model.operations import WriteStep
 from holdfast.model.size import BATCH_BYTES
 from holdfast.model.step import Step, StepState
-from holdfast.store.postgres import PostgresStore, loading
+from holdfast.store.postgres import PostgresStore, journals
 from holdfast.store.postgres.rows import RECORDS
 from tests.store.postgres.support import claimed, execute, held, step
 
@@ -55,14 +55,14 @@ async def test_a_long_journal_is_loaded_in_pages(
     await store.commit([held(claim, 1, *map(WriteStep, (*lines, *large)))])
     await store.commit([held(claim, 2, step())])
     pages: list[tuple[int, int]] = []
-    run = loading._run
+    run = journals._run
 
     async def watched(connection: Any, sql: str, values: Sequence[object] = ()) -> list[Any]:  # noqa: ANN401
         rows = await run(connection, sql, values)
         pages.append((len(rows), sum(len(value) for row in rows for value in row if isinstance(value, bytes))))
         return rows
 
-    monkeypatch.setattr(loading, "_run", watched)
+    monkeypatch.setattr(journals, "_run", watched)
     at_once = 0
     make = RECORDS.step
     loop = asyncio.get_running_loop()
@@ -72,7 +72,7 @@ async def test_a_long_journal_is_loaded_in_pages(
         at_once += 1
         if at_once == 1:
             loop.call_soon(start_over)
-        assert at_once <= loading._LARGEST_PAGE, "the event loop had no turn"
+        assert at_once <= journals._LARGEST_PAGE, "the event loop had no turn"
         return make(row)
 
     def start_over() -> None:
@@ -83,7 +83,7 @@ async def test_a_long_journal_is_loaded_in_pages(
     loaded = await store.load("long")
     assert len(pages) > 8
     # By the bytes of the page before: a page in which the rows become large is larger, once.
-    assert sorted(size for _, size in pages)[-2] <= loading.PAGE_BYTES + (3 << 20)
+    assert sorted(size for _, size in pages)[-2] <= journals.PAGE_BYTES + (3 << 20)
     monkeypatch.undo()
     assert list(loaded.steps) == await store.steps("long")
     assert loaded.task == await store.get("long")
