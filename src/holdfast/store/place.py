@@ -74,10 +74,13 @@ def identify_open(descriptor: int) -> Identity:
     return status.st_dev, status.st_ino
 
 
-def replaced(store: str, what: str) -> StoreReplaced:
-    """Return the error of a process that finds another store at the path than the one it opened."""
+def replaced(store: str, what: str, how: str = "") -> StoreReplaced:
+    """Return the error of a process that finds another store at the path than the one it opened.
+
+    ``how`` is to be started again, if the store at the path is the right one.
+    """
     return StoreReplaced(
         f"{store} is no longer the store that this process opened: {what}. This process writes and sends nothing more. "
-        "Restart it if the store at the path is the right one. If not, stop every process that uses the store, put the "
-        "right files in place as docs/operations.md says under Restore, and start them again"
+        f"Restart it{how and ' '}{how} if the store at the path is the right one. If not, stop every process that uses "
+        "the store, put the right files in place as docs/operations.md says under Restore, and start them again"
     )

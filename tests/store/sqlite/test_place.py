@@ -222,12 +222,12 @@ async def test_an_online_backup_copied_over_the_file_is_noticed(
     await store.close()
 
 
-async def test_a_backup_that_changes_nothing_is_no_alarm(tmp_path: Path) -> None:
+async def test_a_copy_that_changes_nothing_is_no_alarm(tmp_path: Path) -> None:
     """Copied over the file while all that came since is in the WAL, it takes nothing away."""
     path = tmp_path / "agents.db"
     async with SqliteStore(path) as store:
         await store.submit([NewTask(id="before", name="job")])
-        back_up(path, tmp_path / "copy")
+        copy_over(tmp_path / "copy", path)
         await store.submit([NewTask(id="after", name="job")])
         copy_over(path, tmp_path / "copy")
         await store.submit([NewTask(id="later", name="job")])
@@ -235,6 +235,88 @@ async def test_a_backup_that_changes_nothing_is_no_alarm(tmp_path: Path) -> None
     async with SqliteStore(path) as again:
         assert await ids_in(again) == {"before", "after", "later"}
     assert not problems_of(path)
+
+
+def vacuum_into(path: Path, copy: Path) -> None:
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute("VACUUM INTO ?", (str(copy),))
+
+
+async def test_sqlites_own_copies_are_noticed_though_the_wal_was_never_copied(tmp_path: Path) -> None:
+    """The pages of a VACUUM INTO stand in another order than those of the WAL, so the two together are damage."""
+    for make in (back_up, vacuum_into):
+        path = tmp_path / f"{make.__name__}.db"
+        await write(path, "before")
+        store = await SqliteStore(path).open()
+        await store.submit([NewTask(id="in-the-wal", name="job")])
+        make(path, beside(path, "-copy"))
+        await store.submit([NewTask(id="after", name="job")])
+        copy_over(path, beside(path, "-copy"))
+        with pytest.raises(StoreReplaced, match=r"copied over.*Restart it without .*-wal") as caught:
+            await store.submit([NewTask(id="refused", name="job")])
+        assert str(path) in str(caught.value)
+        await store.close()
+        assert path.read_bytes() == beside(path, "-copy").read_bytes()  # closing wrote nothing
+
+
+async def test_a_restore_through_sqlite_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is one transaction among others: only the epoch, which goes back, tells."""
+    for lasts, is_noticed in ((0.0, True), (3600.0, False)):
+        monkeypatch.setattr("holdfast.store.sqlite.place.EPOCH_LASTS", lasts)
+        path = tmp_path / f"{lasts}.db"
+        async with SqliteStore(path) as one, SqliteStore(path) as idle:
+            await one.submit([NewTask(id="before", name="job")])
+            back_up(path, beside(path, "-copy"))
+            await one.submit([NewTask(id="after", name="job")])
+            await idle.sweep()  # has seen the newer epoch
+            back_up(beside(path, "-copy"), path)
+            for store in (one, idle):
+                if is_noticed:
+                    with pytest.raises(StoreReplaced, match="older state was restored"):
+                        await store.submit([NewTask(name="job")])
+                else:  # the limit: a backup and its restore within one epoch
+                    await store.submit([NewTask(name="job")])
+        assert not problems_of(path)
+
+
+async def test_a_backup_over_a_file_that_holds_a_part_of_the_wal_is_noticed(tmp_path: Path) -> None:
+    """SQLite reads from the file what it has copied there, though the WAL still has it."""
+    path = tmp_path / "agents.db"
+    store = await SqliteStore(path).open()
+    await store.submit([NewTask(id="before", name="job")])
+    with closing(apsw.Connection(str(path))) as other, closing(apsw.Connection(str(path))) as third:
+        assert third.execute("SELECT count(*) FROM tasks").get == 1
+        third.wal_checkpoint()
+        await store.submit([NewTask(id="sees-the-first-checkpoint", name="job")])
+        back_up(path, tmp_path / "copy")
+        await store.submit([NewTask(id="copied", name="job")])
+        other.execute("BEGIN")
+        assert (
+            other.execute("SELECT count(*) FROM tasks").get == 3
+        )  # it reads from here on, and keeps the rest in the WAL
+        await store.submit([NewTask(id="in-the-wal", name="job")])
+        in_wal, in_file = third.wal_checkpoint()
+        assert 0 < in_file < in_wal
+        await store.submit([NewTask(id="sees-the-second", name="job")])
+        copy_over(path, tmp_path / "copy")
+        with pytest.raises(StoreReplaced, match="copied over"):
+            await store.submit([NewTask(id="refused", name="job")])
+        other.execute("ROLLBACK")
+    await store.close()
+
+
+async def test_an_epoch_costs_nothing_while_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that only looks for work must not write to the disk every second."""
+    monkeypatch.setattr("holdfast.store.sqlite.place.EPOCH_LASTS", 0.0)
+    path = tmp_path / "agents.db"
+    async with SqliteStore(path) as store:
+        await store.submit([NewTask(name="job")])
+        before = beside(path, "-wal").stat()
+        for _ in range(3):
+            await store.sweep()
+        assert beside(path, "-wal").stat().st_size == before.st_size
+        await store.submit([NewTask(name="job")])
+        assert beside(path, "-wal").stat().st_size > before.st_size
 
 
 async def test_links_lead_to_the_same_place_until_they_are_changed(tmp_path: Path) -> None:

@@ -1,13 +1,12 @@
 """The place of a SQLite store: its file, the -wal and the -shm beside it, and the content of the file.
 
 ``cp backup.db agents.db`` leaves the file the same and changes what stands in it, under the feet of every process that
-has it open. SQLite does not notice. So the header counts the states that the file itself has been in (the *epoch*, kept
-in ``user_version``). Every process raises it right before it copies the WAL into the file, so a backup has a lower one
-than the file has after that. The header is read only when the file was written since the last look.
+has it open. SQLite does not notice. ``.restore`` changes all of it in one transaction, which looks like any other. So
+the store counts its states: the *epoch*, kept in ``user_version``, rises with the first write in each second, and right
+before the WAL is copied into the file. A backup that is older than a second of work has a lower one.
 
-A copy that has the epoch of the file is harmless if its pages are in the same order (not those of VACUUM INTO), and
-the WAL was not copied in part: what was changed since is still in the WAL, which SQLite reads
-first.
+Every transaction compares the epoch it sees with the last one. The header of the file is read only when the file was
+written since the last look. It also holds the schema's number, which SQLite changes in every copy that it makes itself.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import ctypes
 import os
 import secrets
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import apsw
 
@@ -23,10 +23,21 @@ from holdfast.store.place import Identity, compare, identify, replaced
 from holdfast.store.sqlite.connection import APPLICATION_ID
 from holdfast.store.sqlite.inherited import keep
 
+EPOCH_LASTS = 1.0
+"""Seconds of writing that one epoch covers: a backup is told from the store by anything written a second later."""
+
 _HEADER = 100
 _MAGIC = b"SQLite format 3\0"
 _WRAPS = 1 << 32
 _SIGNED = 1 << 31
+_MOST_AHEAD = 1 << 26
+"""How far the epoch may rise between two looks: two years of seconds. A step back is a larger one, as it wraps."""
+
+
+class _Header(NamedTuple):
+    epoch: int
+    """0 if there is none yet."""
+    schema: int
 
 
 class FilePlace:
@@ -51,30 +62,53 @@ class FilePlace:
             "", connections[0].filename, [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0]
         )
         self._written = _written(os.stat(path)) if found[0] else (0, 0)  # noqa: PTH116
-        self._epoch = read_epoch(self._header) or 0
-        self._first_epoch = current_epoch(connections[0])
+        self._in_file = _read(self._header) or _Header(0, 0)
+        self._first_epoch = self._epoch = current_epoch(connections[0])
+        self._next_epoch: int | None = None
+        self._epoch_began: float | None = None
 
     def check(self) -> None:
         """See Place."""
         self._compare()
 
-    def check_content(self) -> None:
-        """Do the same inside a transaction, and see that the file was written by SQLite only."""
+    def check_content(self, now: float) -> None:
+        """Do the same inside a transaction, and see that nothing but the store's own writes changed its content."""
         written = _written(self._compare())
+        self._follow_epoch(now)
         if written == self._written:
             return
-        epoch = read_epoch(self._header)
-        if epoch is None or not self._may_follow(epoch):
-            raise replaced(self._path, "another file was copied over it")
-        self._written, self._epoch = written, epoch
+        header = _read(self._header)
+        if header is None or not self._may_follow(header):
+            raise replaced(self._path, "another file was copied over it", f"without {self._wal} and {self._shm}")
+        self._written, self._in_file = written, header
 
-    def _may_follow(self, epoch: int) -> bool:
-        if epoch == 0 or self._epoch == 0:  # a new file has its first epoch only in the WAL
-            return epoch in {self._epoch, self._first_epoch} or self._is_since(self._first_epoch, epoch)
-        return self._is_since(self._epoch, epoch)
+    def before_commit(self, now: float) -> None:
+        """Begin the next epoch, in the open transaction that has written something, if this one has lasted."""
+        due = self._epoch_began is not None and now - self._epoch_began >= EPOCH_LASTS
+        self._next_epoch = _write_next_epoch(self._connection) if due else None
+
+    def after_commit(self, now: float) -> None:
+        """Count the epoch that this transaction began. It counts only now: a COMMIT can fail."""
+        if self._next_epoch is not None:
+            self._epoch, self._epoch_began, self._next_epoch = self._next_epoch, now, None
+
+    def _follow_epoch(self, now: float) -> None:
+        epoch = current_epoch(self._connection)
+        if (epoch - self._epoch) % _WRAPS > _MOST_AHEAD:
+            raise replaced(self._path, "an older state was restored into it")
+        if epoch != self._epoch or self._epoch_began is None:
+            self._epoch, self._epoch_began = epoch, now
+
+    def _may_follow(self, header: _Header) -> bool:
+        if not self._in_file.schema <= header.schema <= int(self._connection.pragma("schema_version")):
+            return False
+        epoch, last = header.epoch, self._in_file.epoch
+        if epoch == 0 or last == 0:  # a new file has its first epoch only in the WAL
+            return epoch in {last, self._first_epoch} or self._is_since(self._first_epoch, epoch)
+        return self._is_since(last, epoch)
 
     def _is_since(self, oldest: int, epoch: int) -> bool:
-        return epoch > 0 and (epoch - oldest) % _WRAPS <= (current_epoch(self._connection) - oldest) % _WRAPS
+        return epoch > 0 and (epoch - oldest) % _WRAPS <= (self._epoch - oldest) % _WRAPS
 
     def _compare(self) -> os.stat_result:
         status = compare(self._path, self._path, self._file)
@@ -119,26 +153,33 @@ def raise_epoch(connection: apsw.Connection) -> None:
     """Begin the next epoch, in a transaction of its own."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        following = (current_epoch(connection) + 1) % _WRAPS or 1  # 0 is a file without epochs
-        connection.pragma("user_version", following - _WRAPS if following >= _SIGNED else following)
+        _write_next_epoch(connection)
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
 
+def _write_next_epoch(connection: apsw.Connection) -> int:
+    following = (current_epoch(connection) + 1) % _WRAPS or 1  # 0 is a file without epochs
+    connection.pragma("user_version", following - _WRAPS if following >= _SIGNED else following)
+    return following
+
+
 def current_epoch(connection: apsw.Connection) -> int:
     """Return the epoch as the last transaction left it, which may be only in the WAL yet."""
-    return int(connection.pragma("user_version")) % _WRAPS
+    return int(connection.execute("PRAGMA user_version").get) % _WRAPS
 
 
-def read_epoch(file: apsw.VFSFile) -> int | None:
-    """Return the epoch that stands in the file itself, 0 if there is none yet; None if it is no store."""
+def _read(file: apsw.VFSFile) -> _Header | None:
+    """Return what the header of the file itself says; None if it is not a store's."""
     header = file.xRead(_HEADER, 0)
     if len(header) < _HEADER or not header.startswith(_MAGIC):
         return None
-    epoch, application = (int.from_bytes(header[start : start + 4], "big") for start in (60, 68))
-    return epoch if application == APPLICATION_ID else 0 if application == 0 else None
+    schema, epoch, application = (int.from_bytes(header[start : start + 4], "big") for start in (40, 60, 68))
+    if application not in {0, APPLICATION_ID}:
+        return None
+    return _Header(epoch if application else 0, schema)
 
 
 def _written(status: os.stat_result) -> tuple[int, int]:

@@ -96,6 +96,8 @@ class Writer:
         self._guard: Guard | None = None
         self._open_since: float | None = None
         self._has_written = False
+        self._changes = 0
+        """How many rows the connection had changed when the open transaction began."""
         self._wal_pages = 0
         self._checkpoint_at = _CHECKPOINT_PAGES
         if isinstance(place, FilePlace):
@@ -295,12 +297,13 @@ class Writer:
         connection = self._connection
         connection.set_busy_timeout(busy_timeout)
         connection.execute("BEGIN IMMEDIATE")
+        boot = self._clock.boot()
         try:
-            self._check_place()
+            self._check_place(boot)
         except BaseException:
             self._roll_back()
             raise
-        boot = self._clock.boot()
+        self._changes = connection.total_changes()
         for since in (waiting_since, self._failing_since):
             if since is not None and boot - since > LONG_WAIT:
                 self.stalled_until = boot
@@ -327,7 +330,7 @@ class Writer:
     def _finish(self, result: T, tx: Transaction) -> tuple[T, set[str]]:
         try:
             with translated(self._path):
-                self._commit(self._connection)
+                self._commit_in_epoch()
         except (StoreUnavailable, ReadOnlyStore):
             self._note_failure()
             raise
@@ -338,6 +341,16 @@ class Writer:
             with suppress(OSError, apsw.Error):  # the commit is durable: what fails from here on is for the next one
                 self._copy_wal()
         return result, tx.hints
+
+    def _commit_in_epoch(self) -> None:
+        place = self._place
+        if not isinstance(place, FilePlace) or self._connection.total_changes() == self._changes:
+            self._commit(self._connection)
+            return
+        now = self._clock.boot()
+        place.before_commit(now)
+        self._commit(self._connection)
+        place.after_commit(now)
 
     def _note_failure(self) -> None:
         """Note since when nothing can be written: no lease can be renewed meanwhile."""
@@ -379,9 +392,9 @@ class Writer:
         """Raise StoreReplaced if other files stand at the paths than those that are open. Any thread may ask."""
         self._place.check()
 
-    def _check_place(self) -> None:
+    def _check_place(self, now: float) -> None:
         if isinstance(self._place, FilePlace):
-            self._place.check_content()
+            self._place.check_content(now)
         else:
             self._place.check()
 
@@ -410,7 +423,7 @@ class Writer:
     def _leave(self, place: FilePlace) -> None:
         """Have the last connection copy the WAL into the file as it closes, unless the file is another store's now."""
         try:
-            place.check_content()
+            place.check_content(self._clock.boot())
             if self._has_written and self._gate.try_enter():
                 try:
                     self._connection.set_busy_timeout(0)
