@@ -1,10 +1,10 @@
-"""ctx.uuid() and ctx.random() leave no line: in the shared past they are the origin's, afterwards the fork's own."""
+"""ctx.uuid() and ctx.random(): in the shared past they are the origin's, afterwards the fork's own."""
 
 import asyncio
 
 import pytest
 
-from holdfast import Context, Goto, Handle, Holdfast, Machine, SyncContext
+from holdfast import Context, Goto, Handle, Holdfast, Machine, Retry, SyncContext
 from tests.engine.support import until
 from tests.forks.support import finish, is_over
 
@@ -195,3 +195,28 @@ async def test_in_blocking_code(quick: Holdfast) -> None:
     [theirs] = await finish(quick, origin)
     [ours] = await finish(quick, await quick.fork(origin, at="use"))
     assert (ours[0] == theirs[0], ours[1] == theirs[1]) == (True, False)
+
+
+async def test_they_stay_the_same_once_the_fork_has_ended_a_step_that_was_open(quick: Holdfast) -> None:
+    """The next attempt does not go into that step again, and so passes nothing of what is shared inside it."""
+    drawn: dict[str, Numbers] = {}
+
+    @quick.task(retry=Retry(max_attempts=3, initial=0.001))
+    async def job(ctx: Context) -> None:
+        async def outer() -> None:
+            for name in ("shared", "own"):
+                await ctx.step(name, str)
+
+        await ctx.step("outer", outer)
+        numbers = drawn.setdefault(ctx.task_id, [])
+        numbers.append(f"{ctx.uuid()} {ctx.random()}")
+        await ctx.step("use", str, numbers[-1], effect="once")
+        if len(numbers) < 3:
+            raise RuntimeError("once more")
+
+    origin = await quick.submit(job)
+    await finish(quick, origin)
+    fork = await quick.fork(origin, at="outer›shared")
+    await finish(quick, fork)
+    assert [len(set(numbers)) for numbers in drawn.values()] == [1, 1]
+    assert not set(drawn[origin.id]) & set(drawn[fork.id])

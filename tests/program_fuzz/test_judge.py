@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context
 from holdfast.engine import effecting, undoing
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.journal import Journal
@@ -99,7 +98,7 @@ async def test_keys_that_are_positions(run: Run, monkeypatch: pytest.MonkeyPatch
 async def test_numbers_that_differ_in_a_replay(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = Node("draw", "draw")
     assert await run(draw, LOOK, STUMBLE) == ()
-    monkeypatch.setattr(Context, "_stable", lambda *_: random.randbytes(32))
+    monkeypatch.setattr("holdfast.engine.waiting.draw", lambda *_: random.randbytes(32))
     assert any("draw returned two values" in wrong for wrong in await run(draw, LOOK, STUMBLE))
 
 

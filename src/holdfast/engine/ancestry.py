@@ -1,6 +1,6 @@
 """Where a fork came from: the line behind the past it shares, and what its code must not notice of it.
 
-``ctx.random()`` and ``ctx.uuid()`` are made of the task's id, and leave no line. Code that goes through the past that a
+``ctx.random()`` and ``ctx.uuid()`` are made of the task's id. Code that goes through the past that a
 fork shares with its origin has to see what it saw there, or its steps would not fit what is recorded. What comes after
 is the fork's own: two tasks that make up the same number for two orders would be taken for one.
 """

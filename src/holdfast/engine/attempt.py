@@ -23,6 +23,7 @@ from holdfast.engine.children import EarlierChildren
 from holdfast.engine.context import Context
 from holdfast.engine.defiance import (
     LOOKS_AT_CLEAN_UP,
+    UNWIND_BY_ITSELF,
     UNWIND_WITHIN,
     Driven,
     Refusals,
@@ -64,7 +65,7 @@ LEAST_REST = 5.0
 LOOK_FOR_CODE = 30.0
 """Seconds that a replay which looks for the code of steps may take: it does nothing but run through it."""
 
-_LOOKED_AT: ContextVar[Attempt] = ContextVar("holdfast_looked_at")
+_LOOKED_AT: ContextVar[Search] = ContextVar("holdfast_looked_at")
 """Set for code that is only looked at, and whatever it starts."""
 
 
@@ -390,7 +391,8 @@ class Attempt(Outbox):
     @property
     def is_stopped(self) -> bool:
         """Whether its code has to get out, and no call of ``ctx`` does anything more."""
-        return self.over or self.stopping is not None or (self._search is not None and self._search.over.is_set())
+        search = self._current_search
+        return self.over or self.stopping is not None or (search is not None and search.over.is_set())
 
     def _condemn(self, where: str, *, counts: bool = True) -> None:
         loop = self.runner.get_loop()
@@ -628,56 +630,89 @@ class Attempt(Outbox):
     def announce(self, call: Call) -> None:
         """Note a step that has terms: how to ask about it, how to undo it."""
         self.intents.calls[call.key] = call
-        if self._search is not None and self._search.is_over_with(call.key):
-            raise Unwind  # that was the last one: no more code has to run
+        search = self._current_search
+        if search is not None and search.is_over_with(call.key):
+            raise Unwind
 
     def is_searched(self, call: Call) -> bool:
         """Whether a replay looks for the code of steps inside this one; it never enters one that is being undone."""
-        if self._search is None or not self.has_scopes:
+        search = self._current_search
+        if search is None or not self.has_scopes:
             return False
         line = self.journal.get(call.key)
         effect = None if line is None else self.intents.effects.get(line.effect_id or "")
         if effect is not None and effect.state in {EffectState.COMPENSATING, EffectState.COMPENSATED}:
             return False
         path, digests = path_inside(call.key), self.journal.digests
-        return self._search.is_looking(lambda key: digests.is_inside(key, path))
+        return search.is_looking(lambda key: digests.is_inside(key, path))
 
     async def look_for(self, keys: set[str]) -> None:
         """Run the task's code as a replay that does nothing new, until it has announced these steps.
 
         The code may end before all of its branches got that far, and may wait for something that no longer comes:
-        what was not announced in time is not there any more.
+        what was not announced in time is not there any more. What the code has opened, it closes before this returns,
+        if it does so in time.
         """
         if not keys:
             return
-        self._search = search = Search(keys, self.services.alarms)
-        code = Driven(self._replay(search), lambda: self._search is not search)
+        self._search = search = Search(self, keys, self.services.alarms)
+        is_left = False
+        code = Driven(self._replay(search), lambda: is_left)
         replay = asyncio.create_task(code.run(), name=f"holdfast-replay-{self.task.id}")
         alarm = self.services.alarms.after(LOOK_FOR_CODE, search.over.set)
         try:
             await search.over.wait()
+            self._search = None
+            search.end()
+            await self._let_unwind(replay)
         finally:
             alarm.cancel()
             self._search = None
             search.end()
+            is_left = True
             replay.cancel()
             await asyncio.wait([replay], timeout=1.0)
             self.fatal = None  # that the code does not fit any more is no reason to undo nothing
 
+    async def _let_unwind(self, replay: asyncio.Task[None]) -> None:
+        """Wait for the clean-up of code that is on its way out, which a cancel would cut off.
+
+        The cancel is for code that waits elsewhere.
+        """
+        over = asyncio.Event()
+        replay.add_done_callback(lambda _: over.set())
+
+        def cancel() -> None:
+            replay.cancel()
+
+        after = self.services.alarms.after
+        alarms = after(UNWIND_BY_ITSELF, cancel), after(UNWIND_WITHIN, over.set)
+        try:
+            await over.wait()
+        finally:
+            for alarm in alarms:
+                alarm.cancel()
+
+    @property
+    def _current_search(self) -> Search | None:
+        """The search that started the code which asks, also once it is over; or the one that is under way."""
+        search = _LOOKED_AT.get(None)
+        return search if search is not None and search.owner is self else self._search
+
     async def let_branches_pass(self) -> None:
         """In a search, let the other branches come as far as they can before a failure replays that may end them."""
-        if self._search is not None:
-            await self._search.let_branches_pass()
+        search = self._current_search
+        if search is not None:
+            await search.let_branches_pass()
 
     async def _refuse_what_is_looked_at(self) -> None:
         """Let code that is only looked at do nothing new, neither now nor when it wakes up after the search."""
-        if self.is_only_looked_at:
-            if self._search is not None:
-                await self._search.dead_end()
+        if self.is_only_looked_at and (search := self._current_search) is not None:
+            await search.dead_end()
             raise Unwind
 
     async def _replay(self, search: Search) -> None:
-        _LOOKED_AT.set(self)
+        _LOOKED_AT.set(search)
         try:
             await self.code()
         except asyncio.CancelledError:
@@ -689,12 +724,13 @@ class Attempt(Outbox):
     @property
     def is_only_looked_at(self) -> bool:
         """See Outbox: the code that asks was started by ``look_for``."""
-        return self.undoing is not None and _LOOKED_AT.get(None) is self
+        search = _LOOKED_AT.get(None)
+        return search is not None and search.owner is self
 
     @property
     def is_replaying(self) -> bool:
         """Whether its code only runs to be looked at."""
-        return self._search is not None
+        return self._current_search is not None
 
     # What the steps and waits of this attempt share
 

@@ -16,7 +16,7 @@ from holdfast.engine.calls import ONE_TRY, Call, Compensation, Terms, terms_of
 from holdfast.engine.carrying import Intent, carry
 from holdfast.engine.defiance import dead_end
 from holdfast.engine.definition import Bound, TaskDefinition, check_retry
-from holdfast.engine.journal import RESERVED, VERIFY, stable_bytes
+from holdfast.engine.journal import RESERVED, VERIFY
 from holdfast.engine.scope import INSIDE, SCOPE, Scope, as_branch, check_part
 from holdfast.engine.signals import Unwind
 from holdfast.engine.stepping import perform
@@ -401,14 +401,12 @@ class Context:
     def random(self, *, key: str | None = None) -> float:
         """Return a number in [0, 1) that is the same on every replay."""
         own = self._allot_own(self.place(), "random", key)
-        return int.from_bytes(self._stable("random", own)[:7], "big") / (1 << 56)
+        return int.from_bytes(waiting.draw(self._attempt, "random", own)[:7], "big") / (1 << 56)
 
     def uuid(self, *, key: str | None = None) -> uuid.UUID:
         """Return a UUID that is the same on every replay."""
-        return uuid.UUID(bytes=self._stable("uuid", self._allot_own(self.place(), "uuid", key))[:16], version=5)
-
-    def _stable(self, what: str, key: str) -> bytes:
-        return stable_bytes(what, *self._attempt.journal.seed, key)
+        own = self._allot_own(self.place(), "uuid", key)
+        return uuid.UUID(bytes=waiting.draw(self._attempt, "uuid", own)[:16], version=5)
 
     # Where a call stands
 

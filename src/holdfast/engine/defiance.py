@@ -33,6 +33,9 @@ LOOKS_AT_CLEAN_UP = 3
 UNWIND_WITHIN = 30.0
 """Seconds that code has for its clean-up after it was stopped."""
 
+UNWIND_BY_ITSELF = 3.0
+"""Seconds that code which was only looked at has to get out by itself before it is cancelled."""
+
 STUCK = "holdfast-stuck"
 """What the names of threads begin with that are kept in a call for ever."""
 

@@ -29,10 +29,11 @@ class Search:
     A branch that comes to something new waits there: were it unwound, it would take its siblings in a TaskGroup along.
     """
 
-    __slots__ = ("_alarm", "_alarms", "_dead_end", "_wanted", "over")
+    __slots__ = ("_alarm", "_alarms", "_dead_end", "_wanted", "over", "owner")
 
-    def __init__(self, wanted: set[str], alarms: Alarms) -> None:
-        """``wanted`` are their keys."""
+    def __init__(self, owner: object, wanted: set[str], alarms: Alarms) -> None:
+        """``owner`` is the attempt that searches; ``wanted`` are the keys of those steps."""
+        self.owner = owner
         self._wanted = wanted
         self._alarms = alarms
         self._alarm: Alarm | None = None
@@ -40,13 +41,13 @@ class Search:
         self.over = asyncio.Event()
 
     def is_over_with(self, key: str) -> bool:
-        """Note that a step was found; say whether that was the last one."""
+        """Note that a step was found; say whether no more code has to run."""
         self._wanted.discard(key)
         if not self._wanted:
             self.over.set()
         elif self._alarm is not None:
             self.wait_for_others()
-        return not self._wanted
+        return self.over.is_set()
 
     def is_looking(self, for_key: Callable[[str], bool]) -> bool:
         """Say whether it still looks for the code of such a step."""
@@ -67,6 +68,8 @@ class Search:
 
     def wait_for_others(self) -> None:
         """Give the other branches some more time, and no more than that."""
+        if self._dead_end.done():
+            return
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm = self._alarms.after(LOOK_FOR_BRANCHES, self.over.set)

@@ -168,6 +168,11 @@ class Journal:
         return None if past is None else partial(past.go_back, past.mark())
 
     @property
+    def is_of_fork(self) -> bool:
+        """Whether this is the round in which a fork began, with the past that it shares."""
+        return self._past is not None
+
+    @property
     def seed(self) -> tuple[str, int]:
         """The task and round that numbers are made of here: in the past that a fork shares, those of its origin."""
         shared = None if self._past is None else self._past.seed()

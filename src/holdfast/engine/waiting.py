@@ -144,6 +144,24 @@ def now(attempt: Attempt, key: str) -> datetime:
     return moment
 
 
+def draw(attempt: Attempt, what: str, key: str) -> bytes:
+    """Return random bytes that are the same on every replay.
+
+    They are made of a task's id, and leave no line. Only a fork records of which task: whether its code is still in the
+    past that it shares cannot be seen again once the fork has gone on.
+    """
+    journal = attempt.journal
+    if not journal.is_of_fork:
+        return stable_bytes(what, *journal.seed, key)
+    recorded = attempt.find(key, "draw")
+    if recorded is not None:
+        return stable_bytes(what, *decode(recorded.output or b""), key)
+    seed = journal.seed
+    line = wait_line(attempt, key, "draw", None, state=StepState.COMPLETED, output=encode(list(seed)))
+    attempt.buffer(WriteStep(line))
+    return stable_bytes(what, *seed, key)
+
+
 def wait_line(
     attempt: Attempt,
     key: str,

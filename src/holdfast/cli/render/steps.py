@@ -10,7 +10,7 @@ from holdfast.cli.render.words import safe, state_text
 from holdfast.model.step import Step, StepState
 from holdfast.service.step_names import shown_name
 
-_HIDDEN = frozenset({"attempt", "accepted", "fork", "progress", "now"})
+_HIDDEN = frozenset({"attempt", "accepted", "fork", "progress", "now", "draw"})
 """Kinds of lines that say nothing that is not shown elsewhere."""
 
 _MARKS = {StepState.COMPLETED: "✓", StepState.RUNNING: "▶", StepState.FAILED: "✗", StepState.PENDING: "…"}
