@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from holdfast import Context, Goto, Handle, Holdfast, Machine, Retry, SyncContext
+from holdfast.engine.scope import INSIDE
 from tests.engine.support import until
 from tests.forks.support import finish, is_over
 
@@ -216,7 +217,7 @@ async def test_they_stay_the_same_once_the_fork_has_ended_a_step_that_was_open(q
 
     origin = await quick.submit(job)
     await finish(quick, origin)
-    fork = await quick.fork(origin, at="outer›shared")
+    fork = await quick.fork(origin, at=f"outer{INSIDE}shared")
     await finish(quick, fork)
     assert [len(set(numbers)) for numbers in drawn.values()] == [1, 1]
     assert not set(drawn[origin.id]) & set(drawn[fork.id])
