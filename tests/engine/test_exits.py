@@ -85,6 +85,33 @@ async def test_an_exit_is_how_the_task_failed(quick: Holdfast) -> None:
             await ended(await quick.submit(named, "SystemExit"))
 
 
+async def test_code_that_cancels_its_own_asyncio_task_has_failed(quick: Holdfast) -> None:
+    """Taken for a cancel of the worker, it would be begun again and again."""
+    runs: list[str] = []
+
+    async def cancel_itself() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    @quick.task(name="code", retry=ONCE)
+    async def in_code(ctx: Context) -> None:
+        runs.append(ctx.task_id)
+        await cancel_itself()
+
+    @quick.task(name="step", retry=ONCE)
+    async def in_step(ctx: Context) -> None:
+        runs.append(ctx.task_id)
+        await ctx.step("leave", cancel_itself)
+
+    async with quick.worker(grace=0.0):
+        for task in (in_code, in_step):
+            with pytest.raises(TaskFailed, match="CancelledError"):
+                await ended(await quick.submit(task))
+    assert len(runs) == len(set(runs)) == 2
+
+
 async def test_the_code_can_handle_a_step_that_exited(quick: Holdfast) -> None:
     @quick.task
     async def work(ctx: Context, name: str) -> str:

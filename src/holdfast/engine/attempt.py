@@ -32,7 +32,7 @@ from holdfast.engine.defiance import (
     keep_thread,
 )
 from holdfast.engine.definition import TaskDefinition
-from holdfast.engine.exits import is_its_own
+from holdfast.engine.exits import CodeTask, is_its_own
 from holdfast.engine.intents import Intents, Search
 from holdfast.engine.journal import Journal, ended_by, reopened
 from holdfast.engine.lease import Lease
@@ -243,9 +243,11 @@ class Attempt(Outbox):
             ended = Returned(await self._drive(self._code()))
         except asyncio.CancelledError as error:
             if self.stopping is None and not self.over:
-                if self.runner.cancelling():
-                    raise  # somebody cancels the worker itself
-                ended = Raised(error)  # nobody cancels this: the code awaited something that was cancelled
+                if isinstance(self.runner, CodeTask) and self.runner.cancelled_itself:
+                    _forget_cancellation()
+                elif self.runner.cancelling():
+                    raise  # the program cancels the worker itself
+                ended = Raised(error)  # the code awaited something that was cancelled, or cancelled itself
             else:
                 _forget_cancellation()
                 return None

@@ -16,6 +16,18 @@ from holdfast.engine.where import current_task
 from holdfast.model.failure import Exited
 
 
+class CodeTask(asyncio.Task[None]):
+    """The asyncio task that runs a task's code. It knows whether the code cancelled it by itself."""
+
+    cancelled_itself = False
+
+    def cancel(self, msg: Any | None = None) -> bool:  # noqa: ANN401 - as asyncio has it
+        """See asyncio.Task. A worker that stops, a timeout and a TaskGroup cancel it from outside."""
+        if current_task() is self:
+            self.cancelled_itself = True
+        return super().cancel(msg)
+
+
 def as_failure(error: BaseException, task: asyncio.Task[Any] | None) -> Exception:
     """Return what of code that ran in ``task`` raised, for the record. Raise it if it is not the code's own."""
     if isinstance(error, Exception):

@@ -18,6 +18,7 @@ from typing import Any
 from holdfast.engine import log
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.definition import TaskDefinition
+from holdfast.engine.exits import CodeTask
 from holdfast.engine.lease import Lease
 from holdfast.engine.liveness import PROCESS, this_process
 from holdfast.engine.patience import insist
@@ -124,7 +125,7 @@ class Host:
         self.services.committer.crowd += 1
         if not task.deaths:
             log.claimed(task, self.lease.worker_id)  # otherwise the attempt looks whether it is a take-over
-        running = asyncio.create_task(attempt.run(), name=task.id)
+        running = CodeTask(attempt.run(), loop=asyncio.get_running_loop(), name=task.id)
         running.add_done_callback(partial(self._ended, attempt))
         self._running[task.id] = running
         return running
@@ -142,8 +143,8 @@ class Host:
         if running.cancelled():
             if not attempt.over and attempt.stopping is None:
                 log.logger.error(
-                    "task %s: its asyncio task was cancelled by something else than Holdfast, perhaps by its own code; "
-                    "it is begun again after a while",
+                    "task %s: its asyncio task was cancelled by something else than Holdfast; it is begun again after "
+                    "a while",
                     task_id,
                     extra={"task_id": task_id},
                 )
