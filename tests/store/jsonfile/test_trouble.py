@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +21,7 @@ from holdfast.model.commit import Commit, Held
 from holdfast.model.operations import Move, SubmitChild
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, NewWorker
-from holdfast.store.jsonfile import JsonStore
+from holdfast.store.jsonfile import JsonStore, contents
 from holdfast.store.sqlfiles import Migration
 from holdfast.store.sqlite.connection import MIGRATIONS
 
@@ -251,3 +253,21 @@ async def test_a_content_inside_its_document_gets_a_file_of_its_own(tmp_path: Pa
         async with JsonStore(tmp_path) as store:
             assert await store.read_artifact(artifact.id) == b"first, 12345"
     assert "artifact_chunks" not in json.loads(file.read_bytes())
+
+
+async def test_an_artifact_that_is_pruned_while_it_is_read_is_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    async with JsonStore(tmp_path, clock=clock) as store:
+        artifact = await store.put_artifact(b"content")
+        clock.advance(timedelta(days=2))
+        loop, real = asyncio.get_running_loop(), contents.read_content
+
+        def read_late(*args: Any) -> bytes:
+            asyncio.run_coroutine_threadsafe(store.prune(timedelta(days=1)), loop).result(60)
+            return real(*args)
+
+        monkeypatch.setattr("holdfast.store.jsonfile.store.read_content", read_late)
+        with pytest.raises(NotFound, match="artifact"):
+            await store.read_artifact(artifact.id)

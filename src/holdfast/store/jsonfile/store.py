@@ -209,7 +209,12 @@ class JsonStore(MemoryStore):
         check_range(offset, length)
         if await self.artifact(artifact_id) is None:
             raise NotFound("artifact", artifact_id)
-        return await asyncio.to_thread(read_content, self._root, artifact_id, offset, length)
+        try:
+            return await asyncio.to_thread(read_content, self._root, artifact_id, offset, length)
+        except StoreDamaged:
+            if await self.artifact(artifact_id) is None:  # a prune came between the two looks
+                raise NotFound("artifact", artifact_id) from None
+            raise
 
     async def vitals(self, *, thorough: bool = False) -> Vitals:
         """See Reads. Every file was read when the store was opened: there is nothing to be more thorough about."""
