@@ -264,7 +264,7 @@ async def test_an_artifact_that_is_pruned_while_it_is_read_is_not_found(
         clock.advance(timedelta(days=2))
         loop, real = asyncio.get_running_loop(), contents.read_content
 
-        def read_late(*args: Any) -> bytes:
+        def read_late(*args: Any) -> bytes:  # noqa: ANN401
             asyncio.run_coroutine_threadsafe(store.prune(timedelta(days=1)), loop).result(60)
             return real(*args)
 
