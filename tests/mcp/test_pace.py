@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -74,3 +78,28 @@ async def test_what_is_cancelled_gets_no_answer_and_makes_room(monkeypatch: pyte
     await counted.note_read(SessionMessage(said))
     async with asyncio.timeout(PATIENCE):
         await waiting
+
+
+def test_a_client_that_is_gone_before_it_heard_the_last_answer_is_no_defect(tmp_path: Path) -> None:
+    started = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "mcp", "--database-url", f"sqlite:///{tmp_path}/agents.db"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with started as serving:
+        assert serving.stdin is not None
+        assert serving.stdout is not None
+        assert serving.stderr is not None
+        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "short", "version": "1"}}
+        for number, (method, params) in enumerate([("initialize", hello), ("tools/list", {})]):
+            asked = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+            serving.stdin.write(json.dumps(asked).encode() + b"\n")
+            serving.stdin.flush()
+            if method == "initialize":
+                assert b'"result"' in serving.stdout.readline()
+                serving.stdout.close()
+        serving.stdin.close()
+        said = serving.stderr.read().decode()
+        assert serving.wait(PATIENCE) == 0, said
+    assert "defect" not in said

@@ -113,11 +113,13 @@ class McpServer:
 
     async def serve_stdio(self) -> None:
         """Serve the one client at the other end of stdin and stdout, until it leaves."""
-        async with self._watcher.running(), stdio_server() as (incoming, outgoing):
-            pace = Pace()
-            await self._protocol.run(
-                PacedInput(incoming, pace), PacedOutput(outgoing, pace), self._protocol.create_initialization_options()
-            )
+        options = self._protocol.create_initialization_options()
+        try:
+            async with self._watcher.running(), stdio_server() as (incoming, outgoing):
+                pace = Pace()
+                await self._protocol.run(PacedInput(incoming, pace), PacedOutput(outgoing, pace), options)
+        except* BrokenPipeError:
+            pass  # the client was gone before it heard the last answer
 
     @property
     def protocol(self) -> Server[Any]:
