@@ -188,7 +188,7 @@ class Interpreter:
         """Do what a node says, and note what it returned."""
         do: Callable[[Any, Node, Place], Coroutine[Any, Any, Any]] = getattr(self, f"_run_{node.op}")
         value = await do(ctx, node, place)
-        if node.op not in STRUCTURE:
+        if _is_kept(node):
             self.records.write("value", place.label(node), **self._about(node, place), sum=_checksum(value))
         return value
 
@@ -466,6 +466,13 @@ def expected_errors() -> frozenset[str]:
     ours = (Declined, Flaky, Broken, ConnectionResetError, ExceptionGroup, NotHappened, SystemExit)
     theirs = (*HANDLED, DeadlineExceeded)
     return frozenset(kind.__name__ for kind in (*ours, *theirs))
+
+
+def _is_kept(node: Node) -> bool:
+    """Whether the value of a node is the same in another version of the code."""
+    if node.op == "handled":  # whether it went well is not kept, and a part that failed may be gone
+        return not any(part["removable"] for part in node.walk())
+    return node.op not in STRUCTURE
 
 
 def _exits(node: Node) -> bool:
