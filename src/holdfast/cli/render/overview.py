@@ -14,14 +14,13 @@ from rich.text import Text
 from holdfast.cli.render.steps import mark_of, step_name, step_text, visible, waits_how
 from holdfast.cli.render.words import bar, cut, input_of, meter_name, outcome_of, safe, state_text, value, who
 from holdfast.cli.times import age, local, local_with_age, span
-from holdfast.model.budget import Ledger
+from holdfast.model.budget import Ledger, Meter
 from holdfast.model.canonical import parse
 from holdfast.model.failure import Failure
 from holdfast.model.records import Event
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue
 from holdfast.model.transitions import TaskState
-from holdfast.service.forms import stored
 from holdfast.service.identify import short
 from holdfast.service.overview import Overview
 from holdfast.service.situation import Advice, current_steps, name_of
@@ -175,8 +174,8 @@ def _decisions(seen: Overview) -> RenderableType | None:
         risk = f" [{approval.risk}]" if approval.risk else ""
         asked = f"asked {age(approval.created_at, seen.at)}{expiry}"
         lines.append(Text.assemble(("  ? ", "magenta"), safe(approval.question), (f"{risk}  {asked}", "dim")))
-        if approval.arguments != b"null":
-            lines.append(Text(f"    {safe(value(stored(approval.arguments), _WIDE))}", "dim"))
+        if approval.arguments is not None:
+            lines.append(Text(f"    {safe(value(approval.arguments, _WIDE))}", "dim"))
     for doubt in seen.doubts:
         words = f"{doubt.effect.step_key}: {doubt.effect.state}"
         note = f"  {doubt.effect.note}" if doubt.effect.note else ""
@@ -227,7 +226,9 @@ def _timing(seen: Overview, step: Step) -> str:
 
 
 def _budget(seen: Overview) -> RenderableType | None:
-    is_used = any(line.limit is not None or line.spent for line in seen.budget.lines.values())
+    """Return the budget of a task that has one, or that used what costs; time alone passes for every task."""
+    lines = seen.budget.lines.items()
+    is_used = any(line.limit is not None or (line.spent and meter is not Meter.WALL_TIME_MS) for meter, line in lines)
     return budget_grid(seen.budget) if is_used else None
 
 
@@ -272,29 +273,36 @@ def _happened(seen: Overview) -> RenderableType | None:
         )
         for move in seen.history
     ]
-    moments += [(event.at, Text(safe(f"told: {_told(event.payload)}"))) for event in seen.events]
+    moments += [(event.at, Text(safe(f"told: {told_in_words(event.payload)}"))) for event in seen.events]
     moments += [
-        (message.at, Text(safe(f"{_speaker(message)} said: {_told(message.payload)}"))) for message in seen.messages
+        (message.at, Text(safe(f"{_speaker(message)} said: {told_in_words(message.payload)}")))
+        for message in seen.messages
     ]
     moments.sort(key=lambda moment: moment[0])
     grid = Table.grid(padding=(0, 2))
     for at, words in moments[-_EVENTS:]:
         grid.add_row(Text(f"  {local(at, seen.at)}", "dim"), words)
-    hidden = len(moments) - _EVENTS
-    return Group(
-        grid, *_more(f"{hidden} more; every move: holdfast history {short(seen.task.id)}" if hidden > 0 else "")
-    )
+    hidden = len(moments) - len(moments[-_EVENTS:]) + seen.earlier_messages + (seen.earlier_events or 0)
+    count = "many" if seen.earlier_events is None else f"{hidden:,}"
+    is_whole = not hidden and seen.earlier_events is not None
+    return Group(grid, *_more("" if is_whole else f"{count} more; every move: holdfast history {short(seen.task.id)}"))
 
 
 def _speaker(message: Event) -> str:
     return str(message.payload.get("by", message.actor)) if isinstance(message.payload, dict) else message.actor
 
 
-def _told(payload: JsonValue) -> str:
+def told_in_words(payload: JsonValue) -> str:
     """Return what an event says: the words of a model or of a report of progress, or whatever it holds."""
     match payload:
-        case {"text": str(text)}:
-            return value(text, _WIDE)
-        case {"message": str(text)}:
+        case {"kind": "transition", "machine": str(machine), "from": came_from, "to": str(to), "reason": reason}:
+            why = f": {reason}" if reason else ""
+            return value(f"{machine} goes {f'from {came_from} ' if came_from else ''}to {to}{why}", _WIDE)
+        case {"kind": "progress", "step": step, "total": total, "message": message}:
+            count = "" if step is None else f"{step} of {total}" if total is not None else f"{step}"
+            return value(": ".join(str(part) for part in (count, message) if part), _WIDE)
+        case {"percent": int() | float() as percent, "message": str(text)}:
+            return value(f"{percent:g} %: {text}", _WIDE)
+        case {"text": str(text)} | {"message": str(text)}:
             return value(text, _WIDE)
     return value(payload, _WIDE)

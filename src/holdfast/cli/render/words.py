@@ -82,7 +82,7 @@ def input_of(task: Task, longest: int = _LONGEST) -> str:
 def outcome_of(task: Task, longest: int = _LONGEST) -> Text:
     """Return what came of a task, if anything has."""
     match task.state:
-        case TaskState.COMPLETED:
+        case TaskState.COMPLETED if task.result is not None:
             return Text(safe(value(plain(task.result), longest)))
         case TaskState.FAILED:
             failure = Failure.from_json(task.error)
