@@ -149,3 +149,12 @@ async def test_a_list_that_may_not_be_whole_says_so(museum: Museum) -> None:
     for listing in ("approvals", "doubts"):
         assert "there may be more" in holdfast(listing, "--limit", "1", url=museum.url).stderr
         assert "there may be more" not in holdfast(listing, url=museum.url).stderr
+
+
+def test_what_is_too_long_for_a_line_goes_on_below_its_beginning(museum: Museum) -> None:
+    shown = in_terminal("show", museum.short("agent"), url=museum.url, columns=40).text.split("\n")
+    head = [line for line in shown if line.startswith("│")]
+    why = next(number for number, line in enumerate(head) if line.startswith("│ why"))
+    assert head[why + 1].startswith("│          ")
+    asked = next(number for number, line in enumerate(shown) if line.startswith("  ? "))
+    assert shown[asked + 1].startswith("    ")

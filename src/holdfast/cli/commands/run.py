@@ -25,6 +25,7 @@ from holdfast.engine.liveness import PROCESS, is_gone, this_process
 from holdfast.engine.outcome import KEPT_FOR
 from holdfast.engine.settings import current_settings
 from holdfast.model.errors import InvalidValue, StoreError, TaskCancelled, TaskFailed
+from holdfast.model.transitions import TaskState
 from holdfast.model.worker import NewWorker, Worker
 from holdfast.service.forms import task_form
 from holdfast.service.identify import short
@@ -68,7 +69,8 @@ async def run(
 ) -> None:
     """Submit a task, work on it here until it has ended, and print its result as JSON.
 
-    Whatever happens to this process, nothing is lost: run it again with the same --key, or with --id, and it goes on.
+    It runs in this process, whatever workers are alive. Whatever happens to this process, nothing is lost: run it again
+    with the same --key, or with --id, and it goes on. A task that returns nothing prints nothing.
     The exit code is 5 if the task failed or was cancelled, 130 after Ctrl-C; the task is handed back then.
     """
     tell_troubles()
@@ -162,6 +164,8 @@ async def _left(service: Service, task_id: str, again: str) -> str:
     shown = command_line("show", task_id, service.hold.url)
     if seen.task.state.is_terminal:
         return f"stopped; task {name} is {seen.task.state}; look at it with: {shown}"
+    if seen.task.state is TaskState.WAITING:
+        return f"stopped; task {name} waits on, and a worker goes on with it then, or: {again}"
     if seen.task.owner is None:
         return f"stopped; task {name} was handed back. Go on with: {again}"
     if seen.worker is None or _is_over(seen.worker, service.hold):
