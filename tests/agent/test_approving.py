@@ -15,7 +15,6 @@ from holdfast import (
     RiskLevel,
     StatePatch,
     TaskState,
-    decode,
     tool,
 )
 from holdfast.agent.scripted import Line, call
@@ -96,7 +95,7 @@ async def test_an_approval_shows_exactly_what_is_called_and_it_runs_once_with_th
         approval = await asked(either, handle)
         await reaches(handle, TaskState.WAITING)
         assert approval.question == 'May the agent call send(to="ann", copies=3)?'
-        assert decode(approval.arguments) == [{"to": "ann", "copies": 3}]
+        assert approval.arguments == [{"to": "ann", "copies": 3}]
         assert (approval.risk, approval.requested_by, approval.step_key) == ("external_action", "clerk", "send:1.0")
         assert DONE == []
         await either.approve(approval.id, by="ann")

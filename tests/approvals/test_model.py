@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from random import Random
 
 from holdfast import Approval, Conflict, Context, Handle, Holdfast, InvalidValue, TaskState
-from holdfast.model.canonical import parse
 from holdfast.testing import Sandbox, sandbox
 from tests.approvals.support import ONE_TRY, all_approvals, stored
 
@@ -162,7 +161,7 @@ class Play:
 
     def _seen(self, record: Approval) -> str:
         by = "the engine" if record.state.value == "void" else record.decided_by
-        return f"{parse(record.arguments)} {record.state.value} by {by}, until {record.expires_at}"
+        return f"{record.arguments} {record.state.value} by {by}, until {record.expires_at}"
 
     def _expected(self, record: Record) -> str:
         return f"{record.details} {record.state} by {record.by}, until {record.expires_at}"

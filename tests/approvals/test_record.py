@@ -1,7 +1,8 @@
 """The record of an approval: what it holds, who may decide it, and what is refused."""
 
 import asyncio
-from datetime import timedelta
+from datetime import date, timedelta
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,6 @@ from holdfast import (
     NotFound,
     TaskFailed,
     TaskState,
-    decode,
 )
 from holdfast.model.canonical import canonical, digest
 from holdfast.testing import Sandbox
@@ -60,7 +60,7 @@ async def test_the_record_holds_all_that_was_asked_and_all_that_was_decided(hold
             question="Deploy to production?",
             step_key="approval",
             risk="external_action",
-            arguments=canonical(details),
+            arguments_bytes=canonical(details),
             arguments_hash=digest(canonical(details)),
             policy="policy-7",
             requested_by="devops",
@@ -77,8 +77,8 @@ async def test_the_record_holds_all_that_was_asked_and_all_that_was_decided(hold
     assert (record.state, record.decided_by, record.note) == (ApprovalState.APPROVED, "bert", "go on then")
     assert record.decided_at is not None
     assert after <= record.decided_at
-    assert (record.arguments, record.arguments_hash, record.question) == (
-        approval.arguments,
+    assert (record.arguments_bytes, record.arguments_hash, record.question) == (
+        approval.arguments_bytes,
         approval.arguments_hash,
         approval.question,
     )
@@ -89,6 +89,24 @@ async def test_the_record_holds_all_that_was_asked_and_all_that_was_decided(hold
         note="go on then",
         at=record.decided_at,
     )
+
+
+async def test_what_is_asked_about_is_plain_data_as_in_a_doubt(hold: Holdfast) -> None:
+    """Also what the codec tags in the store: an approver compares dates, not tags."""
+
+    async def book(day: date, price: Decimal) -> None:
+        del day, price
+
+    @hold.task
+    async def work(ctx: Context) -> None:
+        await ctx.step("book", book, date(2026, 11, 16), Decimal("9.50"), effect="once", approval=Ask("Book?"))
+
+    handle = await hold.submit(work)
+    async with hold.worker():
+        approval = await question_of(hold, handle)
+        assert approval.arguments == ["2026-11-16", "9.50"]
+        assert approval.arguments_hash == digest(approval.arguments_bytes)
+        await hold.reject(approval.id, by="bert")
 
 
 async def test_the_record_of_a_steps_approval_holds_the_steps_exact_arguments(hold: Holdfast) -> None:
@@ -102,8 +120,8 @@ async def test_the_record_of_a_steps_approval_holds_the_steps_exact_arguments(ho
     handle = await hold.submit(work, agent_id="bookkeeper")
     async with hold.worker():
         approval = await question_of(hold, handle)
-        assert decode(approval.arguments) == [5, "anna"]
-        assert approval.arguments_hash == digest(approval.arguments)
+        assert approval.arguments == [5, "anna"]
+        assert approval.arguments_hash == digest(approval.arguments_bytes)
         assert (approval.step_key, approval.risk, approval.requested_by) == ("pay", "external_action", "bookkeeper")
         await hold.approve(approval.id, by="bert")
         assert await handle.result(timeout=60) == "5 to anna"

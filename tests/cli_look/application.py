@@ -38,6 +38,19 @@ async def ask(ctx: Context) -> str:
 
 
 @hold.task
+async def nothing(ctx: Context) -> None:
+    await ctx.step("nothing", lambda: None)
+
+
+@hold.task
+async def where(ctx: Context) -> list[int]:
+    """Say in which process it ran, before and after it waited for a person."""
+    before = await ctx.step("before", os.getpid)
+    await ctx.approval("Go on?")
+    return [before, await ctx.step("after", os.getpid)]
+
+
+@hold.task
 async def wonder(ctx: Context) -> str:
     return str(await ctx.ask("Which region?"))
 

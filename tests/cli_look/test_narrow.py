@@ -14,7 +14,7 @@ from holdfast.cli.render.overview import page
 from holdfast.cli.terminal import table
 from holdfast.service.overview import read_overview
 from tests.cli_look.museum import Museum
-from tests.cli_look.support import Terminal, in_terminal
+from tests.cli_look.support import Terminal, holdfast, in_terminal
 
 STEPS = ("#", "", "step", "kind", "state", "tries", "effect", "took", "ended")
 LONG = "charge the customer's credit card once"
@@ -132,3 +132,29 @@ def test_the_board_says_what_to_type(museum: Museum, columns: int) -> None:
         assert any(word in line for line in shown), word
     assert not any("holdfast" in line and line.endswith("…") for line in shown[1:])
     assert any("DECISION" in line for line in shown)
+
+
+async def test_a_cursor_is_never_broken(museum: Museum) -> None:
+    """Half a cursor is of no use, and one with a line end in it is half a cursor."""
+    whole = holdfast("list", "--limit", "1", url=museum.url).stderr
+    cursor = whole.partition("--after ")[2].partition(",")[0]
+    narrow = in_terminal("list", "--limit", "1", url=museum.url, columns=20)
+    assert len(cursor) > 20
+    assert cursor in narrow.text
+    after = holdfast("list", "--limit", "1", "--after", cursor, url=museum.url)
+    assert after.returncode == 0
+
+
+async def test_a_list_that_may_not_be_whole_says_so(museum: Museum) -> None:
+    for listing in ("approvals", "doubts"):
+        assert "there may be more" in holdfast(listing, "--limit", "1", url=museum.url).stderr
+        assert "there may be more" not in holdfast(listing, url=museum.url).stderr
+
+
+def test_what_is_too_long_for_a_line_goes_on_below_its_beginning(museum: Museum) -> None:
+    shown = in_terminal("show", museum.short("agent"), url=museum.url, columns=40).text.split("\n")
+    head = [line for line in shown if line.startswith("│")]
+    why = next(number for number, line in enumerate(head) if line.startswith("│ why"))
+    assert head[why + 1].startswith("│          ")
+    asked = next(number for number, line in enumerate(shown) if line.startswith("  ? "))
+    assert shown[asked + 1].startswith("    ")

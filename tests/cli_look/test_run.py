@@ -139,6 +139,20 @@ def test_ctrl_c_leaves_a_task_to_the_worker_that_has_it(url: str, tmp_path: Path
         gate.touch()
 
 
+async def test_it_runs_in_this_process_though_a_worker_is_alive(url: str) -> None:
+    with worker(url), start(url, "where") as process:
+        assert process.stderr is not None
+        told = ""
+        while "holdfast approve" not in told and (line := process.stderr.readline()):
+            told += line
+        async with Holdfast(url) as hold:
+            [asked] = await hold.approvals()
+            await hold.approve(asked.id, by="ann")
+        result, _ = process.communicate(timeout=PATIENCE)
+    assert json.loads(result) == [process.pid, process.pid]
+    assert "waiting: a person has to decide: Go on?\n" in told
+
+
 def traces(folder: Path, name: str) -> int:
     path = folder / name
     return len(path.read_text().splitlines()) if path.exists() else 0

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
 from holdfast import Holdfast
+from holdfast.cli.render.overview import told_in_words
+from holdfast.model.task import JsonValue
 from tests.cli_look.application import ESCAPE
 from tests.cli_look.museum import Museum
-from tests.cli_look.support import Terminal, holdfast, in_terminal, printed, worker
+from tests.cli_look.support import APPLICATION, Terminal, holdfast, in_terminal, printed, worker
 
 
 @pytest.mark.parametrize(
@@ -135,3 +138,61 @@ def test_ctrl_c_leaves_a_view_quietly(museum: Museum) -> None:
         assert terminal.leave() == 130
     assert "Traceback" not in terminal.text
     assert "\x1b[?25h" in terminal.said.rpartition("\x1b[?25l")[2]
+
+
+def test_streamed_text_is_not_what_happened_and_the_count_is_right(tmp_path: Path) -> None:
+    """One answer is streamed in dozens of pieces; the journal has it as a whole."""
+    url = f"sqlite:///{tmp_path}/hold.db"
+
+    def piece(index: int) -> JsonValue:
+        return {"kind": "text", "step": "llm:1", "attempt": 1, "try": 1, "index": index, "text": f"word {index}"}
+
+    async def tell() -> str:
+        async with Holdfast(url) as hold:
+            task_id = (await hold.submit("chat", queue="default")).id
+            for number in range(1, 31):
+                told: JsonValue = {"kind": "progress", "step": number, "total": 30, "message": "reading"}
+                await hold.emit(f"task:{task_id}", told)
+            for index in range(40):
+                await hold.emit(f"task:{task_id}", piece(index))
+            for number in range(25):
+                await hold.send(task_id, f"hint {number}", by="ann")
+        return task_id
+
+    task_id = asyncio.run(tell())
+    shown = printed("show", task_id, url=url)
+    assert "word " not in shown
+    assert "ann said: hint 24" in shown
+    assert "50 more; every move: holdfast history" in shown  # 1 move, 30 reports and 25 messages, of which 6 are shown
+    document = json.loads(printed("show", task_id, "--json", url=url))
+    assert [event["payload"]["step"] for event in document["events"]] == list(range(11, 31))
+
+
+def test_reports_are_in_words() -> None:
+    moved = {"kind": "transition", "machine": "order", "number": 2, "from": "new", "to": "paid", "reason": "money"}
+    reports: dict[str, JsonValue] = {
+        "2 of 9: reading": {"kind": "progress", "step": 2, "total": 9, "message": "reading"},
+        "2": {"kind": "progress", "step": 2, "total": None, "message": ""},
+        "50 %: half": {"message": "half", "by": "claude", "percent": 50},
+        "order goes from new to paid: money": moved,
+        '{"own": 1}': {"own": 1},
+    }
+    assert [told_in_words(payload) for payload in reports.values()] == list(reports)
+
+
+def test_a_task_that_returns_nothing_shows_nothing(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/hold.db"
+    ran = holdfast("run", APPLICATION, "nothing", url=url)
+    assert (ran.returncode, ran.stdout) == (0, "")
+    for looking in (("list",), ("show",), ("steps", "--output"), ("steps", "--json")):
+        shown = printed(*(looking[:1]), *looking[1:], url=url)
+        assert ("null" in shown) == ("--json" in looking), looking
+
+
+def test_show_steps_history_and_state_mean_the_newest_task_by_default(museum: Museum) -> None:
+    newest = json.loads(printed("show", "--json", url=museum.url))["task"]["id"]
+    assert newest == json.loads(printed("list", "--limit", "1", "--json", url=museum.url))["tasks"][0]["id"]
+    for looking in ("steps", "history"):
+        assert printed(looking, "--json", url=museum.url) == printed(looking, newest, "--json", url=museum.url)
+    answer = holdfast("state", url=museum.url)
+    assert f"task {newest} has no AgentState" in answer.stderr

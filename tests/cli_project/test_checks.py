@@ -267,8 +267,44 @@ def test_tasks_that_nobody_will_take(more: dict[str, Any], expected: Level) -> N
 
 @pytest.mark.parametrize("workers", [[], [worker()]])
 def test_tasks_for_agents_outside_need_no_worker(workers: list[Worker]) -> None:
-    seen = inside(queues=[queue()], workers=workers, pending=[task(name="handover")])
+    seen = inside(queues=[queue()], workers=workers, pending=[task(name="handover")], outside={"default": 1})
     assert levels(working.check_queues(seen)) == [("queues", Level.NOTE), ("queues", Level.OK)]
+    by_hand = inside(queues=[queue()], workers=workers, pending=[task(name="manual")], by_hand={"default": 1})
+    assert levels(working.check_queues(by_hand)) == [("queues", Level.NOTE), ("queues", Level.OK)]
+
+
+def test_an_agent_outside_is_no_worker_and_no_worker_takes_over_from_it() -> None:
+    agent = worker("agent", silent_for=31, label="claude", details={"queues": [], "tasks": []})
+    assert inside(workers=[replace(agent, seen_at=NOW)]).at_work == []
+    (finding,) = working.check_workers(inside(workers=[agent], held_by_silent={"agent": 1}))
+    assert finding.level is Level.WARNING
+    assert "agent claude" in finding.words
+    assert "holdfast mcp" in (finding.remedy or "")
+    assert "holdfast worker" not in (finding.remedy or "")
+
+
+def test_a_count_of_which_not_all_was_looked_at_says_so() -> None:
+    old = Approval(id="a", task_id="t1", step_key="ask", question="?", created_at=NOW - timedelta(hours=30))
+    young = replace(old, created_at=NOW)
+    lost = task(state=TaskState.RUNNING, owner=None)
+    effect = Effect(
+        effect_id="e1", task_id="t1", step_key="pay", effect_class=EffectClass.ONCE, state=EffectState.NEEDS_HUMAN
+    )
+    doubt = Doubt(effect=effect, task_name="work", question="?", arguments=None, decisions=(Decision.HAPPENED,))
+    strange: dict[str, Any] = {"queues": [queue()], "workers": [worker()], "pending": [task(name="other")]}
+    for check, cut, more in (
+        (people.check_approvals, "approvals", {"approvals": [old]}),
+        (people.check_approvals, "approvals", {"approvals": [young]}),
+        (people.check_doubts, "doubts", {"doubts": [doubt]}),
+        (working.check_owners, "running", {"running": [lost]}),
+        (working.check_suspects, "pending", {"pending": [task(deaths=2)]}),
+        (working.check_suspects, "failed", {"poisoned": 1}),
+        (working.check_queues, "pending", strange),
+    ):
+        assert "at least" not in next(check(inside(**more))).words
+        assert "at least 1 " in next(check(inside(cut={cut}, **more))).words, cut
+    some = strange | {"pending": [task()]}
+    assert next(working.check_queues(inside(cut={"pending"}, **some))).words.endswith("as far as the 1 oldest tell")
 
 
 def test_the_remedy_names_the_queues() -> None:
@@ -391,6 +427,16 @@ def test_a_remedy_names_the_application_where_it_is_known() -> None:
     broken = replace(seen, application=Application(target="shop:hold", error="there is no module 'shop'"))
     remedies = {finding.check: finding.remedy for finding in diagnose(broken)}
     assert remedies["queues"] == "holdfast worker MODULE:HOLDFAST --queues default"
+
+
+def test_a_remedy_names_no_application_that_would_not_help() -> None:
+    strange = inside(queues=[queue()], pending=[task(name="mail")])
+    shop = Application(target="shop:hold", url="sqlite:///a.db", tasks=["work"])
+    remedies = {one.check: one.remedy for one in diagnose(evidence(inside=strange, application=shop))}
+    assert remedies["queues"] == ("holdfast worker MODULE:HOLDFAST --queues default; shop:hold does not define mail")
+    post = replace(shop, tasks=["mail"])
+    remedies = {one.check: one.remedy for one in diagnose(evidence(inside=strange, application=post))}
+    assert remedies["queues"] == "holdfast worker shop:hold --queues default"
 
 
 def test_the_worst_counts() -> None:

@@ -46,3 +46,6 @@ def test_what_is_offered(tmp_path: Path) -> None:
     assert offered("holdfast sh") == ["show"]
     assert {"config", "doctor", "init", "bench"} <= set(offered("holdfast "))
     assert "--thorough" in offered("holdfast doctor --")
+    assert {"failed", "waiting", "open"} <= set(offered("holdfast list --state "))
+    assert offered("holdfast cancel --state failed,wai") == ["failed,waiting"]
+    assert offered("holdfast approvals --state re") == ["rejected"]

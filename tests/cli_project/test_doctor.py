@@ -262,6 +262,41 @@ async def test_the_application_is_looked_at(tmp_path: Path) -> None:
     assert "there is no module 'nowhere'" in missing["application"][0]["words"]
 
 
+async def test_the_store_is_that_of_the_application_that_the_settings_name(tmp_path: Path) -> None:
+    """And so it is for whoever looks at tasks: `run` and `worker` use that one."""
+    await make_store(f"sqlite:///{tmp_path}/holdfast.db")
+    (tmp_path / "shop.py").write_text(APPLICATION.format(url="'sqlite:///other.db'"), encoding="utf-8")
+    (tmp_path / "holdfast.toml").write_text('application = "shop:hold"\n', encoding="utf-8")
+    ran = holdfast(tmp_path, "submit", "work")
+    assert (ran.returncode, "--database-url" in ran.stderr) == (0, False)
+    [task] = json.loads(holdfast(tmp_path, "list", "--json").stdout)["tasks"]
+    assert task["id"] == ran.stdout.strip()
+    assert json.loads(holdfast(tmp_path, "show", "--json").stdout)["task"]["id"] == task["id"]
+    found = doctor(tmp_path)
+    assert level(found, "application") == "ok"
+    assert "other.db" in found["store"][0]["words"]
+    # What is named for this command goes before what the code says, and then the code is not even imported.
+    (tmp_path / "shop.py").write_text("1 / 0\n", encoding="utf-8")
+    named = "sqlite:///holdfast.db"
+    for answer in (
+        holdfast(tmp_path, "list", "--json", HOLDFAST_DATABASE_URL=named),
+        holdfast(tmp_path, "list", "--json", "--database-url", named),
+    ):
+        assert task["id"] not in {one["id"] for one in json.loads(answer.stdout)["tasks"]}
+    broken = holdfast(tmp_path, "list")
+    assert broken.returncode == 1
+    assert "ZeroDivisionError" in broken.stderr
+    assert "--database-url" in broken.stderr
+
+
+async def test_the_remedies_say_which_store_they_are_for(tmp_path: Path) -> None:
+    async with Holdfast(f"sqlite:///{tmp_path}/elsewhere.db") as hold:
+        await hold.submit("work", queue="default")
+    there = ("--database-url", f"sqlite:///{tmp_path}/elsewhere.db")
+    assert holdfast(tmp_path, "doctor", *there).stderr.endswith(f"add to them: {' '.join(there)}\n")
+    assert holdfast(tmp_path, "doctor", HOLDFAST_DATABASE_URL=there[1]).stderr == ""
+
+
 def test_an_application_that_raises_shows_its_own_error(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("hold = 1 / 0\n", encoding="utf-8")
     answer = holdfast(tmp_path, "doctor", "--app", "broken")

@@ -3,12 +3,16 @@
 # ruff: noqa: ARG001 - a task takes its ctx, whether it needs it or not
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from holdfast import (
+    ApprovalState,
     Conflict,
     Context,
     DeadlineExceeded,
@@ -24,13 +28,33 @@ from holdfast import (
     Retry,
     StepState,
     StoreClosed,
+    TaskCancelled,
     TaskFailed,
     TaskState,
 )
+from holdfast.engine.outcome import KEPT_FOR
+from holdfast.engine.running import run_task
 from holdfast.store.memory import MemoryStore
-from tests.engine.support import moves_of, pass_time, reaches, steps_of
+from tests.engine.support import PATIENCE, moves_of, pass_time, reaches, steps_of
 
 ONCE = Retry(max_attempts=1)
+
+F = TypeVar("F")
+
+
+async def until_some(look: Callable[[], Awaitable[F]]) -> F:
+    """Look until there is something."""
+    async with asyncio.timeout(PATIENCE):
+        while not (found := await look()):  # noqa: ASYNC110 - the store tells no Event
+            await asyncio.sleep(0.01)
+    return found
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Holdfast]:
+    """An open Holdfast on each database."""
+    async with Holdfast(database_url) as hold:
+        yield hold
 
 
 async def test_a_completed_task_is_not_run_again(hold: Holdfast) -> None:
@@ -385,3 +409,84 @@ async def test_calling_a_task_calls_its_function(quick: Holdfast) -> None:
     assert await quick.run(handle) == 8
     assert set(await steps_of(quick, handle)) == {"double"}
     assert (await moves_of(quick, handle))[-1] == ("running", "completed")
+
+
+async def test_what_is_run_by_name_stays_in_this_process_whatever_workers_are_alive(database: Holdfast) -> None:
+    """Through a wait for a person, a try that fails, and a rejected result; a worker beside it has nothing to do."""
+    hold, drafts = database, 0
+
+    @hold.task(retry=Retry(max_attempts=3, initial=0.001, jitter="none"))
+    async def work(ctx: Context) -> str:
+        nonlocal drafts
+        drafts += 1
+        await ctx.approval("Go on?")
+        if drafts == 1:
+            raise ConnectionError("gone")
+        return f"draft {drafts}"
+
+    @work.verify
+    async def check(ctx: Context, result: str) -> bool:
+        return drafts > 2
+
+    async with hold.worker():
+        handle = await hold.submit(work, delay=KEPT_FOR)
+        running = asyncio.create_task(run_task(hold.services, handle.id, lease=30.0, at_once=True))
+        for round_ in (1, 2):
+            [asked] = await until_some(lambda: hold.approvals(handle.id))
+            await hold.approve(asked.id, by=f"ann {round_}")
+            await until_some(partial(_decided, hold, handle, round_))
+        assert await asyncio.wait_for(running, PATIENCE) == "draft 3"
+    moves = [(move.to_state, move.reason) for move in await hold.store.history(handle.id)]
+    assert [reason for state, reason in moves if state is TaskState.RUNNING] == ["run by name"] * 3
+    assert TaskState.WAITING not in {state for state, _ in moves}
+
+
+async def _decided(hold: Holdfast, handle: Handle[str], count: int) -> bool:
+    return len(await hold.approvals(handle.id, states=(ApprovalState.APPROVED,))) == count
+
+
+async def test_what_is_kept_between_two_tries_can_be_cancelled(database: Holdfast) -> None:
+    hold, tries = database, 0
+
+    @hold.task(retry=Retry(initial=60, jitter="none"))
+    async def work(ctx: Context) -> None:
+        nonlocal tries
+        tries += 1
+        raise ConnectionError("gone")
+
+    async def is_kept(handle: Handle[None]) -> bool:
+        task = await handle.task()
+        return task.state is TaskState.PENDING and task.owner is not None and task.attempts == 1
+
+    handle = await hold.submit(work)
+    running = asyncio.create_task(hold.run(handle))
+    await until_some(partial(is_kept, handle))
+    await handle.cancel("changed my mind")
+    with pytest.raises(TaskCancelled):
+        await asyncio.wait_for(running, PATIENCE)
+    assert tries == 1
+
+
+async def test_a_run_that_is_stopped_in_a_wait_leaves_the_task_waiting(database: Holdfast) -> None:
+    """A task that waits costs no worker, and the next process need not find out again what it waits for."""
+    hold = database
+
+    @hold.task
+    async def work(ctx: Context) -> str:
+        await ctx.approval("Go on?")
+        return "done"
+
+    handle = await hold.submit(work)
+    running = asyncio.create_task(hold.run(handle))
+    [asked] = await until_some(lambda: hold.approvals(handle.id))
+    await until_some(partial(_rests, handle))
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    task = await handle.task()
+    assert (task.state, task.owner) == (TaskState.WAITING, None)
+    await hold.approve(asked.id, by="ann")
+    assert await hold.run(handle) == "done"
+
+
+async def _rests(handle: Handle[str]) -> bool:
+    return (await handle.task()).resting

@@ -17,6 +17,7 @@ from holdfast.engine.settings import (
     store_options,
     unknown_variables,
 )
+from holdfast.model.worker import WorkerState
 
 TEXTS = {
     "database_url": ("postgresql://here/one", "postgresql://here/one"),
@@ -337,3 +338,31 @@ def test_variables_that_nobody_reads_are_named() -> None:
         "HOLDFAST_URL": "HOLDFAST_DATABASE_URL",
         "HOLDFAST_WORKER_LEESE": "HOLDFAST_WORKER_LEASE",
     }
+
+
+async def test_the_settings_of_a_worker_reach_the_worker_of_a_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the code says goes before the variables, and those before the file."""
+    monkeypatch.chdir(tmp_path)
+    written = '[worker]\nqueues = ["deploys"]\nconcurrency = 3\nresidents = 0\nlease = 7\nlabel = "night"\n'
+    (tmp_path / "holdfast.toml").write_text(written, encoding="utf-8")
+    monkeypatch.setenv("HOLDFAST_WORKER_CONCURRENCY", "4")
+
+    async def seen(hold: Holdfast) -> tuple[str, float, Any, Any]:
+        [worker] = [one for one in await hold.store.workers() if one.state is WorkerState.LIVE]
+        return worker.label, worker.lease, worker.details["queues"], worker.details["concurrency"]
+
+    async with Holdfast("memory://") as hold:
+        async with hold.worker():
+            assert await seen(hold) == ("night", 7.0, ["deploys"], 4)
+        async with hold.worker(queues="mail", concurrency=2, residents=5, lease=9, grace=1, label="day"):
+            assert await seen(hold) == ("day", 9.0, ["mail"], 2)
+    with pytest.raises(InvalidValue, match="at least 0"):
+        Settings({"HOLDFAST_WORKER_RESIDENTS": "-1"}, None)
+
+
+def test_they_reach_the_worker_of_blocking_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_WORKER_CONCURRENCY", "0")
+    with Holdfast("memory://").sync as hold, pytest.raises(InvalidValue, match="HOLDFAST_WORKER_CONCURRENCY"):
+        hold.worker()

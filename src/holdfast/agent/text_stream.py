@@ -13,6 +13,9 @@ from holdfast.model.failure import storable
 PAUSE: Final = 0.1
 """Seconds of text that go into one event: a row for every token would cost more than the model."""
 
+TEXT: Final = "text"
+"""What the event of a piece says that it is."""
+
 _LONGEST: Final = 64_000
 
 
@@ -62,7 +65,7 @@ class TextStream:
             return
         number, self._index = self._index, self._index + 1
         payload = {
-            "kind": "text",
+            "kind": TEXT,
             "step": self._step,
             "attempt": self._attempt.task.fence,
             "try": self._number,

@@ -20,8 +20,32 @@ from holdfast.service.service import Service
 _GROUPS = {"open": OPEN, "ended": TERMINAL}
 
 
-def _option(*names: str, help: str, metavar: str | None = None) -> Any:  # noqa: A002, ANN401 - as typer has them
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel="Which tasks", show_default=False)
+def _option(
+    *names: str,
+    help: str,  # noqa: A002 - as typer has it
+    metavar: str | None = None,
+    complete: Callable[[str], list[str]] | None = None,
+) -> Any:  # noqa: ANN401 - as typer has it
+    return typer.Option(
+        *names,
+        help=help,
+        metavar=metavar,
+        rich_help_panel="Which tasks",
+        show_default=False,
+        autocompletion=complete,
+    )
+
+
+def complete_states(incomplete: str) -> list[str]:
+    """Offer the states of tasks to a shell."""
+    return complete_listed(incomplete, [*TaskState, *_GROUPS])
+
+
+def complete_listed(incomplete: str, words: Sequence[str]) -> list[str]:
+    """Offer the words that may stand behind what is typed already, the last of several that commas set apart."""
+    before, comma, last = incomplete.rpartition(",")
+    taken = before.split(",")
+    return [f"{before}{comma}{word}" for word in words if word.startswith(last.lower()) and word not in taken]
 
 
 Queue: TypeAlias = Annotated[str | None, _option("--queue", help="In this queue.")]
@@ -33,7 +57,13 @@ class Filters:
 
     states: Annotated[
         list[str] | None,
-        _option("--state", "-s", metavar="STATE", help=f"{', '.join(TaskState)}; or open, ended. Several by commas."),
+        _option(
+            "--state",
+            "-s",
+            metavar="STATE",
+            help=f"{', '.join(TaskState)}; or open, ended. Several by commas.",
+            complete=complete_states,
+        ),
     ] = None
     queue: Queue = None
     name: Annotated[str | None, _option("--name", "-n", help="Of this task or agent.")] = None

@@ -13,6 +13,9 @@ from holdfast.engine.settings import current_settings, is_postgres
 from holdfast.model.errors import HoldfastError, InvalidURL, InvalidValue, MissingExtra
 from holdfast.model.failure import Failure
 
+_URLS: dict[str, str] = {}
+"""The store of each application that was found, before a flag named another."""
+
 
 def find_holdfast(target: str | None, database_url: str | None = None, *, role: str = "command") -> Holdfast:
     """Import the module, from the working directory too, and return its Holdfast object.
@@ -30,10 +33,16 @@ def find_holdfast(target: str | None, database_url: str | None = None, *, role: 
     module_name, _, attribute = target.partition(":")
     module = _import(module_name, folder)
     hold = _attribute(module, attribute) if attribute else _the_only_one(module)
+    _URLS.setdefault(target, hold.url)
     if database_url is not None:
         hold.url = database_url
     show_role(hold, role)
     return hold
+
+
+def url_in_code(target: str) -> str | None:
+    """Return the URL of an application's store, as its code has it; None if this process did not import it."""
+    return _URLS.get(target)
 
 
 def show_role(hold: Holdfast, role: str) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, ParamSpec
 from urllib.parse import unquote, urlsplit
 
-from holdfast.cli.finding import find_holdfast, show_role
+from holdfast.cli.finding import find_holdfast, show_role, url_in_code
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.settings import current_settings, is_postgres
-from holdfast.model.errors import InvalidValue, NotAStore
+from holdfast.model.errors import HoldfastError, InvalidValue, NotAStore
 from holdfast.service.identify import short
 from holdfast.service.service import Service
 from holdfast.store.sqlite.peeking import peek
@@ -36,14 +36,26 @@ def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
 @asynccontextmanager
 async def opened(database_url: str | None) -> AsyncIterator[Service]:
     """Open the store for a command that looks at tasks or after them. It has to be there: nothing is created."""
-    url = database_url or current_settings()["database_url"]
-    _refuse_new(url)
-    # A database is set up by whoever submits to it, or by `migrate`; not by somebody who looks.
-    options: dict[str, Any] = {"migrate": False} if is_postgres(url) else {}
-    hold = Holdfast(url, **options)
+    hold = holdfast_to_look_at(database_url)
     show_role(hold, "command")
-    async with hold:
+    async with opened_to_serve(hold, read_only=True):
         yield Service(hold)
+
+
+def holdfast_to_look_at(database_url: str | None) -> Holdfast:
+    """Return a Holdfast of the store that a command means which looks at tasks or after them; it is not yet open.
+
+    That is the store that the flag or a setting names. Where neither does, it is the store of the application that the
+    settings name: the one that its workers work on.
+    """
+    settings = current_settings()
+    if database_url is not None or settings.is_set("database_url") or settings["application"] is None:
+        return Holdfast(database_url)
+    try:
+        return find_holdfast(None)
+    except HoldfastError as error:
+        error.add_note("which store it uses is not known then: name one with --database-url, or set database_url")
+        raise
 
 
 def holdfast_to_serve(application: str | None, database_url: str | None, *, role: str = "command") -> Holdfast:
@@ -80,10 +92,19 @@ def command_line(verb: str, task_id: str, url: str) -> str:
 
 def with_store(line: str, url: str) -> str:
     """Return what to type, with the store if the command does not look at that one by itself."""
-    if url == current_settings()["database_url"]:
+    if url == _own_url():
         return line
     # A password belongs into no shell's history.
     return f"{line} --database-url {url}" if without_password(url) == url else f"{line} --database-url ..."
+
+
+def _own_url() -> str:
+    """Return the URL of the store that commands look at by themselves."""
+    settings = current_settings()
+    own: str = settings["database_url"]
+    if settings.is_set("database_url") or settings["application"] is None:
+        return own
+    return url_in_code(settings["application"]) or own
 
 
 def user(given: str | None) -> str:

@@ -36,7 +36,7 @@ DatabaseUrl: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="The store; by default HOLDFAST_DATABASE_URL, then holdfast.toml.",
+        help="The store; by default HOLDFAST_DATABASE_URL, then holdfast.toml, then that of the application it names.",
         show_default=False,
         callback=not_empty,
     ),
@@ -83,6 +83,15 @@ OneTask: TypeAlias = Annotated[
     typer.Argument(
         metavar="TASK",
         help="This task alone: its id, or a few characters of its beginning or end.",
+        show_default=False,
+    ),
+]
+
+NewestTask: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="TASK",
+        help="Its id, or as many characters of its beginning or end as make it unique; by default the newest task.",
         show_default=False,
     ),
 ]

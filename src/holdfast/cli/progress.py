@@ -115,12 +115,14 @@ def _lines(seen: Overview) -> list[tuple[str, str]]:
         if step.finished_at is not None
     ]
     lines = [(f"{rank} {number} {line}", line) for _, rank, number, line in sorted(moments)]
+    if seen.task.resting and seen.situation.why:  # it waits in this process, which is no move
+        lines.append((f"waits {seen.situation.why}", f"waiting: {' '.join(seen.situation.why.split())}"))
     return lines + _advice(seen)
 
 
 def _advice(seen: Overview) -> list[tuple[str, str]]:
     """Return what a person can do about a task that waits."""
-    if seen.task.state is not TaskState.WAITING:
+    if seen.task.state is not TaskState.WAITING and not seen.task.resting:
         return []
     return [
         (f"{advice.verb} {advice.target}", f"  {command_for(advice)}    {advice.why}") for advice in seen.situation.next

@@ -107,9 +107,9 @@ def _definition(hold: Holdfast, name: str) -> TaskDefinition[..., Any]:
 
 
 def print_result(task: Task, *, as_json: bool) -> None:
-    """Print what a completed task came to."""
+    """Print what a completed task came to: nothing, if it returned nothing."""
     form = task_form(task)
     if as_json:
         print_json(form)
-    else:
+    elif form["result"] is not None:
         print_line(form["result"])

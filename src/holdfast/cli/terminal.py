@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Collection, Sequence
 from functools import cache
 
@@ -43,12 +44,22 @@ def words() -> Console:
 
 
 def say(text: str) -> None:
-    """Tell a person something, beside the data: on one line, unless the terminal is too narrow for it."""
+    """Tell a person something, beside the data: on one line, unless the terminal is too narrow for it.
+
+    A word that is longer than a line is left to the terminal: a cursor or a URL that we broke could not be copied.
+    """
     line = f"holdfast: {safe(text)}"
     if words().is_terminal:
-        words().print(Text(line))
+        lines = textwrap.wrap(line, words().width, break_long_words=False, break_on_hyphens=False)
+        words().print(Text("\n".join(lines)), soft_wrap=True)
     else:
         typer.echo(line, err=True)
+
+
+def say_if_cut(listed: Sequence[object], limit: int) -> None:
+    """Say that a list may not be whole."""
+    if len(listed) >= limit:
+        say(f"these are the first {limit:,}, and there may be more: a larger --limit shows them")
 
 
 def print_json(data: JsonValue) -> None:

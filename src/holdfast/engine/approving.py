@@ -97,7 +97,7 @@ async def _question(
         question=ask.question,
         step_key=about,
         risk=ask.risk,
-        arguments=arguments,
+        arguments_bytes=arguments,
         arguments_hash=digest(arguments),
         policy=ask.policy,
         requested_by=ask.requested_by or attempt.task.agent_id or attempt.task.name,

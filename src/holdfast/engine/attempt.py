@@ -87,6 +87,7 @@ class Attempt(Outbox):
         "_slots",
         "_sync_calls",
         "_under_way",
+        "again_at",
         "condemned",
         "definition",
         "earlier_children",
@@ -98,6 +99,7 @@ class Attempt(Outbox):
         "loaded",
         "provided",
         "scope",
+        "stays",
         "stopping",
         "threads",
         "undoing",
@@ -118,6 +120,10 @@ class Attempt(Outbox):
         self._slots = slots
         self.has_company = False
         """It is a suspect, and others run beside it all the same."""
+        self.stays = False
+        """This process runs the task by name: it keeps the task while it waits, and between two tries."""
+        self.again_at: datetime | None = None
+        """When the task is to be tried again; set when this attempt puts it back."""
         self.leaving = False
         self.stopping: Stop | None = None
         self.ending = False
@@ -502,6 +508,12 @@ class Attempt(Outbox):
         if self.parking is not None:
             with suppress(Unwind, HoldfastError):  # its branches find out
                 await self.parking.note_rest()
+
+    def suspend(self) -> None:
+        """Take the task off this process, which kept it while it waits and now ends."""
+        self.stays = False
+        if self.parking is not None:
+            self.parking.look_soon()
 
     def spill(self) -> None:
         """Leave the worker while it only waits: others need the place."""

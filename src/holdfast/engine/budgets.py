@@ -42,7 +42,7 @@ def new_limit(meter: str, answer: JsonValue) -> int:
 
 def check_answer(approval: Approval, answer: JsonValue) -> None:
     """Refuse an answer that would grant nothing."""
-    asked = parse(approval.arguments)
+    asked = parse(approval.arguments_bytes)
     if new_limit(asked["meter"], answer) <= asked["limit"]:
         raise InvalidValue(f"{answer!r} is no more than the budget that is spent; answer with more, or reject")
 

@@ -168,7 +168,7 @@ def _is_in_doubt(effect: Effect, task: Task) -> bool:
 
 
 async def _describe(store: StateStore, effect: Effect, task: Task, asked: Approval | None) -> Doubt:
-    about = parse(asked.arguments) if asked is not None else {}
+    about = parse(asked.arguments_bytes) if asked is not None else {}
     decisions = tuple(map(Decision, about.get("decisions", ())))
     if task.state.is_terminal:
         decisions = _AFTER_THE_END

@@ -188,7 +188,7 @@ async def _open_question(attempt: Attempt, effect: Effect) -> Approval | None:
 
 def effect_asked_about(approval: Approval) -> str | None:
     """Return the effect a question is about; None for an approval of another kind."""
-    return str(parse(approval.arguments)["effect_id"]) if approval.kind == DOUBT else None
+    return str(parse(approval.arguments_bytes)["effect_id"]) if approval.kind == DOUBT else None
 
 
 def question_about(attempt: Attempt, effect: Effect, decisions: tuple[Decision, ...]) -> Approval:
@@ -208,7 +208,7 @@ def question_about(attempt: Attempt, effect: Effect, decisions: tuple[Decision, 
         kind=DOUBT,
         step_key=effect.step_key,
         question=f"Did step {effect.step_key!r} of task {attempt.task.name!r} happen? {effect.note or ''}".strip(),
-        arguments=body,
+        arguments_bytes=body,
         arguments_hash=digest(body),
         requested_by="holdfast",
     )

@@ -18,14 +18,7 @@ from holdfast.engine.managing import Managing
 from holdfast.engine.remembering import Memory
 from holdfast.engine.running import run_task
 from holdfast.engine.services import MOST_SUBMITTED, Services
-from holdfast.engine.settings import (
-    DEFAULT_CONCURRENCY,
-    DEFAULT_GRACE,
-    DEFAULT_LEASE,
-    DEFAULT_RESIDENTS,
-    current_settings,
-    store_options,
-)
+from holdfast.engine.settings import current_settings, store_options
 from holdfast.engine.submission import continuing, new_task
 from holdfast.engine.sync_context import SyncContext
 from holdfast.engine.transacting import TIMEOUT, transact
@@ -350,40 +343,45 @@ class Holdfast(Managing):
         self,
         *,
         queues: Sequence[str] | str | None = None,
-        concurrency: int = DEFAULT_CONCURRENCY,
-        residents: int = DEFAULT_RESIDENTS,
-        lease: float = DEFAULT_LEASE,
-        grace: float = DEFAULT_GRACE,
-        label: str = "worker",
+        concurrency: int | None = None,
+        residents: int | None = None,
+        lease: float | None = None,
+        grace: float | None = None,
+        label: str | None = None,
     ) -> Worker:
         """Return a worker for the defined tasks: ``async with hold.worker(concurrency=100):``.
 
-        ``queues`` are by default those of the defined tasks. ``concurrency`` counts the tasks that work; up to
-        ``residents`` more may wait on the worker for something outside. A worker that is silent for ``lease`` seconds
-        is taken for dead, and its tasks go to others. On the way out tasks get ``grace`` seconds to finish.
+        ``queues`` are by default those of the defined tasks. ``concurrency`` (100) counts the tasks that work; up to
+        ``residents`` (1,000) more may wait on the worker for something outside. A worker that is silent for ``lease``
+        (30) seconds is taken for dead, and its tasks go to others. On the way out tasks get ``grace`` (20) seconds to
+        finish. What is left out is as ``[worker]`` in holdfast.toml or HOLDFAST_WORKER_* says, then as given here.
         """
-        listed = [queues] if isinstance(queues, str) else queues
+        settings = current_settings()
+        listed = settings["worker.queues"] if queues is None else queues
         return Worker(
             self.services,
-            queues=listed,
-            concurrency=concurrency,
-            residents=residents,
-            lease=lease,
-            label=label,
-            grace=grace,
+            queues=[listed] if isinstance(listed, str) else listed,
+            concurrency=settings["worker.concurrency"] if concurrency is None else concurrency,
+            residents=settings["worker.residents"] if residents is None else residents,
+            lease=settings["worker.lease"] if lease is None else lease,
+            label=settings["worker.label"] if label is None else label,
+            grace=settings["worker.grace"] if grace is None else grace,
         )
 
     @overload
-    async def run(self, task: Handle[R], *, lease: float = DEFAULT_LEASE) -> R: ...
+    async def run(self, task: Handle[R], *, lease: float | None = None) -> R: ...
     @overload
-    async def run(self, task: str, *, lease: float = DEFAULT_LEASE) -> Any: ...  # noqa: ANN401
+    async def run(self, task: str, *, lease: float | None = None) -> Any: ...  # noqa: ANN401
 
-    async def run(self, task: Handle[Any] | str, *, lease: float = DEFAULT_LEASE) -> Any:
+    async def run(self, task: Handle[Any] | str, *, lease: float | None = None) -> Any:
         """Work on one task here until it has ended, and return its result.
 
-        A completed task is not run again: its result is returned. A failed one raises; ``resume`` it first.
+        It stays in this process until then, whatever workers are alive; one that a worker holds already, or that waits,
+        is waited for. A completed task is not run again: its result is returned. A failed one raises; ``resume`` it
+        first. ``lease``: as for a worker.
         """
-        return await run_task(self.services, self._handle(task).id, lease=lease)
+        seconds = current_settings()["worker.lease"] if lease is None else lease
+        return await run_task(self.services, self._handle(task).id, lease=seconds)
 
 
 class DefinesTask(Protocol[P, R]):

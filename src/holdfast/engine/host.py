@@ -43,6 +43,9 @@ BLOCKED_AFTER = 1.0
 LAST_WORDS = 5.0
 """Seconds an attempt gets to record that it was handed back."""
 
+TO_SUSPEND = 1.0
+"""Seconds a task that only waits gets to be suspended before it is handed back."""
+
 FULL_AFTER = 60.0
 """Seconds without a free slot after which it is said who has them."""
 
@@ -65,10 +68,12 @@ class Host:
         on_free: Callable[[], None],
         slots: int | None = None,
         residents: int = DEFAULT_RESIDENTS,
+        keeps: str | None = None,
     ) -> None:
         """``on_free`` is called whenever an attempt is over, or only waits; ``slots`` is how many may work at once.
 
-        ``residents`` is how many may only wait here beside them.
+        ``residents`` is how many may only wait here beside them. ``keeps`` is the id of a task that stays here while it
+        waits, and between two tries.
         """
         self.services = services
         self.label = label
@@ -86,6 +91,7 @@ class Host:
         self._strays: set[str] = set()
         self.slots = Slots(slots, services.alarms, on_free)
         self._residents = residents
+        self._keeps = keeps
         self.lone: Attempt | None = None
         """The suspect beside which nothing is claimed."""
         self._warned_at = float("-inf")
@@ -120,6 +126,7 @@ class Host:
             raise InvalidValue(f"task {task.id} is {task.name!r}, which is not defined here; import its module first")
         attempt = self.make_attempt(claimed, definition)
         attempt.has_company = claimed.alone and bool(self.attempts)
+        attempt.stays = task.id == self._keeps
         self.attempts[task.id] = attempt
         self.slots.take(attempt)
         self.services.committer.crowd += 1
@@ -236,7 +243,7 @@ class Host:
     async def _adopt_strays(self) -> None:
         """Go on with tasks the store says are ours and nobody here knows: the answer to their claim was lost."""
         held = {lease.task_id for lease in await self.services.store.owned(self.lease.worker_id)}
-        unknown = held - self.attempts.keys()
+        unknown = held - self.attempts.keys() - {self._keeps}
         for task_id in unknown & self._strays:  # seen twice: not just on their way in or out
             with suppress(Conflict, InvalidValue):
                 self.begin(await self.services.store.acquire(task_id, self.lease.worker_id))
@@ -293,12 +300,21 @@ class Host:
             with suppress(HoldfastError):
                 await self.services.store.drain(self.lease.worker_id)
             self.slots.is_closing = True
+            await self._suspend_what_stays()
             for attempt in self.slots.resting():
                 if attempt.is_resting:
                     attempt.hand_back()  # what it waits for may take days
             await self._wait_for_attempts(grace, self._hurry)
         finally:
             await self._leave()
+
+    async def _suspend_what_stays(self) -> None:
+        """Have a task that only waits go on waiting in the store: it costs no worker there, and loses nothing."""
+        staying = [attempt for attempt in self.slots.resting() if attempt.stays and attempt.is_resting]
+        for attempt in staying:
+            attempt.suspend()
+        if staying:
+            await asyncio.wait([self._running[attempt.task.id] for attempt in staying], timeout=TO_SUSPEND)
 
     async def _leave(self) -> None:
         self.hand_back_all()

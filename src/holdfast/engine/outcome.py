@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import log, undoing
@@ -26,6 +27,9 @@ from holdfast.model.transitions import TaskState
 
 if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt
+
+KEPT_FOR = 5.0
+"""Seconds for which no worker claims a task that a process is about to run by name, so that it can lease it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,8 @@ async def _record_result(attempt: Attempt, value: object) -> None:
     except Conflict as refused:
         if not attempt.provided:
             raise
-        await attempt.finish(Move(to=TaskState.PENDING, reason=f"not over yet: {refused}"))
+        again = Move(to=TaskState.PENDING, reason=f"not over yet: {refused}", available_at=_kept(attempt, None))
+        await attempt.finish(again)
         return
     log.moved(attempt.task, move)
     attempt.task = replace(attempt.task, state=TaskState.REVIEW, result=result)
@@ -131,7 +136,14 @@ async def _record_review(attempt: Attempt, answer: bool | str) -> None:  # noqa:
         return
     why = storable(answer) if isinstance(answer, str) and answer else "rejected by its verifier"
     if task.attempts + 1 < attempt.definition.retry.max_attempts:
-        again = Move(to=TaskState.PENDING, reason=f"rejected: {why}", counts_attempt=True, new_round=True, feedback=why)
+        again = Move(
+            to=TaskState.PENDING,
+            reason=f"rejected: {why}",
+            available_at=_kept(attempt, None),
+            counts_attempt=True,
+            new_round=True,
+            feedback=why,
+        )
         await attempt.finish(again)
         return
     failure = Failure(
@@ -166,7 +178,7 @@ async def _record_failure(attempt: Attempt, error: BaseException) -> None:
             Move(
                 to=TaskState.PENDING,
                 reason=f"attempt {number} of {policy.max_attempts} failed, again in {decision.delay:.3g} s: {what}",
-                available_at=decision.at,
+                available_at=_kept(attempt, decision.at),
                 counts_attempt=True,
             ),
         )
@@ -181,6 +193,15 @@ async def _record_failure(attempt: Attempt, error: BaseException) -> None:
             counts_attempt=True,
         ),
     )
+
+
+def _kept(attempt: Attempt, at: datetime | None) -> datetime | None:
+    """Return from when on workers may claim the task: not before the process that runs it by name has it again."""
+    if not attempt.stays:
+        return at
+    now = attempt.services.time.now()
+    attempt.again_at = at or now
+    return max(attempt.again_at, now + timedelta(seconds=KEPT_FOR))
 
 
 async def record_stop(attempt: Attempt, why: Stop) -> None:

@@ -5,7 +5,8 @@ and moves the task to waiting; then its code is unwound and its slot is free. Wh
 back to pending, and a replay finds it. Until then it costs a few rows.
 
 Where it cannot be proven that every branch is parked, but no step is under way either, the task is a resident: it stays
-on its worker without a slot. What is parked can still be spilled, which is the same Commit with a timer besides.
+on its worker without a slot. What is parked can still be spilled, which is the same Commit with a timer besides. A task
+that a process runs by name is a resident, too: in the store, any worker could claim it when its wait is over.
 """
 
 from __future__ import annotations
@@ -197,7 +198,7 @@ class ParkingLot:
         attempt = self._attempt
         if attempt.over or attempt.stopping is not None or self._suspending is not None or not self._is_worth_it():
             return
-        if self._all_parked():
+        if not attempt.stays and self._all_parked():
             now = frozenset(self._parked)
             if now != seen:
                 # A branch that has just ended tells whoever gathers it only in the next turn of the loop.

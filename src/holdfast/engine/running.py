@@ -1,27 +1,35 @@
-"""Running one task by name, here and now: what a worker does for a queue, for a single task."""
+"""Running one task by name, here and now: what a worker does for a queue, for a single task.
+
+The task stays in this process until it has ended, whatever workers are alive: while it waits it is a resident, and
+between two tries it is leased already. Only what another process holds when this one comes is waited for.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from typing import Any
 
 from holdfast.engine.handle import LOOK_EVERY, outcome_of
 from holdfast.engine.host import Host
 from holdfast.engine.services import Services
-from holdfast.model.errors import Conflict, InvalidValue, NotFound
+from holdfast.model.errors import Conflict, InvalidValue, NotFound, WorkerDead
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
+from holdfast.model.worker import Claimed
 
 _SOONEST_LOOK = 0.01
 
 
-async def run_task(services: Services, task_id: str, *, lease: float) -> Any:  # noqa: ANN401
+async def run_task(services: Services, task_id: str, *, lease: float, at_once: bool = False) -> Any:  # noqa: ANN401
     """Work on the task until it has ended; return its result, or raise what it ended with.
 
-    A task that has ended already is not run again. One that another worker holds is waited for.
+    A task that has ended already is not run again. One that another worker holds is waited for. ``at_once`` begins with
+    a task that workers may not claim yet: its delay was only to keep it for this process.
     """
     changed = asyncio.Event()
     host: Host | None = None
+    due = services.time.now() if at_once else None
     try:
         with services.watcher.watch(f"task:{task_id}", changed.set):
             while True:
@@ -37,26 +45,47 @@ async def run_task(services: Services, task_id: str, *, lease: float) -> Any:  #
                         f"task {task_id} is {task.name!r}, which is not defined here; import its module first"
                     )
                 if host is None:
-                    host = Host(services, lease=lease, label="run", details={"task": task_id}, on_free=changed.set)
+                    details = {"task": task_id}
+                    host = Host(services, lease=lease, label="run", details=details, on_free=changed.set, keeps=task_id)
                     await host.start()
-                if not await _work_on(host, task):
-                    swept = await services.store.sweep()
-                    ahead = LOOK_EVERY if swept.next_due is None else services.time.seconds_until(swept.next_due)
-                    await services.alarms.wait(changed, min(max(ahead, _SOONEST_LOOK), LOOK_EVERY))
+                if (claimed := await _lease(host, task)) is None:
+                    ahead, due = LOOK_EVERY, None
+                else:
+                    begin_at = due or claimed.task.available_at
+                    ahead = 0.0 if begin_at is None else services.time.seconds_until(begin_at)
+                    if ahead <= 0 or _is_to_stop(claimed.task, services.time.now()):
+                        due = await _work_on(host, claimed)
+                        continue
+                swept = await services.store.sweep()
+                if swept.next_due is not None:
+                    ahead = min(ahead, services.time.seconds_until(swept.next_due))
+                await services.alarms.wait(changed, min(max(ahead, _SOONEST_LOOK), LOOK_EVERY))
     finally:
         if host is not None:
             await host.stop(grace=0.0)
 
 
-async def _work_on(host: Host, task: Task) -> bool:
-    """Make one attempt, if the task can be had; say whether there was one."""
-    is_due = task.available_at is None or host.services.time.seconds_until(task.available_at) <= 0
-    ready = task.state is TaskState.REVIEW or (task.state is TaskState.PENDING and is_due)
-    if not ready or task.owner is not None:
-        return False
+async def _lease(host: Host, task: Task) -> Claimed | None:
+    """Lease the task, or return it as it stands now if this process has it already; None if it cannot be had."""
+    if task.owner not in {None, host.lease.worker_id} or task.state not in {TaskState.PENDING, TaskState.REVIEW}:
+        return None
     try:
-        claimed = await host.services.store.acquire(task.id, host.lease.worker_id)
-    except Conflict:  # somebody was faster, or it has ended
-        return False
-    await asyncio.wait([host.begin(claimed)])
-    return True
+        return await host.services.store.acquire(task.id, host.lease.worker_id)
+    except Conflict:  # another worker was faster, or it has ended
+        return None
+    except WorkerDead as error:
+        await host.be_reborn(error.worker_id)
+        return None
+
+
+def _is_to_stop(task: Task, now: datetime) -> bool:
+    """Say whether the task is to be ended before its time: only an attempt can do that to a task that is leased."""
+    return task.cancel_requested is not None or (task.deadline is not None and task.deadline <= now)
+
+
+async def _work_on(host: Host, claimed: Claimed) -> datetime | None:
+    """Make one attempt; return when the next one is due, if there is to be another."""
+    running = host.begin(claimed)
+    attempt = host.attempts[claimed.task.id]
+    await asyncio.wait([running])
+    return attempt.again_at

@@ -78,9 +78,17 @@ def _number(given: object) -> float:
 
 
 def _count(given: object) -> int:
+    return _at_least(1, given)
+
+
+def _whole(given: object) -> int:
+    return _at_least(0, given)
+
+
+def _at_least(lowest: int, given: object) -> int:
     count = _converted(int, given)
-    if count is None or count < 1:
-        raise ValueError("give a whole number of at least 1")
+    if count is None or count < lowest:
+        raise ValueError(f"give a whole number of at least {lowest}")
     return count
 
 
@@ -118,7 +126,7 @@ SETTINGS: Final = (
     Setting("user", _text, None, "Who decides, approves and cancels; by default your login name"),
     Setting("worker.queues", _names, None, "Which queues a worker takes tasks from; by default those of its tasks"),
     Setting("worker.concurrency", _count, DEFAULT_CONCURRENCY, "How many tasks a worker runs at the same time"),
-    Setting("worker.residents", _count, DEFAULT_RESIDENTS, "How many more may only wait on it for something outside"),
+    Setting("worker.residents", _whole, DEFAULT_RESIDENTS, "How many more may only wait on it for something outside"),
     Setting("worker.lease", _number, DEFAULT_LEASE, "Seconds of silence after which a worker's tasks go to others"),
     Setting("worker.grace", _number, DEFAULT_GRACE, "Seconds in which tasks may finish once a worker is to stop"),
     Setting("worker.label", _text, "worker", "A worker's name, for people"),

@@ -20,7 +20,6 @@ from holdfast.engine.definition import Bound, TaskDefinition
 from holdfast.engine.handle import Handle
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.loop_thread import LoopThread, refuse_event_loop
-from holdfast.engine.settings import DEFAULT_GRACE, DEFAULT_LEASE
 from holdfast.engine.stating import AppliedPatch
 from holdfast.engine.sync_artifacts import SyncArtifacts
 from holdfast.engine.sync_memory import SyncMemory
@@ -165,11 +164,11 @@ class SyncHoldfast:
         self,
         *,
         queues: Sequence[str] | str | None = None,
-        concurrency: int = 100,
-        residents: int = 1_000,
-        lease: float = DEFAULT_LEASE,
-        grace: float = DEFAULT_GRACE,
-        label: str = "worker",
+        concurrency: int | None = None,
+        residents: int | None = None,
+        lease: float | None = None,
+        grace: float | None = None,
+        label: str | None = None,
     ) -> SyncWorker:
         """See Holdfast: ``with h.worker(concurrency=4):`` works in the background of the block."""
         thread = self._running
@@ -179,11 +178,11 @@ class SyncHoldfast:
         return SyncWorker(thread, worker)
 
     @overload
-    def run(self, task: SyncHandle[R], *, lease: float = DEFAULT_LEASE) -> R: ...
+    def run(self, task: SyncHandle[R], *, lease: float | None = None) -> R: ...
     @overload
-    def run(self, task: str, *, lease: float = DEFAULT_LEASE) -> Any: ...  # noqa: ANN401
+    def run(self, task: str, *, lease: float | None = None) -> Any: ...  # noqa: ANN401
 
-    def run(self, task: SyncHandle[Any] | str, *, lease: float = DEFAULT_LEASE) -> Any:
+    def run(self, task: SyncHandle[Any] | str, *, lease: float | None = None) -> Any:
         """See Holdfast."""
         return self.wait(self._hold.run(_plain(task), lease=lease))
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from holdfast.model.canonical import parse
 from holdfast.model.checks import check_moment, check_name, check_text
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import InvalidValue
 from holdfast.model.ids import new_id
+from holdfast.model.payload import plain
 from holdfast.model.risk import RiskLevel
 from holdfast.model.task import JsonValue
 
@@ -93,7 +95,8 @@ class Approval:
     kind: str = "approval"
     """approval, question for an open one, doubt for one about an effect."""
     risk: str | None = None
-    arguments: bytes = b"null"
+    arguments_bytes: bytes = b"null"
+    """What it was asked about, as canonical JSON with its type tags: what the hash is of."""
     arguments_hash: str = ""
     policy: str | None = None
     """Version of the policy that asked for it."""
@@ -120,3 +123,8 @@ class Approval:
             raise InvalidValue(f"deciders is {self.deciders!r}; give a tuple of names")
         if self.default not in {ApprovalState.APPROVED, ApprovalState.REJECTED}:
             raise InvalidValue(f"an approval's default is approved or rejected, not {self.default}")
+
+    @property
+    def arguments(self) -> JsonValue:
+        """What it was asked about, for people: plain data, as ``Doubt.arguments`` has it. None: nothing."""
+        return plain(parse(self.arguments_bytes))

@@ -103,7 +103,7 @@ def _operation_size(op: Operation) -> int:  # noqa: C901, PLR0911 - one case an 
         case SaveCheckpoint(checkpoint):
             return len(checkpoint.body)
         case OpenApproval(approval):
-            return len(approval.arguments)
+            return len(approval.arguments_bytes)
         case Emit(payload=payload):
             return _value_size(payload)
         case Decide(answer=answer):

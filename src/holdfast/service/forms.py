@@ -113,7 +113,7 @@ def approval_form(approval: Approval) -> Form:
         "state": str(approval.state),
         "question": approval.question,
         "risk": approval.risk,
-        "arguments": stored(approval.arguments),
+        "arguments": approval.arguments,
         "step_key": approval.step_key,
         "requested_by": approval.requested_by,
         "deciders": list(approval.deciders),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from holdfast.agent.text_stream import TEXT
 from holdfast.engine import forking
 from holdfast.engine.ancestry import Origin
 from holdfast.engine.conversing import inbox
@@ -26,6 +28,9 @@ from holdfast.service import forms
 from holdfast.service.situation import Evidence, Situation, situation_of
 
 _LAST_EVENTS = 20
+_PAGE = 500
+_MOST_READ = 5_000
+"""Events that are looked through, the latest first, for those that are not pieces of streamed text."""
 _FAMILY = 5
 
 
@@ -60,9 +65,13 @@ class Overview:
     state: AgentState | None
     artifacts: Sequence[ArtifactLink]
     events: Sequence[Event]
-    """The last ones it told, oldest first."""
+    """The last ones it told, oldest first; without the pieces of streamed text, which its steps have as a whole."""
+    earlier_events: int | None
+    """How many it told before these; None where there are too many to count."""
     messages: Sequence[Event]
     """The last ones that were said to it."""
+    earlier_messages: int
+    """How many were said to it before these."""
     family: Sequence[Task]
     """The first of its children."""
 
@@ -118,6 +127,8 @@ async def read_overview(hold: Holdfast, task_id: str) -> Overview:
     workers, at = await store.workers(), await store.now()
     children = await store.count(TaskFilter(parent_id=task_id))
     approvals, doubts = await hold.approvals(task_id), await hold.doubts(task_id)
+    told, earlier = await last_reports(hold, task_id)
+    said, last_said = await _last_events(hold, inbox(task_id))
     evidence = Evidence(
         task=task,
         steps=steps,
@@ -141,13 +152,35 @@ async def read_overview(hold: Holdfast, task_id: str) -> Overview:
         origin=await forking.forked_from(store, task_id),
         state=await hold.state(task_id) if task.version else None,
         artifacts=await store.artifact_links(task_id),
-        events=await last_events(hold, event_channel(task_id)),
-        messages=await last_events(hold, inbox(task_id)),
+        events=told,
+        earlier_events=earlier,
+        messages=said,
+        earlier_messages=last_said - len(said),
         family=(await store.find(TaskFilter(parent_id=task_id), limit=_FAMILY, newest_first=False)).items,
     )
 
 
-async def last_events(hold: Holdfast, channel: str, most: int = _LAST_EVENTS) -> list[Event]:
-    """Return the last events of a channel, oldest first."""
+async def last_reports(hold: Holdfast, task_id: str, most: int = _LAST_EVENTS) -> tuple[list[Event], int | None]:
+    """Return the last things a task told, oldest first, and how many came before them; None if that is not known.
+
+    Text that a model streams is not among them: one answer comes in dozens of pieces.
+    """
+    channel, found = event_channel(task_id), deque[Event]()
+    behind = last = await hold.store.position(channel)
+    while behind > 0 and last - behind < _MOST_READ:
+        begin = max(0, behind - _PAGE)
+        page = await hold.store.events(channel, after=begin, limit=behind - begin)
+        found.extendleft(event for event in reversed(page) if not _is_piece(event))
+        behind = begin
+    reports = list(found)
+    return reports[-most:], None if behind else max(0, len(reports) - most)
+
+
+def _is_piece(event: Event) -> bool:
+    return isinstance(event.payload, dict) and event.payload.get("kind") == TEXT
+
+
+async def _last_events(hold: Holdfast, channel: str) -> tuple[list[Event], int]:
+    """Return the last events of a channel, oldest first, and how many there were."""
     last = await hold.store.position(channel)
-    return await hold.store.events(channel, after=max(0, last - most), limit=most)
+    return await hold.store.events(channel, after=max(0, last - _LAST_EVENTS), limit=_LAST_EVENTS), last

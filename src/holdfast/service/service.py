@@ -90,6 +90,10 @@ class Service:
         """Return one page of tasks."""
         return await self.hold.store.find(where, limit=limit, after=after, newest_first=newest_first)
 
+    async def task_or_newest(self, part: str | None) -> str:
+        """Return the id of the one task that ``part`` means; without one, of the newest."""
+        return await self.newest_id() if part is None else await self.task_id(part)
+
     async def newest_id(self) -> str:
         """Return the id of the task that was submitted last. Raises NotFound."""
         page = await self.tasks(TaskFilter(), limit=1)
@@ -103,6 +107,10 @@ class Service:
         if found is None:
             raise NotFound("task", part)
         return found
+
+    async def has_key(self, name: str, key: str | None) -> bool:
+        """Say whether there is a task of this name under this key."""
+        return key is not None and bool((await self.tasks(TaskFilter(name=name, key=key), limit=1)).items)
 
     async def overview(self, part: str) -> Overview:
         """Return everything about one task."""

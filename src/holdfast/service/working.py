@@ -8,17 +8,21 @@ from typing import Any
 
 from holdfast.engine.handle import Handle
 from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.running import run_task
 from holdfast.model.errors import TaskCancelled, TaskFailed
 from holdfast.model.queries import TaskFilter
 from holdfast.model.transitions import OPEN
 from holdfast.service.following import follow
 
 
-async def run_family(hold: Holdfast, handle: Handle[Any], *, lease: float) -> Any:  # noqa: ANN401
-    """Work on a task until it has ended, and on its children and theirs; return its result, or raise its failure."""
+async def run_family(hold: Holdfast, handle: Handle[Any], *, lease: float, at_once: bool = False) -> Any:  # noqa: ANN401
+    """Work on a task until it has ended, and on its children and theirs; return its result, or raise its failure.
+
+    ``at_once``: see ``run_task``.
+    """
     helpers: dict[str, asyncio.Task[None]] = {}
     looking = asyncio.create_task(_help(hold, handle.id, helpers, lease))
-    working = asyncio.create_task(hold.run(handle, lease=lease))
+    working = asyncio.create_task(run_task(hold.services, handle.id, lease=lease, at_once=at_once))
     try:
         await asyncio.wait((looking, working), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():

@@ -184,7 +184,7 @@ class Records:
             step_key=row[3],
             question=row[4],
             risk=row[5],
-            arguments=row[6],
+            arguments_bytes=row[6],
             arguments_hash=row[7],
             policy=row[8],
             requested_by=row[9],

@@ -11,13 +11,14 @@ import typer
 from rich.text import Text
 
 from holdfast.cli.asking import ask_person
+from holdfast.cli.filters import complete_listed
 from holdfast.cli.live import show_live
 from holdfast.cli.opening import command, opened, user
 from holdfast.cli.options import AsJson, AsText, By, DatabaseUrl, Limit, Note, OneTask, Yes
 from holdfast.cli.reading import read_value
 from holdfast.cli.render.decisions import APPROVAL_COLUMNS, approval_page, approval_rows, approvals_table
 from holdfast.cli.render.words import safe, value
-from holdfast.cli.terminal import console, print_json, print_page, print_table, say
+from holdfast.cli.terminal import console, print_json, print_page, print_table, say, say_if_cut
 from holdfast.engine.approving import APPROVAL, QUESTION
 from holdfast.engine.budgets import BUDGET
 from holdfast.engine.doubting import DOUBT
@@ -47,7 +48,12 @@ async def approvals(
     state: Annotated[
         str | None,
         typer.Option(
-            "--state", "-s", metavar="STATE", help=f"{', '.join(ApprovalState)}; several by commas.", show_default=False
+            "--state",
+            "-s",
+            metavar="STATE",
+            help=f"{', '.join(ApprovalState)}; several by commas.",
+            show_default=False,
+            autocompletion=lambda incomplete: complete_listed(incomplete, list(ApprovalState)),
         ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Also those that are decided.")] = False,
@@ -82,6 +88,7 @@ async def approvals(
         print_page(approvals_table(found, now), Text(), Text(_hint(found), "dim"))
     else:
         print_table(APPROVAL_COLUMNS, approval_rows(found, now), empty="nobody is asked anything")
+    say_if_cut(found, limit)
 
 
 @command

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 from rich.padding import Padding
@@ -15,10 +15,10 @@ from rich.text import Text
 from holdfast.cli.errors import in_one_line
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.finding import find_holdfast
-from holdfast.cli.opening import command
+from holdfast.cli.opening import command, with_store
 from holdfast.cli.options import AsJson, DatabaseUrl
 from holdfast.cli.render.words import safe
-from holdfast.cli.terminal import console, print_json, print_page
+from holdfast.cli.terminal import console, print_json, print_page, say
 from holdfast.engine.settings import DEFAULT_URL, current_settings, unknown_variables
 from holdfast.model.errors import HoldfastError
 from holdfast.service.diagnosis.diagnosing import diagnose
@@ -55,15 +55,21 @@ async def doctor(
     is an error.
     """
     settings_error: str | None = None
-    url, target = database_url or DEFAULT_URL, app
+    url, target, has_url = database_url or DEFAULT_URL, app, database_url is not None
     try:
         settings = current_settings()
         url, target = database_url or settings["database_url"], app or settings["application"]
+        has_url = has_url or settings.is_set("database_url")
     except HoldfastError as error:
         settings_error = in_one_line(error)
+    application = None if target is None else _application(target)
+    options: Mapping[str, Any] = {}
+    if application is not None and application.url is not None and app is None and not has_url:
+        url, options = application.url, application.options  # as the other commands do
     seen = await gather(
         url,
-        application=None if target is None else _application(target),
+        options=options,
+        application=application,
         settings_error=settings_error,
         unknown_variables=unknown_variables(os.environ),
         thorough=thorough,
@@ -73,6 +79,8 @@ async def doctor(
         print_json({"findings": [one.to_json() for one in findings], "worst": str(worst(findings))})
     else:
         _print(findings)
+        if seen.inside is not None and any(one.remedy for one in findings) and (there := with_store("", url)):
+            say(f"these commands look at another store by themselves; add to them:{there}")
     if worst(findings) is Level.ERROR:
         raise typer.Exit(ExitCode.FAILURE)
 
@@ -82,7 +90,9 @@ def _application(target: str) -> Application:
         hold = find_holdfast(target)
     except HoldfastError as error:
         return Application(target=target, error=in_one_line(error))
-    return Application(target=target, url=hold.url, queues=hold.definitions.queues)
+    options = hold._options  # noqa: SLF001 - what its code says about how to open the store
+    queues, tasks = hold.definitions.queues, hold.definitions.names
+    return Application(target=target, url=hold.url, options=options, queues=queues, tasks=tasks)
 
 
 def _print(findings: Sequence[Finding]) -> None:

@@ -14,7 +14,7 @@ from holdfast.cli.options import AsJson, By, DatabaseUrl, Limit, Note, OneTask, 
 from holdfast.cli.reading import read_json
 from holdfast.cli.render.decisions import DOUBT_COLUMNS, doubt_page, doubt_rows, still_finding_out
 from holdfast.cli.render.words import safe
-from holdfast.cli.terminal import console, print_json, print_page, print_table, say
+from holdfast.cli.terminal import console, print_json, print_page, print_table, say, say_if_cut
 from holdfast.model.doubt import Decision, Doubt
 from holdfast.model.errors import Conflict, InvalidValue
 from holdfast.service.decisions import MEANING
@@ -37,6 +37,7 @@ async def doubts(
             say("decide with: holdfast resolve ID DECISION")
     else:
         print_table(DOUBT_COLUMNS, doubt_rows(found, now), empty="nothing is in doubt")
+    say_if_cut(found, limit)
 
 
 @command

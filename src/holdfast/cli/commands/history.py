@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.cli.opening import command, opened
-from holdfast.cli.options import AsJson, DatabaseUrl, TaskId
+from holdfast.cli.options import AsJson, DatabaseUrl, NewestTask
 from holdfast.cli.render.words import safe, state_text, who
 from holdfast.cli.terminal import print_json, print_table
 from holdfast.cli.times import local
@@ -13,10 +13,13 @@ COLUMNS = ("when", "from", "to", "fence", "by", "why")
 
 
 @command
-async def history(task: TaskId, *, as_json: AsJson = False, database_url: DatabaseUrl = None) -> None:
-    """List every move of a task from one state to another: when, why, and who made it."""
+async def history(task: NewestTask = None, *, as_json: AsJson = False, database_url: DatabaseUrl = None) -> None:
+    """List every move of a task from one state to another: when, why, and who made it.
+
+    Without an id, those of the newest task.
+    """
     async with opened(database_url) as service:
-        moves, now = await service.history(task), await service.now()
+        moves, now = await service.history(await service.task_or_newest(task)), await service.now()
     if as_json:
         print_json(listed("history", [transition_form(move) for move in moves]))
         return

@@ -13,7 +13,7 @@ from holdfast.cli.filters import Filters, filtered
 from holdfast.cli.live import show_live
 from holdfast.cli.opening import command, opened
 from holdfast.cli.options import AsJson, DatabaseUrl, Limit, Watch
-from holdfast.cli.render.words import input_of, outcome_of, state_text
+from holdfast.cli.render.words import input_of, outcome_of, standing_of
 from holdfast.cli.terminal import print_json, print_table, say, table
 from holdfast.cli.times import age
 from holdfast.model.queries import Page
@@ -71,7 +71,7 @@ def rows(tasks: Sequence[Task], now: datetime) -> list[list[str | Styled]]:
         [
             short(task.id),
             task.name,
-            state_text(task.state),
+            standing_of(task),
             task.queue,
             age(task.created_at, now),
             input_of(task),

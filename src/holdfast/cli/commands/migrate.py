@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.opening import command
+from holdfast.cli.opening import command, holdfast_to_look_at
 from holdfast.cli.options import AsJson, DatabaseUrl
 from holdfast.cli.terminal import print_json, say
-from holdfast.engine.settings import current_settings
 from holdfast.service.migrating import migrate as bring_up_to_date
 from holdfast.store.url import without_password
 
@@ -24,9 +23,9 @@ async def migrate(
     as_json: AsJson = False,
 ) -> None:
     """Set up a store, or bring an older one to the schema of this version."""
-    settings = current_settings()
-    url = database_url or settings["database_url"]
-    vitals = await bring_up_to_date(url, schema=schema or settings["schema"])
+    hold = holdfast_to_look_at(database_url)
+    url, named = hold.url, hold._options.get("schema")  # noqa: SLF001 - what its code says about how to open the store
+    vitals = await bring_up_to_date(url, schema=schema or named)
     if as_json:
         print_json({"database_url": without_password(url), "schema": vitals.schema})
     else:

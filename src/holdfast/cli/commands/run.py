@@ -22,8 +22,10 @@ from holdfast.cli.terminal import print_json, say
 from holdfast.cli.times import read_seconds
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.liveness import PROCESS, is_gone, this_process
+from holdfast.engine.outcome import KEPT_FOR
 from holdfast.engine.settings import current_settings
 from holdfast.model.errors import InvalidValue, StoreError, TaskCancelled, TaskFailed
+from holdfast.model.transitions import TaskState
 from holdfast.model.worker import NewWorker, Worker
 from holdfast.service.forms import task_form
 from holdfast.service.identify import short
@@ -67,7 +69,8 @@ async def run(
 ) -> None:
     """Submit a task, work on it here until it has ended, and print its result as JSON.
 
-    Whatever happens to this process, nothing is lost: run it again with the same --key, or with --id, and it goes on.
+    It runs in this process, whatever workers are alive. Whatever happens to this process, nothing is lost: run it again
+    with the same --key, or with --id, and it goes on. A task that returns nothing prints nothing.
     The exit code is 5 if the task failed or was cancelled, 130 after Ctrl-C; the task is handed back then.
     """
     tell_troubles()
@@ -79,16 +82,19 @@ async def run(
     async with hold:
         service = Service(hold)
         if isinstance(chosen, Holdfast):
-            handle = hold.handle((await service.task(existing or "")).id)
+            handle, is_new = hold.handle((await service.task(existing or "")).id), False
         else:
-            handle = await submit_chosen(chosen, service, after=after, key=key, deadline=over_in)
+            is_new = not await service.has_key(chosen.bound.definition.name, key)
+            # Workers that are alive must not be faster than this process.
+            options = {"key": key, "deadline": over_in, "delay": KEPT_FOR if is_new else None}
+            handle = await submit_chosen(chosen, service, after=after, **options)
         before = await service.overview(handle.id)
         has_ended = before.task.state.is_terminal
         try:
             if has_ended:
                 await handle.result()
             else:
-                await _work(service, before, lease=held_for, quiet=quiet)
+                await _work(service, before, lease=held_for, quiet=quiet, at_once=is_new)
         except _StoppedError:
             application = f" {words[0]}" if words and (existing is not None or len(words) > 1) else ""
             say(await _left(service, handle.id, f"holdfast run{application} --id {short(handle.id)}"))
@@ -107,7 +113,7 @@ class _StoppedError(Exception):
     """A signal asked to stop in the middle of the work."""
 
 
-async def _work(service: Service, before: Overview, *, lease: float, quiet: bool) -> None:
+async def _work(service: Service, before: Overview, *, lease: float, quiet: bool, at_once: bool) -> None:
     """Work on a task until it has ended, and show how it gets on; raise its failure."""
     hold, task = service.hold, before.task
     if task.name not in hold.definitions.names:
@@ -115,7 +121,7 @@ async def _work(service: Service, before: Overview, *, lease: float, quiet: bool
             f"task {short(task.id)} is {task.name!r}, which is not defined here; name the application that defines it: "
             f"holdfast run MODULE:HOLDFAST --id {short(task.id)}"
         )
-    working = asyncio.create_task(run_family(hold, hold.handle(task.id), lease=lease))
+    working = asyncio.create_task(run_family(hold, hold.handle(task.id), lease=lease, at_once=at_once))
     interrupted: list[signal.Signals] = []
 
     def stop(number: signal.Signals) -> None:
@@ -158,6 +164,8 @@ async def _left(service: Service, task_id: str, again: str) -> str:
     shown = command_line("show", task_id, service.hold.url)
     if seen.task.state.is_terminal:
         return f"stopped; task {name} is {seen.task.state}; look at it with: {shown}"
+    if seen.task.state is TaskState.WAITING:
+        return f"stopped; task {name} waits on, and a worker goes on with it then, or: {again}"
     if seen.task.owner is None:
         return f"stopped; task {name} was handed back. Go on with: {again}"
     if seen.worker is None or _is_over(seen.worker, service.hold):

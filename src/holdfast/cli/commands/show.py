@@ -9,7 +9,7 @@ import typer
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.live import show_live
 from holdfast.cli.opening import command, opened
-from holdfast.cli.options import AsJson, DatabaseUrl, OneTask
+from holdfast.cli.options import AsJson, DatabaseUrl, NewestTask
 from holdfast.cli.render.overview import page
 from holdfast.cli.terminal import console, print_json, print_page
 from holdfast.model.transitions import TaskState
@@ -18,7 +18,7 @@ from holdfast.service.overview import Overview
 
 @command
 async def show(
-    task: OneTask = None,
+    task: NewestTask = None,
     *,
     follow_it: Annotated[
         bool,
@@ -31,7 +31,7 @@ async def show(
 ) -> None:
     """Show what a task is, where it stands, why, and what can be done next; without an id, the newest one."""
     async with opened(database_url) as service:
-        task_id = await service.newest_id() if task is None else await service.task_id(task)
+        task_id = await service.task_or_newest(task)
         if not follow_it:
             seen = await service.overview(task_id)
             if as_json:

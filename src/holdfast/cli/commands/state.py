@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.opening import command, opened
-from holdfast.cli.options import AsJson, DatabaseUrl, TaskId
+from holdfast.cli.options import AsJson, DatabaseUrl, NewestTask, TaskId
 from holdfast.cli.render.state import PATCH_COLUMNS, PATCH_FLEXIBLE, changes, page, patch_rows
 from holdfast.cli.terminal import print_json, print_page, print_table, say
 from holdfast.model.errors import InvalidValue
@@ -16,7 +16,7 @@ from holdfast.service.forms import listed, patch_form
 
 @command
 async def state(
-    task: TaskId,
+    task: NewestTask = None,
     *,
     at: Annotated[
         str | None,
@@ -26,19 +26,22 @@ async def state(
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Show an agent's state: goal, plan, facts, questions, artifacts, flags, constraints and budget."""
+    """Show an agent's state: goal, plan, facts, questions, artifacts, flags, constraints and budget.
+
+    Without an id, that of the newest task.
+    """
     if history and at is not None:
         raise InvalidValue("--history lists every change, and --at shows one moment; give one of them")
     async with opened(database_url) as service:
-        now = await service.now()
+        now, task_id = await service.now(), await service.task_or_newest(task)
         if history:
-            patches = await service.state_history(task)
+            patches = await service.state_history(task_id)
             if as_json:
                 print_json(listed("patches", [patch_form(applied) for applied in patches]))
             else:
                 print_table(PATCH_COLUMNS, patch_rows(patches, now), empty="no change", flexible=PATCH_FLEXIBLE)
             return
-        found = await service.state(task, at=None if at is None else moment(at))
+        found = await service.state(task_id, at=None if at is None else moment(at))
         if as_json:
             print_json(found.to_json())
         else:

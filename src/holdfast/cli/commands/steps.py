@@ -12,7 +12,7 @@ from rich.text import Text
 
 from holdfast.cli.live import show_live
 from holdfast.cli.opening import command, opened
-from holdfast.cli.options import AsJson, DatabaseUrl, TaskId
+from holdfast.cli.options import AsJson, DatabaseUrl, NewestTask
 from holdfast.cli.render.journal import FLEXIBLE, columns, current, one_step, rows
 from holdfast.cli.terminal import print_json, print_page, print_table, table
 from holdfast.model.step import Step
@@ -31,7 +31,7 @@ class _Journal:
 
 @command
 async def steps(
-    task: TaskId,
+    task: NewestTask = None,
     key: Annotated[
         str | None,
         typer.Argument(
@@ -51,9 +51,12 @@ async def steps(
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """List the steps of a task, in the order in which they began; or show one of them, whole."""
+    """List the steps of a task, in the order in which they began; or show one of them, whole.
+
+    Without an id, those of the newest task.
+    """
     async with opened(database_url) as service:
-        task_id = (await service.task(task)).id
+        task_id = await service.task_or_newest(task)
         if key is not None:
             step, now = await service.step(task_id, key), await service.now()
             if as_json:

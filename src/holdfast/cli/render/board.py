@@ -12,7 +12,7 @@ from holdfast.cli.render.crew import QUEUE_COLUMNS, holding, lease_bar, process,
 from holdfast.cli.render.fitting import FittingTable, share
 from holdfast.cli.render.overview import command_for
 from holdfast.cli.render.steps import step_name, visible
-from holdfast.cli.render.words import input_of, outcome_of, safe, state_text
+from holdfast.cli.render.words import input_of, outcome_of, safe, standing_of, state_text
 from holdfast.cli.terminal import one_line
 from holdfast.cli.times import age, span
 from holdfast.model.transitions import TaskState
@@ -127,7 +127,7 @@ def _running(board: Board) -> list[list[str | Text]]:
         since = step.started_at if shown and step is not None else task.started_at
         rows.append(
             [
-                Text(short(task.id), state_text(task.state).style),
+                Text(short(task.id), standing_of(task).style),
                 task.name,
                 input_of(task),
                 step_name(step) if shown and step is not None else "",
@@ -145,7 +145,7 @@ def _decisions(board: Board) -> list[list[str | Text]]:
             age(approval.created_at, board.at),
             Text(command_for(about_approval(approval)[0]), "cyan"),
         ]
-        for approval in board.approvals
+        for approval in sorted(board.approvals, key=lambda one: one.created_at or board.at)
     ]
     return rows + [
         [

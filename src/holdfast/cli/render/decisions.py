@@ -17,7 +17,6 @@ from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.canonical import parse
 from holdfast.model.doubt import Decision, Doubt
 from holdfast.service.decisions import MEANING
-from holdfast.service.forms import stored
 from holdfast.service.identify import short
 
 APPROVAL_COLUMNS = (
@@ -146,7 +145,7 @@ def _facts(*facts: tuple[str, str], name_style: str = "dim") -> RenderableType:
 
 
 def _arguments(approval: Approval, longest: int) -> str:
-    return "" if approval.arguments == b"null" else safe(value(stored(approval.arguments), longest))
+    return "" if approval.arguments is None else safe(value(approval.arguments, longest))
 
 
 def _deciders(approval: Approval) -> str:

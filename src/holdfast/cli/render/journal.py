@@ -76,6 +76,7 @@ def one_step(step: Step, at: datetime) -> RenderableType:
     """Return all there is about a step: when, how often, what came of it in full, or the traceback."""
     grid = Table.grid(padding=(0, 2))
     failure = None if step.error is None else Failure.from_json(parse(step.error))
+    output = stored(step.output)
     for name, words in (
         ("step", f"{step.key}  ({step.kind}, {step.state}, round {step.round})"),
         ("began", local_with_age(step.started_at, at)),
@@ -83,7 +84,7 @@ def one_step(step: Step, at: datetime) -> RenderableType:
         ("tries", str(step.attempts)),
         ("effect", step.effect_id or ""),
         ("undone", local_with_age(step.undone_at, at)),
-        ("output", "" if step.output is None else json.dumps(stored(step.output), ensure_ascii=False, indent=2)),
+        ("output", "" if output is None else json.dumps(output, ensure_ascii=False, indent=2)),
         ("error", "" if failure is None else f"{failure.type_name}: {failure.message}"),
         ("traceback", "" if failure is None else failure.traceback),
     ):
@@ -96,4 +97,5 @@ def _output(step: Step) -> Text:
     if step.error is not None:
         failure = Failure.from_json(parse(step.error))
         return Text(safe(value(f"{failure.type_name}: {failure.message}", _LONGEST)), "red")
-    return Text() if step.output is None else Text(safe(value(stored(step.output), _LONGEST)))
+    output = stored(step.output)
+    return Text() if output is None else Text(safe(value(output, _LONGEST)))

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.render.steps import mark_of, step_name, step_text, visible, waits_how
-from holdfast.cli.render.words import bar, cut, input_of, meter_name, outcome_of, safe, state_text, value, who
+from holdfast.cli.render.words import (
+    bar,
+    cut,
+    input_of,
+    meter_name,
+    outcome_of,
+    safe,
+    standing_of,
+    state_text,
+    value,
+    who,
+)
 from holdfast.cli.times import age, local, local_with_age, span
-from holdfast.model.budget import Ledger
+from holdfast.model.budget import Ledger, Meter
 from holdfast.model.canonical import parse
 from holdfast.model.failure import Failure
 from holdfast.model.records import Event
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue
 from holdfast.model.transitions import TaskState
-from holdfast.service.forms import stored
 from holdfast.service.identify import short
 from holdfast.service.overview import Overview
 from holdfast.service.situation import Advice, current_steps, name_of
@@ -59,17 +70,19 @@ def _parts(seen: Overview, *, is_brief: bool) -> Iterator[RenderableType]:
 
 def _head(seen: Overview) -> RenderableType:
     task = seen.task
-    title = Text.assemble((task.name, "bold"), "  ", state_text(task.state), (f"  {task.id}", "dim"))
-    lines = [title]
+    title = Text.assemble((task.name, "bold"), "  ", standing_of(task), (f"  {task.id}", "dim"))
+    lines: list[RenderableType] = [title]
     if asked := input_of(task, _WIDE):
         lines.append(Text(asked))
-    lines.append(Text.assemble(("now      ", "dim"), safe(seen.situation.now)))
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(width=len("outcome"))
+    grid.add_row(Text("now", "dim"), Text(safe(seen.situation.now)))
     if seen.situation.why:
-        lines.append(Text.assemble(("why      ", "dim"), safe(" ".join(seen.situation.why.split()))))
+        grid.add_row(Text("why", "dim"), Text(safe(" ".join(seen.situation.why.split()))))
     outcome = outcome_of(task, 400)
     if outcome.plain and task.state is TaskState.COMPLETED:
-        lines.append(Text.assemble(("outcome  ", "dim"), outcome))
-    return _Framed(Group(*lines), str(state_text(task.state).style))
+        grid.add_row(Text("outcome", "dim"), outcome)
+    return _Framed(Group(*lines, grid), str(standing_of(task).style))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +164,8 @@ def _advice(seen: Overview) -> RenderableType | None:
         return None
     grid = Table.grid(padding=(0, 2))
     for advice in seen.situation.next:
-        grid.add_row(Text(f"  {command_for(advice)}", "cyan"), Text(advice.why, "dim"))
-    return grid
+        grid.add_row(Text(command_for(advice), "cyan"), Text(advice.why, "dim"))
+    return Padding(grid, (0, 0, 0, 2))
 
 
 def command_for(advice: Advice) -> str:
@@ -169,30 +182,40 @@ def command_for(advice: Advice) -> str:
 
 
 def _decisions(seen: Overview) -> RenderableType | None:
-    lines: list[Text] = []
+    lines: list[tuple[Text, Text]] = []
     for approval in seen.approvals:
         expiry = f", {approval.default} {age(approval.expires_at, seen.at)}" if approval.expires_at else ""
         risk = f" [{approval.risk}]" if approval.risk else ""
         asked = f"asked {age(approval.created_at, seen.at)}{expiry}"
-        lines.append(Text.assemble(("  ? ", "magenta"), safe(approval.question), (f"{risk}  {asked}", "dim")))
-        if approval.arguments != b"null":
-            lines.append(Text(f"    {safe(value(stored(approval.arguments), _WIDE))}", "dim"))
+        question = Text.assemble(safe(approval.question), (f"{risk}  {asked}", "dim"))
+        lines.append((Text("?", "magenta"), question))
+        if approval.arguments is not None:
+            lines.append((Text(), Text(safe(value(approval.arguments, _WIDE)), "dim")))
     for doubt in seen.doubts:
         words = f"{doubt.effect.step_key}: {doubt.effect.state}"
         note = f"  {doubt.effect.note}" if doubt.effect.note else ""
-        lines.append(Text.assemble(("  ! ", "red"), safe(words), (safe(note), "dim")))
-        lines.append(Text(f"    {safe(value(doubt.arguments, _WIDE))}", "dim"))
-    return Group(*lines) if lines else None
+        lines.append((Text("!", "red"), Text.assemble(safe(words), (safe(note), "dim"))))
+        lines.append((Text(), Text(safe(value(doubt.arguments, _WIDE)), "dim")))
+    return _marked(lines) if lines else None
+
+
+def _marked(lines: Iterable[tuple[Text, Text]]) -> RenderableType:
+    """Return lines behind their marks; what is too long for one goes on below its beginning, not below the mark."""
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(width=1)
+    for mark, words in lines:
+        grid.add_row(mark, words)
+    return Padding(grid, (0, 0, 0, 2))
 
 
 def _plan(seen: Overview) -> RenderableType | None:
     if not seen.plan:
         return None
-    lines = []
+    lines: list[tuple[Text, Text]] = []
     for step in seen.plan:
         mark, style = ("✓", "green") if step.is_done else ("▶", "yellow") if step.is_current else ("·", "dim")
-        lines.append(Text.assemble((f"  {mark} ", style), (safe(step.text), "dim" if step.is_done else "")))
-    return Group(*lines)
+        lines.append((Text(mark, style), Text(safe(step.text), "dim" if step.is_done else "")))
+    return _marked(lines)
 
 
 def _steps(seen: Overview) -> RenderableType | None:
@@ -227,7 +250,9 @@ def _timing(seen: Overview, step: Step) -> str:
 
 
 def _budget(seen: Overview) -> RenderableType | None:
-    is_used = any(line.limit is not None or line.spent for line in seen.budget.lines.values())
+    """Return the budget of a task that has one, or that used what costs; time alone passes for every task."""
+    lines = seen.budget.lines.items()
+    is_used = any(line.limit is not None or (line.spent and meter is not Meter.WALL_TIME_MS) for meter, line in lines)
     return budget_grid(seen.budget) if is_used else None
 
 
@@ -272,29 +297,36 @@ def _happened(seen: Overview) -> RenderableType | None:
         )
         for move in seen.history
     ]
-    moments += [(event.at, Text(safe(f"told: {_told(event.payload)}"))) for event in seen.events]
+    moments += [(event.at, Text(safe(f"told: {told_in_words(event.payload)}"))) for event in seen.events]
     moments += [
-        (message.at, Text(safe(f"{_speaker(message)} said: {_told(message.payload)}"))) for message in seen.messages
+        (message.at, Text(safe(f"{_speaker(message)} said: {told_in_words(message.payload)}")))
+        for message in seen.messages
     ]
     moments.sort(key=lambda moment: moment[0])
     grid = Table.grid(padding=(0, 2))
     for at, words in moments[-_EVENTS:]:
         grid.add_row(Text(f"  {local(at, seen.at)}", "dim"), words)
-    hidden = len(moments) - _EVENTS
-    return Group(
-        grid, *_more(f"{hidden} more; every move: holdfast history {short(seen.task.id)}" if hidden > 0 else "")
-    )
+    hidden = len(moments) - len(moments[-_EVENTS:]) + seen.earlier_messages + (seen.earlier_events or 0)
+    count = "many" if seen.earlier_events is None else f"{hidden:,}"
+    is_whole = not hidden and seen.earlier_events is not None
+    return Group(grid, *_more("" if is_whole else f"{count} more; every move: holdfast history {short(seen.task.id)}"))
 
 
 def _speaker(message: Event) -> str:
     return str(message.payload.get("by", message.actor)) if isinstance(message.payload, dict) else message.actor
 
 
-def _told(payload: JsonValue) -> str:
+def told_in_words(payload: JsonValue) -> str:
     """Return what an event says: the words of a model or of a report of progress, or whatever it holds."""
     match payload:
-        case {"text": str(text)}:
-            return value(text, _WIDE)
-        case {"message": str(text)}:
+        case {"kind": "transition", "machine": str(machine), "from": came_from, "to": str(to), "reason": reason}:
+            why = f": {reason}" if reason else ""
+            return value(f"{machine} goes {f'from {came_from} ' if came_from else ''}to {to}{why}", _WIDE)
+        case {"kind": "progress", "step": step, "total": total, "message": message}:
+            count = "" if step is None else f"{step} of {total}" if total is not None else f"{step}"
+            return value(": ".join(str(part) for part in (count, message) if part), _WIDE)
+        case {"percent": int() | float() as percent, "message": str(text)}:
+            return value(f"{percent:g} %: {text}", _WIDE)
+        case {"text": str(text)} | {"message": str(text)}:
             return value(text, _WIDE)
     return value(payload, _WIDE)

@@ -42,6 +42,13 @@ def state_text(state: TaskState | StepState | str) -> Text:
     return Text(str(state), _COLOURS.get(str(state), ""))
 
 
+def standing_of(task: Task) -> Text:
+    """Return the state of a task in its colour; ``resting`` if it only waits, although a worker has it."""
+    if task.resting and not task.state.is_terminal:
+        return Text("resting", state_text(TaskState.WAITING).style)
+    return state_text(task.state)
+
+
 def value(data: JsonValue, longest: int = _LONGEST) -> str:
     """Return a value on one line, cut to fit; a text stands there without quotes."""
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
@@ -82,7 +89,7 @@ def input_of(task: Task, longest: int = _LONGEST) -> str:
 def outcome_of(task: Task, longest: int = _LONGEST) -> Text:
     """Return what came of a task, if anything has."""
     match task.state:
-        case TaskState.COMPLETED:
+        case TaskState.COMPLETED if task.result is not None:
             return Text(safe(value(plain(task.result), longest)))
         case TaskState.FAILED:
             failure = Failure.from_json(task.error)

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from holdfast.engine.waiting import event_channel
 from holdfast.mcp.addresses import read_address
 from holdfast.mcp.desk import Desk
 from holdfast.mcp.excerpts import MAX_ANSWER, text_of
@@ -20,7 +19,7 @@ from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.service import forms
 from holdfast.service.handover.lines import notes_of
-from holdfast.service.overview import last_events
+from holdfast.service.overview import last_reports
 
 TaskId = Annotated[str, Field(description="The task's id, or enough of its characters to be the only one.")]
 _LONGEST_WAIT, _USUAL_WAIT = 55.0, 25.0
@@ -129,7 +128,7 @@ class Looking:
                         break
         except TimeoutError:
             pass  # said by "done"
-        told = await last_events(self._service.hold, event_channel(found.id), _EVENTS)
+        told, _ = await last_reports(self._service.hold, found.id, _EVENTS)
         progress = [forms.event_form(event)["payload"] for event in told]
         return {"done": is_over(last)} | outcome_of(last) | without_empty({"progress": progress})
 

@@ -39,6 +39,9 @@ _AROUND: Final[Sequence[Callable[[Evidence], Iterator[Finding]]]] = (
     surroundings.check_extras,
 )
 
+_NAMED: Final = 3
+"""Tasks that a remedy names."""
+
 
 def diagnose(seen: Evidence) -> list[Finding]:
     """Return what every check has to say."""
@@ -50,7 +53,11 @@ def diagnose(seen: Evidence) -> list[Finding]:
 
 
 def _in_their_words(finding: Finding, application: Application | None) -> Finding:
-    """Put the application into a remedy, so that it can be typed as it stands."""
+    """Put the application into a remedy, so that it can be typed as it stands; but only if it would help."""
     if finding.remedy is None or application is None or application.error is not None:
         return finding
+    missing = sorted(finding.tasks - set(finding.tasks if application.tasks is None else application.tasks))
+    if missing:
+        which = ", ".join(missing[:_NAMED]) + (" and others" if len(missing) > _NAMED else "")
+        return replace(finding, remedy=f"{finding.remedy}; {application.target} does not define {which}")
     return replace(finding, remedy=finding.remedy.replace(APPLICATION, application.target))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from holdfast.model.approval import Approval
 from holdfast.model.doubt import Doubt
@@ -29,7 +30,11 @@ class Application:
     """Why there is none."""
     url: str | None = None
     """The store it uses."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What its code says about how to open that store."""
     queues: Sequence[str] = ()
+    tasks: Sequence[str] | None = None
+    """The names of the tasks it defines; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +61,12 @@ class Inside:
     approvals: Sequence[Approval] = ()
     """The open ones."""
     doubts: Sequence[Doubt] = ()
+    outside: Mapping[str, int] = field(default_factory=dict)
+    """How many pending tasks of each queue are for agents that claim over MCP."""
+    by_hand: Mapping[str, int] = field(default_factory=dict)
+    """How many of each queue were saved by hand: no worker claims them."""
+    cut: Collection[str] = ()
+    """Which of pending, running, failed, approvals and doubts are more than were looked at."""
 
     def is_silent(self, worker: Worker) -> bool:
         """Say whether a worker's lease is over, though nobody has said so yet."""
@@ -64,7 +75,16 @@ class Inside:
     @property
     def at_work(self) -> list[Worker]:
         """The workers that claim tasks, and so look after those of the dead."""
-        return [worker for worker in self.workers if worker.state is WorkerState.LIVE and not self.is_silent(worker)]
+        return [
+            worker
+            for worker in self.workers
+            if worker.state is WorkerState.LIVE and not self.is_silent(worker) and not is_agent(worker)
+        ]
+
+
+def is_agent(worker: Worker) -> bool:
+    """Say whether that is an agent outside, which holds the one task that it claimed over MCP."""
+    return worker.details.get("queues") == [] == worker.details.get("tasks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,8 @@ class Finding:
     words: str
     remedy: str | None = None
     """What to do, with the command to type; only what is ok needs none."""
+    tasks: frozenset[str] = frozenset()
+    """The names of the tasks that the application in the remedy has to define, as far as they are known."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the JSON form."""

@@ -19,7 +19,8 @@ from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.settings import is_postgres
 from holdfast.model.errors import HoldfastError, NotAStore, StoreDamaged
 from holdfast.model.failure import Failure
-from holdfast.model.queries import TaskFilter
+from holdfast.model.queries import Page, TaskFilter
+from holdfast.model.task import HANDOVER, MANUAL, Task
 from holdfast.model.transitions import TERMINAL, TaskState
 from holdfast.model.worker import WorkerState
 from holdfast.service.diagnosis.evidence import A_DAY, KEPT, Application, Evidence, Inside
@@ -27,7 +28,7 @@ from holdfast.service.diagnosis.filesystem import file_system_of
 from holdfast.store.url import make_store, without_password
 
 _MOST = 1_000
-"""Tasks, approvals and doubts that are looked at one by one."""
+"""Tasks, approvals and doubts that are looked at one by one. Where there are more, the findings say so."""
 
 _EXTRAS: Final = {
     "postgres": "psycopg",
@@ -45,12 +46,16 @@ _DRIVERS: Final = ("apsw", "psycopg")
 async def gather(
     url: str,
     *,
+    options: Mapping[str, Any] | None = None,
     application: Application | None = None,
     settings_error: str | None = None,
     unknown_variables: Mapping[str, str | None] | None = None,
     thorough: bool = False,
 ) -> Evidence:
-    """Look at a store and around it. A store that is missing stays so, and one with an older schema is not opened."""
+    """Look at a store and around it. A store that is missing stays so, and one with an older schema is not opened.
+
+    ``options`` say how to open it, beside the URL.
+    """
     seen = Evidence(
         url=url,
         settings_error=settings_error,
@@ -64,7 +69,7 @@ async def gather(
     try:
         seen = _look_first(seen)
         if seen.is_wal and not seen.has_other_schema:
-            seen = replace(seen, inside=await _look_inside(url, thorough=thorough))
+            seen = replace(seen, inside=await _look_inside(url, options or {}, thorough=thorough))
     except HoldfastError as error:
         return replace(seen, failure=error)
     return seen
@@ -106,9 +111,9 @@ def _json_schema(folder: Path) -> tuple[int, int]:
         raise StoreDamaged(f"{folder / FORMAT} cannot be read ({error}); restore it from a backup") from error
 
 
-async def _look_inside(url: str, *, thorough: bool) -> Inside:
-    options: dict[str, Any] = {"migrate": False} if is_postgres(url) else {}
-    async with Holdfast(url, **options) as hold:
+async def _look_inside(url: str, options: Mapping[str, Any], *, thorough: bool) -> Inside:
+    looking: dict[str, Any] = {"migrate": False} if is_postgres(url) else {}
+    async with Holdfast(url, **{**options, **looking}) as hold:
         store = hold.store
         before = datetime.now(UTC)
         now = await store.now()
@@ -118,25 +123,45 @@ async def _look_inside(url: str, *, thorough: bool) -> Inside:
         long_failed = TaskFilter(states=frozenset({TaskState.FAILED}), ended_before=now - A_DAY)
         over = TaskFilter(states=TERMINAL, ended_before=now - KEPT)
 
-        async def oldest(state: TaskState) -> Any:  # noqa: ANN401
-            return (await store.find(TaskFilter(states=frozenset({state})), limit=_MOST, newest_first=False)).items
+        async def oldest(state: TaskState) -> Page[Task]:
+            return await store.find(TaskFilter(states=frozenset({state})), limit=_MOST, newest_first=False)
 
         async def number(where: TaskFilter) -> int:
             return sum((await store.count(where)).values())
 
+        async def pending_of(name: str) -> dict[str, int]:
+            """Count the pending tasks of a name, by queue."""
+            wheres = {queue.name: TaskFilter(states=waiting, name=name, queue=queue.name) for queue in queues}
+            counts = {queue: await number(where) for queue, where in wheres.items()}
+            return {queue: count for queue, count in counts.items() if count}
+
+        queues, waiting = await store.queues(), frozenset({TaskState.PENDING})
+        pending, running = await oldest(TaskState.PENDING), await oldest(TaskState.RUNNING)
+        broken = await store.find(failed, limit=_MOST)
+        approvals, doubts = await hold.approvals(limit=_MOST + 1), await hold.doubts(limit=_MOST + 1)
+        are_cut = {
+            "pending": pending.next is not None,
+            "running": running.next is not None,
+            "failed": broken.next is not None,
+            "approvals": len(approvals) > _MOST,
+            "doubts": len(doubts) > _MOST,
+        }
         inside = Inside(
             vitals=await store.vitals(thorough=thorough),
             now=now,
             local=local,
             workers=workers,
-            queues=await store.queues(),
-            pending=await oldest(TaskState.PENDING),
-            running=await oldest(TaskState.RUNNING),
-            poisoned=sum(_is_poison(task.error) for task in (await store.find(failed, limit=_MOST)).items),
+            queues=queues,
+            pending=pending.items,
+            running=running.items,
+            poisoned=sum(_is_poison(task.error) for task in broken.items),
             failed_today=await number(failed) - await number(long_failed),
             prunable=await number(over),
-            approvals=await hold.approvals(limit=_MOST),
-            doubts=await hold.doubts(limit=_MOST),
+            approvals=approvals[:_MOST],
+            doubts=doubts[:_MOST],
+            outside=await pending_of(HANDOVER),
+            by_hand=await pending_of(MANUAL),
+            cut=frozenset(name for name, is_cut in are_cut.items() if is_cut),
         )
         silent = [worker.id for worker in workers if inside.is_silent(worker)]
         return replace(inside, held_by_silent={one: await number(TaskFilter(owner=one)) for one in silent})

@@ -14,10 +14,12 @@ def check_approvals(seen: Inside) -> Iterator[Finding]:
     ages = [seen.now - approval.created_at for approval in seen.approvals if approval.created_at is not None]
     old = [age for age in ages if age > A_DAY]
     if old:
-        words = f"{counted(len(old), 'request')} open for more than a day, the oldest for {max(old) / A_DAY:.1f} days"
+        count = counted(len(old), "request", at_least="approvals" in seen.cut)
+        words = f"{count} open for more than a day, the oldest for {max(old) / A_DAY:.1f} days"
         yield Finding("approvals", Level.WARNING, words, "holdfast approvals")
     elif seen.approvals:
-        words = f"{counted(len(seen.approvals), 'request')} open, none for longer than a day"
+        count = counted(len(seen.approvals), "request", at_least="approvals" in seen.cut)
+        words = f"{count} open, none for longer than a day"
         yield Finding("approvals", Level.NOTE, words, "holdfast approvals")
 
 
@@ -25,5 +27,6 @@ def check_doubts(seen: Inside) -> Iterator[Finding]:
     """Find effects whose outcome only a person can find out."""
     undecided = [doubt for doubt in seen.doubts if doubt.decisions]
     if undecided:
-        words = f"{counted(len(undecided), 'effect')} in doubt: nobody knows whether it happened, and its task waits"
+        count = counted(len(undecided), "effect", at_least="doubts" in seen.cut)
+        words = f"{count} in doubt: whether it happened is not known, and its task waits"
         yield Finding("doubts", Level.WARNING, words, "find out, then decide: holdfast doubts, holdfast resolve")

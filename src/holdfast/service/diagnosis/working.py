@@ -5,68 +5,83 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from holdfast.model.task import HANDOVER, Task
+from holdfast.model.task import HANDOVER, MANUAL, Task
 from holdfast.model.worker import ALONE_AFTER, Worker, WorkerState
-from holdfast.service.diagnosis.evidence import Inside
+from holdfast.service.diagnosis.evidence import Inside, is_agent
 from holdfast.service.diagnosis.finding import APPLICATION, Finding, Level
 from holdfast.service.identify import short
 
 
 def check_workers(seen: Inside) -> Iterator[Finding]:
-    """Say who works, and who was silent beyond its lease while nobody takes its tasks back."""
+    """Say who works, and who was silent for longer than its lease while no worker takes its tasks back."""
     at_work = seen.at_work
     if at_work:
         yield Finding("workers", Level.OK, f"{counted(len(at_work), 'worker')} at work: {_labels(at_work)}")
     for worker in seen.workers:
-        if not seen.is_silent(worker):
-            continue
-        held = seen.held_by_silent.get(worker.id, 0)
-        silence = (seen.now - worker.seen_at).total_seconds()
-        words = (
-            f"{worker.label} ({short(worker.id)}) was last heard of {silence:,.0f} s ago, with a lease of "
-            f"{worker.lease:g} s, and holds {counted(held, 'task')}"
-        )
-        if at_work or not held:
-            yield Finding(
-                "leases", Level.NOTE, words, "the next worker that looks for tasks clears it: holdfast workers"
-            )
-        else:
-            remedy = f"start one, which takes over: holdfast worker {APPLICATION}"
-            yield Finding("leases", Level.ERROR, f"{words}; no other worker is there to take over", remedy)
+        if seen.is_silent(worker):
+            yield _silent(seen, worker)
+
+
+def _silent(seen: Inside, worker: Worker) -> Finding:
+    held = seen.held_by_silent.get(worker.id, 0)
+    silence = (seen.now - worker.seen_at).total_seconds()
+    who = "agent " if is_agent(worker) else ""
+    words = (
+        f"{who}{worker.label} ({short(worker.id)}) was last heard of {silence:,.0f} s ago, with a lease of "
+        f"{worker.lease:g} s, and holds {counted(held, 'task')}"
+    )
+    if is_agent(worker):  # no worker may have its task
+        remedy = "the next agent that claims takes its task over; set one up: holdfast mcp --print-config"
+        return Finding("leases", Level.WARNING if held else Level.NOTE, words, remedy)
+    if seen.at_work or not held:
+        remedy = "the next worker that looks for tasks clears it; see it go: holdfast workers"
+        return Finding("leases", Level.NOTE, words, remedy)
+    remedy = f"start one, which takes over: holdfast worker {APPLICATION}"
+    return Finding("leases", Level.ERROR, f"{words}; no other worker is there to take over", remedy)
 
 
 def check_queues(seen: Inside) -> Iterator[Finding]:
     """Find tasks that are ready, and that no live worker will take: of its queue, or of its name."""
     served = {str(queue) for worker in seen.at_work for queue in worker.details.get("queues", ())}
-    outside = Counter(task.queue for task in seen.pending if task.name == HANDOVER)
-    ready = {queue.name: queue.ready - outside[queue.name] for queue in seen.queues}
+    others = Counter(seen.outside) + Counter(seen.by_hand)
+    ready = {queue.name: queue.ready - others[queue.name] for queue in seen.queues}
     left = {name: count for name, count in ready.items() if count > 0 and name not in served}
+    ours = [task for task in seen.pending if task.name not in {HANDOVER, MANUAL}]
     if left:
         yield Finding(
             "queues",
             Level.WARNING,
             f"{counted(sum(left.values()), 'task')} ready in {_listed(left)}, which no worker serves",
             f"holdfast worker {APPLICATION} --queues {','.join(left)}",
+            frozenset(task.name for task in ours if task.queue in left),
         )
-    ours = [task for task in seen.pending if task.name != HANDOVER and task.queue in served]
-    strange = Counter(task.name for task in ours if not _is_known(task, seen.at_work))
+    in_served = [task for task in ours if task.queue in served]
+    strange = Counter(task.name for task in in_served if not _is_known(task, seen.at_work))
     if strange:
         yield Finding(
             "queues",
             Level.WARNING,
-            f"{counted(strange.total(), 'pending task')} of a name that no worker of their queue knows: "
-            f"{_listed(strange)}",
+            f"{counted(strange.total(), 'pending task', at_least='pending' in seen.cut)} of a name that no worker of "
+            f"their queue knows: {_listed(strange)}",
             f"start a worker whose application defines them: holdfast worker {APPLICATION}",
+            frozenset(strange),
         )
-    if outside:
-        words = f"{counted(outside.total(), 'task')} for agents outside, which claim over MCP: {_listed(outside)}"
+    if seen.outside:
+        tasks = counted(sum(seen.outside.values()), "task")
+        words = f"{tasks} for agents outside, which claim over MCP: {_listed(seen.outside)}"
         yield Finding("queues", Level.NOTE, words, "set an agent up to claim: holdfast mcp --print-config")
+    if seen.by_hand:
+        words = f"{counted(sum(seen.by_hand.values()), 'task')} saved by hand, which no worker claims"
+        yield Finding("queues", Level.NOTE, words, f"see which: holdfast list --name {MANUAL}")
     if not left and not strange:
         count = sum(amount for amount in ready.values() if amount > 0)
+        looked_at = f", as far as the {len(seen.pending):,} oldest tell" if "pending" in seen.cut else ""
         yield Finding(
             "queues",
             Level.OK,
-            f"{counted(count, 'task')} ready, each with a worker to take it" if count else "no task waits for a worker",
+            f"{counted(count, 'task')} ready, each with a worker to take it{looked_at}"
+            if count
+            else "no task waits for a worker",
         )
 
 
@@ -78,7 +93,8 @@ def check_owners(seen: Inside) -> Iterator[Finding]:
         yield Finding(
             "owners",
             Level.NOTE if seen.at_work else Level.ERROR,
-            f"{counted(len(lost), 'running task')} without a living worker: {_ids(lost)}",
+            f"{counted(len(lost), 'running task', at_least='running' in seen.cut)} without a living worker: "
+            f"{_ids(lost)}",
             f"a worker takes them back when it looks for tasks: holdfast worker {APPLICATION}",
         )
 
@@ -88,15 +104,16 @@ def check_suspects(seen: Inside) -> Iterator[Finding]:
     suspects = [task for task in (*seen.pending, *seen.running) if task.deaths >= ALONE_AFTER]
     if suspects:
         remedy = f"see what it does to its worker: holdfast show {short(suspects[0].id)}"
-        words = f"{counted(len(suspects), 'task')} whose workers died {ALONE_AFTER} times or more: {_ids(suspects)}"
+        count = counted(len(suspects), "task", at_least=bool({"pending", "running"} & set(seen.cut)))
+        words = f"{count} whose workers died {ALONE_AFTER} times or more: {_ids(suspects)}"
         yield Finding("suspects", Level.WARNING, f"{words}; each runs alone from now on", remedy)
     if seen.poisoned:
         yield Finding(
             "poison",
             Level.WARNING,
-            f"{counted(seen.poisoned, 'task')} set aside as poison: workers died of them, or their code does not let "
-            "itself be stopped",
-            "holdfast list --state failed, then `holdfast show`, and `holdfast retry` once it is mended",
+            f"{counted(seen.poisoned, 'task', at_least='failed' in seen.cut)} set aside as poison: workers died of "
+            "them, or their code does not let itself be stopped",
+            "holdfast list --state failed, then `holdfast show`, and `holdfast resume` once it is mended",
         )
 
 
@@ -104,12 +121,13 @@ def check_failed(seen: Inside) -> Iterator[Finding]:
     """Count what failed lately."""
     if seen.failed_today:
         words = f"{counted(seen.failed_today, 'task')} failed within the last day"
-        yield Finding("failed", Level.NOTE, words, "holdfast list --state failed")
+        yield Finding("failed", Level.NOTE, words, "see why: holdfast list --state failed, then `holdfast show`")
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def counted(number: int, noun: str, *, at_least: bool = False) -> str:
+    """Return a number with its noun; ``at_least`` where not all were looked at."""
+    count = f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"at least {count}" if at_least else count
 
 
 def _is_known(task: Task, workers: list[Worker]) -> bool:

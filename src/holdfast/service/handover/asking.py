@@ -56,7 +56,7 @@ async def asking(
         kind=QUESTION,
         question=question,
         step_key=key,
-        arguments=nothing,
+        arguments_bytes=nothing,
         arguments_hash=digest(nothing),
         requested_by=by,
     )

@@ -344,7 +344,7 @@ def _approval(approval: Approval, payloads: Payloads) -> Document:
     document = _fields(approval, "arguments", "answer", "default", "task_id")
     document.update(
         fallback=approval.default,
-        arguments_at=payloads.add(approval.arguments),
+        arguments_at=payloads.add(approval.arguments_bytes),
         answer_at=payloads.add_value(approval.answer, "answer"),
     )
     return document

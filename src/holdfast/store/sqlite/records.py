@@ -67,7 +67,7 @@ def approval_values(approval: Approval, now: int) -> Row:
         approval.step_key,
         approval.question,
         approval.risk,
-        approval.arguments,
+        approval.arguments_bytes,
         approval.arguments_hash,
         approval.policy,
         approval.requested_by,

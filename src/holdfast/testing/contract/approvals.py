@@ -75,7 +75,7 @@ class ApprovalsContract(ContractBase):
         approval = asked(
             kind="question",
             risk="external_action",
-            arguments=b'{"service":"billing"}',
+            arguments_bytes=b'{"service":"billing"}',
             policy="v3",
             requested_by="devops",
             deciders=("alice", "bob"),
