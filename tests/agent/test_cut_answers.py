@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import Agent, Holdfast, Reply, ScriptedModel, TaskFailed, ToolCall, tool
+from holdfast import Agent, Holdfast, ModelRefused, Reply, ScriptedModel, TaskFailed, ToolCall, tool
+from holdfast.agent import dispatching
 from holdfast.agent.endings import ended_well, was_cut
+from holdfast.agent.scripted import Line
 from tests.agent.support import PATIENCE, finished, register, told
 
 CUT = ("length", "content_filter", "LENGTH", "MAX_TOKENS", "max-tokens", "SAFETY", "refusal", "network_error")
@@ -68,6 +70,32 @@ async def test_a_person_is_not_asked_and_nothing_is_begun_for_a_cut_answer(hold:
     assert helping.requests == []
     assert len(told(model)) == len(calls)
     assert all("was cut off (finish_reason 'length')" in text for text in told(model))
+
+
+async def test_what_an_older_version_made_of_a_cut_answer_stands(
+    hold: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal knows that the call was made: it is neither made again nor called unmade."""
+    wiped: list[str] = []
+
+    @tool
+    def wipe(service: str = "*") -> str:
+        """Wipe."""
+        wiped.append(service)
+        return "wiped"
+
+    script: list[Line] = [reply("length", ("wipe", "")), ModelRefused("no credit"), "done"]
+    agent, model = register(hold, script, tools=[wipe])
+    handle = await hold.submit(agent, "go")
+    async with hold.worker():
+        with monkeypatch.context() as older:
+            older.setattr(dispatching, "why_not_made", lambda _call, _reason: None)
+            with pytest.raises(TaskFailed, match="no credit"):
+                await handle.result(timeout=PATIENCE)
+        await hold.resume(handle)
+        assert await handle.result(timeout=PATIENCE) == "done"
+    assert wiped == ["*"]
+    assert told(model) == ["wiped"]
 
 
 async def test_there_is_an_end_to_cut_answers(hold: Holdfast) -> None:
