@@ -20,6 +20,7 @@ from holdfast import (
     TaskState,
     Usage,
 )
+from holdfast.agent.model import note_unseen
 from holdfast.agent.prompting import estimate_prompt
 from holdfast.agent.scripted import Answer, Line, call
 from holdfast.model.operations import Reserve, Settle, WriteStep
@@ -154,6 +155,85 @@ async def test_a_cut_stream_costs_what_it_probably_took(either: Holdfast) -> Non
     assert (await line(either, task, "llm_tokens")).spent == (prompt + 100) + (prompt + 10) + 25
     assert (await line(either, task, "llm_tokens")).reserved == 0
     assert (await line(either, task, "steps")).spent == 1
+
+
+class By:
+    """A model that answers as a function does, which is given the number of the request."""
+
+    name = "by"
+
+    def __init__(self, answer: Callable[[int, Callable[[str], None]], Reply]) -> None:
+        self.answer = answer
+        self.requests: list[Request] = []
+
+    async def complete(self, request: Request, on_text: Callable[[str], None]) -> Reply:
+        self.requests.append(request)
+        return self.answer(len(self.requests), on_text)
+
+
+DONE = Reply(content="done", usage=Usage(input_tokens=20, output_tokens=5))
+
+
+async def spent_by(hold: Holdfast, model: By) -> int:
+    """Return the tokens that a task took of which the model call alone is tried again."""
+    agent = hold.register(
+        Agent(
+            "agent",
+            model=model,
+            builtins=False,
+            budget=Budget(max_llm_tokens=900_000),
+            retry=Retry(max_attempts=1),
+            model_retry=AT_ONCE,
+        )
+    )
+    task = await completed(hold, agent)
+    assert await task.result() == "done"
+    return (await line(hold, task, "llm_tokens")).spent
+
+
+async def test_a_cut_stream_costs_what_arrived_unseen_too(hold: Holdfast) -> None:
+    """Reasoning and arguments of tool calls. An empty piece is a beginning: the model has read the prompt."""
+    pieces = ["x" * 400, "", "\u044f" * 40]
+
+    def answer(number: int, on_text: Callable[[str], None]) -> Reply:
+        if number > len(pieces):
+            return DONE
+        note_unseen(on_text, pieces[number - 1])
+        raise ModelError("the stream was cut")
+
+    model = By(answer)
+    spent = await spent_by(hold, model)
+    prompt = estimate_prompt(model.requests[0].messages, ())
+    assert spent == (prompt + 100) + prompt + (prompt + 40) + 25
+    note_unseen(pieces.append, "a plain function counts nothing")
+    assert len(pieces) == 3
+
+
+async def test_an_error_in_mid_stream_costs_what_came_before_it(hold: Holdfast) -> None:
+    """Unlike a refusal with the same status, before which nothing was written."""
+
+    def answer(number: int, on_text: Callable[[str], None]) -> Reply:
+        if number > 2:
+            return DONE
+        if number == 1:
+            on_text("x" * 400)
+        raise ModelError("too many requests", status=429)
+
+    model = By(answer)
+    assert await spent_by(hold, model) == estimate_prompt(model.requests[0].messages, ()) + 100 + 25
+
+
+async def test_an_answer_that_cannot_be_kept_is_tried_again_and_paid_for(hold: Holdfast) -> None:
+    """In JSON it takes six times as many bytes: the journal would refuse it, and that would end the task."""
+    said = "\x01" * 2_000_000
+
+    def answer(number: int, on_text: Callable[[str], None]) -> Reply:
+        if number > 1:
+            return DONE
+        on_text(said)
+        return Reply(content=said)
+
+    assert await spent_by(hold, By(answer)) > len(said) // 4
 
 
 async def test_a_call_that_gave_up_leaves_nothing_reserved(hold: Holdfast) -> None:

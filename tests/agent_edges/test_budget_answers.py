@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,6 @@ from holdfast import (
     Price,
     Request,
     ScriptedModel,
-    TaskFailed,
     Usage,
     tool,
 )
@@ -112,21 +112,42 @@ async def test_a_budget_that_is_lowered_again_is_asked_for_again(hold: Holdfast)
     assert (await line(hold, task, Meter.STEPS)).limit == 9
 
 
-@pytest.mark.parametrize(
-    "usage", [Usage(input_tokens=0, output_tokens=0), Usage(input_tokens=-50_000, output_tokens=10)]
-)
-async def test_a_model_that_says_it_took_nothing_is_not_believed(hold: Holdfast, usage: Usage) -> None:
-    def think(request: Request) -> Answer:
-        return call("look", place=f"place {request.turn}") if (request.turn or 0) < 200 else "two hundred calls later"
+async def test_a_model_whose_numbers_cannot_be_is_not_believed(hold: Holdfast) -> None:
+    """Too little would make the budget endless, too much would spend it at once."""
+    prompt, said = "x" * 20_000, "y" * 40_000
 
-    agent, _ = register(
-        hold, think, tools=[look], usage=usage, budget=Budget(max_llm_tokens=2_000), max_output_tokens=500
-    )
-    task = await hold.submit(agent, "go")
-    async with hold.worker():
-        with pytest.raises(TaskFailed, match="budget"):
+    async def spent(usage: Any) -> int:  # noqa: ANN401 - whatever a model says
+        agent, _ = register(hold, [said], usage=lambda _request, _reply: usage, name=f"agent{len(seen)}")
+        task = await hold.submit(agent, prompt)
+        async with hold.worker():
             await task.result(timeout=PATIENCE)
-    assert (await line(hold, task, Meter.LLM_TOKENS)).spent > 0
+        seen.append((await line(hold, task, Meter.LLM_TOKENS)).spent)
+        return seen[-1]
+
+    seen: list[int] = []
+    estimated = await spent(None)
+    assert 15_000 < estimated < 25_000
+    for tokens_in, tokens_out in (
+        (0, 0),
+        (-50_000, 10_000),
+        (5_000, -1),
+        (1, 10_000),
+        (5_000, 0),
+        (5_000, 300),
+        (150, 10_000),
+        (10**30, 10_000),
+        (5_000, 10**9),
+        (True, 10_000),
+        (5_000, False),
+        (5_000.0, 10_000),
+        ("5000", 10_000),
+        (None, None),
+    ):
+        wrong = Usage(input_tokens=tokens_in, output_tokens=tokens_out)  # type: ignore[arg-type]
+        assert await spent(wrong) == estimated, wrong
+    assert await spent({"input_tokens": 5_000}) == estimated
+    assert await spent(Usage(input_tokens=200, output_tokens=400)) == 600, "few, but it could be"
+    assert await spent(Usage(input_tokens=5_000, output_tokens=1_000_000)) == 1_005_000, "it may think unseen"
 
 
 async def test_sub_agents_at_once_wait_for_what_the_others_have_set_aside(hold: Holdfast) -> None:

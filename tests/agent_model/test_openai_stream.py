@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from holdfast.agent import openai_stream
 from holdfast.agent.model import ModelError, ModelRefused
 from holdfast.agent.openai_errors import of_event
-from holdfast.agent.openai_stream import Assembly, Chunk, EventDecoder
-from holdfast.model.message import Reply
+from holdfast.agent.openai_stream import Assembly, Chunk, EventDecoder, read_usage
+from holdfast.model.message import Reply, Usage
 from tests.agent_model.support import ignore, user
 
 TEXTS = some.text(some.characters(exclude_characters="\r\n", codec="utf-8"))
@@ -68,7 +69,9 @@ def test_events_as_the_standard_has_them(sent: bytes, events: list[str]) -> None
     assert events_of(sent) == events
 
 
-@pytest.mark.parametrize("data", ["", "{", "[]", "1", '{"choices": 1}', '{"choices": [{"delta": {"content": 1}}]}'])
+@pytest.mark.parametrize(
+    "data", ["", "{", "[]", "1", "[" * 99_999, '{"choices": 1}', '{"choices": [{"delta": {"content": 1}}]}']
+)
 def test_what_is_no_chunk_is_an_error(data: str) -> None:
     with pytest.raises(ModelError, match="no chat completion chunk"):
         Chunk.read(data)
@@ -92,6 +95,115 @@ def test_the_usage_that_came_last_counts() -> None:
     reply = assembly.reply()
     assert reply.usage is not None
     assert reply.usage.total == 8
+
+
+def test_impossible_usage_is_none() -> None:
+    """Of what an endpoint does not count, or counts in a way that cannot be, the tokens are estimated later on."""
+    for prompt, completion, total in (
+        (-5, 1, None),
+        (5, -1, None),
+        (True, 1, None),
+        (5, False, None),
+        (5.5, 1, None),
+        ("5", 1, None),
+        (5, [1], None),
+        (5, 2, 6),
+        (5, 2, 7.0),
+        (5, 2, True),
+        (5, 2, -7),
+    ):
+        said = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total}
+        assert read_usage(said) is None, said
+    for other in (None, [], "7", 7, True, [["prompt_tokens", 5]]):
+        assert read_usage(other) is None, other
+    chunk = Chunk.read('{"choices": [{"finish_reason": "stop"}], "usage": {"prompt_tokens": 1e400}}')
+    assembly = Assembly(user("go"), ignore)
+    assembly.add(chunk)
+    assert assembly.reply().usage is None
+
+
+def test_what_is_only_in_the_total_was_written_too() -> None:
+    said = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 107}
+    assert read_usage(said) == Usage(input_tokens=5, output_tokens=102)
+    assert read_usage({**said, "total_tokens": 7}) == Usage(input_tokens=5, output_tokens=2)
+
+
+class Counter:
+    """An ``on_text`` that counts as an agent's does."""
+
+    def __init__(self) -> None:
+        self.seen, self.hidden = "", ""
+        self.noted = 0
+
+    def __call__(self, text: str) -> None:
+        self.seen += text
+
+    def unseen(self, text: str) -> None:
+        self.noted += 1
+        self.hidden += text
+
+
+def test_what_arrives_and_is_not_shown_is_counted() -> None:
+    for delta, expected in (
+        ({"role": "assistant"}, ""),
+        ({"tool_calls": [{"index": 0, "function": {"name": "a", "arguments": "{}"}}]}, "a{}"),
+        ({"reasoning_content": "hm"}, "hm"),
+        ({"reasoning": "hm"}, "hm"),
+        ({"thinking": "hm"}, "hm"),
+        ({"reasoning": {"text": "hm", "type": "t"}}, "hm"),
+        ({"reasoning": "hm", "reasoning_details": [{"type": "reasoning.text", "text": "hm"}]}, "hm"),
+        ({"reasoning_details": [{"text": "hm"}, {"summary": "!"}, {"data": "?"}, 3, {"text": 3}]}, "hm!?"),
+        ({"reasoning_content": None, "reasoning": 7}, ""),
+    ):
+        counter = Counter()
+        Assembly(user("go"), counter).add(Chunk.read(json.dumps({"choices": [{"delta": delta}]})))
+        assert (counter.hidden, counter.seen) == (expected, ""), delta
+        assert counter.noted, "the endpoint has begun"
+    counter = Counter()
+    Assembly(user("go"), counter).add(Chunk.read("{}"))
+    assert counter.noted, "with an event that holds nothing, too"
+    second = {"choices": [{"index": 1, "delta": {"content": "another answer"}}]}
+    Assembly(user("go"), counter).add(Chunk.read(json.dumps(second)))
+    assert counter.hidden == "another answer"
+
+
+def test_an_answer_that_was_cut_does_not_become_whole_again() -> None:
+    assembly = Assembly(user("go"), ignore)
+    for reason in ("length", "tool_calls", "stop"):
+        assembly.add(Chunk.read(json.dumps({"choices": [{"finish_reason": reason}]})))
+    assert assembly.reply().finish_reason == "length"
+
+
+def test_an_answer_has_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the wire, in one line, and in what is kept of it."""
+    with monkeypatch.context() as smaller:
+        smaller.setattr(openai_stream, "MOST_BYTES", 1 << 20)
+        with pytest.raises(ModelError, match="an answer of more than 1 MiB"):
+            events_of(*[b": a comment that keeps the connection open\n"] * 30_000)
+    with monkeypatch.context() as smaller:
+        smaller.setattr(openai_stream, "LONGEST_LINE", 1 << 20)
+        with pytest.raises(ModelError, match="a line of more than 1 MiB"):
+            events_of(*[b"data: " + b"x" * 100_000] * 12)
+    monkeypatch.setattr(openai_stream, "MOST_TEXT", 1 << 20)
+    many = "x" * 600_000
+    for deltas in (
+        [{"content": many}, {"content": many}],
+        [piece(0, "a", many), piece(0, None, many)],
+        [piece(0, "a", many), piece(1, many, "")],
+        [{"content": many}, piece(0, "a", many)],
+    ):
+        with pytest.raises(ModelError, match="text and tool calls of more than 1 MiB"):
+            assembled(*deltas)
+    assert assembled({"reasoning_content": many}, {"reasoning_content": many}).content == ""  # is not kept
+
+
+def test_what_an_endpoint_calls_itself_is_kept_short() -> None:
+    assembly = Assembly(user("go"), ignore)
+    said = {"model": "m\0" * 100_000, "choices": [{"finish_reason": "x" * 100_000}]}
+    assembly.add(Chunk.read(json.dumps(said)))
+    reply = assembly.reply()
+    assert len(reply.model) < 300 > len(reply.finish_reason)
+    assert "\0" not in reply.model
 
 
 def test_half_an_emoji_in_each_of_two_chunks_is_one() -> None:
@@ -141,6 +253,39 @@ def test_a_name_that_comes_with_every_piece_is_not_repeated() -> None:
     assert calls_of(assembled(piece(0, "a", "{", id="x"), piece(0, "a", "}", id="x"))) == [("a", "{}")]
 
 
+def test_calls_that_come_together_never_become_one() -> None:
+    """Neither without ids and indexes, nor where the endpoint gives the same ones to all of them."""
+    first, second = {"name": "look", "arguments": '{"place":"a"}'}, {"name": "wipe", "arguments": ""}
+    same = {"name": "look", "arguments": '{"place":"b"}'}
+    for mark in ({}, {"index": 0}, {"id": ""}, {"index": None, "id": None}, {"index": 0, "id": "x"}):
+        for other in (second, same):
+            reply = assembled({"tool_calls": [{**mark, "function": first}, {**mark, "function": other}]})
+            assert calls_of(reply) == [(made["name"], made["arguments"]) for made in (first, other)], (mark, other)
+            assert len({made.id for made in reply.tool_calls}) == 2
+    for mark in ({}, {"id": None}):
+        pieces = [{"tool_calls": [{**mark, "function": made}]} for made in (first, same, second)]
+        assert [made.name for made in assembled(*pieces).tool_calls] == ["look", "look", "wipe"], mark
+    assert calls_of(assembled(piece(0, "a", "{}"), piece(0, "b", "[]"))) == [("a", "{}"), ("b", "[]")]
+    mixed = assembled(piece(None, "a", "{}"), piece(None, "a", "[]", id="x"))
+    assert calls_of(mixed) == [("a", "{}"), ("a", "[]")]
+
+
+def test_pieces_without_an_index_find_their_call_by_id() -> None:
+    opened = {"tool_calls": [{"id": key, "function": {"name": key, "arguments": ""}} for key in "ab"]}
+    grown = [{"tool_calls": [{"id": key, "function": {"arguments": f'["{key}"]'}}]} for key in "ab"]
+    assert calls_of(assembled(opened, *grown)) == [("a", '["a"]'), ("b", '["b"]')]
+
+
+def test_a_name_may_come_after_the_id() -> None:
+    assert calls_of(assembled(piece(None, None, "", id="x"), piece(None, "a", "{}"))) == [("a", "{}")]
+
+
+def test_pieces_that_cannot_be_told_apart_are_an_error() -> None:
+    pieces = [{"function": {"arguments": "{"}}, {"function": {"arguments": "}"}}]
+    with pytest.raises(ModelError, match="cannot be told apart"):
+        assembled(piece(None, "a", ""), piece(None, "b", ""), {"tool_calls": pieces})
+
+
 def test_two_calls_under_one_id_get_two() -> None:
     reply = assembled(piece(0, "a", "{}", id="x"), piece(1, "b", "{}", id="x"))
     first, second = (made.id for made in reply.tool_calls)
@@ -166,6 +311,10 @@ def test_no_finish_reason_is_an_error(finish_reason: str | None) -> None:
         ({"message": "no such model", "code": 404}, True, "check the model's name"),
         ({"message": "odd", "code": "server_error"}, False, "broke off: odd"),
         ("plain words", False, "broke off: plain words"),
+        ({"message": "odd", "code": True}, False, "broke off: odd"),
+        ({"message": "odd", "code": 200}, False, "broke off: odd"),
+        ({"message": "odd", "code": 10**30}, False, "broke off: odd"),
+        ({"message": "elsewhere", "code": 302}, False, "redirects are not followed"),
         ({"detail": "another form"}, False, '{"detail": "another form"}'),
     ],
 )
@@ -173,3 +322,10 @@ def test_an_error_as_an_event_is_read_like_a_status(error: object, is_refused: b
     read = of_event(error)
     assert isinstance(read, ModelRefused) == is_refused
     assert says in str(read)
+
+
+def test_an_error_of_any_depth_is_read() -> None:
+    deep: object = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert "cannot be shown" in str(of_event({"detail": deep}))

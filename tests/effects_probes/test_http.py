@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import socket
 import sys
+import tracemalloc
 from collections.abc import Awaitable
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -15,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from holdfast import InvalidValue, MissingExtra
+from holdfast import Context, Holdfast, InvalidValue, MissingExtra, Retry
 from holdfast.effects import (
     REFUSALS,
     HttpResponse,
@@ -33,6 +35,7 @@ from holdfast.model.errors import NotHappened
 from holdfast.model.retry import RecordedError
 from tests.effects_probes.shop import KEY, Shop
 from tests.postgres_server import free_port
+from tests.raw_server import head, raw_server
 
 ID = "0f8b7c9e-1111-5222-8333-444455556666"
 PATIENT = 60.0
@@ -160,6 +163,45 @@ async def test_a_long_answer_is_cut_and_still_means_that_it_was_done(shop: Shop)
     assert (answer.body, answer.truncated) == ("x" * 1000, True)
 
 
+async def test_a_small_answer_cannot_grow() -> None:
+    """Unpacked is asked for. A server that packs it all the same is read no further than is kept, and not at once."""
+    packed = gzip.compress(b"x" * 50_000_000, 9)
+    for coding, sent in (("gzip", packed), ("gzip, gzip", gzip.compress(packed))):
+        body = [head("201 Created", "text/plain", content_encoding=coding), sent]
+        async with raw_server(lambda _, body=body: body) as server:  # type: ignore[misc]
+            send = http_request("POST", f"{server.url}/", max_bytes=1000)
+            tracemalloc.start()
+            try:
+                answer = await send({}, effect_id=ID)
+                _, peak = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+        assert (answer.status, answer.body, answer.truncated) == (201, "x" * 1000, True)
+        assert peak < 20_000_000
+        [asked] = server.requests
+        assert "accept-encoding: identity\r\n" in asked.lower()
+
+
+async def test_a_refusal_whose_retry_after_makes_no_sense_is_recorded_like_any_other() -> None:
+    """It is proof that nothing was done, and leaves no doubt; the next try is made when the policy says so."""
+    for nonsense in ("9" * 400, "9" * 5000, "-1", "inf", "Thu, 01 Jan 2099 00:00:00 +99999999999"):
+        answers = [[head("429 No", retry_after=nonsense), b"slow"], [head("201 Created"), b"done"]]
+        async with raw_server(lambda number, answers=answers: answers[number - 1]) as server:  # type: ignore[misc]
+            hold = Holdfast("memory://")
+            pay = http_request("POST", f"{server.url}/pay")
+
+            @hold.task
+            async def buy(ctx: Context, pay: Probed[..., Any] = pay) -> int:
+                answer = await ctx.step("pay", pay, {"a": 1}, retry=Retry(max_attempts=2, initial=0.001))
+                return int(answer.status)
+
+            async with hold, hold.worker():
+                task = await hold.submit(buy)
+                assert await task.result(timeout=PATIENT) == 201, nonsense
+                assert await hold.doubts() == []
+        assert len(server.requests) == 2
+
+
 @pytest.mark.parametrize(
     "body", ["NaN", '{"a":1,"a":2}', "[" * 500 + "]" * 500, "1e999", "no json", ""], ids=lambda body: body[:9] or "-"
 )
@@ -283,6 +325,16 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
         ("soon", None),
         ("\u0665", None),
         ("", None),
+        ("1.5", 1.5),
+        ("1e3", None),
+        ("inf", None),
+        ("9" * 9, None),
+        ("9" * 400, None),
+        ("9" * 5000, None),
+        ("0" * 400, None),
+        ("Thu, 01 Jan 2099 00:00:00 +99999999999", None),
+        ("Thu, 01 Jan 2099 00:00:00 +" + "9" * 30, None),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", None),
     ],
 )
 def test_retry_after_is_read_as_seconds_or_a_date(value: str, seconds: float | None) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.model.canonical import canonical
 from holdfast.model.errors import InvalidValue
 from holdfast.model.retry import ErrorKind, GiveUp, Jitter, RecordedError, Retry, RetryAt, decide, qualified_name
 
@@ -109,12 +110,15 @@ def test_retry_after_is_obeyed(asked: object, expected: float) -> None:
         assert decide(policy, error, 1, NOW, 0) == RetryAt(NOW + timedelta(seconds=expected), expected)
 
 
-@pytest.mark.parametrize("asked", [86_401, float("inf")])
+@pytest.mark.parametrize("asked", [86_401, float("inf"), 10**400, timedelta.max])
 def test_a_retry_after_beyond_the_cap_ends_the_retries_and_is_never_shortened(asked: float) -> None:
     decision = decide(Retry(), Busy(asked), 1, NOW, 0)
     assert isinstance(decision, GiveUp)
     assert "max_retry_after" in decision.reason
     assert isinstance(decide(Retry(max_retry_after=100_000), Busy(86_401), 1, NOW, 0), RetryAt)
+    recorded = RecordedError.of(Busy(asked))
+    assert isinstance(decide(Retry(), recorded, 1, NOW, 0), GiveUp)
+    assert canonical(recorded.retry_after)  # the journal has a number for it
 
 
 @pytest.mark.parametrize(("seconds", "retries"), [(0.5, False), (1, False), (1.001, True)])

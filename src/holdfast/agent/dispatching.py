@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.agent.acting import Invocation, approval_question, clear_up, record, refusal
 from holdfast.agent.builtins import ASK_QUESTION
+from holdfast.agent.endings import why_not_made
 from holdfast.agent.siblings import Taken
 from holdfast.agent.subagent import SubAgent
 from holdfast.agent.tool import BadArguments, Tool, ToolError
@@ -73,12 +74,14 @@ class Dispatcher:
             for tool in tools
         )
 
-    def arm(self, turn: int, calls: Iterable[ToolCall]) -> tuple[Operation, ...]:
+    def arm(self, turn: int, calls: Iterable[ToolCall], finish_reason: str) -> tuple[Operation, ...]:
         """Return the intents of the ``once`` calls among these; nobody has to agree to them first."""
         armed = []
         for index, asked in enumerate(calls):
             tool = self._run.agent.tools.get(asked.name)
             if not isinstance(tool, Tool) or tool.effect is not EffectClass.ONCE or self._leave(tool, {}) is not None:
+                continue
+            if why_not_made(asked, finish_reason) is not None:
                 continue
             key = self._key(turn, index, asked)
             try:
@@ -110,16 +113,16 @@ class Dispatcher:
         """Say whether the journal knows what came of all these calls."""
         return all(self._is_over(self._key(turn, index, call)) for index, call in enumerate(calls))
 
-    async def perform(self, turn: int, index: int, asked: ToolCall) -> Result:
+    async def perform(self, turn: int, index: int, asked: ToolCall, finish_reason: str) -> Result:
         """Make a call, or see what came of it, and return what the model is told."""
         key = self._key(turn, index, asked)
         try:
-            output = await self._perform(key, asked)
+            output = await self._perform(key, asked, finish_reason)
         except StepFailed as failed:
             return Result(error_message(asked.id, failed.failure), is_senseless=failed.type_name == _SENSELESS)
         return Result(tool_message(asked.id, output))
 
-    async def _perform(self, key: str, asked: ToolCall) -> Any:  # noqa: ANN401
+    async def _perform(self, key: str, asked: ToolCall, finish_reason: str) -> Any:  # noqa: ANN401
         """Take what is recorded for what it is, whatever became of the tool; clear up what is in doubt; or call it."""
         run, tool = self._run, self._run.agent.tools.get(asked.name)
         recorded = run.attempt.journal.get(key)
@@ -128,6 +131,9 @@ class Dispatcher:
         effect = self._open_effect(recorded)
         if effect is not None:
             return await self._clear_up(key, tool, asked, effect)
+        why_not = why_not_made(asked, finish_reason)
+        if why_not is not None:
+            return await perform(run.attempt, refusal(key, BadArguments(why_not)))
         try:
             return await self._begin(key, tool, asked)
         except BadArguments as error:

@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING
 
 from holdfast.agent.accounting import Accounting
 from holdfast.agent.agent import as_model
+from holdfast.agent.endings import ended_well
 from holdfast.agent.keeping import StateKeeper
 from holdfast.agent.prices import price_of
 from holdfast.agent.resuming import stored_state
 from holdfast.agent.thinking import Thinker
+from holdfast.agent.verifying import draw_code, question, read_judgement
 from holdfast.engine.context import Context, attempt_of
 from holdfast.engine.journal import VERIFY
+from holdfast.model.canonical import canonical, digest
+from holdfast.model.failure import storable
 from holdfast.model.message import Message
 
 if TYPE_CHECKING:
@@ -19,9 +23,12 @@ if TYPE_CHECKING:
     from holdfast.agent.verifying import Judge
 
 
-async def judged(agent: Agent, judge: Judge, ctx: Context, instructions: str, result: str) -> str:
-    """Return what the judge says."""
+async def judged(agent: Agent, judge: Judge, ctx: Context, result: str) -> bool | str:
+    """Return the judge's verdict: True, or why not."""
     attempt = attempt_of(ctx)
+    # Recorded, so that an attempt that follows a crash can read the verdict. Each result has a code of its own, so no
+    # result was written by an agent that could know its code.
+    code = await ctx.step("judge_code", draw_code, key=f"judge_code:{digest(canonical(result))[:16]}")
     model = agent.model if judge.model is None else as_model(judge.model)
     checkpoint, patches, _ = await stored_state(attempt)
     keeper = StateKeeper(attempt, checkpoint, patches, noted=lambda _: None)
@@ -38,8 +45,10 @@ async def judged(agent: Agent, judge: Judge, ctx: Context, instructions: str, re
     )
     await keeper.refresh()
     prompt = (
-        Message(role="system", content=instructions),
+        Message(role="system", content=question(judge.criteria, code)),
         Message(role="user", content=f"The task:\n{keeper.state.goal}\n\nThe result:\n{result}"),
     )
-    answer = await thinker.ask(f"{VERIFY}judge", lambda: prompt, turn=0)
-    return answer.reply.content
+    reply = (await thinker.ask(f"{VERIFY}judge", lambda: prompt, turn=0)).reply
+    if not ended_well(reply.finish_reason):
+        return f"the judge's answer was not whole (finish_reason {storable(reply.finish_reason, 60)!r})"
+    return read_judgement(reply.content, code)

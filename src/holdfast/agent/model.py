@@ -33,10 +33,20 @@ class Model(Protocol):
         """What it is called; prices are looked up by it."""
 
     async def complete(self, request: Request, on_text: Callable[[str], None]) -> Reply:
-        """Answer, whole. ``on_text`` is told pieces of the text as they come.
+        """Answer, whole. ``on_text`` is told pieces of the text as they come; ``note_unseen`` takes what is not shown.
 
         Raises ModelError for whatever keeps it from answering, a cut or silent stream included.
         """
+
+
+def note_unseen(on_text: Callable[[str], None], text: str) -> None:
+    """Count text that a model has sent and that is not shown, such as reasoning and the arguments of a tool call.
+
+    An agent's ``on_text`` counts it, so that a stream that is cut costs what had arrived. Any other one needs not to.
+    """
+    count = getattr(on_text, "unseen", None)
+    if count is not None:
+        count(text)
 
 
 class ModelError(HoldfastError):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agent.model import ModelError, ModelRefused
-from holdfast.effects.http import read_retry_after
+from holdfast.effects.http import read_retry_after, read_seconds
 from holdfast.model.failure import storable
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ _SHORTEST_SECRET = 8
 """What is shorter stands for a key where none is needed, and may be a word of the message."""
 _PASSING = frozenset({408, 409, 425, 429})
 _SERVER_ERRORS = 500
+_STATUSES = range(300, 600)
+_REDIRECTS = range(300, 400)
+_REDIRECTED = "redirects are not followed, because the conversation is for base_url alone; set it to where the API is"
 _REMEDIES = {
     400: "change the request: the message says what is wrong with it",
     401: "check OPENAI_API_KEY, or api_key= of the model",
@@ -43,8 +46,8 @@ def of_status(error: openai.APIStatusError, secret: str) -> ModelError:
 def of_event(error: Any) -> ModelError:  # noqa: ANN401 - whatever JSON an endpoint sends
     """Read an error that comes as an event of a stream: its status was 200 before the endpoint knew better."""
     code = error.get("code") if isinstance(error, dict) else None
-    status = code if isinstance(code, int) else None
-    return _sorted(status, str(code), storable(_message(error), _EXCERPT), None)
+    status = code if type(code) is int and code in _STATUSES else None
+    return _sorted(status, code, storable(_message(error), _EXCERPT), None)
 
 
 def of_transport(error: Exception, where: str) -> ModelError:
@@ -54,17 +57,25 @@ def of_transport(error: Exception, where: str) -> ModelError:
     return ModelError(f"the connection to {where} failed ({said}); no whole reply came")
 
 
+def of_unreadable(error: Exception, where: str) -> ModelError:
+    """Read what a library made of an answer that it cannot read."""
+    said = storable(f"{type(error).__name__}: {error}", _EXCERPT)
+    return ModelError(f"the answer of {where} cannot be read ({said}); no whole reply came")
+
+
 def names_parameter(error: openai.APIStatusError, name: str) -> bool:
     """Tell whether the endpoint complains about this parameter, wherever in its answer it says so."""
     return name in error.response.text
 
 
-def _sorted(status: int | None, code: str | None, message: str, retry_after: float | None) -> ModelError:
+def _sorted(status: int | None, code: object, message: str, retry_after: float | None) -> ModelError:
     answered = f"the endpoint answered {status}: {message}" if status else f"the endpoint broke off: {message}"
     if code == _OUT_OF_CREDIT:  # comes as 429, but no waiting helps
         return ModelRefused(f"{answered}; {_REMEDIES[402]}", status=status)
     if status is None or status in _PASSING or status >= _SERVER_ERRORS:
         return ModelError(answered, status=status, retry_after=retry_after)
+    if status in _REDIRECTS:  # what stands in front of an endpoint that is away for a while does this, too
+        return ModelError(f"{answered}; {_REDIRECTED}", status=status, retry_after=retry_after)
     remedy = _REMEDIES.get(status, "the endpoint will not answer this request")
     return ModelRefused(f"{answered}; {remedy}", status=status)
 
@@ -73,12 +84,13 @@ def _message(body: object) -> str:
     """Return the endpoint's own words; what is in another form than OpenAI's is shown as it is."""
     if isinstance(body, dict) and isinstance(body.get("message"), str):
         return str(body["message"])
-    return body if isinstance(body, str) else "" if body is None else json.dumps(body)
+    try:
+        return body if isinstance(body, str) else "" if body is None else json.dumps(body)
+    except (ValueError, RecursionError):
+        return "in a form that cannot be shown"
 
 
 def _retry_after(headers: httpx2.Headers) -> float | None:
     """Return the seconds to wait, from OpenAI's own header, which is finer, or from everyone's."""
-    milliseconds = headers.get("retry-after-ms", "")
-    if milliseconds.isascii() and milliseconds.isdigit():
-        return int(milliseconds) / 1000
-    return read_retry_after(headers.get("retry-after", ""), datetime.now(UTC))
+    finer = read_seconds(headers.get("retry-after-ms", ""), in_one=1000)
+    return read_retry_after(headers.get("retry-after", ""), datetime.now(UTC)) if finer is None else finer

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from holdfast.agent.model import ModelError, ModelRefused, Request
-from holdfast.agent.openai_errors import names_parameter, of_event, of_status, of_transport
+from holdfast.agent.openai_errors import names_parameter, of_event, of_status, of_transport, of_unreadable
 from holdfast.agent.openai_stream import LAST_EVENT, Assembly, Chunk, EventDecoder
 from holdfast.agent.openai_wire import DISPENSABLE, write_request
 from holdfast.model.checks import check_name
 from holdfast.model.deadline import as_seconds
-from holdfast.model.errors import MissingExtra
+from holdfast.model.errors import HoldfastError, MissingExtra
 from holdfast.model.message import Reply
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _TO_CONNECT = 10.0
 _MALFORMED = frozenset({400, 422})
 _NO_KEY = "none"
+_UNREADABLE = (ValueError, LookupError, ArithmeticError, RecursionError)
+"""What libraries raise over an answer that they do not expect."""
 
 
 class OpenAIModel:
@@ -119,6 +121,10 @@ class OpenAIModel:
             ) from error
         except (openai.APIConnectionError, httpx2.HTTPError) as error:
             raise of_transport(error, client.base_url.host) from error
+        except (openai.APIStatusError, HoldfastError):
+            raise
+        except (openai.OpenAIError, httpx2.InvalidURL, httpx2.StreamError, *_UNREADABLE) as error:
+            raise of_unreadable(error, client.base_url.host) from error
 
     async def _client(self) -> openai.AsyncOpenAI:
         loop = asyncio.get_running_loop()
@@ -133,6 +139,8 @@ class OpenAIModel:
         try:
             import httpx2  # noqa: PLC0415 - an extra, and slow to load
             import openai  # noqa: PLC0415
+
+            from holdfast.agent.openai_client import EndpointClient  # noqa: PLC0415
         except ImportError as missing:
             raise MissingExtra("openai", "OpenAIModel") from missing
         base_url = self._base_url or os.environ.get("OPENAI_BASE_URL") or None
@@ -143,15 +151,12 @@ class OpenAIModel:
                 "or OPENAI_BASE_URL to use an endpoint of your own"
             )
         timeout = httpx2.Timeout(self._idle_timeout, connect=min(self._idle_timeout, _TO_CONNECT))
-        # No connection outlives its call. One that is kept may be closed by the endpoint just as it is used again, and
-        # would cost a recorded try; a call that takes seconds can afford to connect. And nothing is left open.
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
         client = openai.AsyncOpenAI(
             api_key=api_key,
             base_url=base_url,
             timeout=timeout,
             max_retries=0,
-            http_client=openai.DefaultAsyncHttpxClient(timeout=timeout, limits=limits),
+            http_client=EndpointClient(timeout),
         )
         _ = client.chat.completions  # which loads the rest of the library, here and not in the event loop
         return client

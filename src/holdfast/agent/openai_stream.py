@@ -14,31 +14,43 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.model import ModelError, Request
+from holdfast.agent.endings import was_cut
+from holdfast.agent.model import ModelError, Request, note_unseen
 from holdfast.agent.openai_wire import well_formed
 from holdfast.model.failure import storable
 from holdfast.model.message import Reply, ToolCall, Usage
 
 LAST_EVENT = "[DONE]"
-MOST_BYTES = 16 << 20
-"""Of one line. An answer is shorter; what is longer is no answer."""
+MOST_BYTES = 64 << 20
+"""Of one answer on the wire, unpacked. Each word of it comes with some hundred bytes that are not part of it."""
+LONGEST_LINE = 16 << 20
+MOST_TEXT = 8 << 20
+"""Characters of its text and its tool calls: the journal does not keep more than this of one step."""
 
 _EXCERPT = 200
+_LONGEST_NAME = 200
 
 
 class EventDecoder:
     """Server-sent events out of bytes, whole ones only: what no empty line ends was cut."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._received = 0
+        self._rest = bytearray()
         self._data: list[str] = []
 
     def feed(self, received: bytes) -> Iterator[str]:
-        """Take more bytes; yield the data of each event that is complete now."""
+        """Take more bytes; yield the data of each event that is complete now. ModelError if they become too many."""
+        self._received += len(received)
+        if self._received > MOST_BYTES:
+            raise _too_long("an answer", MOST_BYTES)
+        if len(self._rest) > LONGEST_LINE:
+            raise _too_long("a line", LONGEST_LINE)
+        self._rest += received
+        if b"\n" not in received:
+            return
         # At line feeds alone: str.splitlines knows more ends of a line, among them some that JSON allows in a text.
-        if len(self._rest) > MOST_BYTES:
-            raise ModelError(f"the endpoint sent a line of more than {MOST_BYTES >> 20} MiB; the reply was thrown away")
-        *lines, self._rest = (self._rest + received).split(b"\n")
+        *lines, self._rest = self._rest.split(b"\n")
         for line in lines:
             text = line.removesuffix(b"\r").decode("utf-8", "replace")
             field, _, value = text.partition(":")
@@ -49,11 +61,15 @@ class EventDecoder:
                 self._data.clear()
 
 
+def _too_long(what: str, limit: int) -> ModelError:
+    return ModelError(f"the endpoint sent {what} of more than {limit >> 20} MiB; the reply was thrown away")
+
+
 class Chunk(msgspec.Struct, frozen=True):
     """One event's data, as far as it is used. Endpoints differ in what they leave out and in what they send as null."""
 
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    usage: Any = None
     model: str | None = None
     error: Any = None
 
@@ -63,7 +79,7 @@ class Chunk(msgspec.Struct, frozen=True):
         try:
             # By json and not by msgspec, which takes a lone surrogate for the end of its input.
             return msgspec.convert(json.loads(data), cls)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ModelError(
                 f"the endpoint sent an event that is no chat completion chunk ({error}): {storable(data, _EXCERPT)!r}"
             ) from error
@@ -79,6 +95,16 @@ class _Delta(msgspec.Struct, frozen=True):
     content: str | None = None
     refusal: str | None = None
     tool_calls: list[_CallPiece] | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    reasoning_details: Any = None
+    thinking: Any = None
+
+    @property
+    def thoughts(self) -> str:
+        """What the model thinks, which is paid for and not part of the answer. Some endpoints send it in two forms."""
+        said = (self.reasoning_content, self.reasoning, self.thinking, self.reasoning_details)
+        return next(filter(None, map(_thoughts_in, said)), "")
 
 
 class _CallPiece(msgspec.Struct, frozen=True):
@@ -92,17 +118,36 @@ class _FunctionPiece(msgspec.Struct, frozen=True):
     arguments: str | None = None
 
 
-class _Usage(msgspec.Struct, frozen=True):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+def _thoughts_in(said: Any) -> str:  # noqa: ANN401 - whatever JSON an endpoint sends
+    """Return the text of a piece of reasoning: it is one, or has some in its parts."""
+    if isinstance(said, str):
+        return said
+    parts = [part for part in (said if isinstance(said, list) else [said]) if isinstance(part, dict)]
+    texts = (part.get(name) for part in parts for name in ("text", "summary", "thinking", "data"))
+    return "".join(text for text in texts if isinstance(text, str))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _GrowingCall:
     index: int | None
     id: str = ""
     name: str = ""
     arguments: str = ""
+
+
+def read_usage(said: object) -> Usage | None:
+    """Return the tokens an endpoint counted; None if that is no count, or contradicts itself."""
+    if not isinstance(said, dict):
+        return None
+    prompt, completion, total = (said.get(name) for name in ("prompt_tokens", "completion_tokens", "total_tokens"))
+    if any(type(count) is not int for count in (prompt, completion, total) if count is not None):
+        return None  # no booleans either, which Python takes for numbers
+    counted = (prompt or 0) + (completion or 0)
+    if min(prompt or 0, completion or 0) < 0 or (total is not None and total < counted):
+        return None
+    # Some endpoints count what the model thought in the total alone.
+    hidden = 0 if total is None or prompt is None else total - counted
+    return Usage(input_tokens=prompt or 0, output_tokens=(completion or 0) + hidden)
 
 
 class Assembly:
@@ -113,21 +158,24 @@ class Assembly:
         self._on_text = on_text
         self._content = ""
         self._calls: list[_GrowingCall] = []
+        self._size = 0
         self._usage: Usage | None = None
         self._model = ""
         self._finish_reason: str | None = None
 
     def add(self, chunk: Chunk) -> None:
         """Take the next chunk."""
+        note_unseen(self._on_text, "")  # whatever it holds, the endpoint has begun to answer
         self._model = chunk.model or self._model
         if chunk.usage is not None:
-            self._usage = Usage(
-                input_tokens=chunk.usage.prompt_tokens or 0, output_tokens=chunk.usage.completion_tokens or 0
-            )
+            self._usage = read_usage(chunk.usage)
         for choice in chunk.choices or ():
             if choice.index == 0:
-                self._finish_reason = choice.finish_reason or self._finish_reason
+                if not was_cut(self._finish_reason or ""):  # a later word does not make it whole
+                    self._finish_reason = choice.finish_reason or self._finish_reason
                 self._grow(choice.delta or _Delta())
+            elif choice.delta is not None:
+                note_unseen(self._on_text, choice.delta.content or "")
 
     def reply(self) -> Reply:
         """Return the reply; ModelError if it is not whole."""
@@ -139,33 +187,69 @@ class Assembly:
             content=well_formed(self._content),
             tool_calls=self._whole_calls(),
             usage=self._usage,
-            model=self._model,
-            finish_reason=self._finish_reason,
+            model=storable(self._model, _LONGEST_NAME),
+            finish_reason=storable(self._finish_reason, _LONGEST_NAME),
         )
 
     def _grow(self, delta: _Delta) -> None:
         if text := delta.content or delta.refusal:
+            self._count(text)
             self._content += text
             self._on_text(well_formed(text))
+        note_unseen(self._on_text, delta.thoughts)
+        grown: list[_GrowingCall] = []
         for piece in delta.tool_calls or ():
             function = piece.function or _FunctionPiece()
-            call = self._call_of(piece, function)
+            written = (piece.id or "") + (function.name or "") + (function.arguments or "")
+            self._count(written)
+            note_unseen(self._on_text, (function.name or "") + (function.arguments or ""))
+            call = self._call_of(piece, function, grown)
             call.id = call.id or piece.id or ""
             call.name = call.name or function.name or ""
             call.arguments += function.arguments or ""
+            grown.append(call)
 
-    def _call_of(self, piece: _CallPiece, function: _FunctionPiece) -> _GrowingCall:
-        """Return the call that a piece belongs to.
+    def _count(self, text: str) -> None:
+        self._size += len(text)
+        if self._size > MOST_TEXT:
+            raise _too_long("text and tool calls", MOST_TEXT)
 
-        Its index says so, with two exceptions: some endpoints give none, and some give 0 to every call. What opens
-        another call is a name under another id. An id alone does not: some endpoints make a new one for every piece.
+    def _call_of(self, piece: _CallPiece, function: _FunctionPiece, grown: list[_GrowingCall]) -> _GrowingCall:
+        """Return the call that a piece belongs to; ``grown`` are those of the pieces that came together with it.
+
+        Its index says so, with two exceptions: some endpoints give none, and some give 0 to every call. Without an
+        index its id says so, and without both it goes on with the last call.
         """
-        found = [call for call in self._calls if piece.index is None or call.index == piece.index]
-        is_another = bool(found and function.name and piece.id and found[-1].id and piece.id != found[-1].id)
-        if not found or is_another:
+        calls = self._calls
+        if piece.index is not None:
+            found = [call for call in calls if call.index == piece.index]
+        else:
+            found = [call for call in calls if piece.id and call.id == piece.id] or calls[-1:]
+        if not found or self._is_another(piece, function, found[-1], grown):
             found = [_GrowingCall(piece.index)]
-            self._calls += found
+            calls += found
         return found[-1]
+
+    @staticmethod
+    def _is_another(piece: _CallPiece, function: _FunctionPiece, last: _GrowingCall, grown: list[_GrowingCall]) -> bool:
+        """Say whether a piece opens another call than the last one that it could belong to.
+
+        A name does, unless id or index say that the call is the same: two calls must never become one, with the name
+        of the first and the arguments of both. An id alone does not: some endpoints make a new one for every piece.
+        """
+        has_same_id = bool(piece.id) and piece.id == last.id
+        if not function.name:
+            if piece.index is None and not has_same_id and last in grown:
+                raise ModelError(
+                    "the endpoint sent pieces of tool calls without name, id and index, which cannot be told apart; "
+                    "the reply was thrown away"
+                )
+            return False
+        if not last.name:
+            return bool(piece.id and last.id) and not has_same_id
+        if function.name != last.name or last in grown or (piece.id and last.id and not has_same_id):
+            return True
+        return piece.index is None and not has_same_id
 
     def _whole_calls(self) -> tuple[ToolCall, ...]:
         taken = {call.id for message in self._request.messages for call in message.tool_calls}

@@ -184,7 +184,7 @@ class AgentRun:
             return ()  # they cannot be afforded: somebody has to grant more first
         if self._dispatcher.touches_the_world(calls):
             call.is_lazy = False
-        return self._dispatcher.arm(self._turn, calls)
+        return self._dispatcher.arm(self._turn, calls, answer.reply.finish_reason)
 
     # Acting
 
@@ -196,7 +196,8 @@ class AgentRun:
                 await self.accounting.admit_steps(model_key(turn), len(calls))
             await self.accounting.check_time()
             await self.keeper.refresh()  # what needs leave by now needs it for these calls
-        performing = [self._dispatcher.perform(turn, index, call) for index, call in enumerate(calls)]
+        ending = answer.reply.finish_reason
+        performing = [self._dispatcher.perform(turn, index, call, ending) for index, call in enumerate(calls)]
         if len(performing) == 1:
             results = [await performing[0]]  # one alone needs no branch of its own
         else:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from holdfast.agent.model import ModelRefused, Request
 from holdfast.agent.script import Script
+from holdfast.agent.verifying import code_in
 from holdfast.model.checks import check_name
 from holdfast.model.errors import InvalidValue
 from holdfast.model.message import Message, Reply, ToolCall, Usage
@@ -34,6 +35,17 @@ class ScriptedCall:
 def call(name: str, /, **arguments: Any) -> ScriptedCall:  # noqa: ANN401 - JSON
     """Say that the model calls this tool: ``call("read_file", path="a.txt")``."""
     return ScriptedCall(name, arguments)
+
+
+def verdict(request: Request, reason: str | None = None) -> str:
+    """Answer as a judge: accept, or reject for this reason. ``Judge(model=ScriptedModel([verdict]))`` accepts.
+
+    A verdict carries the code that this request gave.
+    """
+    code = code_in(request.messages[0].content)
+    if not code:
+        raise InvalidValue("this request does not ask for a verdict; only a Judge's does")
+    return f"{code} ACCEPT" if reason is None else f"{code} REJECT: {reason}"
 
 
 Answer: TypeAlias = str | ScriptedCall | Sequence[str | ScriptedCall] | Reply

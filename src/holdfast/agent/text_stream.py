@@ -9,6 +9,7 @@ from typing import Final
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.waiting import event_channel
 from holdfast.model.failure import storable
+from holdfast.model.utf8 import encode
 
 PAUSE: Final = 0.1
 """Seconds of text that go into one event: a row for every token would cost more than the model."""
@@ -17,6 +18,8 @@ TEXT: Final = "text"
 """What the event of a piece says that it is."""
 
 _LONGEST: Final = 64_000
+_ASCII_PER_TOKEN: Final = 4
+_OTHER_BYTES_PER_TOKEN: Final = 2
 
 
 class TextStream:
@@ -31,14 +34,34 @@ class TextStream:
         self._telling: asyncio.Task[None] | None = None
         self._closed = asyncio.Event()
         self._index = 0
-        self.size = 0
-        """Characters so far."""
+        self._ascii = self._other = 0
+        """Bytes so far."""
+        self.has_begun = False
+        """Whether anything has come: then the model has read the prompt."""
+
+    @property
+    def bytes(self) -> int:
+        """What has come so far, seen and unseen."""
+        return self._ascii + self._other
+
+    @property
+    def tokens(self) -> int:
+        """What has come so far, estimated."""
+        return self._ascii // _ASCII_PER_TOKEN + self._other // _OTHER_BYTES_PER_TOKEN
+
+    def unseen(self, text: str) -> None:
+        """Count what has come and is not shown; see ``note_unseen``."""
+        self.has_begun = True
+        size = len(encode(text))
+        ascii_bytes = size if text.isascii() else sum(character < "\x80" for character in text)
+        self._ascii += ascii_bytes
+        self._other += size - ascii_bytes
 
     def __call__(self, text: str) -> None:
         """Take a piece; it is told soon."""
+        self.unseen(text)
         if not text:
             return
-        self.size += len(text)
         self._pieces.append(text)
         if self._telling is None:
             self._telling = asyncio.create_task(self._tell_now_and_then(), name="holdfast-text")

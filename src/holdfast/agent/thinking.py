@@ -16,23 +16,25 @@ from holdfast.agent.model import Model, ModelError, Request
 from holdfast.agent.prompting import estimate_prompt
 from holdfast.agent.text_stream import TextStream
 from holdfast.agent.transcript import LLM, Answer
+from holdfast.agent.usage import lost_usage, settled_usage
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.calls import Call
 from holdfast.engine.journal import reopened
 from holdfast.engine.stepping import perform
-from holdfast.model.errors import BudgetExceeded, InvalidValue, StepFailed
+from holdfast.model.codec import encode
+from holdfast.model.errors import BudgetExceeded, CodecError, InvalidValue, StepFailed
+from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.model.message import Message, Reply, ToolSpec, Usage
 from holdfast.model.operations import Operation, WriteStep
 from holdfast.model.patch import StatePatch
 from holdfast.model.retry import Retry, qualified_name
 from holdfast.model.step import StepState
-from holdfast.model.tokens import estimate_tokens
 
 LONG_ANSWER = 8_192
 """Tokens."""
 
-_TEXT_PER_TOKEN = 4
-_MOST_TOKENS = 1_000_000_000
+_MOST_BYTES_OF_A_CHARACTER = 6
+"""In JSON, where some are written as escapes."""
 
 
 class Thinker:
@@ -119,21 +121,20 @@ class Thinker:
             stream = TextStream(self._attempt, key, next(tries))
             try:
                 reply = await self._model.complete(request, stream)
+                self._check(reply)
             except asyncio.CancelledError:
-                held.lost = _spent(request, stream)  # perhaps only timed out: then another try follows
+                held.lost = lost_usage(request, stream)  # perhaps only timed out: then another try follows
                 raise
-            except Exception as error:
-                refused = isinstance(error, ModelError) and error.status is not None
-                held.lost = Usage() if refused or not stream.size else _spent(request, stream)
+            except Exception:
+                # An endpoint that refused has sent nothing. One that says so in mid-stream has written until then.
+                held.lost = lost_usage(request, stream) if stream.has_begun else Usage()
                 await held.give_back()  # now: the next try may be a long time off
                 raise
             finally:
                 await stream.close()
-            if not isinstance(reply, Reply):
-                raise InvalidValue(f"model {self._model.name} returned {reply!r}; complete() has to return a Reply")
             if reply.tool_calls:
                 await self._keeper.refresh()  # what has come to need leave meanwhile needs it for these calls
-            return self._answer(request, reply).to_data()
+            return self._answer(replace(reply, usage=settled_usage(request, reply, stream))).to_data()
 
         left = self._accounting.books.seconds_left()
         timeout = self._timeout if left is None else min(self._timeout, left)
@@ -147,15 +148,19 @@ class Thinker:
         booked = self._accounting.settle(call.key, usage, answer.steps)
         return booked + self._pressure(call.key, usage, answer.steps) + then(answer, call)
 
-    def _answer(self, request: Request, reply: Reply) -> Answer:
-        usage = reply.usage
-        is_plausible = usage is not None and 0 < usage.input_tokens < _MOST_TOKENS > usage.output_tokens >= 0
-        if not is_plausible:  # an endpoint that says nothing, or nonsense, must not make the budget endless
-            written = estimate_tokens(reply.content) + sum(
-                estimate_tokens(call.name + call.arguments) for call in reply.tool_calls
-            )
-            estimated = Usage(input_tokens=estimate_prompt(request.messages, request.tools), output_tokens=written)
-            reply = replace(reply, usage=estimated)
+    def _check(self, reply: object) -> None:
+        """Refuse what is no reply, and one that the journal could not keep."""
+        if not isinstance(reply, Reply):
+            raise InvalidValue(f"model {self._model.name} returned {reply!r}; complete() has to return a Reply")
+        written = [reply.content, *(call.name + call.arguments for call in reply.tool_calls)]
+        if sum(map(len, written)) * _MOST_BYTES_OF_A_CHARACTER < DEFAULT_LIMITS.max_bytes // 2:
+            return
+        try:
+            encode(Answer(reply, 1).to_data(), name="the answer")
+        except CodecError as error:
+            raise ModelError(f"model {self._model.name} wrote more than can be kept ({error})") from error
+
+    def _answer(self, reply: Reply) -> Answer:
         calls = len(reply.tool_calls)
         return Answer(reply, 1 + calls if self._accounting.affords(calls) else 1)
 
@@ -196,9 +201,3 @@ class _Held:
             self.is_taken, lost = False, self.lost or Usage()
             self.lost = None
             await self._accounting.give_back(self._key, lost)
-
-
-def _spent(request: Request, stream: TextStream) -> Usage:
-    """Estimate what a call has taken that was cut off."""
-    prompt = estimate_prompt(request.messages, request.tools)
-    return Usage(input_tokens=prompt, output_tokens=stream.size // _TEXT_PER_TOKEN)

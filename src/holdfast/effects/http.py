@@ -8,9 +8,10 @@ a lost or any other answer       in doubt
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -34,6 +35,10 @@ request on and got no answer. Of a server that you know better: ``refusals=REFUS
 
 MOST_BYTES = 1_000_000
 _FOUND, _NOT_FOUND = 200, 404
+_LONGEST_PAUSE = timedelta(days=3650).total_seconds()
+"""No server means more than this. What it meant instead is not known."""
+_NUMBER = re.compile(r"[0-9]{1,300}(\.[0-9]{1,300})?")
+"""Of no more digits than a float has room for."""
 _PASSING = frozenset({408, 409, 425, 429, *range(500, 600)})
 """Answers to a question that may be others a little later."""
 
@@ -140,13 +145,26 @@ def _unknown(answer: HttpResponse) -> Unknown:
 
 
 def read_retry_after(value: str, now: datetime) -> float | None:
-    """Read the header, in seconds from now: a number of them, or a date."""
-    if value.isascii() and value.isdigit():
-        return float(value)
+    """Read the header, in seconds from now: a number of them, or a date.
+
+    None if there is none, or if it makes no sense: then the retry policy alone says how long to wait.
+    """
+    seconds = read_seconds(value)
+    if seconds is not None:
+        return seconds
     try:
-        return max(0.0, (parsedate_to_datetime(value) - now).total_seconds())
-    except (TypeError, ValueError):
+        return _sensible(max(0.0, (parsedate_to_datetime(value) - now).total_seconds()))
+    except (TypeError, ValueError, OverflowError):
         return None  # not there, or not to be read, or a date without a zone
+
+
+def read_seconds(value: str, *, in_one: int = 1) -> float | None:
+    """Read a number, of which there are ``in_one`` in a second, as seconds; None if it makes no sense."""
+    return _sensible(float(value) / in_one) if _NUMBER.fullmatch(value) else None
+
+
+def _sensible(seconds: float) -> float | None:
+    return seconds if seconds <= _LONGEST_PAUSE else None
 
 
 def _filled(url: str, effect_id: str) -> str:

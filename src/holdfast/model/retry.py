@@ -161,6 +161,8 @@ def _read_retry_after(error: BaseException) -> float | None:
     asked = getattr(error, "retry_after", None)
     if isinstance(asked, timedelta):
         asked = asked.total_seconds()
-    if isinstance(asked, bool) or not isinstance(asked, int | float) or math.isnan(asked) or asked < 0:
+    if isinstance(asked, bool) or not isinstance(asked, int | float):
         return None  # some libraries use the name for something else
-    return float(asked)
+    if (isinstance(asked, float) and math.isnan(asked)) or asked < 0:
+        return None
+    return float(min(asked, _LONGEST))  # the journal has no infinity, and a float no room for every integer
