@@ -3,7 +3,7 @@
 import asyncio
 import os
 
-from holdfast import Agent, Approval, Holdfast, ScriptedModel, tool
+from holdfast import Agent, Approval, Handle, Holdfast, ScriptedModel, TaskState, tool
 from holdfast.agent.scripted import call
 
 hold = Holdfast()
@@ -40,10 +40,10 @@ async def main() -> None:
     async with hold:
         task = await hold.submit(assistant, "Tell the customer that the order is on its way.")
         async with hold.worker():
-            asked = await wait_for_question(task.id)
+            asked = await wait_for_question(task)
             print(f"{asked.question} The task is {(await task.task()).state} and holds no worker.")
             await hold.answer(asked.id, "Acme", by="ann")
-            asked = await wait_for_question(task.id)
+            asked = await wait_for_question(task)
             print(asked.question)
             await hold.approve(asked.id, by="ann", note="fine")
             print(await task.result(timeout=60))
@@ -51,10 +51,11 @@ async def main() -> None:
         print("known:", [(fact.key, fact.value, fact.source) for fact in (await hold.state(task)).known_facts])
 
 
-async def wait_for_question(task_id: str) -> Approval:
+async def wait_for_question(task: Handle[str]) -> Approval:
     while True:
-        for asked in await hold.approvals(task_id):
-            return asked
+        asked = await hold.approvals(task)
+        if asked and (await task.task()).state is TaskState.WAITING:
+            return asked[0]
         await asyncio.sleep(0.05)
 
 
