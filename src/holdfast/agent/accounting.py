@@ -18,7 +18,8 @@ from holdfast.engine.approving import KIND as APPROVAL_STEP
 from holdfast.engine.approving import decision
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.budgets import BUDGET, new_limit
-from holdfast.engine.journal import RESERVED
+from holdfast.engine.family import Family
+from holdfast.engine.journal import CHILD, RESERVED
 from holdfast.engine.patience import insist
 from holdfast.model.approval import Approval, Ask
 from holdfast.model.budget import Budget, Meter
@@ -40,7 +41,6 @@ WAIT_FOR_OTHERS = 0.25
 
 _ASKED = f"{RESERVED}{BUDGET}:"
 _MOST_ANCESTORS = 32
-_MOST_APPROVALS = 10_000
 
 
 class Accounting:
@@ -53,6 +53,7 @@ class Accounting:
         self._deciders = tuple(deciders)
         self.books = Books(attempt.task.id, price)
         self._names: tuple[str, ...] = (attempt.task.id,)
+        self._family = Family(attempt.services.store, attempt.task.id)
         self._counted: dict[str, int] = {}
         """Steps that are counted already, by the key of the call: their worker died with it."""
         self._clock_ms = self._booked_ms = 0
@@ -108,9 +109,9 @@ class Accounting:
             self.books.lines[name] = {line.meter: line for line in lines}
         clock = self.books.lines[own].get(Meter.WALL_TIME_MS)
         if clock is not None and clock.limit is not None:
-            history = await insist(partial(store.history, own))
-            approvals = await insist(partial(store.approvals, task_id=own, limit=_MOST_APPROVALS))
-            spent = wall_time_ms(history, approvals, self._attempt.services.time.now())
+            has_children = self._attempt.task.round > 1 or bool(self._attempt.journal.of_kind(CHILD))
+            life = await insist(partial(self._family.read, has_children=has_children))
+            spent = wall_time_ms(life, self._attempt.services.time.now())
             self._clock_ms, self._booked_ms = spent, max(self._booked_ms, clock.spent)
             self.books.lines[own][Meter.WALL_TIME_MS] = replace(clock, spent=spent)
 

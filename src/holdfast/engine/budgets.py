@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from holdfast.engine.family import Family
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.budget import Budget, Ledger, Line, Meter, as_micros
 from holdfast.model.canonical import parse
@@ -57,9 +58,9 @@ async def read_budget(store: StateStore, task_id: str) -> Ledger:
         for account in await store.accounts(task_id)
         if account.meter in set(Meter)
     }
-    history, asked = await store.history(task_id), await store.approvals(task_id=task_id, limit=10_000)
+    life = await Family(store, task_id).read()
     clock = lines.get(Meter.WALL_TIME_MS, Line())
-    lines[Meter.WALL_TIME_MS] = replace(clock, spent=wall_time_ms(history, asked, await store.now()))
+    lines[Meter.WALL_TIME_MS] = replace(clock, spent=wall_time_ms(life, await store.now()))
     return Ledger(lines)
 
 
