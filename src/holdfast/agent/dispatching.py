@@ -263,7 +263,9 @@ class Dispatcher:
         definition = sub.agent.task_definition()
         new, _ = new_task(attempt.services.definitions, definition, (request,), now=now, actor=attempt.lease.worker_id)
         await run.accounting.read()  # its share is of what the answer that asks for it has left
-        new = replace(new, budget=sub.limits(run.accounting.books))
+        # No later than its caller's own deadline: a store that fails the caller there fails the sub-agent with it.
+        deadlines = [moment for moment in (new.deadline, attempt.task.deadline) if moment is not None]
+        new = replace(new, budget=sub.limits(run.accounting.books), deadline=min(deadlines, default=None))
         await attempt.check()
         await run.save_before_change()
         child_id = await children.submit_child(attempt, f"{RESERVED}child:{key}", new, has_own_key=False)

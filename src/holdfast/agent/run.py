@@ -28,6 +28,7 @@ from holdfast.agent.transcript import LLM, Answer, answer_message, is_answer, mo
 from holdfast.engine.artifacts import Artifacts
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.calls import Call
+from holdfast.engine.children import check_caller
 from holdfast.engine.conversing import MESSAGE, inbox, is_message
 from holdfast.engine.patience import insist
 from holdfast.engine.remembering import Memory
@@ -146,6 +147,7 @@ class AgentRun:
 
     async def _look_up(self) -> None:
         """Before a new model call: see what others have said and changed."""
+        await check_caller(self.attempt)
         await self._hear()
         self._progress.check()
         if await self.keeper.refresh():
@@ -195,6 +197,7 @@ class AgentRun:
             if answer.steps <= len(calls):
                 await self.accounting.admit_steps(model_key(turn), len(calls))
             await self.accounting.check_time()
+            await check_caller(self.attempt)
             await self.keeper.refresh()  # what needs leave by now needs it for these calls
         performing = [self._dispatcher.perform(turn, index, call) for index, call in enumerate(calls)]
         if len(performing) == 1:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import log, undoing
 from holdfast.engine.cancelling import cancel_children
+from holdfast.engine.children import stop_sub_agents
 from holdfast.engine.context import Context
 from holdfast.engine.definition import is_async
 from holdfast.engine.journal import ATTEMPT, IGNORED_STOP, RESERVED, VERIFY, ended_by, reopened
@@ -74,10 +76,17 @@ async def _give_up(attempt: Attempt, reason: str, error: Exception) -> None:
 async def _end_badly(attempt: Attempt, move: Move) -> None:
     """End the task, unless it has to undo its steps first."""
     await attempt.settle()
+    await _stop_sub_agents(attempt, move)
     if attempt.must_undo:
         await attempt.finish(*undoing.beginning(attempt, move))
     else:
         await attempt.finish(move)
+
+
+async def _stop_sub_agents(attempt: Attempt, move: Move) -> None:
+    """Stop them before the task ends: should this process die in between, the task is taken over, and waits for them."""
+    store, task = attempt.services.store, replace(attempt.task, version=attempt.version)
+    await insist(partial(stop_sub_agents, store, task, move.reason, actor=attempt.lease.worker_id))
 
 
 async def _record_result(attempt: Attempt, value: object) -> None:
@@ -257,7 +266,9 @@ async def record_poison(attempt: Attempt) -> None:
         where=last.where,
     )
     # Nothing is undone, as with any poison: a person mends the code, and the task goes on where it was.
-    await attempt.finish(Move(to=TaskState.FAILED, reason="poison", error=failure.to_json()))
+    move = Move(to=TaskState.FAILED, reason="poison", error=failure.to_json())
+    await _stop_sub_agents(attempt, move)
+    await attempt.finish(move)
 
 
 def _run_again(attempt: Attempt, keys: tuple[str, ...]) -> list[Operation]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from holdfast.engine.children import stop_orphans
 from holdfast.engine.handle import LOOK_EVERY, outcome_of
 from holdfast.engine.host import Host
 from holdfast.engine.services import Services
@@ -41,6 +42,8 @@ async def run_task(services: Services, task_id: str, *, lease: float) -> Any:  #
                     await host.start()
                 if not await _work_on(host, task):
                     swept = await services.store.sweep()
+                    failed = (*swept.poisoned, *swept.failed)
+                    await stop_orphans(services.store, failed, actor=host.lease.worker_id)
                     ahead = LOOK_EVERY if swept.next_due is None else services.time.seconds_until(swept.next_due)
                     await services.alarms.wait(changed, min(max(ahead, _SOONEST_LOOK), LOOK_EVERY))
     finally:
