@@ -34,7 +34,9 @@ ONE_TRY = Retry(max_attempts=1)
 
 
 def asking(name: str) -> Agent:
-    model = ScriptedModel(lambda r: "there" if r.messages[-1].role == "tool" else call("ask_question", question="Where?"))
+    model = ScriptedModel(
+        lambda r: "there" if r.messages[-1].role == "tool" else call("ask_question", question="Where?")
+    )
     return Agent(name, description="Asks.", model=model, builtins=["ask_question"])
 
 
@@ -97,7 +99,12 @@ async def test_a_caller_that_fails_stops_its_sub_agents_and_a_resume_lets_them_g
     burn = Fuse(fuse, risk="external_action", effect="pure")
     calls = [call("middle", request="x"), call("sender", request="x"), call("fuse")]
     agent, model = register(
-        either, [calls, "done"], tools=[middle, sender, burn], approve=["external_action"], retry=ONE_TRY, builtins=False
+        either,
+        [calls, "done"],
+        tools=[middle, sender, burn],
+        approve=["external_action"],
+        retry=ONE_TRY,
+        builtins=False,
     )
     handle = await either.submit(agent, "go")
     async with either.worker():

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, Budget, Handle, Holdfast, NotFound, Request, ScriptedModel, TaskFailed, Usage, tool
+from holdfast import Agent, Budget, Handle, Holdfast, NotFound, Request, ScriptedModel, Usage, tool
 from holdfast.agent.scripted import Answer, call
 from holdfast.model.budget import Meter
 from tests.engine.support import ended, until

@@ -34,6 +34,7 @@ from holdfast.model.message import Message, ToolCall
 from holdfast.model.operations import Operation
 from holdfast.model.patch import StatePatch
 from holdfast.model.retry import qualified_name
+from holdfast.model.state_size import TEXT_BYTES, check_size
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue
 
@@ -232,6 +233,8 @@ class Dispatcher:
         asking = f"{RESERVED}question:{key}"
         try:
             ask = Ask(question, deciders=run.agent.deciders, requested_by=run.agent.name)
+            if attempt.journal.get(asking) is None:
+                check_size("the question", question, TEXT_BYTES)
         except InvalidValue as error:
             return await perform(attempt, refusal(key, BadArguments(str(error))))
         if attempt.journal.get(asking) is None:

@@ -13,12 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.agent import beginning, prompting
-from holdfast.agent.accounting import Accounting
+from holdfast.agent.accounting import accounting_of
 from holdfast.agent.books import limits_patch
 from holdfast.agent.dispatching import Dispatcher
 from holdfast.agent.keeping import ENGINE, StateKeeper
 from holdfast.agent.noting import noted
-from holdfast.agent.prices import price_of
 from holdfast.agent.progress import LOOP_FLAG, Progress
 from holdfast.agent.resuming import check_freshness, stored_state
 from holdfast.agent.siblings import EarlierCalls
@@ -56,7 +55,7 @@ class AgentRun:
         self.text = text
         self.after = after
         self.conversation: list[Message] = []
-        self.accounting = Accounting(attempt, agent.budget, price_of(agent.prices, agent.model.name), agent.deciders)
+        self.accounting = accounting_of(attempt, agent, agent.model.name)
         self._progress = Progress(most_identical=agent.max_identical_calls, most_senseless=agent.max_senseless_answers)
         self.keeper: StateKeeper
         self._saver: Saver

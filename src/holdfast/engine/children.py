@@ -175,9 +175,8 @@ async def _failed_before(attempt: Attempt, child: NewTask) -> bool:
     if begun is None and not calls_sub_agents(attempt.task):
         return False
     task = await _read(attempt, child.id)
-    has_failed = task.state is TaskState.FAILED and task.finished_at is not None
-    if has_failed and begun is not None and task.finished_at <= begun:
-        return True
+    if task.state is TaskState.FAILED and begun is not None and task.finished_at is not None:
+        return task.finished_at <= begun or await _ended_with_parent(attempt, task, child)
     return await _ended_with_parent(attempt, task, child)
 
 

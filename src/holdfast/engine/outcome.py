@@ -84,7 +84,7 @@ async def _end_badly(attempt: Attempt, move: Move) -> None:
 
 
 async def _stop_sub_agents(attempt: Attempt, move: Move) -> None:
-    """Stop them before the task ends: should this process die in between, the task is taken over, and waits for them."""
+    """Stop them before the task ends. Should this process die in between, the task is taken over."""
     store, task = attempt.services.store, replace(attempt.task, version=attempt.version)
     await insist(partial(stop_sub_agents, store, task, move.reason, actor=attempt.lease.worker_id))
 
