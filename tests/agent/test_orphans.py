@@ -22,11 +22,13 @@ from holdfast import (
 )
 from holdfast.agent.scripted import call
 from holdfast.agent.tool import Tool
+from holdfast.engine import outcome
 from holdfast.engine.cancelling import cancel
 from holdfast.engine.children import BY_PARENT
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.operations import Move
 from holdfast.model.worker import Swept
+from holdfast.store.base import StateStore
 from tests.agent.support import PATIENCE, register, told
 from tests.engine.support import until
 
@@ -260,3 +262,39 @@ async def test_a_plain_task_leaves_its_agents_alone(hold: Holdfast) -> None:
         [question] = await hold.approvals()
         await hold.answer(question.id, "north", by="anna")
         await reaches(hold, "asker", TaskState.COMPLETED)
+
+
+async def test_a_caller_that_lost_its_lease_stops_nobody(either: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another worker has the caller by then, which waits for its sub-agents."""
+    burn = Fuse(lambda: "held", name="fuse", description="Burn.", risk="external_action", effect="pure")
+    calls = [call("asker", request="x"), call("fuse")]
+    agent, _ = register(
+        either, [calls, "done"], tools=[asking("asker"), burn], approve=["external_action"], retry=ONE_TRY
+    )
+    handle = await either.submit(agent, "go")
+    look = outcome.has_sub_agents_at_work
+
+    async def look_and_lose(store: StateStore, task: Task) -> bool:
+        found = await look(store, task)
+        monkeypatch.undo()
+        burn.broken = False
+        assert task.owner is not None
+        await store.retire(task.owner)
+        return found
+
+    async with either.worker():
+        await reaches(either, "asker", TaskState.WAITING)
+        await reaches(either, "agent", TaskState.WAITING)
+        monkeypatch.setattr(outcome, "has_sub_agents_at_work", look_and_lose)
+        burn.approved = True
+        [leave] = await either.approvals(handle)
+        await either.approve(leave.id, by="anna")
+        await reaches(either, "agent", TaskState.WAITING)
+        child = await named(either, "asker")
+        assert (child.state, child.cancel_requested) == (TaskState.WAITING, None)
+        assert not burn.broken, "the first attempt has failed, and could not say so"
+        [question] = await either.approvals()
+        await either.answer(question.id, "north", by="anna")
+        assert await handle.result(timeout=PATIENCE) == "done"
+    moves = [move.reason for move in await either.store.history(child.id)]
+    assert not any(reason.startswith(BY_PARENT) for reason in moves), moves

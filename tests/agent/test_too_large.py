@@ -80,6 +80,8 @@ async def test_a_resume_takes_no_longer_message(hold: Holdfast) -> None:
             await handle.result(timeout=PATIENCE)
         with pytest.raises(InvalidValue, match="the message takes"):
             await hold.resume(handle, message="x" * (MESSAGE_BYTES + 1))
+        with pytest.raises(InvalidValue, match="the feedback takes"):
+            await hold.retry(handle, feedback="x" * (MESSAGE_BYTES + 1))
         await hold.resume(handle, message="go on")
         assert await handle.result(timeout=PATIENCE) == "done"
 

@@ -38,6 +38,7 @@ from holdfast.model.message import Message, ToolCall
 from holdfast.model.operations import Operation, RequireQuiet, WriteStep
 from holdfast.model.patch import StatePatch
 from holdfast.model.step import Step, StepState
+from holdfast.model.task import NO_AGENT
 
 if TYPE_CHECKING:
     from holdfast.agent.agent import Agent
@@ -223,9 +224,11 @@ class AgentRun:
     def tool_context(self, key: str, effect_id: str) -> ToolContext:
         """Return what a tool may know."""
         task = self.attempt.task
+        # A process that does not know the agent submits for it without its id. Agents must not share one by that.
+        is_named = task.agent_id != NO_AGENT
         return ToolContext(
             task_id=task.id,
-            agent_id=task.agent_id,
+            agent_id=task.agent_id if is_named else self.attempt.definition.agent_id,
             step_key=key,
             effect_id=effect_id,
             state=self.keeper.state,

@@ -59,8 +59,10 @@ async def read_budget(store: StateStore, task_id: str) -> Ledger:
         for account in await store.accounts(task_id)
         if account.meter in set(Meter)
     }
-    life = await Family(store, task_id).read()
     clock = lines.get(Meter.WALL_TIME_MS, Line())
+    # A plain task that fans out has no such limit, and may have thousands of children: they are not read for it.
+    is_limited = clock.limit is not None or task.version > 0
+    life = await Family(store, task_id).read(has_children=is_limited)
     lines[Meter.WALL_TIME_MS] = replace(clock, spent=wall_time_ms(life, await store.now()))
     return Ledger(lines)
 

@@ -24,9 +24,10 @@ from holdfast.model.errors import Conflict, NotFound, TaskCancelled, TaskFailed
 from holdfast.model.failure import Failure
 from holdfast.model.operations import SAME_INPUT, ReopenChild, SetLimits, SubmitChild, UntilChildren, WriteStep
 from holdfast.model.payload import from_json
+from holdfast.model.queries import TaskFilter
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue, NewTask, Task
-from holdfast.model.transitions import TaskState
+from holdfast.model.transitions import OPEN, TaskState
 from holdfast.store.base import StateStore
 
 if TYPE_CHECKING:
@@ -119,6 +120,13 @@ def _check_not_leaving(attempt: Attempt) -> None:
 def calls_sub_agents(task: Task) -> bool:
     """Say whether the children of a task are sub-agents. Only agents have an AgentState, and they have no others."""
     return task.version > 0
+
+
+async def has_sub_agents_at_work(store: StateStore, task: Task) -> bool:
+    """Say whether a task is an agent's and has sub-agents that have not ended."""
+    if not calls_sub_agents(task):
+        return False
+    return bool((await store.find(TaskFilter(parent_id=task.id, states=OPEN), limit=1)).items)
 
 
 async def stop_sub_agents(store: StateStore, task: Task, why: str, *, actor: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import log, undoing
 from holdfast.engine.cancelling import cancel_children
-from holdfast.engine.children import stop_sub_agents
+from holdfast.engine.children import has_sub_agents_at_work, stop_sub_agents
 from holdfast.engine.context import Context
 from holdfast.engine.definition import is_async
 from holdfast.engine.journal import ATTEMPT, IGNORED_STOP, RESERVED, VERIFY, ended_by, reopened
@@ -84,9 +84,11 @@ async def _end_badly(attempt: Attempt, move: Move) -> None:
 
 
 async def _stop_sub_agents(attempt: Attempt, move: Move) -> None:
-    """Stop them before the task ends. Should this process die in between, the task is taken over."""
+    """Stop them before the task ends: if this process dies in between, the task is taken over, and lets them go on."""
     store, task = attempt.services.store, replace(attempt.task, version=attempt.version)
-    await insist(partial(stop_sub_agents, store, task, move.reason, actor=attempt.lease.worker_id))
+    if await insist(partial(has_sub_agents_at_work, store, task)):
+        await attempt.commit()  # under the lease: a caller that lost it stops here, and stops no others
+        await insist(partial(stop_sub_agents, store, task, move.reason, actor=attempt.lease.worker_id))
 
 
 async def _record_result(attempt: Attempt, value: object) -> None:
