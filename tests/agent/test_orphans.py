@@ -122,7 +122,7 @@ async def test_a_caller_that_fails_stops_its_sub_agents_and_a_resume_lets_them_g
             await reaches(either, name, TaskState.CANCELLED)
             reason = (await either.store.history((await named(either, name)).id))[-1].reason
             assert reason.startswith(BY_PARENT), reason
-        assert await either.approvals() == [], "nobody is asked for a caller that is gone"
+        assert await either.approvals() == [], "no person is asked for a caller that is gone"
         [doubt] = await either.doubts()
         assert doubt.effect.step_key.startswith("send"), "a call under way is in doubt, as in any cancel"
         await either.resolve(doubt.effect.effect_id, "happened", result="sent", by="anna")
@@ -264,7 +264,9 @@ async def test_a_plain_task_leaves_its_agents_alone(hold: Holdfast) -> None:
         await reaches(hold, "asker", TaskState.COMPLETED)
 
 
-async def test_a_caller_that_lost_its_lease_stops_nobody(either: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_caller_that_lost_its_lease_stops_no_sub_agent(
+    either: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another worker has the caller by then, which waits for its sub-agents."""
     burn = Fuse(lambda: "held", name="fuse", description="Burn.", risk="external_action", effect="pure")
     calls = [call("asker", request="x"), call("fuse")]

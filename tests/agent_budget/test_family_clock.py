@@ -61,7 +61,7 @@ async def test_it_stands_while_a_sub_agent_of_a_sub_agent_waits_for_a_person(eit
         [question] = await either.approvals()
         await either.answer(question.id, "north", by="anna")
         await task.result(timeout=PATIENCE)
-    # What the attempt of the caller counted is what anybody reads.
+    # What the attempt of the caller counted is what people read.
     booked = {line.meter: line.spent for line in await either.store.accounts(task.id)}
     assert booked[Meter.WALL_TIME_MS] <= await clock(either, task)
 

@@ -79,7 +79,7 @@ def test_what_the_clock_counts() -> None:
         ("not after its end", [(0, P), (10, R), (20, C)], [], 50, 10),
         ("a question that was open when it failed", [(0, P), (10, R), (15, W), (20, F)], [(15, 30)], 50, 5),
         ("a clock that went back", [(0, P), (10, R)], [], 5, 0),
-        ("once nobody can decide any more", [(0, P), (10, R), (20, W)], [(20, None, 35)], 50, 25),
+        ("once no person can decide any more", [(0, P), (10, R), (20, W)], [(20, None, 35)], 50, 25),
         ("the same when the expiry was written down late", [(0, P), (10, R), (20, W)], [(20, 45, 35)], 50, 25),
     ]
     for name, steps, questions, now, seconds in table:

@@ -226,7 +226,7 @@ async def test_a_question_that_a_person_is_asked_meanwhile_stays_open(
         await patch_state(hold, task.id, closing, version=version, by="mcp:bob", reason="")
     assert not isinstance(refused.value, StateConflict)
     assert (await hold.state(task.id)).open_questions == ("Which disk?",)
-    # What else changes about a task is in nobody's way.
+    # Another change of the task does not keep a question from being closed.
     other = await ada.offer("More")
     lease = (await ada.take(other.id)).lease
     await patch_state(hold, other.id, patch(add_questions=["Why?"]), version=1, by="mcp:bob", reason="")

@@ -49,7 +49,7 @@ def _busy(life: Life, now: datetime) -> list[Interval]:
 
 
 def _asked(approval: Approval, now: datetime) -> Interval | None:
-    """Return when a person could decide. After its expiry nobody can, also before the store has written that down."""
+    """Return when a person could decide. After its expiry no person can, also before the store has noted it."""
     if approval.created_at is None:
         return None
     ends = (approval.decided_at or now, approval.expires_at or now)

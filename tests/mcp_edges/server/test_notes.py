@@ -87,7 +87,7 @@ async def test_what_came_of_a_step_is_there_under_its_own_name(hold: Holdfast, c
 async def test_a_plan_of_any_length_leaves_room_in_the_readers_head(
     hold: Holdfast, client: Client, lines: list[str]
 ) -> None:
-    """No door takes such a plan; anybody who has the store can write it."""
+    """No door takes such a plan; a process that has the store can write it."""
     [stored] = await hold.store.submit([NewTask(name=HANDOVER, user_input=["Free the disk", {"plan": lines}])])
     task_id = stored.task_id
     text = await briefing(client, task_id)
