@@ -309,12 +309,9 @@ async def test_a_question_nobody_can_be_asked_is_the_models_mistake(hold: Holdfa
     agent, model = register(hold, [call("ask_question", question=question), "done"])
     handle = await hold.submit(agent, "go")
     async with hold.worker():
-        if len(question) > 100:
-            asking = await asked(hold, handle)
-            await hold.answer(asking.id, "yes", by="ann")
         assert await handle.result(timeout=PATIENCE) == "done"
     [answer] = told(model)
-    assert answer == "yes" or answer.startswith("Error: BadArguments: ")
+    assert answer.startswith("Error: BadArguments: ")
 
 
 async def test_questions_in_parallel_and_the_same_one_twice(hold: Holdfast) -> None:

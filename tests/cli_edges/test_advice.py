@@ -75,6 +75,7 @@ def test_a_task_that_has_not_failed_is_not_to_be_resumed(url: str) -> None:
         (("--max-cost", "much"), "write an amount such as 2.50"),
         (("--max-cost", "NaN"), "--max-cost is 'NaN'; write an amount such as 2.50"),
         (("--max-cost", "-1"), "--max-cost is '-1'; write an amount such as 2.50"),
+        (("--max-cost", "2.50"), "max_cost"),
         (("--max-wall-time", "ten"), "write seconds, or a number with a unit"),
     ],
 )

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from holdfast import Conflict, Holdfast, InvalidValue, ManualClock, NotFound, TaskState
+from holdfast.model.approval import Approval
+from holdfast.model.commit import Commit, Expect
 from holdfast.model.errors import LeaseLost, StateConflict
+from holdfast.model.operations import OpenApproval
 from holdfast.model.patch import StatePatch
 from holdfast.model.task import NewTask
 from holdfast.service.handover import Lease, add_artifact, patch_state
@@ -198,3 +201,42 @@ async def test_a_task_whose_agent_keeps_no_state_can_have_artifacts_and_no_facts
     assert (await task_of(hold, "plain")).state is TaskState.PENDING
     with pytest.raises(Conflict, match="has no AgentState"):
         await append(hold, "plain", facts(x=1), by="mcp:ada", lease=None)
+
+
+async def test_a_question_that_a_person_is_asked_meanwhile_stays_open(
+    hold: Holdfast, ada: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question stands in the state already, so asking a person changes no version of it."""
+    task = await ada.offer()
+    await patch_state(hold, task.id, patch(add_questions=["Which disk?"]), version=1, by="mcp:bob", reason="")
+    looked = hold.approvals
+
+    async def look_and_be_late(*given: Any, **options: Any) -> Any:  # noqa: ANN401
+        seen = await looked(*given, **options)
+        monkeypatch.undo()
+        approval = Approval(task_id=task.id, kind="question", question="Which disk?", step_key="asked")
+        asks = Commit(task_id=task.id, guard=Expect(), operations=(OpenApproval(approval),), actor="agent")
+        assert all(verdict.applied for verdict in await hold.store.commit([asks]))
+        return seen
+
+    monkeypatch.setattr(hold, "approvals", look_and_be_late)
+    version = (await task_of(hold, task.id)).version
+    closing = patch(resolve_questions=["Which disk?"])
+    with pytest.raises(Conflict, match="a person is still asked 'Which disk\\?'") as refused:
+        await patch_state(hold, task.id, closing, version=version, by="mcp:bob", reason="")
+    assert not isinstance(refused.value, StateConflict)
+    assert (await hold.state(task.id)).open_questions == ("Which disk?",)
+    # Another change of the task does not keep a question from being closed.
+    other = await ada.offer("More")
+    lease = (await ada.take(other.id)).lease
+    await patch_state(hold, other.id, patch(add_questions=["Why?"]), version=1, by="mcp:bob", reason="")
+
+    async def look_and_go_on(*given: Any, **options: Any) -> Any:  # noqa: ANN401
+        seen = await looked(*given, **options)
+        monkeypatch.undo()
+        await ada.step(lease, "looked")
+        return seen
+
+    monkeypatch.setattr(hold, "approvals", look_and_go_on)
+    closed = await patch_state(hold, other.id, patch(resolve_questions=["Why?"]), version=2, by="mcp:bob", reason="")
+    assert closed.state.open_questions == ()

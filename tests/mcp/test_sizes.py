@@ -115,3 +115,28 @@ async def test_an_error_fits_too(hold: Holdfast, client: Client) -> None:
     assert len(said["error"]) < 1000
     assert len((await refused(client, "get_task", task_id="z" * 100_000))["error"]) < 2000
     assert await hold.store.get(answer["task_id"]) is not None
+
+
+async def test_what_is_too_large_is_refused_at_every_door(client: Client) -> None:
+    task_id = await submitted(client)
+    lease = (await ask(client, "claim_task", task_id=task_id))["lease"]
+    text, value = "x" * 8_001, "x" * 16_000
+    doors: list[tuple[str, dict[str, Any]]] = [
+        ("patch_state", {"task_id": task_id, "version": 1, "patch": {"replace_plan": [text]}}),
+        ("patch_state", {"task_id": task_id, "version": 1, "patch": {"add_questions": [text]}}),
+        ("patch_state", {"task_id": task_id, "version": 1, "patch": {"set_flags": [text]}}),
+        ("patch_state", {"task_id": task_id, "version": 1, "patch": {"append_facts": [{"key": "k", "value": value}]}}),
+        ("append_facts", {"task_id": task_id, "facts": [{"key": "k", "value": value}]}),
+        ("append_facts", {"task_id": task_id, "facts": [{"key": "k", "value": value}], "lease": lease}),
+        ("complete_step", {"lease": lease, "key": "s", "facts": [{"key": "k", "value": value}]}),
+        ("release_task", {"lease": lease, "facts": [{"key": "k", "value": value}]}),
+        ("submit_task", {"goal": "x" * 256_001}),
+        ("submit_task", {"goal": "Look", "plan": [text]}),
+        ("remember", {"entity": "e", "attribute": "a", "value": "x" * 64_000}),
+    ]
+    for tool, arguments in doors:
+        answer = await refused(client, tool, **arguments)
+        assert "are allowed" in answer["error"], (tool, answer)
+        assert len(answer["error"]) < 400, "the refusal does not repeat it"
+    shown = await ask(client, "get_task", task_id=task_id)
+    assert (shown["version"], shown["state"]) == (1, "running"), "nothing was changed"

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from mcp import Client
 
-from holdfast import Context, Holdfast
+from holdfast import Agent, Context, Holdfast, ScriptedModel
+from holdfast.agent.scripted import call
 from tests.mcp.support import ask, connected, refused, submitted, taken
 
 
@@ -171,3 +172,28 @@ async def test_what_has_ended_stays_as_it_is(client: Client) -> None:
     result = await client.call_tool("cancel_task", {"task_id": task_id, "reason": "late"})
     assert result.is_error or result.structured_content["state"] == "completed"
     assert (await ask(client, "get_task", task_id=task_id))["result"] == 1
+
+
+async def test_a_caller_cannot_have_an_agent_speak_for_another(tmp_path: Path) -> None:
+    """What an agent remembers stands under its id, and what is said under the same id supersedes it."""
+    hold = Holdfast(f"sqlite:///{tmp_path}/agents.db")
+    for name, value in (("clerk", "1"), ("teller", "3")):
+        says = call("remember", entity="ann", attribute="salary", value=value)
+        hold.register(Agent(name, model=ScriptedModel([says, "done"])))
+    async with hold, hold.worker():
+        await hold.memory.store("ann", "salary", "2", source="agent:payroll")
+        async with connected(hold) as client:
+            answer = await refused(client, "submit_task", name="clerk", goal="Say it.", agent_id="payroll")
+            assert "agent_id is for tasks without a name; what 'clerk' does stands under its own id" in answer["error"]
+            named = await ask(client, "submit_task", name="clerk", goal="Say it.")
+        await hold.handle(named["task_id"]).result(timeout=60)
+        said = {(fact.source, fact.value) for fact in await hold.memory.recall("ann", "salary")}
+        assert said == {("agent:payroll", "2"), ("agent:clerk", "1")}
+
+        # A server that does not know the agents submits for them, too: they do not share an id by that.
+        async with Holdfast(hold.url) as elsewhere, connected(elsewhere) as client:
+            for name in ("clerk", "teller"):
+                unknown = await ask(client, "submit_task", name=name, goal="Say it.")
+                await hold.handle(unknown["task_id"]).result(timeout=60)
+        said |= {(fact.source, fact.value) for fact in await hold.memory.recall("ann", "salary")}
+    assert said == {("agent:payroll", "2"), ("agent:clerk", "1"), ("agent:teller", "3")}

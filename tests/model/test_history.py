@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -261,10 +262,21 @@ def test_a_system_message_that_is_too_large_is_named() -> None:
         compact([system("s" * 500), user("hello")], max_tokens=90)
 
 
-def test_calls_are_never_shortened() -> None:
+def test_arguments_of_calls_are_shortened_last_and_stay_json() -> None:
+    given = {"path": "a.txt", "text": "x" * 9_000, "parts": ["y" * 9_000, 1, {"deep": "z" * 9_000}]}
+    for arguments in (json.dumps(given), "no json " * 2_000, "[" * 30_000):
+        asks = Message(role="assistant", content="", tool_calls=(ToolCall(id="1", name="write", arguments=arguments),))
+        *_, kept = compact([user("hello"), asks], max_bytes=2_000)
+        [call] = kept.tool_calls
+        assert (call.id, call.name) == ("1", "write")
+        read = json.loads(call.arguments)
+        assert "left out" in call.arguments
+        if "path" in read:
+            assert read["path"] == "a.txt"
+            assert read["parts"][1] == 1
     asks = Message(role="assistant", content="", tool_calls=(ToolCall(id="1", name="write", arguments="x" * 500),))
     with pytest.raises(InvalidValue, match=r"newest messages.*long arguments"):
-        compact([user("hello"), asks], max_bytes=300)
+        compact([user("hello"), asks], max_bytes=100)
 
 
 def test_a_result_goes_with_the_newest_message_that_used_its_id() -> None:

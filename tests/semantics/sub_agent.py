@@ -6,7 +6,7 @@ from holdfast import Agent, Handle, Holdfast, ScriptedModel, TaskDefinition, Tas
 from holdfast.agent.model import Request
 from holdfast.agent.scripted import Answer, Line, Writer, call
 from tests.engine.support import ended, until
-from tests.semantics.scene import AT_ONCE, ONE_TRY, SOON, Calls, Scene
+from tests.semantics.scene import AT_ONCE, HOUR, ONE_TRY, SOON, Calls, Scene
 
 
 class Team:
@@ -187,9 +187,22 @@ async def deadline(scene: Scene) -> None:
         handle = await Waiting(scene).begin(scene, deadline=SOON)
     assert "DeadlineExceeded" in await scene.failure(handle)
     [child] = await scene.children(handle)
-    [question] = await scene.hold.approvals()
-    await scene.hold.answer(question.id, "the left one", by="anna")
-    assert await ended(scene.hold.handle(child.id)) == "that one"
+    assert "DeadlineExceeded" in await scene.failure(scene.hold.handle(child.id))
+    assert await scene.hold.approvals() == []
+
+
+async def resume_of_a_stopped_one(scene: Scene) -> None:
+    with scene.box.frozen():
+        handle = await Waiting(scene).begin(scene, deadline=SOON)
+    await scene.failure(handle)
+    with scene.box.frozen():
+        await scene.hold.resume(handle, deadline=HOUR)
+        await until(scene.hold.approvals)
+        [question] = await scene.hold.approvals()
+        await scene.hold.answer(question.id, "the left one", by="anna")
+        assert await ended(handle) == "done"
+    [child] = await scene.children(handle)
+    assert (child.round, child.state) == (1, TaskState.COMPLETED)
 
 
 async def suspension(scene: Scene) -> None:

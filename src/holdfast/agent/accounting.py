@@ -10,26 +10,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from holdfast.agent.books import Books, Need, Short, in_words
 from holdfast.agent.noting import noted
-from holdfast.agent.prices import Price
+from holdfast.agent.prices import Price, price_of, unpriced
 from holdfast.engine.approving import KIND as APPROVAL_STEP
 from holdfast.engine.approving import decision
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.budgets import BUDGET, new_limit
-from holdfast.engine.journal import RESERVED
+from holdfast.engine.family import Family
+from holdfast.engine.journal import CHILD, RESERVED
 from holdfast.engine.patience import insist
 from holdfast.model.approval import Approval, Ask
 from holdfast.model.budget import Budget, Meter
 from holdfast.model.canonical import canonical
 from holdfast.model.codec import decode
-from holdfast.model.errors import BudgetExceeded, Rejected
+from holdfast.model.errors import BudgetExceeded, InvalidValue, Rejected
 from holdfast.model.message import Usage
 from holdfast.model.operations import Operation, Reserve, SetLimits, Settle, SettleStale, WriteStep
 from holdfast.model.records import Account
 from holdfast.model.task import JsonValue
 from holdfast.model.walltime import wall_time_ms
+
+if TYPE_CHECKING:
+    from holdfast.agent.agent import Agent
 
 PRESSURE_FLAG = "budget_pressure"
 TAKEN_OVER = "taken_over"
@@ -40,19 +45,31 @@ WAIT_FOR_OTHERS = 0.25
 
 _ASKED = f"{RESERVED}{BUDGET}:"
 _MOST_ANCESTORS = 32
-_MOST_APPROVALS = 10_000
 
 
 class Accounting:
     """The accounts one attempt at an agent's task draws on."""
 
-    def __init__(self, attempt: Attempt, budget: Budget, price: Price, deciders: Sequence[str] = ()) -> None:
-        """``budget`` is the agent's own: what a person (one of ``deciders``) who agrees to more grants once again."""
+    def __init__(
+        self,
+        attempt: Attempt,
+        budget: Budget,
+        price: Price,
+        deciders: Sequence[str] = (),
+        *,
+        has_no_price: str | None = None,
+    ) -> None:
+        """``budget`` is the agent's own: what a person (one of ``deciders``) who agrees to more grants once again.
+
+        ``has_no_price`` says why the price is not known, if it is not.
+        """
         self._attempt = attempt
         self._budget = budget
+        self._has_no_price = has_no_price
         self._deciders = tuple(deciders)
         self.books = Books(attempt.task.id, price)
         self._names: tuple[str, ...] = (attempt.task.id,)
+        self._family = Family(attempt.services.store, attempt.task.id)
         self._counted: dict[str, int] = {}
         """Steps that are counted already, by the key of the call: their worker died with it."""
         self._clock_ms = self._booked_ms = 0
@@ -106,11 +123,17 @@ class Accounting:
         for name in self._names:
             lines = await insist(partial(store.accounts, name))
             self.books.lines[name] = {line.meter: line for line in lines}
+            cost = self.books.lines[name].get(Meter.COST_MICROS)
+            if self._has_no_price is not None and cost is not None and cost.limit is not None:
+                # An agent was deployed without its prices, or the limit is that of a caller in another process.
+                raise InvalidValue(
+                    f"task {name} has a max_cost, which would never be reached: {self._has_no_price}; then resume it"
+                )
         clock = self.books.lines[own].get(Meter.WALL_TIME_MS)
         if clock is not None and clock.limit is not None:
-            history = await insist(partial(store.history, own))
-            approvals = await insist(partial(store.approvals, task_id=own, limit=_MOST_APPROVALS))
-            spent = wall_time_ms(history, approvals, self._attempt.services.time.now())
+            has_children = self._attempt.task.round > 1 or bool(self._attempt.journal.of_kind(CHILD))
+            life = await insist(partial(self._family.read, has_children=has_children))
+            spent = wall_time_ms(life, self._attempt.services.time.now())
             self._clock_ms, self._booked_ms = spent, max(self._booked_ms, clock.spent)
             self.books.lines[own][Meter.WALL_TIME_MS] = replace(clock, spent=spent)
 
@@ -239,6 +262,13 @@ class Accounting:
             await decision(self._attempt, f"{_ASKED}{answered + 1}", ask, details, kind=BUDGET, also=granted)
         except Rejected as rejected:
             raise short.error from rejected
+
+
+def accounting_of(attempt: Attempt, agent: Agent, model: str) -> Accounting:
+    """Return the accounts of an agent's task, for calls of a model."""
+    has_no_price = None if model in agent.prices else unpriced(model, agent.name)
+    price = price_of(agent.prices, model)
+    return Accounting(attempt, agent.budget, price, agent.deciders, has_no_price=has_no_price)
 
 
 def _granted(line: Account, grant: int, approval: Approval) -> tuple[Operation, ...]:

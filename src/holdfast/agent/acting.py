@@ -152,7 +152,7 @@ class Invocation:
             self._patches.insert(0, (ENGINE, StatePatch(add_artifacts=(self._kept,))))
         for author, patch in self._patches:
             try:
-                operations += self._run.keeper.change(patch, author=author, step_key=self._key)
+                operations += self._run.keeper.change(patch, author=author, step_key=self._key, is_own=author == ENGINE)
             except InvalidValue as error:
                 _log.warning("task %s: the patch of %s was left out: %s", self._run.attempt.task.id, self._key, error)
                 continue

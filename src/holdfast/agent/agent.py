@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from holdfast.agent.builtins import BUILT_IN
 from holdfast.agent.checking import checked_budget, checked_function, checked_list, checked_names, checked_text
 from holdfast.agent.model import Model, ModelError, ModelRefused
-from holdfast.agent.prices import Price
+from holdfast.agent.prices import Price, unpriced
 from holdfast.agent.prompting import DEFAULT_CONTEXT_TOKENS, DEFAULT_STATE_BYTES, Room
 from holdfast.agent.results import INLINE_BYTES
 from holdfast.agent.run import AgentRun
@@ -128,6 +128,7 @@ class Agent:
         if verify is not None:
             self._definition.verify(verifier_of(self, verify))
         self._verify = verify
+        self._definition.unpriced = self._without_price()
         self._check_prices()
 
     def __repr__(self) -> str:
@@ -214,12 +215,15 @@ class Agent:
 
     def _check_prices(self) -> None:
         """Refuse a limit on the cost of what has no price: it would never be reached."""
-        for agent, model in self.models() if self.budget.max_cost is not None else ():
+        if self.budget.max_cost is not None and (unpriced := self._without_price()) is not None:
+            raise InvalidValue(f"agent {self.name!r} has a max_cost, and {unpriced}")
+
+    def _without_price(self) -> str | None:
+        """Say which of the models it may ask has no price, and how to give one."""
+        for agent, model in self.models():
             if model not in agent.prices:
-                raise InvalidValue(
-                    f"agent {self.name!r} has a max_cost, and nobody said what {model} costs; pass "
-                    f'prices={{"{model}": Price(input=..., output=...)}}, for a million tokens each, to {agent.name!r}'
-                )
+                return unpriced(model, agent.name)
+        return None
 
 
 def as_model(model: Model | str) -> Model:

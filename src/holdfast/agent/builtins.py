@@ -11,9 +11,11 @@ from holdfast.model.effect import EffectClass
 from holdfast.model.errors import InvalidValue, NotFound
 from holdfast.model.patch import StatePatch
 from holdfast.model.risk import RiskLevel
+from holdfast.model.state_size import check_patch_size
 from holdfast.model.task import JsonValue
 
 _READ_BYTES = 4_000
+_LONGEST_NAME = 200
 _MOST_STEPS, _LONGEST_STEP = 50, 200
 """Of a plan: the model is shown all of it before each of its answers."""
 
@@ -55,7 +57,17 @@ def record_fact(key: str, value: str, confidence: float | None = None) -> tuple[
     """
     if confidence is not None and not 0 <= confidence <= 1:
         raise ToolError(f"confidence is {confidence}; give a number from 0 to 1")
-    return "Kept.", StatePatch(append_facts=(KnownFact(key=key, value=value, source="model", confidence=confidence),))
+    patch = StatePatch(append_facts=(KnownFact(key=key, value=value, source="model", confidence=confidence),))
+    return "Kept.", _fitting(patch, "keep the text with save_artifact, and record a short fact that names its id")
+
+
+def _fitting(patch: StatePatch, instead: str) -> StatePatch:
+    """Return the patch. ToolError if it is too large, so that the model says it in another way."""
+    try:
+        check_patch_size(patch)
+    except InvalidValue as error:
+        raise ToolError(f"{str(error).partition(';')[0]}; {instead}") from error
+    return patch
 
 
 def ask_question(question: str) -> str:
@@ -82,6 +94,9 @@ async def save_artifact(
         summary: One line that says what is in it.
         type: What kind of thing it is, for example report, draft, config.
     """
+    for what, text, most in (("name", name, _LONGEST_NAME), ("type", type, _LONGEST_NAME), ("summary", summary, 1_000)):
+        if len(text) > most:
+            raise ToolError(f"{what} has {len(text)} characters, and {most} are allowed; the text itself is content")
     artifact = await context.artifacts.write(content, media_type="text/plain; charset=utf-8", name=name)
     reference = ArtifactRef(artifact_id=artifact.id, type=type, summary=f"{name}: {summary}", bytes=artifact.size)
     return f"Kept as artifact {artifact.id}.", StatePatch(add_artifacts=(reference,))

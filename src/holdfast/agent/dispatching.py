@@ -35,6 +35,7 @@ from holdfast.model.message import Message, ToolCall
 from holdfast.model.operations import Operation
 from holdfast.model.patch import StatePatch
 from holdfast.model.retry import qualified_name
+from holdfast.model.state_size import TEXT_BYTES, check_size
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue
 
@@ -238,6 +239,8 @@ class Dispatcher:
         asking = f"{RESERVED}question:{key}"
         try:
             ask = Ask(question, deciders=run.agent.deciders, requested_by=run.agent.name)
+            if attempt.journal.get(asking) is None:
+                check_size("the question", question, TEXT_BYTES)
         except InvalidValue as error:
             return await perform(attempt, refusal(key, BadArguments(str(error))))
         if attempt.journal.get(asking) is None:
@@ -269,7 +272,9 @@ class Dispatcher:
         definition = sub.agent.task_definition()
         new, _ = new_task(attempt.services.definitions, definition, (request,), now=now, actor=attempt.lease.worker_id)
         await run.accounting.read()  # its share is of what the answer that asks for it has left
-        new = replace(new, budget=sub.limits(run.accounting.books))
+        # No later than its caller's own deadline: a store that fails the caller there fails the sub-agent with it.
+        deadlines = [moment for moment in (new.deadline, attempt.task.deadline) if moment is not None]
+        new = replace(new, budget=sub.limits(run.accounting.books), deadline=min(deadlines, default=None))
         await attempt.check()
         await run.save_before_change()
         child_id = await children.submit_child(attempt, f"{RESERVED}child:{key}", new, has_own_key=False)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.agent.accounting import Accounting
+from holdfast.agent.accounting import accounting_of
 from holdfast.agent.agent import as_model
 from holdfast.agent.endings import ended_well
 from holdfast.agent.keeping import StateKeeper
-from holdfast.agent.prices import price_of
 from holdfast.agent.resuming import stored_state
 from holdfast.agent.thinking import Thinker
 from holdfast.agent.verifying import draw_code, question, read_judgement
@@ -32,7 +31,7 @@ async def judged(agent: Agent, judge: Judge, ctx: Context, result: str) -> bool 
     model = agent.model if judge.model is None else as_model(judge.model)
     checkpoint, patches, _ = await stored_state(attempt)
     keeper = StateKeeper(attempt, checkpoint, patches, noted=lambda _: None)
-    accounting = Accounting(attempt, agent.budget, price_of(agent.prices, model.name), agent.deciders)
+    accounting = accounting_of(attempt, agent, model.name)
     await accounting.open()
     thinker = Thinker(
         attempt,

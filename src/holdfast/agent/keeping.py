@@ -14,6 +14,7 @@ from holdfast.model.canonical import canonical, parse
 from holdfast.model.operations import ApplyPatch
 from holdfast.model.patch import StatePatch, absorb, apply
 from holdfast.model.records import Checkpoint, PatchRecord
+from holdfast.model.state_size import check_growth, fit_patch
 
 ENGINE = "holdfast"
 """The author of patches that no tool, model or person asked for."""
@@ -46,14 +47,17 @@ class StateKeeper:
         self.state = self._stored
 
     def change(
-        self, patch: StatePatch, *, author: str, reason: str = "", step_key: str | None = None
+        self, patch: StatePatch, *, author: str, reason: str = "", step_key: str | None = None, is_own: bool = True
     ) -> tuple[ApplyPatch, ...]:
         """Apply a patch here, and return the operation that stores it; nothing if it changes nothing.
 
-        InvalidValue if it does not fit the state.
+        InvalidValue if it does not fit the state. What is too long in it is shortened. With ``is_own`` False it is not
+        the engine's: then it may not let the state grow without end.
         """
-        patch = self._dated(patch)
+        patch = fit_patch(self._dated(patch), self.state.open_questions)
         changed = apply(self.state, patch)
+        if not is_own:
+            check_growth(self.state, changed)
         if changed == self.state:
             return ()
         self.state = changed

@@ -40,6 +40,14 @@ class Price:
 FREE = Price(0, 0)
 
 
+def unpriced(model: str, agent: str) -> str:
+    """Say that a model has no price, and how to give it one."""
+    return (
+        f"nobody said what {model} costs; pass "
+        f'prices={{"{model}": Price(input=..., output=...)}}, for a million tokens each, to {agent!r}'
+    )
+
+
 def price_of(prices: Mapping[str, Price], model: str) -> Price:
     """Return the price of a model; nothing where none was given."""
     return prices.get(model, FREE)

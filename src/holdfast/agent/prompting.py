@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from holdfast.model.agent_state import AgentState, ArtifactRef
+from holdfast.model.agent_state import AgentState, ArtifactRef, KnownFact
+from holdfast.model.canonical import canonical
 from holdfast.model.context_slice import filter_relevant_state
+from holdfast.model.excerpt import SMALLEST_EXCERPT, excerpt
 from holdfast.model.history import compact, measure
 from holdfast.model.message import Message, ToolSpec
+from holdfast.model.state_size import fit_fact, size_of
 from holdfast.model.tokens import estimate_tokens
 
 DEFAULT_STATE_BYTES = 8_000
@@ -18,8 +21,13 @@ DEFAULT_CONTEXT_TOKENS = 120_000
 EXCERPT_BYTES = 1_500
 """Of one artifact, where the conversation does not show it any more."""
 
+ALWAYS_BYTES = 8_000
+"""Of the plan, and of the open questions; of the goal half of it, of the flags a quarter. These are always shown, so
+they must not fill a context."""
+
 _RECENT_MESSAGES = 20
 _MOST_SHOWN = 5
+_NAME_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +38,22 @@ class Room:
     tokens: int | None = DEFAULT_CONTEXT_TOKENS
     bytes: int | None = None
 
+    @property
+    def _least(self) -> int | None:
+        """The bytes there are in any case: what takes most takes a token for two bytes."""
+        limits = [] if self.bytes is None else [self.bytes]
+        return min([*limits, *([] if self.tokens is None else [2 * self.tokens])], default=None)
+
+    @property
+    def facts(self) -> int:
+        """How many bytes of artifacts and facts may be shown: they never fill the context."""
+        return self.state_bytes if self._least is None else min(self.state_bytes, self._least // 2)
+
+    @property
+    def always(self) -> int:
+        """How many bytes of what is always shown, see ALWAYS_BYTES."""
+        return ALWAYS_BYTES if self._least is None else max(SMALLEST_EXCERPT, min(ALWAYS_BYTES, self._least // 8))
+
 
 def build_prompt(
     instructions: str,
@@ -39,7 +63,7 @@ def build_prompt(
     excerpts: Mapping[str, str] | None = None,
 ) -> tuple[Message, ...]:
     """Return the messages of a model call: never more than the room, the same for the same state and talk."""
-    described = describe_state(state, room.state_bytes, excerpts)
+    described = describe_state(state, room.facts, excerpts, always=room.always)
     system = "\n\n".join(part for part in (instructions.strip(), described) if part)
     first = [Message(role="system", content=system)] if system else []
     return compact([*first, *conversation], max_bytes=room.bytes, max_tokens=room.tokens)
@@ -56,26 +80,96 @@ def artifacts_to_show(state: AgentState, conversation: Sequence[Message]) -> tup
     )
 
 
-def describe_state(state: AgentState, max_bytes: int, excerpts: Mapping[str, str] | None = None) -> str:
-    """Return what of the state the next step needs; nothing where it says no more than the conversation does."""
-    chosen = filter_relevant_state(state, state.current_step, max_bytes, excerpts=excerpts)
+def describe_state(
+    state: AgentState, max_bytes: int, excerpts: Mapping[str, str] | None = None, *, always: int = ALWAYS_BYTES
+) -> str:
+    """Return what of the state the next step needs; nothing where it says no more than the conversation does.
+
+    What has grown too long is shown by its ends, and says so: a state must never keep its agent from going on.
+    """
+    facts = _shown_facts(state.known_facts, max_bytes)
+    chosen = filter_relevant_state(replace(state, known_facts=facts), state.current_step, max_bytes, excerpts=excerpts)
     is_bare = not (chosen.facts or chosen.artifacts or chosen.open_questions or state.plan or state.risk_flags)
     if is_bare:
         return ""
-    return "\n".join(("Your state, kept for you:", *_plan(state), *_flags(state), chosen.render()))
+    current = state.current_step
+    shown = replace(
+        chosen,
+        goal=excerpt(chosen.goal, max_bytes=max(always // 2, SMALLEST_EXCERPT)),
+        current_step=None if current is None else excerpt(current, max_bytes=max(always // 8, SMALLEST_EXCERPT)),
+        open_questions=_last(chosen.open_questions, always, "question"),
+        artifacts=tuple(replace(one, type=excerpt(one.type, max_bytes=_NAME_BYTES)) for one in chosen.artifacts),
+    )
+    return "\n".join(("Your state, kept for you:", *_plan(state, always), *_flags(state, always // 4), shown.render()))
 
 
-def _plan(state: AgentState) -> Iterator[str]:
-    if state.plan:
-        yield "Plan:"
-        for step in state.plan:
-            mark = "x" if step in state.completed_steps else ">" if step == state.current_step else " "
-            yield f"[{mark}] {' '.join(step.split())}"
+def _shown_facts(facts: Sequence[KnownFact], max_bytes: int) -> tuple[KnownFact, ...]:
+    """Return the facts, with those shortened that could never be shown whole, as far back as any can be shown."""
+    shown, used = list(facts), 0
+    for index in range(len(facts) - 1, -1, -1):
+        shown[index] = fact = _shown_fact(facts[index], max_bytes)
+        used += len(fact.value) if isinstance(fact.value, str) else 1
+        if used > max_bytes:
+            break
+    return tuple(shown)
 
 
-def _flags(state: AgentState) -> Iterator[str]:
+def _shown_fact(fact: KnownFact, max_bytes: int) -> KnownFact:
+    """Return a fact, shortened if it could never be shown whole: it would keep all older ones out of sight."""
+    if isinstance(fact.value, str) and 6 * (len(fact.value) + len(fact.key) + len(fact.source)) < max_bytes:
+        return fact  # surely short enough, however it is written
+    return fact if size_of(canonical(fact.to_json()).decode()) <= max_bytes else fit_fact(fact, max_bytes // 2)
+
+
+def _last(texts: Sequence[str], most: int, what: str) -> tuple[str, ...]:
+    """Return the last of the texts, each shortened if need be, as many as fit; and how many were left out."""
+    kept: list[str] = []
+    left = most
+    for text in reversed(texts):
+        shown = excerpt(text, max_bytes=max(most // 4, SMALLEST_EXCERPT))
+        left -= size_of(canonical(shown).decode())
+        if left < 0 and kept:
+            break
+        kept.append(shown)
+    missing = len(texts) - len(kept)
+    note = [f"[{missing} earlier {what}{'s' * (missing > 1)} left out]"] if missing else []
+    return (*note, *reversed(kept))
+
+
+def _plan(state: AgentState, most: int) -> Iterator[str]:
+    if not state.plan:
+        return
+    yield "Plan:"
+    lines = []
+    for step in state.plan:
+        mark = "x" if step in state.completed_steps else ">" if step == state.current_step else " "
+        text = " ".join(excerpt(step, max_bytes=max(most // 4, SMALLEST_EXCERPT)).split())
+        lines.append(f"[{mark}] {text}")
+    # From the step that is worked on: what comes before it is done, or waits for nothing.
+    first = next((index for index, line in enumerate(lines) if line.startswith("[>]")), 0)
+    if sum(map(size_of, lines)) > most:
+        yield from _around(lines, first, most)
+    else:
+        yield from lines
+
+
+def _around(lines: Sequence[str], first: int, most: int) -> Iterator[str]:
+    """Return the lines from ``first`` on, as many as fit, with a note where others were left out."""
+    if first:
+        yield f"[{first} earlier left out]"
+    left = most
+    for index, line in enumerate(lines[first:], first):
+        left -= size_of(line)
+        if left < 0 and index > first:
+            yield f"[{len(lines) - index} more left out]"
+            return
+        yield line
+
+
+def _flags(state: AgentState, most: int) -> Iterator[str]:
     if state.risk_flags:
-        yield f"Flags: {', '.join(' '.join(flag.split()) for flag in state.risk_flags)}"
+        shown = _last([" ".join(flag.split()) for flag in state.risk_flags], max(most, SMALLEST_EXCERPT), "flag")
+        yield f"Flags: {', '.join(' '.join(flag.split()) for flag in shown)}"
 
 
 def estimate_prompt(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> int:

@@ -13,12 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.agent import beginning, prompting
-from holdfast.agent.accounting import Accounting
+from holdfast.agent.accounting import accounting_of
 from holdfast.agent.books import limits_patch
 from holdfast.agent.dispatching import Dispatcher
 from holdfast.agent.keeping import ENGINE, StateKeeper
 from holdfast.agent.noting import noted
-from holdfast.agent.prices import price_of
 from holdfast.agent.progress import LOOP_FLAG, Progress
 from holdfast.agent.resuming import check_freshness, stored_state
 from holdfast.agent.siblings import EarlierCalls
@@ -28,6 +27,7 @@ from holdfast.agent.transcript import LLM, Answer, answer_message, is_answer, mo
 from holdfast.engine.artifacts import Artifacts
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.calls import Call
+from holdfast.engine.children import check_caller
 from holdfast.engine.conversing import MESSAGE, inbox, is_message
 from holdfast.engine.patience import insist
 from holdfast.engine.remembering import Memory
@@ -38,6 +38,7 @@ from holdfast.model.message import Message, ToolCall
 from holdfast.model.operations import Operation, RequireQuiet, WriteStep
 from holdfast.model.patch import StatePatch
 from holdfast.model.step import Step, StepState
+from holdfast.model.task import NO_AGENT
 
 if TYPE_CHECKING:
     from holdfast.agent.agent import Agent
@@ -55,7 +56,7 @@ class AgentRun:
         self.text = text
         self.after = after
         self.conversation: list[Message] = []
-        self.accounting = Accounting(attempt, agent.budget, price_of(agent.prices, agent.model.name), agent.deciders)
+        self.accounting = accounting_of(attempt, agent, agent.model.name)
         self._progress = Progress(most_identical=agent.max_identical_calls, most_senseless=agent.max_senseless_answers)
         self.keeper: StateKeeper
         self._saver: Saver
@@ -146,6 +147,7 @@ class AgentRun:
 
     async def _look_up(self) -> None:
         """Before a new model call: see what others have said and changed."""
+        await check_caller(self.attempt)
         await self._hear()
         self._progress.check()
         if await self.keeper.refresh():
@@ -195,6 +197,7 @@ class AgentRun:
             if answer.steps <= len(calls):
                 await self.accounting.admit_steps(model_key(turn), len(calls))
             await self.accounting.check_time()
+            await check_caller(self.attempt)
             await self.keeper.refresh()  # what needs leave by now needs it for these calls
         ending = answer.reply.finish_reason
         performing = [self._dispatcher.perform(turn, index, call, ending) for index, call in enumerate(calls)]
@@ -222,9 +225,11 @@ class AgentRun:
     def tool_context(self, key: str, effect_id: str) -> ToolContext:
         """Return what a tool may know."""
         task = self.attempt.task
+        # A process that does not know the agent submits for it without its id. Agents must not share one by that.
+        is_named = task.agent_id != NO_AGENT
         return ToolContext(
             task_id=task.id,
-            agent_id=task.agent_id,
+            agent_id=task.agent_id if is_named else self.attempt.definition.agent_id,
             step_key=key,
             effect_id=effect_id,
             state=self.keeper.state,

@@ -5,6 +5,7 @@ definition.py  what a task is made of: its function, verifier and policies
 handle.py      what submit returns: result, events, the record
 sync.py        hold.sync: the same for blocking code, on loop_thread.py
 submission.py running.py cancelling.py reviving.py conversing.py budgets.py      what Holdfast's own verbs do
+family.py      a task and all below it, for the clock of its budget
 machine.py     tasks that go through states of their author's; visiting.py goes through them
 
 worker.py      claims tasks and fills its slots

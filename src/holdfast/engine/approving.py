@@ -21,6 +21,7 @@ from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import Conflict, NotFound, Rejected
 from holdfast.model.failure import Failure
 from holdfast.model.operations import Decide, OpenApproval, Operation, UntilDecided, WriteStep
+from holdfast.model.state_size import TEXT_BYTES, check_size
 from holdfast.model.step import Step, StepState
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ async def _question(
     asked = await insist(lambda: store.approval(identifier))
     if asked is not None:
         return asked
+    if kind == QUESTION:
+        check_size("the question", ask.question, TEXT_BYTES)
     approval = Approval(
         id=identifier,
         task_id=attempt.task.id,

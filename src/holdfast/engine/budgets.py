@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from holdfast.engine.definition import Definitions
+from holdfast.engine.family import Family
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.budget import Budget, Ledger, Line, Meter, as_micros
 from holdfast.model.canonical import parse
@@ -57,13 +59,35 @@ async def read_budget(store: StateStore, task_id: str) -> Ledger:
         for account in await store.accounts(task_id)
         if account.meter in set(Meter)
     }
-    history, asked = await store.history(task_id), await store.approvals(task_id=task_id, limit=10_000)
     clock = lines.get(Meter.WALL_TIME_MS, Line())
-    lines[Meter.WALL_TIME_MS] = replace(clock, spent=wall_time_ms(history, asked, await store.now()))
+    # A plain task that fans out has no such limit, and may have thousands of children: they are not read for it.
+    is_limited = clock.limit is not None or task.version > 0
+    life = await Family(store, task_id).read(has_children=is_limited)
+    lines[Meter.WALL_TIME_MS] = replace(clock, spent=wall_time_ms(life, await store.now()))
     return Ledger(lines)
 
 
-async def extend(store: StateStore, task_id: str, budget: Budget, *, by: str, note: str | None = None) -> None:
+async def check_cost(store: StateStore, definitions: Definitions, task_id: str, budget: Budget) -> None:
+    """Refuse a limit on the cost of a task whose model has no price: it would never be reached."""
+    task = await store.get(task_id) if budget.max_cost is not None else None
+    if task is None:
+        return
+    definition = definitions.get(task.name)
+    if definition is not None:
+        if definition.unpriced is not None:
+            raise InvalidValue(f"a max_cost of task {task_id} would never be reached: {definition.unpriced}")
+        return
+    accounts = await store.accounts(task_id)
+    if not any(one.meter == Meter.COST_MICROS and (one.limit is not None or one.spent) for one in accounts):
+        raise InvalidValue(
+            f"task {task_id} has no max_cost, and what the model of {task.name!r} costs is not known here; give it one "
+            "from the application that defines this agent and its prices"
+        )
+
+
+async def extend(
+    store: StateStore, definitions: Definitions, task_id: str, budget: Budget, *, by: str, note: str | None = None
+) -> None:
     """Give a task the limits of ``budget``, where it names any; one that waits for more goes on.
 
     A task that failed because its budget was spent goes on when it is resumed.
@@ -72,6 +96,7 @@ async def extend(store: StateStore, task_id: str, budget: Budget, *, by: str, no
     limits = {str(meter): limit for meter, limit in budget.limits().items()}
     if not limits:
         raise InvalidValue("the budget names no limit; give the new ones, for example Budget(max_steps=40)")
+    await check_cost(store, definitions, task_id, budget)
     asked = await store.approvals(task_id=task_id, states={ApprovalState.OPEN}, limit=100)
     decided: list[Operation] = [
         Decide(approval_id=one.id, state=ApprovalState.APPROVED, by=by, note=note, answer=limits)

@@ -9,12 +9,14 @@ round. Both are operations of a Commit under the parent's fence, so that a paren
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import cancelling
 from holdfast.engine.journal import AGAIN, CHILD, OTHER_INPUT, RESERVED, RESULT, ROUND_SIZE, ended_by, reopened
 from holdfast.engine.patience import insist
+from holdfast.engine.signals import Unwind
 from holdfast.engine.waiting import wait_line
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.codec import decode, encode
@@ -22,15 +24,19 @@ from holdfast.model.errors import Conflict, NotFound, TaskCancelled, TaskFailed
 from holdfast.model.failure import Failure
 from holdfast.model.operations import SAME_INPUT, ReopenChild, SetLimits, SubmitChild, UntilChildren, WriteStep
 from holdfast.model.payload import from_json
+from holdfast.model.queries import TaskFilter
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue, NewTask, Task
-from holdfast.model.transitions import TaskState
+from holdfast.model.transitions import OPEN, TaskState
+from holdfast.store.base import StateStore
 
 if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt
 
 BY_PARENT = "stopped by its parent"
 """How the reason of a cancel begins that a parent, and no person, asked for."""
+
+_ENDED_BADLY = frozenset({TaskState.FAILED, TaskState.CANCELLED})
 
 
 async def submit_child(attempt: Attempt, key: str, child: NewTask, *, has_own_key: bool = True) -> str:
@@ -52,6 +58,7 @@ async def submit_child(attempt: Attempt, key: str, child: NewTask, *, has_own_ke
 
 
 async def _submit(attempt: Attempt, key: str, recorded: Step | None, child: NewTask) -> str:
+    _check_not_leaving(attempt)
     done = wait_line(attempt, key, CHILD, recorded, state=StepState.COMPLETED, output=encode(child.id))
     await attempt.commit(SubmitChild(child), WriteStep(done))
     attempt.services.note_due(child.available_at)
@@ -69,10 +76,13 @@ async def child_result(attempt: Attempt, key: str, child: NewTask, returns: obje
         raise _ended_badly(child.id, parse(recorded.error or b"null"), key)
     waiting = wait_line(attempt, key, RESULT, recorded, state=StepState.PENDING)
     is_again = recorded is not None and recorded.digest == AGAIN
-    if is_again or await _failed_before(attempt, child.id):
+    if is_again or await _failed_before(attempt, child):
         await attempt.check()
         await _go_on(attempt, waiting, child)
     task = await _end_of(attempt, waiting, child.id)
+    while await _ended_with_parent(attempt, task, child):
+        await _go_on(attempt, waiting, child)
+        task = await _end_of(attempt, waiting, child.id)
     if task.state is not TaskState.COMPLETED:
         ended = {"cancelled": task.cancel_requested or "cancelled"} if task.state is TaskState.CANCELLED else task.error
         failed = wait_line(attempt, key, RESULT, waiting, state=StepState.FAILED, error=canonical(ended))
@@ -93,7 +103,60 @@ async def _end_of(attempt: Attempt, waiting: Step, child_id: str) -> Task:
         return task if task.state.is_terminal else None
 
     waits = (UntilChildren(key=waiting.key, children=(child_id,)),)
-    return await attempt.lot().park(waits, waiting, (f"task:{child_id}",), look)
+    task = await attempt.lot().park(waits, waiting, (f"task:{child_id}",), look)
+    _check_not_leaving(attempt)
+    return task
+
+
+def _check_not_leaving(attempt: Attempt) -> None:
+    """Stop a branch that its task has left behind: how the task ends is being recorded, and its children stop."""
+    if attempt.leaving:
+        raise Unwind
+
+
+# Sub-agents stop with their caller
+
+
+def calls_sub_agents(task: Task) -> bool:
+    """Say whether the children of a task are sub-agents. Only agents have an AgentState, and they have no others."""
+    return task.version > 0
+
+
+async def has_sub_agents_at_work(store: StateStore, task: Task) -> bool:
+    """Say whether a task is an agent's and has sub-agents that have not ended."""
+    if not calls_sub_agents(task):
+        return False
+    return bool((await store.find(TaskFilter(parent_id=task.id, states=OPEN), limit=1)).items)
+
+
+async def stop_sub_agents(store: StateStore, task: Task, why: str, *, actor: str) -> None:
+    """Cancel the open sub-agents of an agent's task that has failed, or is about to: no caller waits for them."""
+    if calls_sub_agents(task):
+        await cancelling.cancel_children(store, task.id, f"{BY_PARENT}, which failed: {why}", actor=actor)
+
+
+async def stop_orphans(store: StateStore, failed: Iterable[str], *, actor: str) -> None:
+    """Cancel the sub-agents of tasks that a sweep has failed: no attempt at those was there to do it."""
+    for task_id in failed:
+        task = await store.get(task_id)
+        if task is not None and task.state is TaskState.FAILED:
+            await stop_sub_agents(store, task, "no attempt could go on", actor=actor)
+
+
+async def check_caller(attempt: Attempt) -> None:
+    """Stop this attempt if its task is a sub-agent whose caller has failed or was cancelled.
+
+    The caller stops its sub-agents itself. This is for the time until that request arrives, and for a caller whose
+    process died before it had sent one.
+    """
+    parent_id, store = attempt.task.parent_id, attempt.services.store
+    parent = None if parent_id is None else await insist(partial(store.get, parent_id))
+    if parent is None or parent.state not in _ENDED_BADLY or not calls_sub_agents(parent):
+        return
+    reason = f"{BY_PARENT} {parent.id}, which is {parent.state}"
+    await insist(partial(cancelling.cancel, store, attempt.task.id, reason, actor=attempt.lease.worker_id))
+    await attempt.commit()  # its answer brings the request
+    await attempt.check()
 
 
 # Begun again in its round
@@ -114,13 +177,30 @@ async def _go_on(attempt: Attempt, waiting: Step, child: NewTask) -> None:
         return
 
 
-async def _failed_before(attempt: Attempt, child_id: str) -> bool:
+async def _failed_before(attempt: Attempt, child: NewTask) -> bool:
     """Whether the child had failed already when this task was last begun again: then it begins again as well."""
     begun = attempt.journal.begun_again_at
-    if begun is None:
+    if begun is None and not calls_sub_agents(attempt.task):
         return False
-    task = await _read(attempt, child_id)
-    return task.state is TaskState.FAILED and task.finished_at is not None and task.finished_at <= begun
+    task = await _read(attempt, child.id)
+    if task.state is TaskState.FAILED and begun is not None and task.finished_at is not None:
+        return task.finished_at <= begun or await _ended_with_parent(attempt, task, child)
+    return await _ended_with_parent(attempt, task, child)
+
+
+async def _ended_with_parent(attempt: Attempt, task: Task, child: NewTask) -> bool:
+    """Whether a child ended because its parent did, which goes on since: then the child goes on as well.
+
+    It was stopped by the parent, or it failed at a deadline that the parent had before it was begun again.
+    """
+    if task.parent_id != attempt.task.id:
+        return False
+    if task.state is not TaskState.FAILED:
+        return await _was_cancelled_by_parent(attempt, task)
+    begun = attempt.journal.begun_again_at
+    if begun is None or task.deadline is None or child.deadline is None:
+        return False
+    return task.deadline <= begun and task.deadline < child.deadline
 
 
 async def _revived(attempt: Attempt, child: NewTask) -> ReopenChild:

@@ -7,6 +7,7 @@ from holdfast.model.checks import check_name, check_text
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.errors import Conflict, InvalidValue, NotFound
 from holdfast.model.operations import Emit
+from holdfast.model.state_size import MESSAGE_BYTES, check_size
 from holdfast.model.task import JsonValue
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
@@ -37,6 +38,7 @@ def spoken(task_id: str, text: str, *, by: str, key: str | None = None) -> Emit:
     if not isinstance(text, str) or not text.strip():
         raise InvalidValue(f"the message is {text!r}; say something")
     check_text("the message", text)
+    check_size("the message", text, MESSAGE_BYTES)
     return Emit(channel=inbox(task_id), payload={"text": text, "by": by}, key=key)
 
 

@@ -65,6 +65,8 @@ class TaskDefinition(Generic[P, R]):
         self.agent_id = check_name("agent id", agent_id or self.name)
         self.limits = dict(limits or {})
         self.companions = tuple(companions)
+        self.unpriced: str | None = "it is no agent's, and pays for no model"
+        """Why a limit on its cost would never be reached; None if what it costs is known. Its agent knows."""
         self.verifier: Callable[..., Any] | None = None
         self.is_async = is_async(function)
         self.__doc__ = function.__doc__

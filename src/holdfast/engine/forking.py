@@ -18,6 +18,7 @@ from typing import Any
 
 from holdfast.engine import log
 from holdfast.engine.ancestry import Ancestry, Origin, Seed
+from holdfast.engine.budgets import check_cost
 from holdfast.engine.conversing import MESSAGE, inbox
 from holdfast.engine.journal import ROUND_SIZE
 from holdfast.engine.past import fold
@@ -35,6 +36,7 @@ from holdfast.model.errors import Conflict, InvalidValue, KeyConflict, NotFound
 from holdfast.model.operations import ApplyPatch, Emit, InheritKeys, LinkArtifact, Move, Operation, WriteStep
 from holdfast.model.patch import StatePatch, apply
 from holdfast.model.queries import Loaded
+from holdfast.model.state_size import check_growth, check_patch_size
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import DEFAULT_QUEUE, JsonValue, NewTask, Task
 from holdfast.model.transitions import TaskState
@@ -75,6 +77,8 @@ async def fork(services: Services, origin_id: str, wish: Wish) -> tuple[str, str
     loaded = await store.load(origin_id)
     origin, shared = loaded.task, await shared_by(store, loaded, wish.at)
     ancestry = _ancestry_of(services, loaded, shared, wish)
+    if wish.patch is not None and wish.patch.budget is not None:
+        await check_cost(store, services.definitions, origin_id, wish.patch.budget)
     new = _new_task(services, loaded, wish)
     operations = [
         *_lines(origin, shared, ancestry),
@@ -236,7 +240,9 @@ def _patches(services: Services, origin: Task, shared: Shared, wish: Wish) -> li
         if not shared.patches:
             raise no_state(origin.id)
         patch = with_times(wish.patch, services.time.now())
-        apply(fold(shared.patches), patch)  # one that does not fit is refused before anything is stored
+        check_patch_size(patch)
+        before = fold(shared.patches)
+        check_growth(before, apply(before, patch))  # one that does not fit is refused before anything is stored
         operations.append(ApplyPatch(body=canonical(patch.to_json()), author=wish.by, reason="fork"))
     return operations
 

@@ -133,7 +133,8 @@ class Managing(ABC):
 
         A task that failed because its budget was spent goes on when it is resumed.
         """
-        await budgets.extend(self.services.store, self._handle(task).id, budget, by=by, note=note)
+        services = self.services
+        await budgets.extend(services.store, services.definitions, self._handle(task).id, budget, by=by, note=note)
         return await self.budget(task)
 
     async def state(self, task: Handle[Any] | str, *, at: int | str | None = None) -> AgentState:

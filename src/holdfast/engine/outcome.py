@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import log, undoing
 from holdfast.engine.cancelling import cancel_children
+from holdfast.engine.children import has_sub_agents_at_work, stop_sub_agents
 from holdfast.engine.context import Context
 from holdfast.engine.definition import is_async
 from holdfast.engine.journal import ATTEMPT, IGNORED_STOP, RESERVED, VERIFY, ended_by, reopened
@@ -78,10 +80,19 @@ async def _give_up(attempt: Attempt, reason: str, error: Exception) -> None:
 async def _end_badly(attempt: Attempt, move: Move) -> None:
     """End the task, unless it has to undo its steps first."""
     await attempt.settle()
+    await _stop_sub_agents(attempt, move)
     if attempt.must_undo:
         await attempt.finish(*undoing.beginning(attempt, move))
     else:
         await attempt.finish(move)
+
+
+async def _stop_sub_agents(attempt: Attempt, move: Move) -> None:
+    """Stop them before the task ends: if this process dies in between, the task is taken over, and lets them go on."""
+    store, task = attempt.services.store, replace(attempt.task, version=attempt.version)
+    if await insist(partial(has_sub_agents_at_work, store, task)):
+        await attempt.commit()  # under the lease: a caller that lost it stops here, and stops no others
+        await insist(partial(stop_sub_agents, store, task, move.reason, actor=attempt.lease.worker_id))
 
 
 async def _record_result(attempt: Attempt, value: object) -> None:
@@ -278,7 +289,9 @@ async def record_poison(attempt: Attempt) -> None:
         where=last.where,
     )
     # Nothing is undone, as with any poison: a person mends the code, and the task goes on where it was.
-    await attempt.finish(Move(to=TaskState.FAILED, reason="poison", error=failure.to_json()))
+    move = Move(to=TaskState.FAILED, reason="poison", error=failure.to_json())
+    await _stop_sub_agents(attempt, move)
+    await attempt.finish(move)
 
 
 def _run_again(attempt: Attempt, keys: tuple[str, ...]) -> list[Operation]:

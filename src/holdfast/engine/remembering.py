@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Literal
 
 from holdfast.engine.services import Services
+from holdfast.model.canonical import canonical
 from holdfast.model.checks import check_name
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import Conflict, InvalidValue, NotFound
@@ -29,6 +30,7 @@ from holdfast.model.memory import (
 )
 from holdfast.model.memory_document import from_document, to_document
 from holdfast.model.records import MemoryFact
+from holdfast.model.state_size import check_size
 from holdfast.model.task import JsonValue
 from holdfast.store.base import StateStore
 from holdfast.store.checks import check_limit
@@ -36,6 +38,9 @@ from holdfast.store.facts import subject_of
 
 HalfLife = float | timedelta | Literal["default"] | None
 """Seconds or a timedelta; None: never; "default": that of ``hold.memory``."""
+
+MEMORY_BYTES = 64_000
+"""Of the value of one fact, as JSON."""
 
 MOST_FACTS = 10_000
 """How many facts of an entity, the newest ones, are looked at for an answer."""
@@ -69,6 +74,7 @@ class Memory:
         A value that is known already counts as said again. Another value supersedes what this source said before, and
         is in conflict with what other sources say. ``half_life`` is the time in which the confidence halves.
         """
+        check_size(f"the fact {entity!r} {attribute!r}", canonical(value, name="value").decode(), MEMORY_BYTES)
         said = MemoryFact(
             entity=entity,
             attribute=attribute,

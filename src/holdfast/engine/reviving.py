@@ -13,6 +13,7 @@ from holdfast.model.errors import Conflict
 from holdfast.model.failure import Failure
 from holdfast.model.operations import Move, Operation, WriteStep
 from holdfast.model.queries import Loaded
+from holdfast.model.state_size import MESSAGE_BYTES, check_size
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
@@ -89,6 +90,8 @@ async def retry(
 
     Raises Conflict unless it has failed, and if its deadline has passed and no new ``deadline`` is given.
     """
+    if feedback is not None:
+        check_size("the feedback", feedback, MESSAGE_BYTES)
     task = await store.get(task_id)
     until = None
     if task is not None and task.state is TaskState.FAILED:

@@ -10,6 +10,7 @@ import asyncio
 from datetime import datetime
 from typing import Any
 
+from holdfast.engine.children import stop_orphans
 from holdfast.engine.handle import LOOK_EVERY, outcome_of
 from holdfast.engine.host import Host
 from holdfast.engine.services import Services
@@ -57,6 +58,8 @@ async def run_task(services: Services, task_id: str, *, lease: float, at_once: b
                         due = await _work_on(host, claimed)
                         continue
                 swept = await services.store.sweep()
+                failed = (*swept.poisoned, *swept.failed)
+                await stop_orphans(services.store, failed, actor=host.lease.worker_id)
                 if swept.next_due is not None:
                     ahead = min(ahead, services.time.seconds_until(swept.next_due))
                 await services.alarms.wait(changed, min(max(ahead, _SOONEST_LOOK), LOOK_EVERY))

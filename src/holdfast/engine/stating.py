@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from holdfast.engine.budgets import check_cost
 from holdfast.engine.past import EMPTY, fold, patches_before, read_patch
 from holdfast.engine.services import Services
 from holdfast.model.agent_state import AgentState
@@ -22,6 +23,7 @@ from holdfast.model.operations import ApplyPatch
 from holdfast.model.patch import StatePatch, apply
 from holdfast.model.records import PatchRecord
 from holdfast.model.state_diff import Change, diff
+from holdfast.model.state_size import check_growth, check_patch_size
 from holdfast.model.step import StepState
 from holdfast.model.task import Task
 from holdfast.model.transitions import OPEN
@@ -73,27 +75,49 @@ async def difference(store: StateStore, task_id: str, old: int | str, new: int |
     return diff(await state_of(store, task_id, old), await state_of(store, task_id, new))
 
 
+class TaskMoved(Conflict):
+    """The state is still at the version that was read, and the task has changed otherwise. Look at it again."""
+
+
 async def patch_state(
-    services: Services, task_id: str, patch: StatePatch, *, version: int, by: str, reason: str
+    services: Services,
+    task_id: str,
+    patch: StatePatch,
+    *,
+    version: int,
+    by: str,
+    reason: str,
+    revision: int | None = None,
 ) -> AgentState:
-    """Change the state from outside, if it is still at ``version``; return it as it is then."""
+    """Change the state from outside, if it is still at ``version``; return it as it is then.
+
+    With ``revision``, only if the whole task is still as it was read. Raises TaskMoved if only that is not so.
+    """
     if not isinstance(patch, StatePatch):
         raise InvalidValue(f"{patch!r} is no StatePatch; write StatePatch(add_questions=(...,)), for example")
     check_integer("version", version, lowest=0)
     check_name("by", by)
     check_text("reason", reason)
+    check_patch_size(patch)
     store, dated = services.store, with_times(patch, services.time.now())
     task = await _patchable(store, task_id)
+    if patch.budget is not None:
+        await check_cost(store, services.definitions, task_id, patch.budget)
     if task.version != version:
         raise await _conflict(store, task, version)
-    changed = apply(await _state_at_version(store, task_id, version), dated)
+    before = await _state_at_version(store, task_id, version)
+    changed = apply(before, dated)
+    check_growth(before, changed)
     operation = ApplyPatch(body=canonical(dated.to_json()), author=by, reason=reason)
-    guard = Expect(states=OPEN, version=version)
+    guard = Expect(states=OPEN, version=version, revision=revision)
     [verdict] = await store.commit([Commit(task_id=task_id, guard=guard, operations=(operation,), actor=by)])
     if verdict.applied:
         return changed
     if verdict.refusal is Refusal.CONFLICT:
-        raise await _conflict(store, await _patchable(store, task_id), version)
+        task = await _patchable(store, task_id)
+        if revision is not None and task.version == version:
+            raise TaskMoved(f"task {task_id} has changed since it was read; nothing was changed")
+        raise await _conflict(store, task, version)
     raise verdict.error()
 
 

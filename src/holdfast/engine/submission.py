@@ -13,7 +13,7 @@ from holdfast.model.deadline import as_seconds, moment_of
 from holdfast.model.errors import Conflict, InvalidValue, NotFound
 from holdfast.model.ids import new_id
 from holdfast.model.payload import to_json
-from holdfast.model.task import DEFAULT_QUEUE, NewTask
+from holdfast.model.task import DEFAULT_QUEUE, NO_AGENT, NewTask
 from holdfast.store.base import StateStore
 
 
@@ -62,7 +62,7 @@ def new_task(
         id=new_id(),
         name=definition.name if definition else str(task),
         user_input=user_input,
-        agent_id=agent_id or (definition.agent_id if definition else "default"),
+        agent_id=agent_id or (definition.agent_id if definition else NO_AGENT),
         queue=check_queue(queue) if queue else (definition.queue if definition else DEFAULT_QUEUE),
         priority=priority if priority is not None else (definition.priority if definition else 0),
         key=key,

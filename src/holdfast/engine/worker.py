@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from holdfast.engine import log
 from holdfast.engine.alarms import Alarm
+from holdfast.engine.children import stop_orphans
 from holdfast.engine.host import REPLACED, Host
 from holdfast.engine.patience import HOPELESS
 from holdfast.engine.services import Services
@@ -256,6 +257,7 @@ class Worker:
         ):
             for task_id in task_ids:
                 log.moved_by_hand(task_id, state, reason)
+        await stop_orphans(self._services.store, (*swept.poisoned, *swept.failed), actor=self._host.lease.worker_id)
         self._sweep_at = boot if swept.more else boot + LOOK_EVERY
         if swept.next_due is not None:
             self._due(swept.next_due)

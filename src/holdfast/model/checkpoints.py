@@ -24,7 +24,7 @@ from typing import Final
 from holdfast.model.agent_state import AgentState
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.checks import check_integer
-from holdfast.model.errors import CheckpointExpired, HoldfastError, InvalidValue
+from holdfast.model.errors import CheckpointExpired, CodecError, HoldfastError, InvalidValue
 from holdfast.model.operations import Operation, RotateCheckpoints, SaveCheckpoint
 from holdfast.model.records import Checkpoint
 from holdfast.model.transitions import TaskState, Transition
@@ -94,8 +94,11 @@ class Saver:
         size, saved = self._last
         if version == saved or (size > SMALL and self._grown < size):
             return ()
+        try:
+            made = make_checkpoint(state, number=self._number + 1, version=version, position=position)
+        except CodecError:
+            return ()  # too large to be stored in one piece, as states of old stores can be; the journal has all of it
         self._number += 1
-        made = make_checkpoint(state, number=self._number, version=version, position=position)
         self._last, self._grown = (len(made.body), version), 0
         return SaveCheckpoint(made), self._policy.rotation(now)
 

@@ -6,7 +6,8 @@ groups: an assistant's message with all results of its calls and what came betwe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import takewhile
@@ -14,11 +15,15 @@ from itertools import takewhile
 from holdfast.model.errors import InvalidValue
 from holdfast.model.excerpt import SMALLEST_EXCERPT, excerpt
 from holdfast.model.message import Message, ToolCall
+from holdfast.model.task import JsonValue
 from holdfast.model.tokens import Room, TextSize
 from holdfast.model.utf8 import encode
 
 _FRAME = TextSize(bytes=16, tokens=4)
 """For the role and what stands between two messages, however a model's template writes it."""
+
+_ARGUMENT_SIZES = (4_000, 1_000, 250, SMALLEST_EXCERPT)
+"""Bytes of each text in the arguments of a call."""
 
 
 def compact(
@@ -28,8 +33,8 @@ def compact(
 
     The goal is the first message of the user. A note stands where messages were left out; give the whole conversation
     every time and not the result of the last time, or the note counts too few. If even the newest group does not fit,
-    its tool results are shortened in the middle, then the goal, then its other messages; calls never are.
-    InvalidValue if that is not enough.
+    its tool results are shortened in the middle, then the goal, then its other messages, and at last the texts in the
+    arguments of its calls, which stay JSON. InvalidValue if that is not enough.
     """
     room = Room(max_bytes, max_tokens)
     if room.holds(measure(messages)):
@@ -119,9 +124,9 @@ def _shorten(messages: Sequence[Message], kept: _Kept, room: Room) -> tuple[Mess
     """Keep only what must be kept, with long contents cut in the middle: as little as it takes, in order of need."""
     shortened = list(messages)
 
-    def cut(places: Sequence[int], longest: int) -> bool:
+    def cut(places: Sequence[int], longest: int, how: Callable[[Message, int], Message]) -> bool:
         for place in places:
-            shortened[place] = replace(messages[place], content=excerpt(messages[place].content, max_bytes=longest))
+            shortened[place] = how(shortened[place] if how is _cut_calls else messages[place], longest)
         return room.holds(measure(_with_note(shortened, everything)))
 
     everything = [*kept.fixed, *kept.newest]
@@ -131,15 +136,53 @@ def _shorten(messages: Sequence[Message], kept: _Kept, room: Room) -> tuple[Mess
     for places in (results, goal, others):
         # The largest size at which it fits, if there is one: `fits` always does, `too_long` never.
         fits = SMALLEST_EXCERPT
-        if not places or not cut(places, fits):
+        if not places or not cut(places, fits, _cut_content):
             continue
         too_long = max(len(encode(messages[place].content)) for place in places)
         while too_long - fits > 1:
             middle = (fits + too_long) // 2
-            fits, too_long = (middle, too_long) if cut(places, middle) else (fits, middle)
-        cut(places, fits)
+            fits, too_long = (middle, too_long) if cut(places, middle, _cut_content) else (fits, middle)
+        cut(places, fits, _cut_content)
         return _with_note(shortened, everything)
+    # A model does not write such arguments often. Each of these sizes is tried; the exact one is not worth a search.
+    for longest in _ARGUMENT_SIZES:
+        if cut(others, longest, _cut_calls):
+            return _with_note(shortened, everything)
     raise InvalidValue(_explain(messages, kept, room))
+
+
+def _cut_content(message: Message, longest: int) -> Message:
+    return replace(message, content=excerpt(message.content, max_bytes=longest))
+
+
+def _cut_calls(message: Message, longest: int) -> Message:
+    calls = tuple(replace(call, arguments=_cut_arguments(call.arguments, longest)) for call in message.tool_calls)
+    return replace(message, tool_calls=calls)
+
+
+def _cut_arguments(arguments: str, longest: int) -> str:
+    """Return arguments with long texts in them cut in the middle. What is no JSON becomes a text of it."""
+    if len(arguments) <= longest:
+        return arguments
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError):
+        value = {"arguments": arguments}
+    try:
+        return json.dumps(_cut_texts(value, longest), ensure_ascii=False)
+    except RecursionError:
+        return json.dumps({"arguments": excerpt(arguments, max_bytes=longest)})
+
+
+def _cut_texts(value: JsonValue, longest: int) -> JsonValue:
+    match value:
+        case str():
+            return excerpt(value, max_bytes=longest)
+        case list():
+            return [_cut_texts(item, longest) for item in value]
+        case dict():
+            return {key: _cut_texts(item, longest) for key, item in value.items()}
+    return value
 
 
 def _explain(messages: Sequence[Message], kept: _Kept, room: Room) -> str:

@@ -14,6 +14,7 @@ from holdfast.model.budget import Budget
 from holdfast.model.canonical import canonical
 from holdfast.model.errors import InvalidValue
 from holdfast.model.json_object import JsonObject
+from holdfast.model.state_size import freshest
 from holdfast.model.task import JsonValue
 
 
@@ -83,7 +84,10 @@ class StatePatch:
 
 
 def apply(state: AgentState, patch: StatePatch) -> AgentState:
-    """Return the state after ``patch``. Saying again what the state says already changes nothing."""
+    """Return the state after ``patch``. Saying again what the state says already changes nothing.
+
+    Where facts take more room than a state has, the oldest leave it.
+    """
     for question in patch.resolve_questions:
         if question not in state.open_questions:
             raise InvalidValue(f"the question {question!r} is not open; it may have been resolved before")
@@ -137,7 +141,7 @@ def _append_facts(present: tuple[KnownFact, ...], added: tuple[KnownFact, ...]) 
         if written not in known:
             known.add(written)
             result.append(fact)
-    return tuple(result)
+    return freshest(result)
 
 
 def _merge_artifacts(present: tuple[ArtifactRef, ...], added: tuple[ArtifactRef, ...]) -> tuple[ArtifactRef, ...]:

@@ -15,6 +15,9 @@ JsonValue: TypeAlias = Any
 """Plain JSON data: None, bool, int, float, str, and lists and string-keyed dicts of these."""
 
 DEFAULT_QUEUE = "default"
+NO_AGENT = "default"
+"""The agent id of a task that was submitted by a process which does not know its definition."""
+
 MANUAL = "manual"
 """The name of tasks that are driven by hand through ``save``; no worker registers it, so none claims them."""
 

@@ -1,12 +1,14 @@
 """How long a task has been at work: the clock of ``max_wall_time_ms``.
 
-It runs from the first claim, through crashes and queues, and stands still while a person decides and while the task
-lies failed. It is computed from what the store has anyway, so there is nothing that a crash could forget to add.
+The clock runs from the first claim, through crashes and queues. It stands still while the task lies failed, and while
+the task and all its open descendants wait for people. One of them that works, or stands in a queue, keeps it running.
+The clock is computed from what the store has anyway, so there is nothing that a crash could forget to add.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from holdfast.model.approval import Approval
@@ -15,13 +17,43 @@ from holdfast.model.transitions import TaskState, Transition
 Interval = tuple[datetime, datetime]
 
 
-def wall_time_ms(history: Sequence[Transition], approvals: Iterable[Approval], now: datetime) -> int:
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A task as its clock and those of its ancestors see it: its moves, its questions to people, its children."""
+
+    history: Sequence[Transition]
+    approvals: Sequence[Approval] = ()
+    children: tuple[Life, ...] = ()
+
+
+def wall_time_ms(life: Life, now: datetime) -> int:
     """Return the milliseconds a task has been at work."""
-    at_work = _at_work(history, now)
-    deciding = _merged((asked.created_at, asked.decided_at or now) for asked in approvals if asked.created_at)
-    spent = sum((end - start for start, end in at_work), timedelta())
-    spent -= sum((_overlap(one, other) for one in at_work for other in deciding), timedelta())
-    return max(0, round(spent.total_seconds() * 1000))
+    at_work = _at_work(life.history, now)
+    spent = _common(at_work, _merged(_busy(life, now)))
+    return round(sum((end - start for start, end in spent), timedelta()).total_seconds() * 1000)
+
+
+def _busy(life: Life, now: datetime) -> list[Interval]:
+    """Return when the task or one of its descendants was open and did not wait for people, in no order.
+
+    A task waits for people while it is ``waiting`` and has asked one, or has an open child: what that one waits for
+    counts by itself. A task that waits for a timer or an event waits for no person.
+    """
+    asked = [interval for one in life.approvals if (interval := _asked(one, now)) is not None]
+    below = [interval for child in life.children for interval in _in_states(child.history, now)]
+    waiting = _in_states(life.history, now, only=TaskState.WAITING)
+    busy = _without(_in_states(life.history, now), _common(waiting, _merged([*asked, *below])))
+    for child in life.children:
+        busy += _busy(child, now)
+    return busy
+
+
+def _asked(approval: Approval, now: datetime) -> Interval | None:
+    """Return when a person could decide. After its expiry no person can, also before the store has noted it."""
+    if approval.created_at is None:
+        return None
+    ends = (approval.decided_at or now, approval.expires_at or now)
+    return approval.created_at, max(approval.created_at, min(ends))
 
 
 def _at_work(history: Sequence[Transition], now: datetime) -> list[Interval]:
@@ -35,11 +67,24 @@ def _at_work(history: Sequence[Transition], now: datetime) -> list[Interval]:
             began = None
     if began is not None:
         intervals.append((began, max(began, now)))
-    return intervals
+    return _merged(intervals)
+
+
+def _in_states(history: Sequence[Transition], now: datetime, only: TaskState | None = None) -> list[Interval]:
+    """Return when the task was in a state; without one, when it was open."""
+    ends = [move.at for move in history[1:]] + [now]
+    return _merged(
+        (move.at, max(move.at, end))
+        for move, end in zip(history, ends, strict=False)
+        if (move.to_state is only if only is not None else not move.to_state.is_terminal)
+    )
+
+
+# Sets of moments: sorted intervals that do not touch
 
 
 def _merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """Return the same moments without overlaps: two open questions stop the clock once."""
+    """Return the same moments, sorted and without overlaps: two open questions stop the clock once."""
     merged: list[Interval] = []
     for start, end in sorted(intervals):
         if merged and start <= merged[-1][1]:
@@ -49,5 +94,33 @@ def _merged(intervals: Iterable[Interval]) -> list[Interval]:
     return merged
 
 
-def _overlap(one: Interval, other: Interval) -> timedelta:
-    return max(min(one[1], other[1]) - max(one[0], other[0]), timedelta())
+def _common(some: Sequence[Interval], others: Sequence[Interval]) -> list[Interval]:
+    """Return the moments that are in both."""
+    common: list[Interval] = []
+    one = other = 0
+    while one < len(some) and other < len(others):
+        start, end = max(some[one][0], others[other][0]), min(some[one][1], others[other][1])
+        if start < end:
+            common.append((start, end))
+        if some[one][1] < others[other][1]:
+            one += 1
+        else:
+            other += 1
+    return common
+
+
+def _without(some: Sequence[Interval], others: Sequence[Interval]) -> list[Interval]:
+    """Return the moments of the first that are not in the second, which is a part of it."""
+    left: list[Interval] = []
+    gone = iter((*others, None))
+    out = next(gone)
+    for start, end in some:
+        begin = start
+        while out is not None and out[0] < end:
+            if begin < out[0]:
+                left.append((begin, out[0]))
+            begin = max(begin, out[1])
+            out = next(gone)
+        if begin < end:
+            left.append((begin, end))
+    return left

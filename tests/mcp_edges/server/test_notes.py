@@ -9,6 +9,7 @@ from mcp import Client
 from mcp_types import TextContent
 
 from holdfast import Holdfast
+from holdfast.model.task import HANDOVER, NewTask
 from tests.mcp.support import ask, connected, read, submitted, taken
 
 
@@ -83,8 +84,12 @@ async def test_what_came_of_a_step_is_there_under_its_own_name(hold: Holdfast, c
 
 
 @pytest.mark.parametrize("lines", [[f"step {number} {'x' * 2000}" for number in range(400)], ["y" * 100_000]])
-async def test_a_plan_of_any_length_leaves_room_in_the_readers_head(client: Client, lines: list[str]) -> None:
-    task_id = await submitted(client, plan=lines)
+async def test_a_plan_of_any_length_leaves_room_in_the_readers_head(
+    hold: Holdfast, client: Client, lines: list[str]
+) -> None:
+    """No door takes such a plan; a process that has the store can write it."""
+    [stored] = await hold.store.submit([NewTask(name=HANDOVER, user_input=["Free the disk", {"plan": lines}])])
+    task_id = stored.task_id
     text = await briefing(client, task_id)
     assert len(text) < 20_000
     assert f"Go on with task {task_id}" in text

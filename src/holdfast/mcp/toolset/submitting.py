@@ -74,7 +74,8 @@ class Submitting:
             Field(description="Idempotency key: the same key with the same input is the same task, however often."),
         ] = None,
         agent_id: Annotated[
-            str | None, Field(description="A name to find it by, part of its URI; anybody may claim it.")
+            str | None,
+            Field(description="Only without name: a name to find it by, part of its URI; anybody may claim it."),
         ] = None,
         delay_seconds: Annotated[float, Field(ge=0, le=31_536_000, description="Not before this time has passed.")] = 0,
         deadline_seconds: Annotated[
@@ -101,6 +102,9 @@ class Submitting:
         if name is not None:
             if take or plan or details is not None:
                 raise InvalidValue("take, plan and details are for tasks without a name; leave them, or the name, out")
+            if agent_id is not None:
+                # What an agent remembers stands under its id: a caller who chose one could speak for another agent.
+                raise InvalidValue(f"agent_id is for tasks without a name; what {name!r} does stands under its own id")
             return await self._submit_named(name, _arguments(goal, arguments), wanted)
         if arguments is not None or not goal:
             raise InvalidValue("without a name it takes a goal, and no arguments; what belongs to it goes into details")
@@ -156,7 +160,6 @@ class Submitting:
             priority=wanted.priority or None,
             deadline=wanted.deadline,
             delay=wanted.delay or None,
-            agent_id=wanted.agent_id,
             actor=self._desk.caller.actor,
         )
         [answer] = await self._service.hold.store.submit([new])

@@ -14,6 +14,7 @@ from holdfast.model.ids import new_id
 from holdfast.model.operations import ApplyPatch, Move, OpenApproval, Operation, UntilDecided, WriteStep
 from holdfast.model.patch import StatePatch
 from holdfast.model.queries import Loaded
+from holdfast.model.state_size import TEXT_BYTES, check_size, fit_patch
 from holdfast.model.step import StepState
 from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import TaskState
@@ -48,6 +49,7 @@ async def asking(
 ) -> tuple[Approval, tuple[Operation, ...]]:
     """Return the question, and what asks it and lets the task wait for its answer."""
     Ask(question)  # refuses what cannot be asked
+    check_size("the question", question, TEXT_BYTES)
     identifier, nothing = new_id(), canonical(None)
     key = f"{ASKED}{identifier}"
     approval = Approval(
@@ -95,7 +97,8 @@ async def taking_note(store: StateStore, loaded: Loaded, state: AgentState, at: 
         key = approval.step_key
         is_open = approval.question in still_open
         still_open.discard(approval.question)
-        patch = StatePatch(append_facts=_fact(approval), resolve_questions=(approval.question,) if is_open else ())
+        closed = (approval.question,) if is_open else ()
+        patch = fit_patch(StatePatch(append_facts=_fact(approval), resolve_questions=closed), closed)
         operations.append(WriteStep(await line(store, loaded.task, key, at=at, output=_outcome(approval))))
         if not patch.is_empty:
             author = f"human:{approval.decided_by}" if approval.decided_by else "engine"

@@ -14,6 +14,7 @@ from holdfast.model.commit import Commit, Expect
 from holdfast.model.errors import InvalidValue, KeyConflict, NotFound
 from holdfast.model.operations import ApplyPatch
 from holdfast.model.patch import StatePatch, apply
+from holdfast.model.state_size import check_patch_size, fit_patch
 from holdfast.model.task import DEFAULT_QUEUE, HANDOVER, JsonValue, NewTask, Task
 from holdfast.model.transitions import OPEN
 from holdfast.store.base import StateStore
@@ -39,6 +40,7 @@ async def offer(
     if not goal.strip():
         raise InvalidValue("the goal is empty; say what is to be done")
     check_text("the goal", goal)
+    check_patch_size(StatePatch(goal=goal, replace_plan=tuple(plan)))
     more: dict[str, JsonValue] = {PLAN: list(plan)} if plan else {}
     if details is not None:
         more[DETAILS] = details
@@ -65,7 +67,7 @@ def first_patch(task: Task) -> StatePatch | None:
     match task.user_input:
         case [str() as goal, *rest] if task.name == HANDOVER:
             more = rest[0] if rest and isinstance(rest[0], dict) else {}
-            return StatePatch(goal=goal, replace_plan=_plan(more.get(PLAN)))
+            return fit_patch(StatePatch(goal=goal, replace_plan=_plan(more.get(PLAN))))
     return None
 
 

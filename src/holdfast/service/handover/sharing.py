@@ -8,16 +8,20 @@ it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from holdfast.engine.artifacts import MAX_BYTES
 from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.stating import TaskMoved
+from holdfast.engine.stating import patch_state as change_state
 from holdfast.model.agent_state import AgentState, ArtifactRef, KnownFact
 from holdfast.model.canonical import canonical
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.errors import Conflict, InvalidValue, StateConflict
 from holdfast.model.operations import ApplyPatch, LinkArtifact, Operation
-from holdfast.model.patch import StatePatch
+from holdfast.model.patch import StatePatch, apply
 from holdfast.model.records import ArtifactLink
+from holdfast.model.state_size import TEXT_BYTES, check_growth, check_patch_size, check_size
 from holdfast.model.task import Task
 from holdfast.model.transitions import OPEN
 from holdfast.service.handover.facts import without_known_facts
@@ -39,6 +43,7 @@ ALLOWED = frozenset(
 )
 """What a patch from an agent outside may hold."""
 
+_MOST_ASKED = 10_000
 _MOST_TRIES = 20
 """Writers at the same time that an addition gives way to; each of them has written something by then."""
 
@@ -63,6 +68,7 @@ def checked_patch(given: dict[str, object], by: str) -> StatePatch:
         raise InvalidValue('append_facts is a list of objects like {"key": "disk", "value": "92%"}')
     named = [{"source": "", **fact} for fact in facts]
     patch = StatePatch.from_json({**given, "append_facts": named})
+    check_patch_size(patch)
     if patch.is_empty:
         raise InvalidValue(f"the patch changes nothing; name one of {', '.join(sorted(ALLOWED))}")
     return replace(patch, append_facts=tuple(_in_name_of(fact, by) for fact in patch.append_facts))
@@ -73,12 +79,23 @@ def _in_name_of(fact: KnownFact, by: str) -> KnownFact:
 
 
 async def patch_state(hold: Holdfast, task_id: str, patch: StatePatch, *, version: int, by: str, reason: str) -> Shared:
-    """Change the state if it is still at ``version``. Raises StateConflict, which carries the newer one."""
-    task = await begun(hold.store, task_id, by=by)
-    _check_open(task)
-    await _check_answers(hold, task, patch)
-    state = await hold.patch_state(task_id, patch, version=version, by=by, reason=reason)
-    return Shared(task=await found(hold.store, task_id), state=state)
+    """Change the state if it is still at ``version``. Raises StateConflict, which carries the newer one.
+
+    Where it closes questions, what was looked at and what is changed are one compare-and-set on the whole task: asking
+    a person a question that is open already changes no state, but it does change the task.
+    """
+    await begun(hold.store, task_id, by=by)
+    for _ in range(_MOST_TRIES):
+        task = await found(hold.store, task_id)
+        _check_open(task)
+        await _check_answers(hold, task, patch)
+        change = partial(change_state, hold.services, task_id, patch, version=version, by=by, reason=reason)
+        try:
+            state = await change(revision=task.revision if patch.resolve_questions else None)
+        except TaskMoved:
+            continue
+        return Shared(task=await found(hold.store, task_id), state=state)
+    raise Conflict(f"task {task_id} changes too fast to close a question of it; nothing was changed, try again")
 
 
 async def append(hold: Holdfast, task_id: str, patch: StatePatch, *, by: str, lease: Lease | None) -> Shared:
@@ -104,11 +121,13 @@ async def add_artifact(
     max_bytes: int = MAX_BYTES,
 ) -> ArtifactRef:
     """Store bytes, link them to the task, and mention them in its state."""
+    check_size("the summary", summary, TEXT_BYTES, "shorten it")
     task = await begun(hold.store, task_id, by=by)
     _check_open(task)
     if lease is not None:
         await _holding(hold, task_id, lease, by).renew()
-    current = (await hold.state(task_id)).current_step if task.version else None
+    state = await hold.state(task_id) if task.version else None
+    current = None if state is None else state.current_step
     stored = await hold.artifacts.write(content, media_type=media_type, name=name, max_bytes=max_bytes)
     link = ArtifactLink(
         artifact_id=stored.id, name=name, type=stored.media_type, summary=summary, bytes=stored.size, step=current
@@ -117,8 +136,10 @@ async def add_artifact(
         artifact_id=stored.id, type=stored.media_type, summary=summary, bytes=stored.size, step=current
     )
     operations: tuple[Operation, ...] = (LinkArtifact(link),)
-    if task.version:  # otherwise no agent keeps a state there, and the link is all there is
-        body = canonical(StatePatch(add_artifacts=(mention,)).to_json())
+    if state is not None:  # otherwise no agent keeps a state there, and the link is all there is
+        mentioned = StatePatch(add_artifacts=(mention,))
+        check_growth(state, apply(state, mentioned))
+        body = canonical(mentioned.to_json())
         operations = (*operations, ApplyPatch(body=body, author=by))
     await _write(hold, task_id, operations, by, lease)
     return mention
@@ -145,7 +166,9 @@ def _check_open(task: Task) -> None:
 
 async def _check_answers(hold: Holdfast, task: Task, patch: StatePatch) -> None:
     """Refuse to close a question that a person is still asked: only their answer does."""
-    asked = {approval.question for approval in await hold.approvals(task.id)}
+    if not patch.resolve_questions:
+        return
+    asked = {approval.question for approval in await hold.approvals(task.id, limit=_MOST_ASKED)}
     if closed := [question for question in patch.resolve_questions if question in asked]:
         raise Conflict(f"a person is still asked {closed[0]!r}, and only the answer closes it; nothing was changed")
 

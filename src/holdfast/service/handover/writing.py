@@ -15,6 +15,7 @@ from holdfast.model.errors import Conflict, DeadlineExceeded, LeaseLost, WorkerD
 from holdfast.model.failure import Failure
 from holdfast.model.operations import ApplyPatch, Move, Operation
 from holdfast.model.patch import StatePatch, apply
+from holdfast.model.state_size import check_growth
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.service.handover.facts import without_known_facts
@@ -85,7 +86,7 @@ class Writer:
         if patch.is_empty:
             return ()
         state = await self.hold.state(self.lease.task_id)
-        apply(state, patch)
+        check_growth(state, apply(state, patch))
         new = without_known_facts(patch, state)
         if new.is_empty:
             return ()
