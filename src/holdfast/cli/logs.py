@@ -35,6 +35,8 @@ class JsonFormatter(logging.Formatter):
         line |= {name: getattr(record, name) for name in FIELDS if getattr(record, name, None) is not None}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
+        elif record.exc_text:  # redacted already
+            line["traceback"] = record.exc_text
         return json.dumps(line, ensure_ascii=False, default=str)
 
 

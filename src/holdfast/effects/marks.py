@@ -63,7 +63,7 @@ class Marks:
     def claim(self) -> bool:
         """Leave the mark of a start, on disk, and lock it. False: somebody else holds it, or still runs."""
         if not self._folder.is_dir():
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(0o700, parents=True, exist_ok=True)  # what the command writes is in it
             sync_directory(self._folder.parent)
         self._lock = LockFile(self._started)
         is_ours = _try_lock(self._lock.descriptor, exclusive=True)

@@ -20,8 +20,9 @@ from holdfast.model.operations import Move
 from holdfast.model.retry import RetryAt
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
+from holdfast.redaction import make_logger
 
-logger = logging.getLogger("holdfast")
+logger = make_logger("holdfast")
 _LONGEST = 500
 
 WHAT_TO_CHANGE = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -55,12 +54,13 @@ from holdfast.mcp.toolset import toolbox
 from holdfast.mcp.watching import Watcher
 from holdfast.model.errors import HoldfastError, InvalidValue, NotFound, StoreError
 from holdfast.model.task import HANDOVER
+from holdfast.redaction import make_logger
 from holdfast.service.access import CALLER, EVERYTHING, READ_ONLY, Caller, Scope
 from holdfast.service.forms import Form
 from holdfast.service.service import Service
 
 _NOBODY = Caller("nobody", frozenset())
-_log = logging.getLogger(__name__)
+_log = make_logger(__name__)
 Context = ServerRequestContext[Any, Any]
 
 INSTRUCTIONS = (

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.model.errors import InvalidValue
+from holdfast.redaction import know
 from holdfast.service.access import Caller, Scope, read_scopes
 from holdfast.web.address import Address
 
@@ -138,6 +139,7 @@ def _begins_with_scopes(value: str) -> bool:
 
 
 def _checked_digest(variable: str, secret: str) -> bytes:
+    know(secret)
     if len(secret) < SHORTEST:
         raise InvalidValue(
             f"the secret in {variable} has {len(secret)} characters, and {SHORTEST} are the least; "

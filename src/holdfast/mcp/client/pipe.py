@@ -31,6 +31,7 @@ from mcp_types import jsonrpc_message_adapter
 from holdfast.mcp.client.health import Health
 from holdfast.mcp.client.sending import sending_of
 from holdfast.mcp.client.servers import Command
+from holdfast.redaction import make_logger
 
 LONGEST_LINE = 32 * 1024 * 1024
 """Bytes of one line, and so of one answer."""
@@ -41,7 +42,7 @@ GRACE = 2.0
 _POLL = 0.01
 _SHOWN = 80
 _BROKEN = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream, OSError)
-_log = logging.getLogger(__name__)
+_log = make_logger(__name__)
 
 
 @asynccontextmanager

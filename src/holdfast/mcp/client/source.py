@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -28,6 +27,7 @@ from holdfast.model.errors import InvalidValue, MissingExtra
 from holdfast.model.failure import storable
 from holdfast.model.retry import Retry
 from holdfast.model.task import JsonValue
+from holdfast.redaction import make_logger
 
 if TYPE_CHECKING:
     from holdfast.mcp.client.answers import Answer
@@ -44,7 +44,7 @@ FEW = 4
 WAIT = "tools"
 """The kind of step that such a wait is."""
 
-_log = logging.getLogger(__name__)
+_log = make_logger(__name__)
 
 
 def tools(
