@@ -57,6 +57,11 @@ class Tokens:
                     f"make another: {MAKE_ONE}"
                 )
 
+    @property
+    def callers(self) -> list[str]:
+        """The names of those who hold them."""
+        return [token.caller.name for token in self._tokens]
+
     def __len__(self) -> int:
         """How many there are."""
         return len(self._tokens)
