@@ -55,6 +55,8 @@ class OpenAIModel:
         """Nothing is read or opened before the first call: to define an agent takes no key and no extra."""
         self.name = check_name("the model's name", name)
         self._api_key, self._base_url = api_key, base_url
+        know(api_key, os.environ.get("OPENAI_API_KEY"))
+        know_url(base_url)
         self._timeout = as_seconds(timeout, what="timeout")
         self._idle_timeout = as_seconds(idle_timeout, what="idle_timeout")
         self._extra = {**({} if temperature is None else {"temperature": temperature}), **(extra or {})}

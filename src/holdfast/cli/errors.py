@@ -10,6 +10,7 @@ from collections.abc import Callable
 from io import TextIOWrapper
 
 from holdfast.cli.exits import ExitCode, exit_code
+from holdfast.cli.render.words import safe
 from holdfast.cli.terminal import close_stdout, say
 from holdfast.model.errors import HoldfastError, StateConflict, StoreUnavailable
 from holdfast.redaction import know_command, redacted
@@ -41,7 +42,8 @@ def run(app: Callable[[], None]) -> None:
         sys.exit(ExitCode.OK)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is shown
         if debug:
-            sys.stderr.write("".join(traceback.format_exception(error)))
+            text = "".join(traceback.format_exception(error))
+            sys.stderr.write(safe(text) if sys.stderr.isatty() else text)
             sys.exit(ExitCode.FAILURE)
         say(_in_words(error))
         if isinstance(error, OSError):

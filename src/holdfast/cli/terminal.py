@@ -58,10 +58,26 @@ def print_json(data: JsonValue) -> None:
 
 def print_line(data: JsonValue, *, indent: int | None = None) -> None:
     """Print one JSON document on one line."""
+    typer.echo(json_text(data, indent=indent, visible=sys.stdout.isatty()))
+
+
+def json_text(data: JsonValue, *, indent: int | None = None, visible: bool = False) -> str:
+    """Return data as JSON. With ``visible``, every sign that a terminal would obey or hide is written as an escape.
+
+    Those are control characters, overrides of the direction, and signs without a width. The JSON means the same.
+    """
     text = json.dumps(data, ensure_ascii=False, indent=indent).translate(_ESCAPED)
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        text = json.dumps(data, indent=indent)  # half a character, which only JSON's own escapes can write
-    typer.echo(text)
+    if text.isascii():
+        return text
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        return json.dumps(data, indent=indent)  # half a character, which only JSON's own escapes can write
+    return "".join(map(_visible, text)) if visible else text
+
+
+def _visible(character: str) -> str:
+    if character.isprintable() or character == "\n":
+        return character
+    return json.dumps(character)[1:-1]
 
 
 def print_page(*parts: RenderableType) -> None:

@@ -13,7 +13,7 @@ from holdfast.redaction.logs import guard_libraries
 from holdfast.redaction.text import know
 
 _NAME: Final = re.compile(
-    r"auth(?!or)|token|secret|passw|passphrase|pwd|credential|cookie|session|signature|dsn|jwt"
+    r"auth(?!or(?!i[sz]))|token|secret|passw|passphrase|pwd|credential|cookie|session|signature|dsn|jwt"
     r"|(?:^|[-_.])(?:pass|sig|code|[a-z]*key)$",
     re.IGNORECASE,
 )

@@ -11,6 +11,16 @@ from holdfast.redaction.text import redacted
 _LIBRARIES: Final = ("asyncio", "httpcore", "httpcore2", "httpx", "httpx2", "mcp", "openai", "psycopg", "uvicorn")
 """What logs the URLs it sends requests to, and the errors of code that was sent a credential."""
 
+_BELOW: Final = (
+    *(
+        f"httpcore{number}.{part}"
+        for number in ("", "2")
+        for part in ("connection", "http11", "http2", "proxy", "socks")
+    ),
+    *("mcp.client.sse", "mcp.client.stdio", "mcp.client.streamable_http", "openai._base_client", "psycopg.pool"),
+)
+"""Those that would log a credential and may be loaded after anybody asked; others are found by then."""
+
 
 class _Redaction(logging.Filter):
     """Lets every record pass, without credentials. It stands at the logger, so that every handler gets that."""
@@ -49,6 +59,6 @@ def make_logger(name: str) -> logging.Logger:
 
 def guard_libraries() -> None:
     """Redact the records of the libraries that may log a credential. Asked for again after another one was loaded."""
-    for name in (*_LIBRARIES, *list(logging.Logger.manager.loggerDict)):
+    for name in (*_LIBRARIES, *_BELOW, *list(logging.Logger.manager.loggerDict)):
         if name.partition(".")[0] in _LIBRARIES:
             logging.getLogger(name).addFilter(_REDACTION)

@@ -65,7 +65,10 @@ def server_at(
         raise InvalidValue("headers= and token= are for a server at a URL; one that is started takes env= and cwd=")
     words = tuple(map(os.fspath, server))
     if not words or not all(isinstance(word, str) and word for word in words[:1]) or "\0" in "".join(words):
-        raise InvalidValue(f'{list(server)!r} is no command; give its words in a list: ["uvx", "some-server"]')
+        raise InvalidValue(
+            "the command of the MCP server is empty, or has a NUL in it; give its words in a list: "
+            '["uvx", "some-server"]'
+        )
     know_command(words)
     know_environment(env or {})
     return Command(words, tuple(sorted((env or {}).items())), None if cwd is None else os.fspath(cwd))

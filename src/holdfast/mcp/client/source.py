@@ -171,7 +171,9 @@ class ServerTools(ToolSource):
             if not self._is_offered(each.name):
                 continue
             if each.name in seen:
-                _log.warning("the MCP server %s lists %r twice; one is left out", self._server.label, each.name[:80])
+                _log.warning(
+                    "the MCP server %s lists %r twice; one is left out", self._server.label, storable(each.name, 80)
+                )
                 continue
             seen.add(each.name)
             try:
@@ -189,7 +191,7 @@ class ServerTools(ToolSource):
             check_tool_name(name)
         except InvalidValue as error:
             raise InvalidValue(
-                f"the MCP server {self._server.label} has a tool {listed.name[:80]!r}: {error}; name it with "
+                f"the MCP server {self._server.label} has a tool {storable(listed.name, 80)!r}: {error}; name it with "
                 "declare={...: Declared(name=...)}, choose another prefix=, or leave it out with only="
             ) from None
         return ServerTool(
