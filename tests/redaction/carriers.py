@@ -91,12 +91,12 @@ def _servers(hold: Holdfast, host: str) -> Tasks:
     ]
     over_stdio = tools(words, env={"SOME_API_KEY": SECRETS["stdio_environment"]}, wait=ONCE)
     found: Tasks = {}
-    for name, source, script in (
-        ("mcp-http", over_http, ["x"]),
-        ("mcp-stdio", over_stdio, [call("tell"), call("refuse"), call("tell"), "done"]),
-        ("mcp-fails", over_stdio, [call("fail"), "done"]),
+    for name, source, called in (
+        ("mcp-http", over_http, ()),
+        ("mcp-stdio", over_stdio, ("tell", "refuse", "tell")),
+        ("mcp-fails", over_stdio, ("fail",)),
     ):
-        model = ScriptedModel(script)
+        model = ScriptedModel([*map(call, called), "done"])
         found[name] = (hold.register(Agent(name, model=model, tools=[source], builtins=False, retry=ONCE)), "go")
     return found
 

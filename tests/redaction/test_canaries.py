@@ -123,16 +123,16 @@ async def over_mcp(hold: Holdfast, handles: dict[str, Handle[Any]]) -> list[str]
         said = [str(await client.list_tools()), str(await client.list_resources())]
         for name, given in (
             ("list_tasks", {}),
-            *(("read_resource", {"uri": uri}) for uri in ("task://queue", "task://current", "fact://a")),
+            *(("read_resource", {"uri": one}) for one in ("task://queue", "task://current", "fact://a")),
         ):
             said += [str(await client.call_tool(name, given))]
         for handle in handles.values():
             found = await client.call_tool("get_task", {"task_id": handle.id})
             assert found.structured_content is not None
             uri = found.structured_content["uri"]
-            said += [str(found), str(await client.read_resource(f"{uri}/steps"))]
-        said.append(str(await client.call_tool("wait_for_task", {"task_id": handle.id, "timeout_seconds": 0})))
-        said += [str(await client.read_resource(uri)), str(await client.call_tool("read_resource", {"uri": uri}))]
+            said += [str(found), str(await client.read_resource(uri)), str(await client.read_resource(f"{uri}/steps"))]
+        careless = handles["careless"].id
+        said.append(str(await client.call_tool("wait_for_task", {"task_id": careless, "timeout_seconds": 0})))
     return said
 
 
@@ -200,7 +200,7 @@ def test_no_command_shows_the_password_of_a_mistyped_url(tmp_path: Path, monkeyp
                 said += _chain(error)
             assert secret not in said, (url, said)
             every = [["config", "--json"], ["list"], ["doctor"], ["mcp", "--print-config"]]
-            for words in every if number < 3 and len(secret) > 8 else every[:1]:
+            for words in every if number < 3 else every[: len(secret) > 8]:
                 answer = CliRunner().invoke(app, words, env={"HOLDFAST_DATABASE_URL": url})
                 shown = answer.stdout + answer.stderr + _chain(answer.exception)
                 assert secret not in shown, (url, words, shown)
@@ -237,7 +237,6 @@ def test_a_process_says_nothing_of_it_on_stderr(tmp_path: Path) -> None:
         assert answer.returncode == code, answer
         assert answer.stderr
         assert secret not in answer.stdout + answer.stderr, words
-    assert "Traceback" not in answer.stderr
 
 
 async def test_a_mistyped_address_of_an_endpoint_is_not_repeated() -> None:
