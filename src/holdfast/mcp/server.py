@@ -54,7 +54,7 @@ from holdfast.mcp.toolset import toolbox
 from holdfast.mcp.watching import Watcher
 from holdfast.model.errors import HoldfastError, InvalidValue, NotFound, StoreError
 from holdfast.model.task import HANDOVER
-from holdfast.redaction import make_logger
+from holdfast.redaction import make_logger, redacted
 from holdfast.service.access import CALLER, EVERYTHING, READ_ONLY, Caller, Scope
 from holdfast.service.forms import Form
 from holdfast.service.service import Service
@@ -258,12 +258,14 @@ def _refusing(handle: Callable[..., Any]) -> Callable[..., Any]:
             raise
         except (InvalidValue, NotFound, NotAllowed) as error:
             uri = getattr(params, "uri", None)
-            raise MCPError(INVALID_PARAMS, str(error), {"uri": str(uri)} if uri is not None else None) from error
+            raise MCPError(
+                INVALID_PARAMS, redacted(str(error)), {"uri": str(uri)} if uri is not None else None
+            ) from error
         except StoreError as error:
             _log.warning("%s: the store does not answer: %s", ctx.method, error)
             raise MCPError(INTERNAL_ERROR, "the store does not answer; try again in a moment") from error
         except HoldfastError as error:
-            raise MCPError(INTERNAL_ERROR, str(error)) from error
+            raise MCPError(INTERNAL_ERROR, redacted(str(error))) from error
         except Exception as error:
             _log.exception("%s failed", ctx.method)
             raise MCPError(INTERNAL_ERROR, "the server failed to answer; its log says why") from error

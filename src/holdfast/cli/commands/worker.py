@@ -148,7 +148,9 @@ async def _work(hold: Holdfast, wanted: Wanted, *, say: Callable[[str], None]) -
 
     async with hold:
         if not hold.store.capabilities.durable:
-            raise InvalidValue(f"{hold.url} lives inside one process; nobody could submit a task to this worker")
+            raise InvalidValue(
+                f"{without_password(hold.url)} lives inside one process; nobody could submit a task to this worker"
+            )
         async with hold.worker(**asdict(wanted)) as worker:
             with StopSignals(drain, force):
                 say(_introduction(hold, wanted))

@@ -22,7 +22,7 @@ from holdfast.mcp.toolset.sharing import Sharing
 from holdfast.mcp.toolset.submitting import Submitting
 from holdfast.model.errors import HoldfastError, StateConflict, StoreError
 from holdfast.model.task import JsonValue
-from holdfast.redaction import make_logger
+from holdfast.redaction import make_logger, redacted
 from holdfast.service.access import Scope
 
 FOLLOW: Final = "follow"
@@ -131,7 +131,7 @@ async def call(desk: Desk, name: str, arguments: dict[str, JsonValue]) -> CallTo
         return _result({"error": f"{words}is done once", "kind": type(error).__name__}, is_error=True)
     except HoldfastError as error:
         _log.debug("tool %s of %s was refused: %s", name, desk.caller.name, error)
-        return _result({"error": str(error), "kind": type(error).__name__}, is_error=True)
+        return _result({"error": redacted(str(error)), "kind": type(error).__name__}, is_error=True)
     return _result(answer)
 
 
