@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,15 @@ NAMES = (
 SECRETS = {name: f"sk-{MARK}-{name.replace('_', '-')}-0123456789" for name in NAMES}
 EVERY = " ".join(SECRETS.values())
 """A text that a careless library might raise."""
+
+_ENCODED = [
+    base64.b64encode(f"{before}{secret}".encode()).decode() for secret in SECRETS.values() for before in ("", "user:")
+]
+
+
+def leaks(text: str) -> bool:
+    """Say whether one of them is in a text, as it is or as a Basic header has it."""
+    return MARK in text or any(one in text for one in _ENCODED)
 
 
 def define(hold: Holdfast, host: str) -> Tasks:
@@ -69,10 +79,11 @@ def _models(hold: Holdfast, host: str) -> Tasks:
         """Note a text."""
         return f"noted {text}"
 
-    base = f"http://user:{SECRETS['base_url_password']}@{host}/v1"
     found: Tasks = {}
     for mode in ("401", "500", "error_event", "no_chunk", "text", "call"):
-        model = OpenAIModel(mode, base_url=base, api_key=None if mode == "500" else SECRETS["model_key"])
+        account = f"user:{SECRETS['base_url_password']}@" if mode == "500" else ""  # sent instead of a key
+        base = f"http://{account}{host}/v1"
+        model = OpenAIModel(mode, base_url=base, api_key=None if mode == "error_event" else SECRETS["model_key"])
         agent = Agent(f"model-{mode}", model=model, tools=[note], builtins=False, retry=ONCE, model_retry=ONCE)
         found[f"model {mode}"] = (hold.register(agent), "go")
     return found

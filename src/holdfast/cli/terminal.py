@@ -17,6 +17,7 @@ from holdfast.cli.render.fitting import FittingTable
 from holdfast.cli.render.words import safe
 from holdfast.cli.signs import readable
 from holdfast.model.task import JsonValue
+from holdfast.redaction import redacted
 
 _ESCAPED = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 """Control characters that JSON leaves as they are, and terminals do not."""
@@ -44,7 +45,7 @@ def words() -> Console:
 
 def say(text: str) -> None:
     """Tell a person something, beside the data: on one line, unless the terminal is too narrow for it."""
-    line = f"holdfast: {safe(text)}"
+    line = f"holdfast: {safe(redacted(text))}"  # before a narrow terminal breaks it
     if words().is_terminal:
         words().print(Text(line))
     else:

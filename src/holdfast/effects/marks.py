@@ -15,6 +15,7 @@ from holdfast.effects.durable import file_name, sync_directory, write_new
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.errors import CodecError
 from holdfast.process_fork import LockFile
+from holdfast.redaction import redacted
 
 if sys.platform != "win32":
     import fcntl
@@ -162,4 +163,4 @@ def _try_lock(file: int, *, exclusive: bool) -> bool:
 
 
 def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace").replace("\0", "\ufffd")
+    return redacted(data.decode("utf-8", "replace")).replace("\0", "\ufffd")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from holdfast.redaction import redacted
 from holdfast.service.diagnosis import durability, growing, people, reaching, surroundings, working
 from holdfast.service.diagnosis.evidence import Application, Evidence, Inside
 from holdfast.service.diagnosis.finding import APPLICATION, Finding
@@ -50,7 +51,9 @@ def diagnose(seen: Evidence) -> list[Finding]:
 
 
 def _in_their_words(finding: Finding, application: Application | None) -> Finding:
-    """Put the application into a remedy, so that it can be typed as it stands."""
+    """Put the application into a remedy, so that it can be typed as it stands; let no credential into either."""
+    remedy = None if finding.remedy is None else redacted(finding.remedy)
+    finding = replace(finding, words=redacted(finding.words), remedy=remedy)
     if finding.remedy is None or application is None or application.error is not None:
         return finding
     return replace(finding, remedy=finding.remedy.replace(APPLICATION, application.target))
