@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import os
 import traceback
 from threading import Lock
 from typing import Any, Final
@@ -130,3 +131,13 @@ def without_beginning(text: str) -> str:
                 longest = length
                 break
     return text[: len(text) - longest]
+
+
+def _begin_child() -> None:
+    """Free the lock in a forked child: the thread that held it may be missing there."""
+    global _changing  # noqa: PLW0603 - as above
+    _changing = Lock()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_begin_child)
