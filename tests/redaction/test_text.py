@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
+from holdfast.engine import log
 from holdfast.model.approval import ApprovalState
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.effect import Effect, EffectClass, EffectState
@@ -221,6 +222,15 @@ def test_log_records_hold_no_credential(caplog: pytest.LogCaptureFixture) -> Non
     assert not any("canary" in str(vars(record)) for record in caplog.records)
     assert caplog.text.count("ValueError: ***") == 2
     assert caplog.records[0].__dict__["reason"] == "***"
+
+
+def test_a_log_line_is_redacted_before_it_is_cut(caplog: pytest.LogCaptureFixture) -> None:
+    know("canary-value")
+    with caplog.at_level(logging.INFO):
+        for before in range(480, 510):
+            log.moved_by_hand("t", TaskState.FAILED, f"{'.' * before}canary-value and more")
+    assert len(caplog.records) > 1
+    assert "can" not in caplog.text
 
 
 def test_every_module_has_its_logger_from_the_one_place() -> None:
