@@ -18,6 +18,7 @@ from typing import Any, NoReturn, Protocol
 import hypothesis
 import pytest
 
+from holdfast.redaction.text import forget_all
 from tests.pgbouncer import PgBouncer, start_pgbouncer
 from tests.postgres_server import PostgresServer, ServerUnavailable, start_postgres
 from tests.scheduling import Scheduling
@@ -55,6 +56,13 @@ def pytest_configure() -> None:
 
 def pytest_report_header() -> str | None:
     return f"soak: seeds from {FIRST_SEED}, repeat with HOLDFAST_SEED={FIRST_SEED}" if SOAK else None
+
+
+@pytest.fixture(autouse=True)
+def no_known_credentials() -> Iterator[None]:
+    """Forget the credentials that a test made known: they would be replaced in the texts of every later one."""
+    yield
+    forget_all()
 
 
 @pytest.hookimpl(optionalhook=True)  # runs without xdist have none

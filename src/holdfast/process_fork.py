@@ -75,10 +75,14 @@ class LockFile:
     The lock belongs to the open file, which a child shares: without this, it would outlive the parent in the child.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open the file, and create it where it is missing. No program that this process starts inherits it."""
+    def __init__(self, path: str | os.PathLike[str], mode: int = 0o666) -> None:
+        """Open the file, and create it where it is missing, with ``mode``. No program started from here inherits it.
+
+        A link is refused: another user may have put it there, and it may lead anywhere.
+        """
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
         with _no_fork:  # a child that is forked between the two lines would keep it
-            self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+            self.descriptor = os.open(path, flags, mode)
             _locks.add(self)
         self._owner = Owner(os.fspath(path))
 

@@ -22,7 +22,7 @@ from holdfast import (
 )
 from holdfast.agent.scripted import call
 from holdfast.agent.tool import Tool
-from holdfast.engine import outcome
+from holdfast.engine import children, outcome
 from holdfast.engine.cancelling import cancel
 from holdfast.engine.children import BY_PARENT
 from holdfast.model.commit import Commit, Expect
@@ -274,7 +274,7 @@ async def test_a_caller_that_lost_its_lease_stops_no_sub_agent(
         either, [calls, "done"], tools=[asking("asker"), burn], approve=["external_action"], retry=ONE_TRY
     )
     handle = await either.submit(agent, "go")
-    look = outcome.has_sub_agents_at_work
+    look = children.has_sub_agents_at_work
 
     async def look_and_lose(store: StateStore, task: Task) -> bool:
         found = await look(store, task)

@@ -15,6 +15,7 @@ from holdfast.agent.model import ModelError, ModelRefused
 from holdfast.agent.openai_errors import of_event
 from holdfast.agent.openai_stream import Assembly, Chunk, EventDecoder, read_usage
 from holdfast.model.message import Reply, Usage
+from holdfast.redaction import know
 from tests.agent_model.support import ignore, user
 
 TEXTS = some.text(some.characters(exclude_characters="\r\n", codec="utf-8"))
@@ -40,6 +41,26 @@ def piece(index: int | None, name: str | None = None, arguments: str | None = No
 
 def calls_of(reply: Reply) -> list[tuple[str, str]]:
     return [(made.name, made.arguments) for made in reply.tool_calls]
+
+
+def test_an_endpoint_that_repeats_the_key_is_not_repeated() -> None:
+    """Neither in the pieces of a text, wherever they are cut, nor in the reply, nor in what a tool is called with."""
+    know("sk-live-0123456789")
+    for size in range(1, 25):
+        text = "Your key: sk-live-0123456789. So?"
+        said: list[str] = []
+        assembly = Assembly(user("go"), said.append)
+        for start in range(0, len(text), size):
+            delta = {"content": text[start : start + size]}
+            assembly.add(Chunk.read(json.dumps({"choices": [{"index": 0, "delta": delta}]})))
+            assert "sk-live-" not in "".join(said)
+        called = piece(0, "note", json.dumps({"text": text}), id="call_sk-live-0123456789")
+        assembly.add(Chunk.read(json.dumps({"choices": [{"delta": called, "finish_reason": "stop"}]})))
+        reply = assembly.reply()
+        assert "".join(said) == reply.content == "Your key: ***. So?"
+        assert [(made.id, made.arguments) for made in reply.tool_calls] == [
+            ("call_***", '{"text": "Your key: ***. So?"}')
+        ]
 
 
 @given(some.lists(TEXTS), some.lists(some.integers(0, 2000)), some.sampled_from([b"\n", b"\r\n"]))

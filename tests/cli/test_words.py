@@ -30,7 +30,7 @@ from holdfast.store.url import without_password
         ("postgresql://me:secret@host:5433/database", "postgresql://me:***@host:5433/database"),
         ("postgresql://me:se:cr@et@one,two:1/database", "postgresql://me:***@one,two:1/database"),
         ("postgresql:///d?host=/run&password=secret", "postgresql:///d?host=/run&password=***"),
-        ("postgresql://h/d?sslPassword=secret&a=b", "postgresql://h/d?sslPassword=***&a=b"),
+        ("postgresql://h/d?sslPassword=secret&a=b", "postgresql://h/d?sslPassword=***&a=***"),
         ("postgresql://me:secret@[::1/d", "postgresql:***"),
         ("postgresql://h/d?secret", "postgresql:***"),
     ],

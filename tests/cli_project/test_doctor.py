@@ -297,6 +297,27 @@ async def test_the_remedies_say_which_store_they_are_for(tmp_path: Path) -> None
     assert holdfast(tmp_path, "doctor", HOLDFAST_DATABASE_URL=there[1]).stderr == ""
 
 
+def test_no_code_is_run_by_surprise(tmp_path: Path) -> None:
+    """A holdfast.toml above the working directory, or one that others can write, names code that may be anybody's."""
+    below = tmp_path / "deep" / "down"
+    below.mkdir(parents=True)
+    (tmp_path / "shop.py").write_text("open('it-ran', 'w')\n" + APPLICATION.format(url=""), encoding="utf-8")
+    file = tmp_path / "holdfast.toml"
+    file.write_text('application = "shop:hold"\n', encoding="utf-8")
+    file.chmod(0o600)
+    for folder, mode in ((below, 0o600), (tmp_path, 0o666)):
+        file.chmod(mode)
+        found = doctor(folder, code=1)  # there is no store, which is an error
+        assert level(found, "application") == "note"
+        assert found["application"][0]["remedy"] == "if you trust its code: holdfast doctor --app shop:hold"
+        assert not (folder / "it-ran").exists()
+    doctor(below, "--app", "shop:hold", code=1)
+    assert (below / "it-ran").exists()
+    file.chmod(0o600)
+    doctor(tmp_path, code=1)
+    assert (tmp_path / "it-ran").exists()
+
+
 def test_an_application_that_raises_shows_its_own_error(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("hold = 1 / 0\n", encoding="utf-8")
     answer = holdfast(tmp_path, "doctor", "--app", "broken")

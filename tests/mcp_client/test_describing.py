@@ -29,8 +29,8 @@ def lists(*listed: dict[str, Any], **options: Any) -> ServerTools:  # noqa: ANN4
     [
         ("uvx some-server", {}, "is no http:// or https:// URL; a server that is started is a list of words"),
         ("ftp://there", {}, "is no http"),
-        ([], {}, "is no command"),
-        (["a\0b"], {}, "is no command"),
+        ([], {}, "is empty, or has a NUL"),
+        (["a\0b"], {}, "is empty, or has a NUL"),
         ("https://ann:secret@there/mcp", {}, "holds a user or password; pass token="),
         ("https://there/mcp", {"env": {}}, "env= and cwd= are for a server that is started"),
         (["there"], {"token": "x"}, "headers= and token= are for a server at a URL"),

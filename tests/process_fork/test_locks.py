@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast import Holdfast
 from holdfast.effects.marks import Marks
 from holdfast.process_fork import LockFile
-from holdfast.store.sqlite.gate import FileGate
+from holdfast.store.sqlite.gate import file_gate
 from tests.process_fork.child import ask_child, living_child, run_family
 
 
@@ -26,7 +26,7 @@ def test_the_locks_of_a_transaction_are_free_when_its_process_is_killed(tmp_path
 
 
 def test_a_file_lock_is_the_parents_alone(tmp_path: Path) -> None:
-    gate, marks = FileGate(str(tmp_path / "gate")), Marks(tmp_path / "marks", "effect-1")
+    gate, marks = file_gate(str(tmp_path / "agents.db")), Marks(tmp_path / "marks", "effect-1")
     gate.enter()
     assert marks.claim()
     hold = Holdfast(f"json:///{tmp_path}/files")
@@ -35,14 +35,14 @@ def test_a_file_lock_is_the_parents_alone(tmp_path: Path) -> None:
         # Held by the parent, whatever a child does on its way out:
         assert ask_child(gate.leave) is None
         assert ask_child(gate.close) is None
-        assert not FileGate(str(tmp_path / "gate")).try_enter()
+        assert not file_gate(str(tmp_path / "agents.db")).try_enter()
         assert marks.is_held()
         assert ask_child(Holdfast(f"json:///{tmp_path}/files").sync.__enter__).startswith("StoreBusy")
         # Given up by the parent, and not kept by the child that lives:
         gate.close()
         marks.__exit__(None, None, None)
         block.__exit__(None, None, None)
-        assert FileGate(str(tmp_path / "gate")).try_enter()
+        assert file_gate(str(tmp_path / "agents.db")).try_enter()
         assert not marks.is_held()
         with hold.sync:
             pass

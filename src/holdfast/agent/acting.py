@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import replace
 from functools import partial
@@ -25,11 +24,12 @@ from holdfast.model.operations import LinkArtifact, Operation
 from holdfast.model.patch import StatePatch
 from holdfast.model.retry import Retry
 from holdfast.model.task import JsonValue
+from holdfast.redaction import make_logger
 
 if TYPE_CHECKING:
     from holdfast.agent.run import AgentRun
 
-_log = logging.getLogger(__name__)
+_log = make_logger(__name__)
 _NO_RETRY = Retry(max_attempts=1)
 _NOT_OURS = (SystemExit, GeneratorExit)
 

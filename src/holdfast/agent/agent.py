@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -33,6 +32,7 @@ from holdfast.model.patch import StatePatch
 from holdfast.model.retry import Retry
 from holdfast.model.risk import RiskLevel
 from holdfast.model.task import DEFAULT_QUEUE, JsonValue
+from holdfast.redaction import make_logger
 
 Observer: TypeAlias = Callable[
     [str, Mapping[str, JsonValue], JsonValue, AgentState], Awaitable[StatePatch | None] | StatePatch | None
@@ -49,7 +49,7 @@ MODEL_TIMEOUT = timedelta(minutes=11).total_seconds()
 
 MAX_IDENTICAL_CALLS = 10
 MAX_SENSELESS_ANSWERS = 5
-_log = logging.getLogger(__name__)
+_log = make_logger(__name__)
 
 
 class Agent:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     import openai
 
 _EXCERPT = 500
-_SHORTEST_SECRET = 8
-"""What is shorter stands for a key where none is needed, and may be a word of the message."""
 _PASSING = frozenset({408, 409, 425, 429})
 _SERVER_ERRORS = 500
 _STATUSES = range(300, 600)
@@ -34,12 +32,9 @@ _REMEDIES = {
 _OUT_OF_CREDIT = "insufficient_quota"
 
 
-def of_status(error: openai.APIStatusError, secret: str) -> ModelError:
-    """Read an answer that is no success. ``secret`` is the key, which some endpoints repeat in their message."""
-    message = _message(error.body) or error.response.text
-    if len(secret) >= _SHORTEST_SECRET:
-        message = message.replace(secret, "[key]")
-    message = storable(message, _EXCERPT)
+def of_status(error: openai.APIStatusError) -> ModelError:
+    """Read an answer that is no success. Some endpoints repeat the key in it; ``storable`` replaces that."""
+    message = storable(_message(error.body) or error.response.text, _EXCERPT)
     return _sorted(error.status_code, error.code, message, _retry_after(error.response.headers))
 
 
@@ -53,7 +48,7 @@ def of_event(error: Any) -> ModelError:  # noqa: ANN401 - whatever JSON an endpo
 def of_transport(error: Exception, where: str) -> ModelError:
     """Read what happened to the connection: refused, reset, closed too early."""
     reason = error.__cause__ or error
-    said = str(reason) or type(reason).__name__
+    said = storable(str(reason), _EXCERPT) or type(reason).__name__
     return ModelError(f"the connection to {where} failed ({said}); no whole reply came")
 
 

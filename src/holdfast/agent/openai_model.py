@@ -18,6 +18,7 @@ from holdfast.model.checks import check_name
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import HoldfastError, MissingExtra
 from holdfast.model.message import Reply
+from holdfast.redaction import cause_of, know, know_url
 
 if TYPE_CHECKING:
     import openai
@@ -56,6 +57,8 @@ class OpenAIModel:
         """Nothing is read or opened before the first call: to define an agent takes no key and no extra."""
         self.name = check_name("the model's name", name)
         self._api_key, self._base_url = api_key, base_url
+        know(api_key, os.environ.get("OPENAI_API_KEY"))
+        know_url(base_url)
         self._timeout = as_seconds(timeout, what="timeout")
         self._idle_timeout = as_seconds(idle_timeout, what="idle_timeout")
         self._extra = {**({} if temperature is None else {"temperature": temperature}), **(extra or {})}
@@ -97,7 +100,7 @@ class OpenAIModel:
             except openai.APIStatusError as error:
                 blamed = {name for name in DISPENSABLE if name in body and names_parameter(error, name)}
                 if error.status_code not in _MALFORMED or not blamed:
-                    raise of_status(error, client.api_key) from error
+                    raise of_status(error) from cause_of(error)
                 unknown |= blamed
             else:
                 self._unknown_there |= unknown
@@ -118,13 +121,13 @@ class OpenAIModel:
         except (openai.APITimeoutError, httpx2.TimeoutException) as error:
             raise ModelError(
                 f"{client.base_url.host} sent nothing for {self._idle_timeout:g} s; it was given up as hung"
-            ) from error
+            ) from cause_of(error)
         except (openai.APIConnectionError, httpx2.HTTPError) as error:
-            raise of_transport(error, client.base_url.host) from error
+            raise of_transport(error, client.base_url.host) from cause_of(error)
         except (openai.APIStatusError, HoldfastError):
             raise
         except (openai.OpenAIError, httpx2.InvalidURL, httpx2.StreamError, *_UNREADABLE) as error:
-            raise of_unreadable(error, client.base_url.host) from error
+            raise of_unreadable(error, client.base_url.host) from cause_of(error)
 
     async def _client(self) -> openai.AsyncOpenAI:
         loop = asyncio.get_running_loop()
@@ -145,19 +148,27 @@ class OpenAIModel:
             raise MissingExtra("openai", "OpenAIModel") from missing
         base_url = self._base_url or os.environ.get("OPENAI_BASE_URL") or None
         api_key = self._api_key or os.environ.get("OPENAI_API_KEY") or (_NO_KEY if base_url else None)
+        know(api_key)  # an endpoint may repeat it in whatever it answers
+        know_url(base_url)
         if api_key is None:
             raise ModelRefused(
                 f"there is no key to call {self.name} with; set OPENAI_API_KEY, "
                 "or OPENAI_BASE_URL to use an endpoint of your own"
             )
         timeout = httpx2.Timeout(self._idle_timeout, connect=min(self._idle_timeout, _TO_CONNECT))
-        client = openai.AsyncOpenAI(
-            api_key=api_key,
-            base_url=base_url,
-            timeout=timeout,
-            max_retries=0,
-            http_client=EndpointClient(timeout),
-        )
+        try:
+            client = openai.AsyncOpenAI(
+                api_key=api_key,
+                base_url=base_url,
+                timeout=timeout,
+                max_retries=0,
+                http_client=EndpointClient(timeout),
+            )
+        except httpx2.InvalidURL:  # which repeats the part it stumbled over: that may be a password
+            raise ModelRefused(
+                f"the base_url of {self.name} cannot be read; write https://host:port/v1, and a password's "
+                "@ : / ? # % as %40 %3A %2F %3F %23 %25"
+            ) from None
         _ = client.chat.completions  # which loads the rest of the library, here and not in the event loop
         return client
 

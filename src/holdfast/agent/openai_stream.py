@@ -19,6 +19,7 @@ from holdfast.agent.model import ModelError, Request, note_unseen
 from holdfast.agent.openai_wire import well_formed
 from holdfast.model.failure import storable
 from holdfast.model.message import Reply, ToolCall, Usage
+from holdfast.redaction import Curtain, redacted
 
 LAST_EVENT = "[DONE]"
 MOST_BYTES = 64 << 20
@@ -81,8 +82,9 @@ class Chunk(msgspec.Struct, frozen=True):
             return msgspec.convert(json.loads(data), cls)
         except (ValueError, RecursionError) as error:
             raise ModelError(
-                f"the endpoint sent an event that is no chat completion chunk ({error}): {storable(data, _EXCERPT)!r}"
-            ) from error
+                f"the endpoint sent an event that is no chat completion chunk ({storable(str(error), _EXCERPT)}): "
+                f"{storable(data, _EXCERPT)!r}"
+            ) from None  # a JSON error holds the whole text, which may repeat the key
 
 
 class _Choice(msgspec.Struct, frozen=True):
@@ -156,6 +158,7 @@ class Assembly:
     def __init__(self, request: Request, on_text: Callable[[str], None]) -> None:
         self._request = request
         self._on_text = on_text
+        self._curtain = Curtain()
         self._content = ""
         self._calls: list[_GrowingCall] = []
         self._size = 0
@@ -183,11 +186,13 @@ class Assembly:
             raise ModelError("the stream ended without a finish_reason; the reply is not whole and was thrown away")
         if self._finish_reason == "error":  # how gateways say that the endpoint behind them broke off
             raise ModelError("the endpoint broke off with finish_reason 'error'; the reply was thrown away")
+        if rest := self._curtain.end():
+            self._on_text(rest)
         return Reply(
-            content=well_formed(self._content),
+            content=redacted(well_formed(self._content)),
             tool_calls=self._whole_calls(),
             usage=self._usage,
-            model=storable(self._model, _LONGEST_NAME),
+            model=redacted(storable(self._model, _LONGEST_NAME)),
             finish_reason=storable(self._finish_reason, _LONGEST_NAME),
         )
 
@@ -195,7 +200,8 @@ class Assembly:
         if text := delta.content or delta.refusal:
             self._count(text)
             self._content += text
-            self._on_text(well_formed(text))
+            if shown := self._curtain.take(well_formed(text)):
+                self._on_text(shown)
         note_unseen(self._on_text, delta.thoughts)
         grown: list[_GrowingCall] = []
         for piece in delta.tool_calls or ():
@@ -260,7 +266,8 @@ class Assembly:
             # Results are sent back by id: one that is missing, or has been used, would give them to another call.
             identifier = call.id if call.id and call.id not in taken else self._stable_id(position)
             taken.add(identifier)
-            calls.append(ToolCall(id=identifier, name=call.name, arguments=well_formed(call.arguments)))
+            arguments = redacted(well_formed(call.arguments))
+            calls.append(ToolCall(id=redacted(identifier), name=redacted(call.name), arguments=arguments))
         return tuple(calls)
 
     def _stable_id(self, position: int) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable
 from io import TextIOWrapper
 
 from holdfast.cli.exits import ExitCode, exit_code
+from holdfast.cli.render.words import safe
 from holdfast.cli.terminal import close_stdout, say
 from holdfast.model.errors import HoldfastError, StateConflict, StoreUnavailable
+from holdfast.redaction import know_command, redacted
 
 _CALL = re.compile(
     r"hold\.(approvals|approve|reject|answer|doubts|resolve|resume|retry|cancel|fork|submit|send)\(('[^']*')?[^)]*\)"
@@ -37,9 +40,11 @@ def run(app: Callable[[], None]) -> None:
             raise
         close_stdout()
         sys.exit(ExitCode.OK)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is shown
         if debug:
-            raise
+            text = "".join(traceback.format_exception(error))
+            sys.stderr.write(safe(text) if sys.stderr.isatty() else text)
+            sys.exit(ExitCode.FAILURE)
         say(_in_words(error))
         if isinstance(error, OSError):
             close_stdout()
@@ -52,6 +57,25 @@ def _prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # where a terminal has no letters for it, a question mark will do
             stream.reconfigure(errors="replace")
+    know_command(sys.argv[1:])  # a word that is out of place is repeated in the complaint about it
+    if isinstance(sys.stderr, TextIOWrapper):
+        sys.stderr = _Words(sys.stderr)
+
+
+class _Words(TextIOWrapper):
+    """What is written to stderr, by this command or by a library: without the credentials that are known by then.
+
+    Not so stdout: it is for data, as it is stored.
+    """
+
+    def __init__(self, stream: TextIOWrapper) -> None:
+        super().__init__(stream.buffer, stream.encoding, "replace", line_buffering=True)
+        self._stream = stream  # which would close the file if it was dropped
+
+    def write(self, text: str) -> int:
+        """Write the text, redacted."""
+        super().write(redacted(text))
+        return len(text)
 
 
 def _in_words(error: Exception) -> str:

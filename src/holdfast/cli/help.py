@@ -5,19 +5,38 @@ from __future__ import annotations
 import enum
 import inspect
 import typing
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
+from holdfast.redaction import redacted
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 _WORDS = {int: "NUMBER", float: "NUMBER", Path: "PATH"}
 
 
+@contextmanager
+def _redacting() -> Iterator[None]:
+    """Redact a complaint about a word before it is framed: a credential that is broken over two lines is not found."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(words := getattr(error, "message", None), str):
+            error.message = redacted(words)  # type: ignore[attr-defined]
+        raise
+
+
 class PlainCommand(TyperCommand):
     """A command that is explained in plain words."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as the parser calls it
+        """Read the words of a command line."""
+        with _redacting():
+            return super().make_context(*arguments, **options)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - the classes of typer's own parser
         """Write the help."""
@@ -27,6 +46,16 @@ class PlainCommand(TyperCommand):
 
 class PlainGroup(TyperGroup):
     """A group of commands that is explained in plain words."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - see PlainCommand
+        """Read the words of a command line."""
+        with _redacting():
+            return super().make_context(*arguments, **options)
+
+    def resolve_command(self, *arguments: Any) -> Any:  # noqa: ANN401 - see PlainCommand
+        """Find the command that a word names."""
+        with _redacting():
+            return super().resolve_command(*arguments)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - see PlainCommand
         """Write the help."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
+import sys
 from datetime import UTC, datetime
 
 from holdfast.cli.render.words import safe
-from holdfast.cli.terminal import say
+from holdfast.cli.terminal import json_text, say
+from holdfast.model.task import JsonValue
 
 FIELDS = ("task_id", "from_state", "to_state", "reason", "step")
 """What the engine puts on its records beside the message."""
@@ -26,16 +27,20 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line."""
-        line = {
+        line: dict[str, JsonValue] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
         }
-        line |= {name: getattr(record, name) for name in FIELDS if getattr(record, name, None) is not None}
+        for name in FIELDS:
+            if (value := getattr(record, name, None)) is not None:
+                line[name] = value if isinstance(value, str | int | float) else str(value)
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        elif record.exc_text:  # redacted already
+            line["traceback"] = record.exc_text
+        return json_text(line, visible=sys.stderr.isatty())
 
 
 class Troubles(logging.Handler):

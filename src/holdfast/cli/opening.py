@@ -67,7 +67,9 @@ def holdfast_to_serve(application: str | None, database_url: str | None, *, role
     hold = Holdfast(database_url) if target is None else find_holdfast(target, database_url, role=role)
     show_role(hold, role)
     if not make_store(hold.url).capabilities.durable:
-        raise InvalidValue(f"{hold.url} lives inside this process and ends with it; name a store that lasts")
+        raise InvalidValue(
+            f"{without_password(hold.url)} lives inside this process and ends with it; name a store that lasts"
+        )
     return hold
 
 

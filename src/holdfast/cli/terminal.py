@@ -18,6 +18,7 @@ from holdfast.cli.render.fitting import FittingTable
 from holdfast.cli.render.words import safe
 from holdfast.cli.signs import readable
 from holdfast.model.task import JsonValue
+from holdfast.redaction import redacted
 
 _ESCAPED = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 """Control characters that JSON leaves as they are, and terminals do not."""
@@ -48,7 +49,7 @@ def say(text: str) -> None:
 
     A word that is longer than a line is left to the terminal: a cursor or a URL that we broke could not be copied.
     """
-    line = f"holdfast: {safe(text)}"
+    line = f"holdfast: {safe(redacted(text))}"  # before a narrow terminal breaks it
     if words().is_terminal:
         lines = textwrap.wrap(line, words().width, break_long_words=False, break_on_hyphens=False)
         words().print(Text("\n".join(lines)), soft_wrap=True)
@@ -69,10 +70,26 @@ def print_json(data: JsonValue) -> None:
 
 def print_line(data: JsonValue, *, indent: int | None = None) -> None:
     """Print one JSON document on one line."""
+    typer.echo(json_text(data, indent=indent, visible=sys.stdout.isatty()))
+
+
+def json_text(data: JsonValue, *, indent: int | None = None, visible: bool = False) -> str:
+    """Return data as JSON. With ``visible``, every sign that a terminal would obey or hide is written as an escape.
+
+    Those are control characters, overrides of the direction, and signs without a width. The JSON means the same.
+    """
     text = json.dumps(data, ensure_ascii=False, indent=indent).translate(_ESCAPED)
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        text = json.dumps(data, indent=indent)  # half a character, which only JSON's own escapes can write
-    typer.echo(text)
+    if text.isascii():
+        return text
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        return json.dumps(data, indent=indent)  # half a character, which only JSON's own escapes can write
+    return "".join(map(_visible, text)) if visible else text
+
+
+def _visible(character: str) -> str:
+    if character.isprintable() or character == "\n":
+        return character
+    return json.dumps(character)[1:-1]
 
 
 def print_page(*parts: RenderableType) -> None:

@@ -25,6 +25,7 @@ from holdfast.effects.errors import CommandFailed, CommandRefused, CommandTimedO
 from holdfast.effects.marks import End, Marks
 from holdfast.model.doubt import Absent, Happened, Outcome, Unknown
 from holdfast.model.errors import InvalidValue
+from holdfast.redaction import know_command, know_environment
 
 _SHOWN = 500
 
@@ -67,6 +68,8 @@ def run_command(
     program = _checked(command)
     if not program:
         raise InvalidValue("the command is empty; name the program and its first arguments")
+    know_command(program)
+    know_environment(env or {})
     folder = absolute("markers", markers)
     tool = _Command(program, folder, timeout, cwd, dict(env or {}), successes, refusals, probe)
     return effect("once", reconcile=tool.reconcile)(tool.run)

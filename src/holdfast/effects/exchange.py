@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from holdfast.effects.errors import Impossible, NotReached
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.errors import CodecError
 from holdfast.model.failure import storable
 from holdfast.model.task import JsonValue
+from holdfast.redaction import redacted, redacted_data, shown_url, without_beginning
 
 if TYPE_CHECKING:
     import httpx2
@@ -69,9 +69,12 @@ class Client:
                 async with stream as response:
                     return await self._read(response)
             except (self.httpx2.ConnectError, self.httpx2.ConnectTimeout) as error:
-                raise NotReached(f"no connection to {urlsplit(url).netloc}: {error}") from error
-            except self.httpx2.InvalidURL as error:
-                raise Impossible(f"{url!r} is no URL: {error}") from error
+                raise NotReached(f"no connection to {shown_url(url, path=False)}: {error}") from error
+            except (self.httpx2.InvalidURL, self.httpx2.UnsupportedProtocol):
+                # Neither it nor what was found wrong with it is repeated: that may be part of a password.
+                raise Impossible(
+                    "the URL cannot be used; write a password's @ : / ? # % as %40 %3A %2F %3F %23 %25"
+                ) from None
 
     async def _read(self, response: httpx2.Response) -> HttpResponse:
         received = bytearray()
@@ -86,9 +89,16 @@ class Client:
         except self.httpx2.RequestError:
             if response.is_success:
                 raise  # of what was done only a part is known
-        headers = {name: value for name, value in response.headers.items() if name in KEPT_HEADERS}
-        body: JsonValue = received[: self.max_bytes].decode("utf-8", "replace")
+        headers = {name: redacted(value) for name, value in response.headers.items() if name in KEPT_HEADERS}
+        body: JsonValue = self._text(bytes(received), is_whole=is_whole)
         if is_whole and "json" in headers.get("content-type", ""):
             with suppress(CodecError):  # not JSON after all, or none that could be stored
-                body = parse(bytes(received))
+                body = redacted_data(parse(bytes(received)))
         return HttpResponse(status=response.status_code, headers=headers, body=body, truncated=not is_whole)
+
+    def _text(self, received: bytes, *, is_whole: bool) -> str:
+        """Return a body as text, without the credentials that it repeats; half of one may stand at its end."""
+        text = redacted(received.decode("utf-8", "replace"))
+        if is_whole:
+            return text
+        return without_beginning(text.encode()[: self.max_bytes].decode("utf-8", "ignore"))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from holdfast.effects.declaring import Probed, effect
 from holdfast.effects.errors import Impossible, RequestRefused, UnclearResponse
@@ -23,6 +23,7 @@ from holdfast.model.canonical import canonical
 from holdfast.model.doubt import Absent, Happened, Outcome, Unknown
 from holdfast.model.errors import CodecError, InvalidValue, MissingExtra
 from holdfast.model.task import JsonValue
+from holdfast.redaction import know_headers, know_url
 
 REFUSALS = frozenset(range(400, 500)) - {408, 409, 425}
 """The statuses that prove that nothing was done: the server understood the request and declined it.
@@ -59,8 +60,9 @@ def http_request(
     """Return a tool that sends this request, with its argument as the JSON body, and returns the HttpResponse.
 
     ``{effect_id}`` in ``url`` and ``lookup`` stands for the effect id. ``headers`` are sent and never recorded, so that
-    is the place for credentials. Redirects are not followed. ``timeout`` is for the whole exchange, in seconds;
-    connecting gets half of it. The step's own timeout has to be longer.
+    is the place for credentials: an answer that repeats one is recorded with ``***`` in its place. Redirects are not
+    followed. ``timeout`` is for the whole exchange, in seconds; connecting gets half of it. The step's own timeout has
+    to be longer.
 
     What became of a request whose answer was lost is found out in one of two ways (of both, the first), and otherwise
     left to a person:
@@ -73,8 +75,11 @@ def http_request(
       again much later.
     """
     for one in (url, lookup or url):
-        if urlsplit(one).scheme not in {"http", "https"}:
-            raise InvalidValue(f"{one!r} is no http:// or https:// URL")
+        know_url(one)
+        if not one.lower().startswith(("http://", "https://")):
+            # It is not repeated: nobody can tell which part of it is a password.
+            raise InvalidValue("the URL begins with neither http:// nor https://; write the whole address")
+    know_headers(headers or {})
     if not 1 <= max_bytes <= MOST_BYTES:
         raise InvalidValue(f"max_bytes is {max_bytes}; choose 1 to {MOST_BYTES}, the answer goes into the journal")
     if timeout <= 0:

@@ -15,6 +15,7 @@ from holdfast.effects.durable import file_name, sync_directory, write_new
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.errors import CodecError
 from holdfast.process_fork import LockFile
+from holdfast.redaction import redacted
 
 if sys.platform != "win32":
     import fcntl
@@ -63,7 +64,7 @@ class Marks:
     def claim(self) -> bool:
         """Leave the mark of a start, on disk, and lock it. False: somebody else holds it, or still runs."""
         if not self._folder.is_dir():
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(0o700, parents=True, exist_ok=True)  # what the command writes is in it
             sync_directory(self._folder.parent)
         self._lock = LockFile(self._started)
         is_ours = _try_lock(self._lock.descriptor, exclusive=True)
@@ -162,4 +163,4 @@ def _try_lock(file: int, *, exclusive: bool) -> bool:
 
 
 def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace").replace("\0", "\ufffd")
+    return redacted(data.decode("utf-8", "replace")).replace("\0", "\ufffd")

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-import logging
 from collections.abc import Callable
 
 from holdfast.model.clock import Clock
 from holdfast.model.errors import StoreClosed
+from holdfast.redaction import make_logger
 
-_log = logging.getLogger(__name__)
+_log = make_logger(__name__)
 
 _FORGET_AT = 64
 """How many cancelled alarms may pile up before they are swept out."""

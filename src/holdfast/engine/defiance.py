@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import logging
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -20,6 +19,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 from holdfast.engine.signals import Unwind
 from holdfast.engine.where import current_task
 from holdfast.model.failure import is_theirs, named_place
+from holdfast.redaction import make_logger
 
 R = TypeVar("R")
 
@@ -39,7 +39,7 @@ UNWIND_BY_ITSELF = 3.0
 STUCK = "holdfast-stuck"
 """What the names of threads begin with that are kept in a call for ever."""
 
-_log = logging.getLogger("holdfast")
+_log = make_logger("holdfast")
 _kept: list[object] = []
 
 

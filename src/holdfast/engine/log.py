@@ -20,8 +20,9 @@ from holdfast.model.operations import Move
 from holdfast.model.retry import RetryAt
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
+from holdfast.redaction import make_logger, redacted
 
-logger = logging.getLogger("holdfast")
+logger = make_logger("holdfast")
 _LONGEST = 500
 
 WHAT_TO_CHANGE = (
@@ -84,8 +85,8 @@ def _move(task_id: str, name: str, source: TaskState | None, target: TaskState, 
 
 
 def _in_one_line(text: str) -> str:
-    """Cut what people wrote into their errors to what fits into a log."""
-    line = " ".join(text.split())
+    """Cut what people wrote into their errors to what fits into a log; half of a credential would not be recognised."""
+    line = " ".join(redacted(text).split())
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ..."
 
 

@@ -135,6 +135,7 @@ SETTINGS: Final = (
     Setting("serve.allow_hosts", _names, None, "Names by which clients reach it, beside those of its address"),
 )
 
+_URLS: Final = frozenset({"database_url", "listen_url"})
 _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 _SECTIONS: Final = tuple(dict.fromkeys(section for name in _BY_NAME if (section := name.rpartition(".")[0])))
 
@@ -219,6 +220,8 @@ def _checked(setting: Setting, given: object, where: str) -> Any:  # noqa: ANN40
     try:
         return setting.read(given)
     except ValueError as error:
+        if setting.name in _URLS:  # it may hold a password, wherever in it
+            raise InvalidValue(f"{where} cannot be meant; {error}") from None
         raise InvalidValue(f"{where} is {given!r}; {error}") from None
 
 

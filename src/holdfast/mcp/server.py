@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -55,12 +54,16 @@ from holdfast.mcp.toolset import toolbox
 from holdfast.mcp.watching import Watcher
 from holdfast.model.errors import HoldfastError, InvalidValue, NotFound, StoreError
 from holdfast.model.task import HANDOVER
+from holdfast.redaction import make_logger, redacted
 from holdfast.service.access import CALLER, EVERYTHING, READ_ONLY, Caller, Scope
 from holdfast.service.forms import Form
 from holdfast.service.service import Service
 
+MOST_SESSIONS = 1_000
+"""Sessions that a caller may have open at a time. One that is not used for half an hour ends by itself."""
+
 _NOBODY = Caller("nobody", frozenset())
-_log = logging.getLogger(__name__)
+_log = make_logger(__name__)
 Context = ServerRequestContext[Any, Any]
 
 INSTRUCTIONS = (
@@ -97,13 +100,21 @@ class McpServer:
         self._protocol = self._make()
 
     @asynccontextmanager
-    async def http(self) -> AsyncIterator[ASGIApp]:
-        """Serve requests over HTTP for as long as the block lasts; the value is called for each of them."""
+    async def http(self, callers: Iterable[str] = ()) -> AsyncIterator[ASGIApp]:
+        """Serve requests over HTTP for as long as the block lasts; the value is called for each of them.
+
+        Each of ``callers`` has sessions of its own, MOST_SESSIONS at a time: one that opens as many as it can shuts
+        out no other. All other callers share as many.
+        """
         # Host and Origin are checked in front of everything, by whoever serves this.
-        manager = StreamableHTTPSessionManager(app=self._protocol)
-        async with self._watcher.running(), manager.run():
+        async with self._watcher.running(), AsyncExitStack() as running:
+            sessions = {}
+            for name in {*callers, _NOBODY.name}:
+                manager = StreamableHTTPSessionManager(app=self._protocol, max_sessions=MOST_SESSIONS)
+                await running.enter_async_context(manager.run())
+                sessions[name] = StreamableHTTPASGIApp(manager)
             try:
-                yield _known_by_its_caller(StreamableHTTPASGIApp(manager))
+                yield _known_by_its_caller(sessions)
             finally:
                 self.end_subscriptions()
 
@@ -217,12 +228,16 @@ class McpServer:
         return CompleteResult(completion=Completion(values=values, has_more=len(values) >= completing.MOST))
 
 
-def _known_by_its_caller(endpoint: ASGIApp) -> ASGIApp:
-    """Tell the SDK who calls, in its own terms: it lets nobody else into a session that somebody opened."""
+def _known_by_its_caller(sessions: Mapping[str, ASGIApp]) -> ASGIApp:
+    """Hand a request to the sessions of its caller.
+
+    The SDK learns who calls, in its own terms: it lets no other caller into a session.
+    """
 
     async def called(scope: HttpScope, receive: Receive, send: Send) -> None:
         caller: Caller = scope.get(CALLER, _NOBODY)
         token = AccessToken(token="", client_id=caller.name, scopes=sorted(caller.scopes))
+        endpoint = sessions.get(caller.name, sessions[_NOBODY.name])
         await endpoint({**scope, "user": AuthenticatedUser(token)}, receive, send)
 
     return called
@@ -245,12 +260,14 @@ def _refusing(handle: Callable[..., Any]) -> Callable[..., Any]:
             raise
         except (InvalidValue, NotFound, NotAllowed) as error:
             uri = getattr(params, "uri", None)
-            raise MCPError(INVALID_PARAMS, str(error), {"uri": str(uri)} if uri is not None else None) from error
+            raise MCPError(
+                INVALID_PARAMS, redacted(str(error)), {"uri": str(uri)} if uri is not None else None
+            ) from error
         except StoreError as error:
             _log.warning("%s: the store does not answer: %s", ctx.method, error)
             raise MCPError(INTERNAL_ERROR, "the store does not answer; try again in a moment") from error
         except HoldfastError as error:
-            raise MCPError(INTERNAL_ERROR, str(error)) from error
+            raise MCPError(INTERNAL_ERROR, redacted(str(error))) from error
         except Exception as error:
             _log.exception("%s failed", ctx.method)
             raise MCPError(INTERNAL_ERROR, "the server failed to answer; its log says why") from error

@@ -7,7 +7,6 @@ fingerprint, so nobody is told of a change that is none.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -30,6 +29,7 @@ from holdfast.mcp.excerpts import text_of
 from holdfast.mcp.resources.reading import held_outside, queue_form, running_tasks
 from holdfast.model.canonical import digest
 from holdfast.model.errors import HoldfastError, InvalidValue, StoreError
+from holdfast.redaction import make_logger
 from holdfast.service import forms
 from holdfast.service.handover.sweeping import sweep, tidy
 from holdfast.store.background import Loop
@@ -50,7 +50,7 @@ MOST_WATCHED: Final = 2000
 
 _OF_A_TASK: Final = (StateAddress, StepsAddress, CheckpointAddress)
 Tell = Callable[[str], Awaitable[None]]
-_log = logging.getLogger(__name__)
+_log = make_logger(__name__)
 
 
 @dataclass

@@ -24,6 +24,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.ids import new_id
 from holdfast.model.operations import Move, Operation, ReopenChild, WriteOutcome, WriteStep
+from holdfast.model.remarks import redact_operations
 from holdfast.model.task import Submitted
 from holdfast.model.transitions import TaskState, illegal_move_message, is_legal
 
@@ -66,6 +67,10 @@ class Commit:
     guard: Held | Expect
     operations: tuple[Operation, ...]
     actor: str = "worker"
+
+    def __post_init__(self) -> None:
+        """Let no credential pass: errors, reasons and notes go through here, whatever made them."""
+        object.__setattr__(self, "operations", redact_operations(self.operations))
 
     @property
     def move(self) -> Move | None:

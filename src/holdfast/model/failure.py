@@ -28,6 +28,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.retry import RecordedError, qualified_name
 from holdfast.model.task import JsonValue
+from holdfast.redaction import redacted
 
 MOST_TRIES = 100
 """Kept of each failure: a policy with a million attempts must not write them all down at each of them."""
@@ -130,7 +131,7 @@ class Failure:
             type_name=described.type_names[0],
             # A group is what it holds: a policy that gives up on one of them gives up on the group.
             type_names=(*described.type_names, *_inner_names(error), *(n for leaf in leaves for n in leaf.type_names)),
-            message="; ".join(f"{leaf.type_name}: {leaf.message}" for leaf in leaves) or storable(_text_of(error)),
+            message=storable("; ".join(f"{leaf.type_name}: {leaf.message}" for leaf in leaves) or _text_of(error)),
             retry_after=described.retry_after,
             steps=steps,
             where=_place(error),
@@ -247,7 +248,11 @@ def named_place(filename: str, line: int | None, function: str) -> str:
 
 
 def storable(text: str, longest: int = _LONGEST_MESSAGE) -> str:
-    """Cut a text in the middle, and replace what no store holds."""
+    """Cut a text in the middle, and replace what no store holds and what none should hold: credentials.
+
+    Those first: the half of one that is left after a cut would not be recognised.
+    """
+    text = redacted(text)
     text = text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
     if len(text) <= longest:
         return text

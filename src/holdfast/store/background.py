@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from holdfast.model.errors import StoreClosed, StoreForked
+from holdfast.redaction import make_logger
 from holdfast.store.outage import LONGEST_PAUSE, Outage, Streak
 
-_log = logging.getLogger(__name__)
+_log = make_logger(__name__)
 
 
 def start(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

@@ -7,15 +7,15 @@ reads succeed all the time.
 
 from __future__ import annotations
 
-import logging
 import time
 
 from holdfast.model.errors import StoreError
+from holdfast.redaction import make_logger
 
 FIRST_PAUSE, LONGEST_PAUSE, _DOUBLINGS = 0.05, 2.0, 6
 """Seconds between one try and the next while something fails: longer and longer."""
 
-_log = logging.getLogger(__name__)
+_log = make_logger(__name__)
 
 
 def pause_after(failures: int) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -12,7 +11,9 @@ from urllib.parse import quote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_log = logging.getLogger(__name__)
+from holdfast.redaction import make_logger
+
+_log = make_logger(__name__)
 
 MCP: Final = "/mcp"
 """Where the Model Context Protocol is spoken."""

@@ -86,7 +86,7 @@ async def application(
     from holdfast.mcp.server import McpServer  # noqa: PLC0415 - an extra of its own, and slow to load
 
     server = McpServer(hold, read_only=read_only, claimable=claimable)
-    async with server.http() as mcp:
+    async with server.http(tokens.callers) as mcp:
         yield Application(_pages(hold, mcp), tokens=tokens, names=names, on_stop=server.end_subscriptions)
 
 

@@ -6,7 +6,6 @@ Both are open to everybody, so that they say no more than that: what exactly is 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from functools import cache
@@ -20,9 +19,10 @@ from starlette.responses import JSONResponse
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.settings import is_postgres
 from holdfast.model.errors import HoldfastError, SchemaMismatch, StoreUnavailable
+from holdfast.redaction import make_logger
 from holdfast.store.sqlfiles import migrations
 
-_log = logging.getLogger(__name__)
+_log = make_logger(__name__)
 
 PATIENCE: Final = 2.0
 """Seconds in which a store that is well answers; probes give up soon after."""

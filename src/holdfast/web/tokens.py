@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.model.errors import InvalidValue
+from holdfast.redaction import know
 from holdfast.service.access import Caller, Scope, read_scopes
 from holdfast.web.address import Address
 
@@ -55,6 +56,11 @@ class Tokens:
                     f"{other} and {token.origin} hold the same secret, so that nobody could tell the two apart; "
                     f"make another: {MAKE_ONE}"
                 )
+
+    @property
+    def callers(self) -> list[str]:
+        """The names of those who hold them."""
+        return [token.caller.name for token in self._tokens]
 
     def __len__(self) -> int:
         """How many there are."""
@@ -138,6 +144,7 @@ def _begins_with_scopes(value: str) -> bool:
 
 
 def _checked_digest(variable: str, secret: str) -> bytes:
+    know(secret)
     if len(secret) < SHORTEST:
         raise InvalidValue(
             f"the secret in {variable} has {len(secret)} characters, and {SHORTEST} are the least; "

@@ -17,7 +17,7 @@ import pytest
 from holdfast import NewTask, StoreReplaced, TaskState
 from holdfast.engine.patience import endless_patience
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.gate import FileGate
+from holdfast.store.sqlite.gate import file_gate
 from holdfast.store.sqlite.writer import Writer
 
 OTHER_PROCESS = """
@@ -365,7 +365,7 @@ async def test_a_deleted_gate_is_made_again(tmp_path: Path, monkeypatch: pytest.
     async with SqliteStore(path) as store:
         beside(path, "-gate").unlink()
         await store.submit([NewTask(id="a", name="job")])
-        later = FileGate(str(beside(path, "-gate")))
+        later = file_gate(str(path))
         writer = store._writer
         assert isinstance(writer, Writer)
         assert later.try_enter()

@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.gate import FileGate
+from holdfast.store.sqlite.gate import file_gate
 from holdfast.store.sqlite.transaction import Transaction
 from holdfast.store.sqlite.writer import INLINE_ITEMS, MOST_HERE
 
@@ -34,7 +34,7 @@ async def test_a_transaction_that_cannot_begin_lets_the_others_in(
             broken.setattr(store._writer, "_begin", fail)
             with pytest.raises(apsw.IOError):
                 await store._writer.write(nothing, items=items)
-        other = FileGate(f"{path}-gate")
+        other = file_gate(str(path))
         try:
             assert other.try_enter()
         finally:

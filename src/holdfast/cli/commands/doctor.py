@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,7 +21,7 @@ from holdfast.cli.opening import command, with_store
 from holdfast.cli.options import AsJson, DatabaseUrl
 from holdfast.cli.render.words import safe
 from holdfast.cli.terminal import console, print_json, print_page, say
-from holdfast.engine.settings import DEFAULT_URL, current_settings, unknown_variables
+from holdfast.engine.settings import DEFAULT_URL, Settings, current_settings, unknown_variables
 from holdfast.model.errors import HoldfastError
 from holdfast.service.diagnosis.diagnosing import diagnose
 from holdfast.service.diagnosis.evidence import Application
@@ -43,7 +45,10 @@ async def doctor(
     app: Annotated[
         str | None,
         typer.Option(
-            metavar="MODULE:HOLDFAST", help="The application; by default the setting `application`.", show_default=False
+            metavar="MODULE:HOLDFAST",
+            help="The application, which is imported; by default the setting `application`, unless a holdfast.toml "
+            "outside this folder names it.",
+            show_default=False,
         ),
     ] = None,
     as_json: AsJson = False,
@@ -52,17 +57,19 @@ async def doctor(
     """Look for what is wrong with the store, its workers and its tasks, and say what to do about it.
 
     Changes nothing: a store that is missing is not made, and an older one is not migrated. The exit code is 1 if there
-    is an error.
+    is an error. An application that a holdfast.toml in a folder above names is not imported: name it with --app.
     """
     settings_error: str | None = None
-    url, target, has_url = database_url or DEFAULT_URL, app, database_url is not None
+    url, has_url = database_url or DEFAULT_URL, database_url is not None
+    application = None if app is None else _application(app)
     try:
         settings = current_settings()
-        url, target = database_url or settings["database_url"], app or settings["application"]
+        url = database_url or settings["database_url"]
         has_url = has_url or settings.is_set("database_url")
+        if app is None and settings["application"] is not None:
+            application = _application_of(settings)
     except HoldfastError as error:
         settings_error = in_one_line(error)
-    application = None if target is None else _application(target)
     options: Mapping[str, Any] = {}
     if application is not None and application.url is not None and app is None and not has_url:
         url, options = application.url, application.options  # as the other commands do
@@ -83,6 +90,30 @@ async def doctor(
             say(f"these commands look at another store by themselves; add to them:{there}")
     if worst(findings) is Level.ERROR:
         raise typer.Exit(ExitCode.FAILURE)
+
+
+def _application_of(settings: Settings) -> Application:
+    """Import the application that the settings name, unless that would run code that the user may not know of."""
+    named, file = settings.values["application"], settings.file
+    if file is not None and named.origin == str(file) and (why := _surprise(file)) is not None:
+        return Application(target=named.value, not_imported=why)
+    return _application(named.value)
+
+
+def _surprise(file: Path) -> str | None:
+    """Say why the code that a settings file names is not simply run; None if nothing speaks against it.
+
+    The commands that run tasks import it from anywhere, because that is what they are for. This one is asked what is
+    wrong, also in a folder that others have filled.
+    """
+    if file.parent != Path.cwd():
+        return f"{file} names it, in a folder above this one"
+    status = file.stat()
+    if hasattr(os, "geteuid") and status.st_uid not in {0, os.geteuid()}:
+        return f"{file} names it, and belongs to another user"
+    if os.name != "nt" and status.st_mode & stat.S_IWOTH:
+        return f"{file} names it, and every user can write that file"
+    return None
 
 
 def _application(target: str) -> Application:

@@ -23,6 +23,7 @@ from holdfast.cli.signals import StopSignals
 from holdfast.cli.terminal import say
 from holdfast.engine.settings import DEFAULT_HOST, DEFAULT_PORT, current_settings
 from holdfast.model.errors import need_extras
+from holdfast.redaction import know
 from holdfast.store.url import without_password
 
 
@@ -92,6 +93,7 @@ async def serve(
             say(f"serving {without_password(hold.url)}{how}; MCP is at {url_of(listener)}/mcp")
             for line in introduction(tokens, secret):
                 say(line)
+            know(secret)  # from here on it is shown nowhere
             if not names.is_known_elsewhere:
                 say("it answers to localhost alone; name what clients call it with --allow-host")
             await server.run(until=told)

@@ -29,6 +29,7 @@ from holdfast.model.errors import DeadlineExceeded, InvalidValue, TaskCancelled,
 from holdfast.service.forms import task_form
 from holdfast.service.overview import Overview
 from holdfast.service.service import Service
+from holdfast.store.url import without_password
 
 
 @command
@@ -77,7 +78,9 @@ async def submit(
     async with chosen.hold:
         if not chosen.hold.store.capabilities.durable:
             url = chosen.hold.url
-            raise InvalidValue(f"{url} ends with this command, and the task with it; submit to a store that lasts")
+            raise InvalidValue(
+                f"{without_password(url)} ends with this command, and the task with it; submit to a store that lasts"
+            )
         service = Service(chosen.hold)
         handle = await submit_chosen(chosen, service, after=after, **options)
         if wait:

@@ -7,7 +7,6 @@ back. The second one hands everything back at once. A third one ends the process
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -29,6 +28,7 @@ from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.settings import SETTINGS, current_settings
 from holdfast.model.checks import check_name
 from holdfast.model.errors import InvalidValue
+from holdfast.redaction import make_logger
 from holdfast.store.url import without_password
 
 _TO_LEAVE, _TO_LEAVE_FORCED = 5.0, 1.0
@@ -148,7 +148,9 @@ async def _work(hold: Holdfast, wanted: Wanted, *, say: Callable[[str], None]) -
 
     async with hold:
         if not hold.store.capabilities.durable:
-            raise InvalidValue(f"{hold.url} lives inside one process; nobody could submit a task to this worker")
+            raise InvalidValue(
+                f"{without_password(hold.url)} lives inside one process; nobody could submit a task to this worker"
+            )
         async with hold.worker(**asdict(wanted)) as worker:
             with StopSignals(drain, force):
                 say(_introduction(hold, wanted))
@@ -191,4 +193,4 @@ def _say_nothing(words: str) -> None:
 
 
 def _log(words: str) -> None:
-    logging.getLogger("holdfast.worker").info(words)
+    make_logger("holdfast.worker").info(words)

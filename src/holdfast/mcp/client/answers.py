@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.model.failure import storable
 from holdfast.model.task import JsonValue
+from holdfast.redaction import redacted_data
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock
@@ -31,8 +32,8 @@ class Answer:
 def read_answer(result: CallToolResult) -> Answer:
     """Return a result as plain data: what is structured if it is, texts as text, and of anything else what it is.
 
-    The bytes of images, sounds and files are left out: no model reads them as text, and the journal is no place for
-    them.
+    A credential that the server repeats is replaced. The bytes of images, sounds and files are left out: no model reads
+    them as text, and the journal is no place for them.
     """
     blocks = [_plain(block) for block in result.content]
     attached = [block for block in blocks if not isinstance(block, str)]
@@ -40,7 +41,7 @@ def read_answer(result: CallToolResult) -> Answer:
     data: JsonValue = blocks if attached else "\n".join(blocks)
     if structured is not None and structured != {"result": data}:  # which is a text in a wrapping, and says no more
         data = {"data": structured, "attached": attached} if attached else structured
-    return Answer(data, result.is_error)
+    return Answer(redacted_data(data), result.is_error)
 
 
 def _plain(block: ContentBlock) -> Any:  # noqa: ANN401 - JSON

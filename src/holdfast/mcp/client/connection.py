@@ -7,7 +7,6 @@ of the loop that task is cancelled with all others, and closes what it opened: n
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -41,6 +40,7 @@ from holdfast.mcp.client.transports import transport_to
 from holdfast.model.errors import InvalidValue
 from holdfast.model.failure import storable
 from holdfast.model.task import JsonValue
+from holdfast.redaction import cause_of, guard_libraries, make_logger, redacted_data
 
 MOST_TOOLS = 1_000
 """A server that lists more lists nothing that a model could choose from."""
@@ -48,7 +48,7 @@ MOST_TOOLS = 1_000
 CALL = "tools/call"
 _FIRST_REFUSAL = 300
 _FIRST_SERVER_ERROR = 500
-_log = logging.getLogger(__name__)
+_log = make_logger(__name__)
 _RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
 
 
@@ -60,6 +60,7 @@ class Connection:
 
         ``on_end`` is told when it is over, however it ended.
         """
+        guard_libraries()  # the SDK is loaded by now, and logs where it sends requests
         self._server = server
         self._within = within
         self._on_end = on_end
@@ -178,8 +179,8 @@ class Connection:
             async with asyncio.timeout(self._within):
                 self.listing = await self._list()
             self._is_doubted = False
-        except Exception as error:
-            raise self._away(error, sending) from error
+        except Exception as error:  # noqa: BLE001 - as in _own
+            raise self._away(error, sending) from cause_of(error)
         finally:
             CURRENT.reset(token)
             self._leave()
@@ -234,10 +235,10 @@ class Connection:
         try:
             # Not client.call_tool: that forgets a result which does not fit the schema the tool promised. It is there.
             result = await self._answer_to(CallToolRequest(params=params))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - as in _own
             if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
                 self._retired = True
-            raise meaning_of(error, sending, server=self._server.label, tool=tool) from error
+            raise meaning_of(error, sending, server=self._server.label, tool=tool) from cause_of(error)
         finally:
             CURRENT.reset(token)
             self._leave()
@@ -272,15 +273,16 @@ def _is_no_program(error: BaseException) -> bool:
 
 
 def _listed(tool: Tool) -> Listed:
-    said = tool.annotations
+    hinted = tool.annotations
     hints = (
         Hints()
-        if said is None
+        if hinted is None
         else Hints(
-            read_only=said.read_only_hint,
-            destructive=said.destructive_hint,
-            idempotent=said.idempotent_hint,
-            open_world=said.open_world_hint,
+            read_only=hinted.read_only_hint,
+            destructive=hinted.destructive_hint,
+            idempotent=hinted.idempotent_hint,
+            open_world=hinted.open_world_hint,
         )
     )
-    return Listed(name=tool.name, description=tool.description or "", schema=tool.input_schema, hints=hints)
+    said = redacted_data({"description": tool.description or "", "schema": tool.input_schema})  # to a model
+    return Listed(name=tool.name, hints=hints, **said)

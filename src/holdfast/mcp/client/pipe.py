@@ -31,6 +31,7 @@ from mcp_types import jsonrpc_message_adapter
 from holdfast.mcp.client.health import Health
 from holdfast.mcp.client.sending import sending_of
 from holdfast.mcp.client.servers import Command
+from holdfast.redaction import make_logger, redacted
 
 LONGEST_LINE = 32 * 1024 * 1024
 """Bytes of one line, and so of one answer."""
@@ -41,7 +42,7 @@ GRACE = 2.0
 _POLL = 0.01
 _SHOWN = 80
 _BROKEN = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream, OSError)
-_log = logging.getLogger(__name__)
+_log = make_logger(__name__)
 
 
 @asynccontextmanager
@@ -246,7 +247,8 @@ class Lines:
         # Once as a warning: a server that logs to stdout would fill our log with its own.
         level = logging.DEBUG if self._skipped else logging.WARNING
         self._skipped += 1
-        _log.log(level, "the MCP server %s wrote %s: %r (%s)", self._label, what, line[:_SHOWN], type(error).__name__)
+        shown = redacted(line.decode(errors="backslashreplace"))[:_SHOWN]
+        _log.log(level, "the MCP server %s wrote %s: %r (%s)", self._label, what, shown, type(error).__name__)
 
 
 def _without_halves(line: bytes) -> bytes:

@@ -8,7 +8,6 @@ is asked for one before the next call is sent; one that stays silent is replaced
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from holdfast.mcp.client.listing import Listing
 from holdfast.mcp.client.servers import Server
 from holdfast.model.errors import MissingExtra
 from holdfast.model.task import JsonValue
+from holdfast.redaction import make_logger
 
 if TYPE_CHECKING:
     from holdfast.mcp.client.answers import Answer
@@ -30,7 +30,7 @@ FRESH = 60.0
 PROBE = 5.0
 """Seconds for an answer from a server that left a call without one. It may be busy: calls under way are not ended."""
 
-_log = logging.getLogger(__name__)
+_log = make_logger(__name__)
 _REACHES: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Server, Reach]] = WeakKeyDictionary()
 
 

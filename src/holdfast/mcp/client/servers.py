@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from holdfast.model.errors import InvalidValue
+from holdfast.redaction import know_command, know_environment, know_headers, know_url, shown_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +36,16 @@ class Endpoint:
     @property
     def label(self) -> str:
         """Host and path, for messages; a query may hold secrets."""
-        parts = urlsplit(self.url)
-        return f"{parts.netloc}{parts.path}"
+        return shown_url(self.url)
 
 
 Server = Command | Endpoint
+
+_NO_URL = (
+    "the address of the MCP server is no http:// or https:// URL; a server that is started is a list of words: "
+    '["uvx", "some-server"]'
+)
+"""The address is not repeated: nobody can tell which part of it is a password."""
 
 
 def server_at(
@@ -59,21 +65,29 @@ def server_at(
         raise InvalidValue("headers= and token= are for a server at a URL; one that is started takes env= and cwd=")
     words = tuple(map(os.fspath, server))
     if not words or not all(isinstance(word, str) and word for word in words[:1]) or "\0" in "".join(words):
-        raise InvalidValue(f'{list(server)!r} is no command; give its words in a list: ["uvx", "some-server"]')
+        raise InvalidValue(
+            "the command of the MCP server is empty, or has a NUL in it; give its words in a list: "
+            '["uvx", "some-server"]'
+        )
+    know_command(words)
+    know_environment(env or {})
     return Command(words, tuple(sorted((env or {}).items())), None if cwd is None else os.fspath(cwd))
 
 
 def _endpoint(url: str, headers: dict[str, str], token: str | None) -> Endpoint:
-    parts = urlsplit(url)
+    know_url(url)
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - read when it is asked for
+    except ValueError:  # a port that is none, or half an IPv6 address
+        raise InvalidValue(_NO_URL) from None
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise InvalidValue(
-            f"{url!r} is no http:// or https:// URL; a server that is started is a list of words: "
-            '["uvx", "some-server"]'
-        )
+        raise InvalidValue(_NO_URL)
     if parts.username is not None or parts.password is not None:
         raise InvalidValue("the URL of an MCP server holds a user or password; pass token= or headers= instead")
     if token is not None:
         if any(name.lower() == "authorization" for name in headers):
             raise InvalidValue("token= and an Authorization header say the same thing; pass one of them")
         headers["Authorization"] = f"Bearer {token}"
+    know_headers(headers)
     return Endpoint(url, tuple(sorted(headers.items())))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -28,6 +27,7 @@ from holdfast.model.errors import InvalidValue, MissingExtra
 from holdfast.model.failure import storable
 from holdfast.model.retry import Retry
 from holdfast.model.task import JsonValue
+from holdfast.redaction import make_logger
 
 if TYPE_CHECKING:
     from holdfast.mcp.client.answers import Answer
@@ -44,7 +44,7 @@ FEW = 4
 WAIT = "tools"
 """The kind of step that such a wait is."""
 
-_log = logging.getLogger(__name__)
+_log = make_logger(__name__)
 
 
 def tools(
@@ -171,7 +171,9 @@ class ServerTools(ToolSource):
             if not self._is_offered(each.name):
                 continue
             if each.name in seen:
-                _log.warning("the MCP server %s lists %r twice; one is left out", self._server.label, each.name[:80])
+                _log.warning(
+                    "the MCP server %s lists %r twice; one is left out", self._server.label, storable(each.name, 80)
+                )
                 continue
             seen.add(each.name)
             try:
@@ -189,7 +191,7 @@ class ServerTools(ToolSource):
             check_tool_name(name)
         except InvalidValue as error:
             raise InvalidValue(
-                f"the MCP server {self._server.label} has a tool {listed.name[:80]!r}: {error}; name it with "
+                f"the MCP server {self._server.label} has a tool {storable(listed.name, 80)!r}: {error}; name it with "
                 "declare={...: Declared(name=...)}, choose another prefix=, or leave it out with only="
             ) from None
         return ServerTool(

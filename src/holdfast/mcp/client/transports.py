@@ -19,6 +19,7 @@ from holdfast.mcp.client.health import Health
 from holdfast.mcp.client.pipe import pipe_to
 from holdfast.mcp.client.sending import Sending, sending_of
 from holdfast.mcp.client.servers import Command, Endpoint, Server
+from holdfast.model.failure import storable
 
 LONGEST_ANSWER = 32 * 1024 * 1024
 """Bytes of an answer over HTTP. One that is longer is lost, and with it what came of the call."""
@@ -71,7 +72,9 @@ class _WatchedClient(httpx2.AsyncClient):
         sending.status = response.status_code if is_first else None
         if (packing := response.headers.get("content-encoding", "identity").strip().lower()) != "identity":
             await response.aclose()
-            return _stand_in(request, sending, f"its answer is packed ({packing[:40]}), which nobody asked for")
+            return _stand_in(
+                request, sending, f"its answer is packed ({storable(packing, 40)}), which nobody asked for"
+            )
         if isinstance(response.stream, httpx2.AsyncByteStream):
             # Of a stream, the SDK limits each event. The stream itself may go on.
             limit = None if _is_stream(response) else LONGEST_ANSWER

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,12 +22,13 @@ from holdfast.mcp.toolset.sharing import Sharing
 from holdfast.mcp.toolset.submitting import Submitting
 from holdfast.model.errors import HoldfastError, StateConflict, StoreError
 from holdfast.model.task import JsonValue
+from holdfast.redaction import make_logger, redacted
 from holdfast.service.access import Scope
 
 FOLLOW: Final = "follow"
 """The parameter that asks for a task of the protocol; of no use to a client that does not know them."""
 
-_log = logging.getLogger(__name__)
+_log = make_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ async def call(desk: Desk, name: str, arguments: dict[str, JsonValue]) -> CallTo
         return _result({"error": f"{words}is done once", "kind": type(error).__name__}, is_error=True)
     except HoldfastError as error:
         _log.debug("tool %s of %s was refused: %s", name, desk.caller.name, error)
-        return _result({"error": str(error), "kind": type(error).__name__}, is_error=True)
+        return _result({"error": redacted(str(error)), "kind": type(error).__name__}, is_error=True)
     return _result(answer)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from holdfast.redaction import redacted
 from holdfast.service.diagnosis import durability, growing, people, reaching, surroundings, working
 from holdfast.service.diagnosis.evidence import Application, Evidence, Inside
 from holdfast.service.diagnosis.finding import APPLICATION, Finding
@@ -53,7 +54,12 @@ def diagnose(seen: Evidence) -> list[Finding]:
 
 
 def _in_their_words(finding: Finding, application: Application | None) -> Finding:
-    """Put the application into a remedy, so that it can be typed as it stands; but only if it would help."""
+    """Put the application into a remedy, so that it can be typed as it stands, if it would help.
+
+    No credential is let into either.
+    """
+    remedy = None if finding.remedy is None else redacted(finding.remedy)
+    finding = replace(finding, words=redacted(finding.words), remedy=remedy)
     if finding.remedy is None or application is None or application.error is not None:
         return finding
     missing = sorted(finding.tasks - set(finding.tasks if application.tasks is None else application.tasks))

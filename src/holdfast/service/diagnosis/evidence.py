@@ -28,6 +28,8 @@ class Application:
     """Where it was said to be: module:attribute."""
     error: str | None = None
     """Why there is none."""
+    not_imported: str | None = None
+    """Why it was not even tried: to import a module is to run its code."""
     url: str | None = None
     """The store it uses."""
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -101,7 +101,8 @@ def _look_first(seen: Evidence) -> Evidence:
 
 
 def _json_schema(folder: Path) -> tuple[int, int]:
-    from holdfast.store.jsonfile.store import FORMAT, SCHEMA  # noqa: PLC0415
+    from holdfast.store.jsonfile.files import FORMAT  # noqa: PLC0415
+    from holdfast.store.jsonfile.store import SCHEMA  # noqa: PLC0415
 
     try:
         return int(json.loads((folder / FORMAT).read_bytes())["schema"]), SCHEMA

@@ -26,6 +26,11 @@ def check_application(seen: Evidence) -> Iterator[Finding]:
     application = seen.application
     if application is None:
         return
+    if application.not_imported is not None:
+        words = f"{application.target} was not looked at: {application.not_imported}"
+        remedy = f"if you trust its code: holdfast doctor --app {application.target}"
+        yield Finding("application", Level.NOTE, words, remedy)
+        return
     if application.error is not None or application.url is None:
         words, _, own = (application.error or "it has no store").partition("; ")
         remedy = own or f"correct it, then: holdfast doctor --app {application.target}"

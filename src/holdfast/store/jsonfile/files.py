@@ -13,19 +13,27 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.store.privacy import FILE, of_folder, permissions, set_mode
+
+FORMAT = "holdfast.json"
+"""The first file of a store. The others are as private as this one."""
 JOURNAL = "commit.json"
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 TEMPORARY = ".tmp"
 """How files end that were never finished; they mean nothing."""
 
 
 def write_whole(path: Path, content: bytes) -> None:
     """Replace the file: readers see the old bytes or the new ones, also after a power cut."""
+    kept, fresh = permissions(path), _of_store(path)
     if not path.parent.is_dir():
         path.parent.mkdir()
+        path.parent.chmod(of_folder(fresh))
         _sync_directory(path.parent.parent)
     temporary = path.with_name(f".{path.name}{TEMPORARY}")
     try:
-        with temporary.open("wb") as file:
+        with os.fdopen(os.open(temporary, _NEW, FILE), "wb") as file:
+            set_mode(file.fileno(), fresh if kept is None else kept)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -35,6 +43,12 @@ def write_whole(path: Path, content: bytes) -> None:
             temporary.unlink()
         raise
     _sync_directory(path.parent)
+
+
+def _of_store(path: Path) -> int:
+    """Return the permissions of a new file: those of the store, which its owner may have changed."""
+    found = (permissions(folder / FORMAT) for folder in (path.parent, path.parent.parent))
+    return next((mode for mode in found if mode is not None), FILE)
 
 
 def remove(path: Path) -> None:

@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 from holdfast.model.errors import StoreBusy
-from holdfast.process_fork import LockFile
+from holdfast.store.jsonfile.files import FORMAT
 from holdfast.store.place import Files, Identity, Place, identify, identify_open
+from holdfast.store.privacy import open_lock
 
 if os.name == "nt":
     import msvcrt
@@ -28,7 +29,10 @@ class DirectoryLock:
         """Take the lock, or raise StoreBusy and say who has it."""
         self._root, self._path = str(root), str(root / "lock")
         folder = identify(self._root)
-        self._file = LockFile(self._path)
+        lock = open_lock(self._path, beside=str(root / FORMAT))
+        if lock is None:
+            raise StoreBusy(f"{self._path} belongs to another user; remove it if no process of that user uses {root}")
+        self._file = lock
         descriptor = self._file.descriptor
         try:
             _lock(descriptor)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Self, TypeVar
@@ -37,6 +36,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.queries import Vitals
 from holdfast.model.records import Artifact
+from holdfast.redaction import make_logger
 from holdfast.store.base import Capabilities, StateStore
 from holdfast.store.checks import check_range
 from holdfast.store.handles import NoHandleLeft, is_out_of_handles
@@ -48,10 +48,11 @@ from holdfast.store.jsonfile.contents import (
     write_content,
 )
 from holdfast.store.jsonfile.documents import FOLDER_OF, FOLDERS, documents_in, file_name, insert, render
-from holdfast.store.jsonfile.files import JOURNAL, TEMPORARY, finish, size_below, write_together, write_whole
+from holdfast.store.jsonfile.files import FORMAT, JOURNAL, TEMPORARY, finish, size_below, write_together, write_whole
 from holdfast.store.jsonfile.lock import DirectoryLock
 from holdfast.store.memory import MemoryStore
 from holdfast.store.place import Place
+from holdfast.store.privacy import create_folder
 from holdfast.store.sqlite.connection import MIGRATIONS
 from holdfast.store.sqlite.migrating import migrate
 from holdfast.store.sqlite.transaction import Transaction
@@ -59,11 +60,10 @@ from holdfast.store.transaction import Work
 
 T = TypeVar("T")
 
-FORMAT = "holdfast.json"
 SCHEMA = MIGRATIONS[-1].version
 
 _ARTIFACTS = "SELECT id FROM artifacts"
-_log = logging.getLogger(__name__)
+_log = make_logger(__name__)
 
 
 class JsonStore(MemoryStore):
@@ -245,7 +245,7 @@ def _prepare(root: Path) -> DirectoryLock:
     if root.is_dir() and not (root / FORMAT).exists() and any(not _is_harmless(entry) for entry in root.iterdir()):
         raise NotAStore(f"{root} has files in it that are not a Holdfast store; choose an empty directory")
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        create_folder(root)
         lock = DirectoryLock(root)
     except OSError as error:
         raise cannot_write(root, error) from error

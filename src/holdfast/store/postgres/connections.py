@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import secrets
 import struct
@@ -21,6 +20,7 @@ from psycopg.pq.abc import PGconn
 
 from holdfast.model.errors import ReadOnlyStore, StoreUnavailable
 from holdfast.process_fork import Owner, blank, watch
+from holdfast.redaction import make_logger
 from holdfast.store.outage import Outage
 from holdfast.store.postgres import parameters
 from holdfast.store.postgres.errors import is_lost, is_unprepared, leaves_usable, place, translate, was_undone
@@ -39,7 +39,7 @@ LONG_WAIT = 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _microseconds = struct.Struct("!q").unpack
-_log = logging.getLogger(__name__)
+_log = make_logger(__name__)
 
 _INSISTED = {
     # Under a stricter level, all statements of a function share one snapshot: "lock first, read later" would not hold.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ import psycopg
 from psycopg import sql
 
 from holdfast.model.errors import HoldfastError, StoreClosed
+from holdfast.redaction import make_logger
 from holdfast.store import background
 from holdfast.store.base import ANYTHING, Listener
 from holdfast.store.hints import Hints
@@ -36,7 +36,7 @@ LAST_WORDS = 1.0
 """Seconds that closing waits for the last hints to be sent."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-_log = logging.getLogger(__name__)
+_log = make_logger(__name__)
 
 
 class Notices:

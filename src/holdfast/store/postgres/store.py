@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ import psycopg
 
 from holdfast.model.clock import Clock
 from holdfast.model.errors import InvalidValue, NotAStore, StoreError
+from holdfast.redaction import know, know_url
 from holdfast.store.base import Capabilities, Listener
 from holdfast.store.postgres.connections import APPLICATION, Connection, Connections, fetch_on, unreachable
 from holdfast.store.postgres.errors import is_lost, place, translate
@@ -61,6 +63,9 @@ class PostgresStore(Working, Transacting, Remembering, Reading, Looking, Keeping
             raise InvalidValue(f"schema {schema!r} should be a short name of lower-case letters, digits and _")
         if pool_size < 1:
             raise InvalidValue(f"pool_size is {pool_size}; at least one connection is needed")
+        know_url(url)
+        know_url(listen_url)
+        know(os.environ.get("PGPASSWORD"))  # libpq reads it by itself
         url, written = split_options(url)
         super().__init__(url, schema=schema, clock=clock)
         self._url = url

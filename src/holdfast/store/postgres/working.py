@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 import psycopg
@@ -15,6 +14,7 @@ from holdfast.model.records import Event
 from holdfast.model.size import check_submission_size
 from holdfast.model.task import SCOPED_KEYS, JsonValue, NewTask, Submitted
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker, WorkerState
+from holdfast.redaction import make_logger
 from holdfast.store.checks import check_commits, check_limit
 from holdfast.store.postgres.batch import encode_tasks, lone_task
 from holdfast.store.postgres.committing import Committing
@@ -25,7 +25,7 @@ from holdfast.store.postgres.parameters import TextArray
 from holdfast.store.postgres.rows import RECORDS
 from holdfast.store.records import Row
 
-_log = logging.getLogger(__name__)
+_log = make_logger(__name__)
 
 
 class Working(Committing, Journals):

@@ -15,6 +15,7 @@ from holdfast.model.errors import ReadOnlyStore
 from holdfast.process_fork import LockFile
 from holdfast.store.handles import NoHandleLeft, is_out_of_handles
 from holdfast.store.place import identify, identify_open
+from holdfast.store.privacy import open_lock
 
 try:
     import fcntl
@@ -62,18 +63,9 @@ class OpenGate:
 class FileGate:
     """An flock on a file beside the database."""
 
-    def __init__(self, path: str) -> None:
-        """Open the gate file; it stays, empty, for ever."""
-        self._path = path
-        try:
-            self._file = LockFile(path)
-        except OSError as error:
-            if is_out_of_handles(error):
-                raise NoHandleLeft(path) from error
-            raise ReadOnlyStore(
-                f"{path} cannot be written ({error.strerror}); a store needs a folder that can be, also to be looked "
-                "at: mend its rights, make room, or look at a copy elsewhere"
-            ) from error
+    def __init__(self, path: str, lock: LockFile) -> None:
+        """Wait at this gate file of the database at ``path``; it stays, empty, for ever."""
+        self._database, self._path, self._file = path, _beside(path), lock
         self._identity = identify_open(self._file.descriptor)
         self._looked = time.monotonic()
 
@@ -100,7 +92,9 @@ class FileGate:
         with suppress(OSError):  # what became of the store itself is found out behind the gate
             if identify(self._path) == self._identity:
                 return
-            gone, self._file = self._file, LockFile(self._path)
+            if (lock := open_lock(self._path, beside=self._database)) is None:
+                return
+            gone, self._file = self._file, lock
             self._identity = identify_open(self._file.descriptor)
             gone.close()
 
@@ -115,4 +109,22 @@ class FileGate:
 
 def file_gate(path: str) -> Gate:
     """Return the gate for the database at this path."""
-    return OpenGate() if fcntl is None else FileGate(f"{path}-gate")
+    return OpenGate() if fcntl is None else _file_gate(path)
+
+
+def _file_gate(path: str) -> Gate:
+    """Return an open gate where the file is another user's, who could keep it shut."""
+    try:
+        lock = open_lock(_beside(path), beside=path)
+    except OSError as error:
+        if is_out_of_handles(error):
+            raise NoHandleLeft(_beside(path)) from error
+        raise ReadOnlyStore(
+            f"{_beside(path)} cannot be written ({error.strerror}); a store needs a folder that can be, also to be "
+            "looked at: mend its rights, make room, or look at a copy elsewhere"
+        ) from error
+    return OpenGate() if lock is None else FileGate(path, lock)
+
+
+def _beside(path: str) -> str:
+    return f"{path}-gate"

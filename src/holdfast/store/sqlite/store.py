@@ -63,6 +63,7 @@ from holdfast.store.facts import check_facts
 from holdfast.store.handles import NoHandleLeft
 from holdfast.store.hints import Hints
 from holdfast.store.idparts import check_part
+from holdfast.store.privacy import create_file
 from holdfast.store.simple import SimpleInterface
 from holdfast.store.sqlite import (
     committing,
@@ -154,6 +155,7 @@ class SqliteStore(Uploading, SimpleInterface):
 
     def _open_files(self) -> tuple[list[apsw.Connection], FilePlace, Gate]:
         with ExitStack() as opened:
+            create_file(self._file)
             before = look_before(self._file)
             connections = [opened.enter_context(closing(self._connect())) for _ in range(3)]
             migrate(connections[0], self.path)

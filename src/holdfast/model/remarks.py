@@ -1,0 +1,93 @@
+"""Remarks: the texts in a Commit that say what went wrong and why, as opposed to the data of tasks.
+
+This is the door of the journal. A Commit has no remark with a credential in it, whatever made the Commit. Arguments,
+results, facts and other data belong to the application and are never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from holdfast.model.operations import (
+    ApplyPatch,
+    Decide,
+    Move,
+    Operation,
+    ReopenChild,
+    RequestCancel,
+    SetAsideCheckpoint,
+    WriteEffect,
+    WriteOutcome,
+    WriteStep,
+)
+from holdfast.model.step import Step
+from holdfast.redaction import knows_any, redacted, redacted_data
+
+T = TypeVar("T")
+
+
+def redact_operations(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """Return the operations without credentials in their remarks; the same object where there are none."""
+    if not knows_any():
+        return operations  # as nearly always; a Commit is made for every step
+    found = [(_REDACTIONS[type(op)](op) if type(op) in _REDACTIONS else op) for op in operations]
+    is_same = all(now is before for now, before in zip(found, operations, strict=True))
+    return operations if is_same else tuple(found)
+
+
+def redact_bytes(body: bytes) -> bytes:
+    """Return a stored text, such as a failure as JSON, without credentials."""
+    text = body.decode("utf-8", "surrogatepass")
+    shown = redacted(text)
+    return body if shown == text else shown.encode("utf-8", "surrogatepass")
+
+
+def _text(value: str | None) -> str | None:
+    return None if value is None else redacted(value)
+
+
+def _changed(operation: T, **fields: Any) -> T:  # noqa: ANN401 - each field has a type of its own
+    """Return the operation with these fields, or itself if they are what it has."""
+    changes = {name: value for name, value in fields.items() if value != getattr(operation, name)}
+    return replace(operation, **changes) if changes else operation  # type: ignore[type-var]
+
+
+def _step(step: Step) -> Step:
+    return step if step.error is None else _changed(step, error=redact_bytes(step.error))
+
+
+def _reopened(operation: ReopenChild) -> ReopenChild:
+    return _changed(
+        operation,
+        reason=redacted(operation.reason),
+        feedback=_text(operation.feedback),
+        lines=tuple(map(_step, operation.lines)),
+    )
+
+
+def _moved(operation: Move) -> Move:
+    return _changed(
+        operation,
+        reason=redacted(operation.reason),
+        error=redacted_data(operation.error),
+        feedback=_text(operation.feedback),
+    )
+
+
+def _with_note(operation: WriteEffect) -> WriteEffect:
+    return _changed(operation, effect=_changed(operation.effect, note=_text(operation.effect.note)))
+
+
+_REDACTIONS: Final[dict[type, Callable[[Any], Any]]] = {
+    ApplyPatch: lambda op: _changed(op, reason=redacted(op.reason)),
+    Decide: lambda op: _changed(op, note=_text(op.note)),
+    Move: _moved,
+    ReopenChild: _reopened,
+    RequestCancel: lambda op: _changed(op, reason=redacted(op.reason)),
+    SetAsideCheckpoint: lambda op: _changed(op, why=redacted(op.why)),
+    WriteEffect: _with_note,
+    WriteOutcome: lambda op: _changed(op, error=redacted_data(op.error)),
+    WriteStep: lambda op: op if op.step.error is None else _changed(op, step=_step(op.step)),
+}

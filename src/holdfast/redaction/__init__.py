@@ -1,0 +1,48 @@
+"""Redaction: the credentials that this process carries, replaced in every text that leaves it.
+
+text.py         what is known, and replacing it in a text, in data, in a stream
+credentials.py  what counts as a credential in a header, a URL, an environment, a command line
+logs.py         log records without credentials, ours and those of the libraries that carry them
+
+Whatever sends a credential makes it known first. Every error, note, reason and log line then passes ``redacted`` before
+it is stored or shown. docs/security.md says what that covers, and what it does not.
+"""
+
+from holdfast.redaction.credentials import (
+    know_command,
+    know_environment,
+    know_headers,
+    know_url,
+    read_credentials,
+    shown_url,
+)
+from holdfast.redaction.logs import guard_libraries, make_logger
+from holdfast.redaction.text import (
+    HIDDEN,
+    Curtain,
+    cause_of,
+    know,
+    knows_any,
+    redacted,
+    redacted_data,
+    without_beginning,
+)
+
+__all__ = [
+    "HIDDEN",
+    "Curtain",
+    "cause_of",
+    "guard_libraries",
+    "know",
+    "know_command",
+    "know_environment",
+    "know_headers",
+    "know_url",
+    "knows_any",
+    "make_logger",
+    "read_credentials",
+    "redacted",
+    "redacted_data",
+    "shown_url",
+    "without_beginning",
+]

@@ -1,0 +1,121 @@
+"""What counts as a credential in a header, a URL, an environment or a command line: where it stands says so."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+from urllib.parse import unquote, unquote_plus, urlsplit
+
+from holdfast.redaction.logs import guard_libraries
+from holdfast.redaction.text import know
+
+_NAME: Final = re.compile(
+    r"auth(?!or(?!i[sz]))|token|secret|passw|passphrase|pwd|credential|cookie|session|signature|dsn|jwt"
+    r"|(?:^|[-_.])(?:pass|sig|code|[a-z]*key)$",
+    re.IGNORECASE,
+)
+"""Names of what holds a credential, as they are used: api_key, X-Api-Key, Private-Token, PGPASSWORD, sig."""
+
+_NO_CREDENTIAL: Final = frozenset({"idempotency-key", "sec-websocket-key"})
+_SCHEME: Final = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*:/{1,3}|[a-z][a-z0-9+.-]*//|//)", re.IGNORECASE)
+"""The beginning of a URL, also of one whose colon or slash was forgotten."""
+_NO_PORT: Final = re.compile(r"\s*[a-z][a-z0-9+.-]*://[^\s/@:\[]*:([^\s/@,]*[^\d\s/@,:][^\s/@,]*)", re.IGNORECASE)
+"""A password where a port should be: the host behind it is missing."""
+_PAIR: Final = re.compile(r"(?:^|[?&;\s])([\w.-]+)\s*=\s*('(?:[^'\\]|\\.)*'|[^&;\s]*)")
+"""A name and a value in a query, or in the key=value form of a database address."""
+
+
+def is_credential(name: str) -> bool:
+    """Say whether what goes by this name is a credential."""
+    return _NAME.search(name) is not None and name.lower() not in _NO_CREDENTIAL
+
+
+def know_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> None:
+    """Make the credentials in the headers of a request known."""
+    guard_libraries()
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    for name, value in pairs:
+        if not is_credential(name):
+            continue
+        know(value)
+        scheme, _, rest = value.strip().partition(" ")
+        know(rest)
+        if scheme.lower() == "basic":
+            know(*_basic(rest))
+        if "cookie" in name.lower():
+            know(*(part.partition("=")[2] for part in value.split(";")))
+
+
+def _basic(encoded: str) -> tuple[str, ...]:
+    try:
+        account = base64.b64decode(encoded.strip(), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return ()
+    return account, account.partition(":")[2]
+
+
+def know_url(url: str | None) -> None:
+    """Make the credentials in a URL known, also in one that is mistyped."""
+    guard_libraries()
+    for secret in read_credentials(url or ""):
+        know(secret, unquote(secret), unquote_plus(secret))
+
+
+def read_credentials(url: str) -> list[str]:
+    """Find what is, or may be meant as, a credential in a URL: before its ``@``, and behind telling names.
+
+    A parser of URLs is of no use: it takes half a password for the name of a host where a sign was not escaped.
+    """
+    found: list[str] = []
+    account, at, _ = url.rpartition("@")
+    if at:
+        account = _SCHEME.sub("", account, count=1)
+        if not account.startswith(("?", "/")):
+            user, colon, password = account.partition(":")
+            found += [account, password] if colon else [user] if _SCHEME.match(url) is None else []
+    elif no_port := _NO_PORT.match(url):
+        found.append(no_port[1])
+    for name, value in _PAIR.findall(url):
+        if is_credential(name) or name.lower() == "options":
+            found += [value, value.strip("'")]
+        elif "@" in (inner := unquote(value)):  # a URL inside a URL
+            found += read_credentials(inner)
+    return found
+
+
+def know_environment(environment: Mapping[str, str] | Iterable[tuple[str, str]]) -> None:
+    """Make the credentials in the environment of a process known."""
+    pairs = environment.items() if isinstance(environment, Mapping) else environment
+    for name, value in pairs:
+        if is_credential(name):
+            know(value)
+        if "://" in value:
+            know_url(value)
+
+
+def know_command(words: Sequence[str]) -> None:
+    """Make the credentials in the words of a command known: ``--token=X``, ``--api-key X``, a URL with a password."""
+    for number, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if "://" in word or "password=" in word:
+            know_url(word)
+        elif equals and is_credential(name):
+            know(value)
+        elif word.startswith("-") and is_credential(word) and number + 1 < len(words):
+            know(words[number + 1])
+
+
+def shown_url(url: str, *, path: bool = True) -> str:
+    """Return the host and path of a URL, for messages: never what stands before its ``@`` or behind its ``?``."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port is not None else ""
+    except ValueError:
+        return "(a URL that cannot be read)"
+    if not parts.hostname or "@" in parts.path:
+        return "(a URL that cannot be read)"
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{host}{port}{parts.path if path else ''}"

@@ -1,0 +1,143 @@
+"""What is known of credentials, and replacing it: by value, so that it does not matter where a text comes from."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import os
+import traceback
+from threading import Lock
+from typing import Any, Final
+from urllib.parse import quote, quote_plus, unquote
+
+HIDDEN: Final = "***"
+
+SHORTEST: Final = 8
+"""Characters. A shorter value is never replaced: it may be part of a word, or stand for a key where none is needed."""
+
+MOST: Final = 1_000
+"""Values that are known at a time. The oldest is forgotten first: an application may use a new token for each call."""
+
+_values: dict[str, None] = {}
+_forms: tuple[str, ...] = ()
+"""Every way in which a known value may be written, the longest first: one may be part of another."""
+_changing = Lock()
+
+
+def know(*values: str | None) -> None:
+    """Replace these values from now on, wherever they occur. What is too short, or None, is ignored."""
+    global _forms  # noqa: PLW0603 - a process has one set of credentials
+    wanted = [stripped for value in values if value and len(stripped := value.strip()) >= SHORTEST]
+    with _changing:
+        if all(value in _values for value in wanted):
+            return
+        for value in wanted:
+            _values.pop(value, None)
+            _values[value] = None
+        while len(_values) > MOST:
+            del _values[next(iter(_values))]
+        found = {form for value in _values for form in _written(value)}
+        _forms = tuple(sorted(found, key=lambda form: (-len(form), form)))
+
+
+def forget_all() -> None:
+    """Know nothing any more, for tests."""
+    global _forms  # noqa: PLW0603 - as above
+    with _changing:
+        _values.clear()
+        _forms = ()
+
+
+def _written(value: str) -> set[str]:
+    """Return a value as it is, and as a URL, JSON, Python, HTML or a Basic header would write it."""
+    escaped = value.encode("utf-8", "surrogatepass")
+    forms = {
+        value,
+        unquote(value),
+        quote(value, safe="", errors="replace"),
+        quote_plus(value, errors="replace"),
+        json.dumps(value)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        repr(value)[1:-1],
+        html.escape(value),
+        base64.b64encode(escaped).decode(),
+        base64.urlsafe_b64encode(escaped).decode().rstrip("="),
+    }
+    return {form for form in forms if len(form) >= SHORTEST}
+
+
+def knows_any() -> bool:
+    """Say whether there is anything to replace."""
+    return bool(_forms)
+
+
+def redacted(text: str) -> str:
+    """Return the text with ``***`` in the place of every known credential."""
+    for form in _forms:
+        if form in text:
+            text = text.replace(form, HIDDEN)
+    return text
+
+
+def redacted_data(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """Return the same data with every text in it redacted, the names of its fields among them."""
+    if not _forms:
+        return value
+    if isinstance(value, str):
+        return redacted(value)
+    if isinstance(value, dict):
+        return {redacted_data(name): redacted_data(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted_data(part) for part in value]
+    return value
+
+
+def cause_of(error: BaseException) -> BaseException | None:
+    """Return an error as the cause of another one, or None if it holds a credential: some endpoints repeat the key.
+
+    A traceback shows the whole chain, wherever it is printed.
+    """
+    text = "".join(traceback.format_exception(error))
+    return error if redacted(text) == text else None
+
+
+class Curtain:
+    """Redacts a text that comes in pieces. It holds an end back that may be the beginning of a credential."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._held = ""
+
+    def take(self, piece: str) -> str:
+        """Take the next piece; return what can be shown by now."""
+        text = redacted(self._held + piece)
+        shown = without_beginning(text)
+        self._held = text[len(shown) :]
+        return shown
+
+    def end(self) -> str:
+        """Return what was held back: no more of it comes."""
+        held, self._held = self._held, ""
+        return held
+
+
+def without_beginning(text: str) -> str:
+    """Return the text without an end that is the beginning of a known credential."""
+    longest = 0
+    for form in _forms:
+        for length in range(min(len(form) - 1, len(text)), longest, -1):
+            if text.endswith(form[:length]):
+                longest = length
+                break
+    return text[: len(text) - longest]
+
+
+def _begin_child() -> None:
+    """Free the lock in a forked child: the thread that held it may be missing there."""
+    global _changing  # noqa: PLW0603 - as above
+    _changing = Lock()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_begin_child)

@@ -1,0 +1,13 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.postgres_server import PostgresServer
+
+
+@pytest.fixture
+def postgres_url(postgres18: PostgresServer) -> Iterator[str]:
+    """A database of its own."""
+    url = postgres18.create_database()
+    yield url
+    postgres18.drop_database(url)
