@@ -165,7 +165,7 @@ def _advice(seen: Overview) -> RenderableType | None:
     grid = Table.grid(padding=(0, 2))
     for advice in seen.situation.next:
         grid.add_row(Text(command_for(advice), "cyan"), Text(advice.why, "dim"))
-    return Padding(grid, (0, 0, 0, 2))
+    return Padding(grid, (0, 0, 0, 2), expand=False)
 
 
 def command_for(advice: Advice) -> str:
@@ -205,7 +205,7 @@ def _marked(lines: Iterable[tuple[Text, Text]]) -> RenderableType:
     grid.add_column(width=1)
     for mark, words in lines:
         grid.add_row(mark, words)
-    return Padding(grid, (0, 0, 0, 2))
+    return Padding(grid, (0, 0, 0, 2), expand=False)
 
 
 def _plan(seen: Overview) -> RenderableType | None:
