@@ -22,9 +22,8 @@ from holdfast import (
 )
 from holdfast.agent.scripted import call
 from holdfast.agent.tool import Tool
-from holdfast.engine import children, outcome
 from holdfast.engine.cancelling import cancel
-from holdfast.engine.children import BY_PARENT
+from holdfast.engine.children import BY_PARENT, has_sub_agents_at_work
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.operations import Move
 from holdfast.model.worker import Swept
@@ -274,10 +273,9 @@ async def test_a_caller_that_lost_its_lease_stops_no_sub_agent(
         either, [calls, "done"], tools=[asking("asker"), burn], approve=["external_action"], retry=ONE_TRY
     )
     handle = await either.submit(agent, "go")
-    look = children.has_sub_agents_at_work
 
     async def look_and_lose(store: StateStore, task: Task) -> bool:
-        found = await look(store, task)
+        found = await has_sub_agents_at_work(store, task)
         monkeypatch.undo()
         burn.broken = False
         assert task.owner is not None
@@ -287,7 +285,7 @@ async def test_a_caller_that_lost_its_lease_stops_no_sub_agent(
     async with either.worker():
         await reaches(either, "asker", TaskState.WAITING)
         await reaches(either, "agent", TaskState.WAITING)
-        monkeypatch.setattr(outcome, "has_sub_agents_at_work", look_and_lose)
+        monkeypatch.setattr("holdfast.engine.outcome.has_sub_agents_at_work", look_and_lose)
         burn.approved = True
         [leave] = await either.approvals(handle)
         await either.approve(leave.id, by="anna")
