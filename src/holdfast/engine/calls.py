@@ -184,6 +184,10 @@ class Call:
     """The key under which an earlier round may have made this very call."""
     told: Callable[[Any], Awaitable[Any]] | None = None
     """Makes a result that somebody else named (a reconcile, a person) what the function would have returned."""
+    unfit: str | None = None
+    """Why the function cannot be called with these arguments, which were written down before the code was changed.
+    A ``once`` step that is in doubt, or that was approved, then goes to a person. Otherwise the function is called, and
+    has to refuse them."""
     is_lazy: bool = False
     """Its record may wait for the next Commit. Only for what may be done again: a crash in between forgets it."""
     _broken: Exception | None = None

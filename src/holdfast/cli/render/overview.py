@@ -7,16 +7,19 @@ from dataclasses import dataclass
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.render.exact import Exact, exact_json
 from holdfast.cli.render.steps import mark_of, step_name, step_text, visible, waits_how
 from holdfast.cli.render.words import bar, cut, input_of, meter_name, outcome_of, safe, state_text, value, who
 from holdfast.cli.times import age, local, local_with_age, span
 from holdfast.model.budget import Ledger
 from holdfast.model.canonical import parse
 from holdfast.model.failure import Failure
+from holdfast.model.glyphs import show_text
 from holdfast.model.records import Event
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue
@@ -169,20 +172,24 @@ def command_for(advice: Advice) -> str:
 
 
 def _decisions(seen: Overview) -> RenderableType | None:
-    lines: list[Text] = []
+    lines: list[RenderableType] = []
     for approval in seen.approvals:
         expiry = f", {approval.default} {age(approval.expires_at, seen.at)}" if approval.expires_at else ""
         risk = f" [{approval.risk}]" if approval.risk else ""
         asked = f"asked {age(approval.created_at, seen.at)}{expiry}"
-        lines.append(Text.assemble(("  ? ", "magenta"), safe(approval.question), (f"{risk}  {asked}", "dim")))
+        lines.append(Text.assemble(("  ? ", "magenta"), show_text(approval.question), (f"{risk}  {asked}", "dim")))
         if approval.arguments != b"null":
-            lines.append(Text(f"    {safe(value(stored(approval.arguments), _WIDE))}", "dim"))
+            lines.append(_indented(exact_json(stored(approval.arguments), _WIDE)))
     for doubt in seen.doubts:
         words = f"{doubt.effect.step_key}: {doubt.effect.state}"
         note = f"  {doubt.effect.note}" if doubt.effect.note else ""
         lines.append(Text.assemble(("  ! ", "red"), safe(words), (safe(note), "dim")))
-        lines.append(Text(f"    {safe(value(doubt.arguments, _WIDE))}", "dim"))
+        lines.append(_indented(exact_json(doubt.arguments, _WIDE)))
     return Group(*lines) if lines else None
+
+
+def _indented(shown: str) -> RenderableType:
+    return Padding(Exact(shown, "dim"), (0, 0, 0, 4), expand=False)
 
 
 def _plan(seen: Overview) -> RenderableType | None:
