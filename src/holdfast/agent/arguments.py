@@ -130,8 +130,8 @@ class Arguments:
 
     def _does_not_fit(self, why: str) -> InvalidValue:
         return InvalidValue(
-            f"the tool {self._tool} was changed after this call was written down, and the arguments do not fit any "
-            f"more: {why}"
+            f"the tool {self._tool} does not take the arguments any more that were written down for this call: {why}. "
+            "It was changed since then, or it checks them against something that was"
         )
 
 

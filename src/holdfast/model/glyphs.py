@@ -13,7 +13,8 @@ from typing import Final
 
 from holdfast.model.task import JsonValue
 
-_SPACE: Final = "\\u0020"
+BLANK: Final = "\\u0020"
+"""How a space is written where it would not be seen."""
 _TOKEN: Final = re.compile(r"[^\s\"'`(){}\[\],;=<>|&]+")
 _ASCII_LETTER: Final = re.compile("[A-Za-z]")
 _ASCII_DIGIT: Final = re.compile("[0-9]")
@@ -35,7 +36,7 @@ def show_text(text: str) -> str:
     shown = "\n".join(_reveal(line) for line in text.split("\n"))
     blank = len(shown) - len(shown.lstrip(" "))
     end = len(shown.rstrip(" "))
-    return shown if not blank and end == len(shown) else _SPACE * blank + shown[blank:end] + _SPACE * (len(shown) - end)
+    return shown if not blank and end == len(shown) else BLANK * blank + shown[blank:end] + BLANK * (len(shown) - end)
 
 
 def show_json(data: JsonValue) -> str:

@@ -8,10 +8,12 @@ from rich.measure import Measurement
 from rich.segment import Segment
 from rich.style import Style
 
-from holdfast.model.glyphs import show_ascii, show_json, show_text
+from holdfast.model.glyphs import BLANK, show_ascii, show_json, show_text
 from holdfast.model.task import JsonValue
 
 _READABLE = 10
+_NEAR = 12
+"""Characters before the end of a line among which a better place to break it is looked for."""
 
 
 class Exact:
@@ -37,12 +39,18 @@ class Exact:
 
 
 def fold(line: str, width: int) -> list[str]:
-    """Break a line into parts that fit. No part begins or ends with a blank, which could not be seen there."""
+    """Break a line into parts that fit. No part begins or ends with a blank, which could not be seen there.
+
+    Where a line cannot be broken but at a blank, the blank is written out.
+    """
     parts: list[str] = []
-    while cell_len(line) > width:
-        end = _most(line, width)
-        while end > 1 and " " in line[end - 1 : end + 1]:
-            end -= 1
+    while len(line) > 2 * width or cell_len(line) > width:  # what is long is not measured to its end each time
+        most = _most(line, width)
+        near = range(most, max(0, most - _NEAR), -1)
+        end = next((at for at in near if " " not in line[at - 1 : at + 1]), None)
+        if end is None:
+            end = most - line[:most].endswith(" ") or 1
+            line = f"{line[:end]}{BLANK}{line[end + 1 :]}"
         parts.append(line[:end])
         line = line[end:]
     return [*parts, line]
