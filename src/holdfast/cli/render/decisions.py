@@ -61,7 +61,7 @@ def approvals_table(approvals: Sequence[Approval], now: datetime) -> RenderableT
     for column in ("id", "task", "asks", "risk", "asked"):
         made.add_column(column, no_wrap=column != "asks", overflow="fold")
     for approval in approvals:
-        asks: list[RenderableType] = [Exact(_on_one_line(approval.question))]
+        asks: list[RenderableType] = [Text(_on_one_line(approval.question))]
         if arguments := _arguments(approval, _WIDE):
             asks.append(Exact(arguments, "dim"))
         if names := _deciders(approval):
