@@ -473,13 +473,15 @@ async def test_in_a_new_round_a_call_is_known_by_what_the_model_wrote(url: str) 
 
 async def test_a_sub_agent_takes_over_what_its_sibling_did_by_what_the_model_wrote(url: str) -> None:
     made: list[str] = []
-    left: list[Any] = [call("order", what={"item": "disk"}), "done", call("order", what={"item": "disk"}), "done again"]
+    disk, tape = call("order", what={"item": "disk"}), call("order", what={"item": "tape"})
+    left: list[Any] = [disk, "done", tape, "done", tape, disk, "all done"]
     helper = Agent("helper", model=ScriptedModel(lambda _: left.pop(0)), description="Helps.", tools=[ordering(made)])
-    script: list[Line] = [call("helper", request="Order."), "bad", call("helper", request="Order a disk."), "good"]
+    both = [call("helper", request="Order a disk."), call("helper", request="Order a tape.")]
+    script: list[Line] = [*both, "bad", both[0], "good"]  # the first of them now does what the other one did, too
     async with Holdfast(url) as hold:
         agent, _ = register(hold, script, tools=[helper], verify=is_good)
         await finished(hold, agent)
-    assert len(made) == 1
+    assert len(made) == 2
     assert left == []
 
 

@@ -61,7 +61,7 @@ class Invocation:
             kind=TOOL,
             also=self._consequences,
             told=self._take_over,
-            unfit=tool.misfit(self._arguments),
+            misfit=partial(tool.misfit, self._arguments),
         )
         if terms.effect is EffectClass.ONCE or terms.compensate is not None or ask is not None:
             call.terms = replace(

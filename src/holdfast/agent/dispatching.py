@@ -235,15 +235,16 @@ class Dispatcher:
     def _check_fits(self, call: Call, tool: Tool, recorded: Step | None) -> None:
         """Refuse a call whose tool was changed since. The model is told, and calls the tool that there is.
 
-        What a person has to agree to, or has agreed to, goes to a person instead: see ``Call.unfit``.
+        What a person has to agree to, or has agreed to, goes to a person instead: see ``Call.misfit``.
         """
-        if call.unfit is None:
+        why = call.why_unfit()
+        if why is None:
             return
         effect = self._run.attempt.intents.effects.get((recorded and recorded.effect_id) or "")
         is_approved = effect is not None and effect.approval_id is not None
         is_asked_for = call.terms is not None and call.terms.ask is not None
         if tool.effect is not EffectClass.ONCE or not (is_approved or is_asked_for):
-            raise BadArguments(call.unfit)
+            raise BadArguments(why)
 
     def _effect_id(self, key: str) -> str:
         task, recorded = self._run.attempt.task, self._run.attempt.journal.get(key)

@@ -147,8 +147,8 @@ class OnceStep:
         if self._error is not None:
             await self._fail(self._error)
             return None
-        if self.call.unfit is not None and self._needs_approval:
-            await self._have_person_decide(self.call.unfit)
+        if self._needs_approval and (why := self.call.why_unfit()) is not None:
+            await self._have_person_decide(why)
             return None
         approval_id = await self._obtain_leave()
         with self.attempt.busy():  # from here until its outcome is known the task stays on its worker
