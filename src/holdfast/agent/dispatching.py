@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from holdfast.agent.acting import Invocation, approval_question, clear_up, record, refusal
 from holdfast.agent.builtins import ASK_QUESTION
 from holdfast.agent.endings import why_not_made
+from holdfast.agent.readings import Reading
 from holdfast.agent.siblings import Taken
 from holdfast.agent.subagent import SubAgent
 from holdfast.agent.tool import BadArguments, Tool, ToolError
-from holdfast.agent.transcript import UNKNOWN, error_message, tool_key, tool_message
-from holdfast.engine import children
+from holdfast.agent.transcript import UNKNOWN, Answer, error_message, tool_key, tool_message
+from holdfast.engine import approving, children
 from holdfast.engine.approving import QUESTION, decision
-from holdfast.engine.calls import Call, arguments_of
+from holdfast.engine.calls import Call, arguments_of, effect_id
 from holdfast.engine.carrying import arm
 from holdfast.engine.journal import RESERVED
 from holdfast.engine.standing import NOT_MADE
@@ -46,6 +47,8 @@ MODEL = "model"
 """The author of what the model itself changes."""
 
 _SENSELESS = qualified_name(BadArguments)
+_LONGEST_FAULT = 4_000
+"""Characters of what is wrong with a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,16 @@ class Dispatcher:
         self._made: dict[str, Call] = {}
         """Calls that were armed with the answer that asked for them."""
 
+    def read(self, asked: ToolCall) -> Reading:
+        """Read the arguments of a call that the model has just asked for: once, for all attempts."""
+        tool = self._run.agent.tools.get(asked.name)
+        try:
+            if tool is None:
+                raise self._no_such_tool(asked.name)
+            return Reading(tool.read(asked.arguments))
+        except BadArguments as error:
+            return Reading({}, wrong=storable(str(error), _LONGEST_FAULT))
+
     def touches_the_world(self, calls: Iterable[ToolCall]) -> bool:
         """Say whether any of the calls does more than look: then the answer must be durable before they are made."""
         tools = [self._run.agent.tools.get(call.name) for call in calls]
@@ -75,38 +88,37 @@ class Dispatcher:
             for tool in tools
         )
 
-    def arm(self, turn: int, calls: Iterable[ToolCall], finish_reason: str) -> tuple[Operation, ...]:
-        """Return the intents of the ``once`` calls among these; nobody has to agree to them first."""
+    def arm(self, turn: int, answer: Answer) -> tuple[Operation, ...]:
+        """Return the intents of the ``once`` calls of a new answer; nobody has to agree to them first."""
         armed = []
-        for index, asked in enumerate(calls):
-            tool = self._run.agent.tools.get(asked.name)
+        for index, asked in enumerate(answer.reply.tool_calls):
+            tool, reading = self._run.agent.tools.get(asked.name), answer.reading(index)
+            if reading is None or reading.wrong is not None:
+                continue
             if not isinstance(tool, Tool) or tool.effect is not EffectClass.ONCE or self._leave(tool, {}) is not None:
                 continue
-            if why_not_made(asked, finish_reason) is not None:
+            if why_not_made(asked, answer.reply.finish_reason) is not None:
                 continue
             key = self._key(turn, index, asked)
-            try:
-                arguments = tool.read(asked.arguments)
-            except BadArguments:
-                continue
-            call = self._call(key, tool, arguments)
-            if not tool.terms.repeat and self._run.past.may_have_made(tool.name, call):
+            call = self._call(key, tool, reading.arguments)
+            if not tool.terms.repeat and self._run.past.may_have_made(tool.name, call, asked.arguments):
                 continue  # the step itself looks into that
             self._made[key] = call
             armed.append(call)
         return arm(self._run.attempt, armed)
 
-    def announce(self, turn: int, calls: Iterable[ToolCall]) -> None:
+    def announce(self, turn: int, answer: Answer) -> None:
         """Say how calls of an earlier round can be undone: this round's code does not come past them again."""
-        for index, asked in enumerate(calls):
-            self._announce(self._key(turn, index, asked), asked)
+        for index, asked in enumerate(answer.reply.tool_calls):
+            self._announce(self._key(turn, index, asked), asked, answer.reading(index))
 
-    def _announce(self, key: str, asked: ToolCall) -> None:
+    def _announce(self, key: str, asked: ToolCall, reading: Reading | None) -> None:
         tool = self._run.agent.tools.get(asked.name)
-        if not isinstance(tool, Tool):
+        if not isinstance(tool, Tool) or (reading is not None and reading.wrong is not None):
             return
         with suppress(BadArguments):
-            call = Invocation(self._run, key, tool, tool.read(asked.arguments)).call(None)
+            arguments = self._written_down(key) or (reading.arguments if reading else tool.read(asked.arguments))
+            call = Invocation(self._run, key, tool, arguments).call(None)
             if call.terms is not None:
                 self._run.attempt.announce(call)
 
@@ -114,21 +126,22 @@ class Dispatcher:
         """Say whether the journal knows what came of all these calls."""
         return all(self._is_over(self._key(turn, index, call)) for index, call in enumerate(calls))
 
-    async def perform(self, turn: int, index: int, asked: ToolCall, finish_reason: str) -> Result:
+    async def perform(self, turn: int, index: int, answer: Answer) -> Result:
         """Make a call, or see what came of it, and return what the model is told."""
+        asked, reading = answer.reply.tool_calls[index], answer.reading(index)
         key = self._key(turn, index, asked)
         try:
-            output = await self._perform(key, asked, finish_reason)
+            output = await self._perform(key, asked, reading, answer.reply.finish_reason)
         except StepFailed as failed:
             return Result(error_message(asked.id, failed.failure), is_senseless=failed.type_name == _SENSELESS)
         return Result(tool_message(asked.id, output))
 
-    async def _perform(self, key: str, asked: ToolCall, finish_reason: str) -> Any:  # noqa: ANN401
+    async def _perform(self, key: str, asked: ToolCall, reading: Reading | None, finish_reason: str) -> Any:  # noqa: ANN401
         """Take what is recorded for what it is, whatever became of the tool; clear up what is in doubt; or call it."""
         run, tool = self._run, self._run.agent.tools.get(asked.name)
         recorded = run.attempt.journal.get(key)
         if recorded is not None and self._is_over(key):
-            return self._replay(key, asked, recorded)
+            return self._replay(key, asked, reading, recorded)
         effect = self._open_effect(recorded)
         if effect is not None:
             return await self._clear_up(key, tool, asked, effect)
@@ -136,17 +149,20 @@ class Dispatcher:
         if why_not is not None:
             return await perform(run.attempt, refusal(key, BadArguments(why_not)))
         try:
-            return await self._begin(key, tool, asked)
+            return await self._begin(key, tool, asked, reading)
         except BadArguments as error:
+            await approving.withdraw(run.attempt, self._effect_id(key), "the call cannot be made any more")
             return await perform(run.attempt, refusal(key, error))
 
-    async def _begin(self, key: str, tool: Tool | SubAgent | None, asked: ToolCall) -> Any:  # noqa: ANN401
+    async def _begin(self, key: str, tool: Tool | SubAgent | None, asked: ToolCall, reading: Reading | None) -> Any:  # noqa: ANN401
         run = self._run
+        if reading is not None and reading.wrong is not None:
+            raise BadArguments(reading.wrong)
         if tool is None:
             raise self._no_such_tool(asked.name)
+        arguments = await self._arguments(key, tool, asked, reading)
         if isinstance(tool, SubAgent):
-            return await self._delegate(key, tool, tool.read(asked.arguments))
-        arguments = tool.read(asked.arguments)
+            return await self._delegate(key, tool, str(arguments["request"]))
         if tool is ASK_QUESTION:
             return await self._ask(key, str(arguments["question"]))
         call = self._made.pop(key, None)
@@ -154,13 +170,17 @@ class Dispatcher:
             call = self._call(key, tool, arguments)
         call.is_lazy = run.is_lazy and tool.effect is EffectClass.PURE
         recorded = run.attempt.journal.get(key)
+        self._check_fits(call, tool, recorded)
         if tool.effect is EffectClass.ONCE and not tool.terms.repeat and (recorded is None or not recorded.effect_id):
             try:
-                taken = await run.past.take(tool.name, call)
+                taken = await run.past.take(tool.name, call, asked.arguments)
             except ToolError as error:
                 return await perform(run.attempt, refusal(key, error))
-            if taken is not None:
+            if isinstance(taken, Taken):
                 return await self._take_over(call, taken)
+            if taken is not None:  # with what was written down then, which a default factory would not give again
+                arguments = arguments if taken.arguments is None else taken.arguments
+                call = replace(self._call(key, tool, arguments), stands_for=taken.key)
         output = await self._make(call)
         run.save(CheckpointStrategy.EVERY_STEP)
         return output
@@ -185,12 +205,60 @@ class Dispatcher:
         except Rejected as rejected:
             return await perform(self._run.attempt, refusal(call.key, rejected))
 
-    def _replay(self, key: str, asked: ToolCall, recorded: Step) -> Any:  # noqa: ANN401
+    def _replay(self, key: str, asked: ToolCall, reading: Reading | None, recorded: Step) -> Any:  # noqa: ANN401
         """Return what came of a call. That the tool takes other arguments by now changes nothing about it."""
-        self._announce(key, asked)
+        self._announce(key, asked, reading)
         if recorded.state is StepState.FAILED:
             raise StepFailed(failure_of(recorded), step=key)
         return decode(recorded.output or b"", name=f"step {key!r}")
+
+    # What it is called with
+
+    async def _arguments(
+        self, key: str, tool: Tool | SubAgent, asked: ToolCall, reading: Reading | None
+    ) -> dict[str, JsonValue]:
+        """Return the arguments of a call as they were written down, wherever that was done first."""
+        if (written := self._written_down(key)) is not None:
+            return written
+        if reading is not None:
+            return reading.arguments
+        # An older version recorded the answer. What it has asked a person about is what it would have called.
+        question = await approving.question_about(self._run.attempt, self._effect_id(key))
+        if question is None:
+            return tool.read(asked.arguments)
+        [arguments] = decode(question.arguments, name=f"the arguments of {key!r}")
+        return dict(arguments)
+
+    def _written_down(self, key: str) -> dict[str, JsonValue] | None:
+        """Return the arguments of the effect that a call has, in this round or an earlier one; None if it has none."""
+        journal, effects = self._run.attempt.journal, self._run.attempt.intents.effects
+        step = journal.get(key) or journal.earlier(key)
+        effect = None if step is None else effects.get(step.effect_id or "")
+        if effect is None or not effect.arguments_hash:
+            return None
+        [arguments] = decode(effect.arguments, name=f"the arguments of {key!r}")
+        return dict(arguments)
+
+    def _check_fits(self, call: Call, tool: Tool, recorded: Step | None) -> None:
+        """Refuse a call whose tool was changed since. The model is told, and calls the tool that there is.
+
+        What a person has to agree to, or has agreed to, goes to a person instead: see ``Call.misfit``.
+        """
+        why = call.why_unfit()
+        if why is None:
+            return
+        effect = self._run.attempt.intents.effects.get((recorded and recorded.effect_id) or "")
+        is_approved = effect is not None and effect.approval_id is not None
+        is_asked_for = call.terms is not None and call.terms.ask is not None
+        if tool.effect is not EffectClass.ONCE or not (is_approved or is_asked_for):
+            raise BadArguments(why)
+
+    def _effect_id(self, key: str) -> str:
+        task, recorded = self._run.attempt.task, self._run.attempt.journal.get(key)
+        known = "" if recorded is None else recorded.effect_id or ""
+        if recorded is not None and known and recorded.undone_at is None:
+            return known
+        return effect_id(task.id, task.round, key, after=known)
 
     def _open_effect(self, recorded: Step | None) -> Effect | None:
         """Return the effect of a call that may have been made, by an attempt that did not live to say so."""

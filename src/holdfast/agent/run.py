@@ -104,6 +104,7 @@ class AgentRun:
             agent.model,
             self.accounting,
             self.keeper,
+            read=self._dispatcher.read,
             retry=agent.model_retry,
             timeout=agent.model_timeout,
             max_output_tokens=agent.max_output_tokens,
@@ -111,8 +112,9 @@ class AgentRun:
         began = await beginning.begin(self)
         self.conversation += began.messages
         self._heard, self._unheard = began.heard, began.unheard
-        for number, reply in began.earlier:
-            self._dispatcher.announce(number, reply.tool_calls)
+        self.past.note_own(began.earlier)
+        for number, answer in began.earlier:
+            self._dispatcher.announce(number, answer)
         turns = [turn for step in attempt.journal.completed(LLM) if (turn := turn_of(step)) is not None]
         self._turn = min(turns, default=began.turns + 1) - 1
 
@@ -186,7 +188,7 @@ class AgentRun:
             return ()  # they cannot be afforded: somebody has to grant more first
         if self._dispatcher.touches_the_world(calls):
             call.is_lazy = False
-        return self._dispatcher.arm(self._turn, calls, answer.reply.finish_reason)
+        return self._dispatcher.arm(self._turn, answer)
 
     # Acting
 
@@ -199,8 +201,7 @@ class AgentRun:
             await self.accounting.check_time()
             await check_caller(self.attempt)
             await self.keeper.refresh()  # what needs leave by now needs it for these calls
-        ending = answer.reply.finish_reason
-        performing = [self._dispatcher.perform(turn, index, call, ending) for index, call in enumerate(calls)]
+        performing = [self._dispatcher.perform(turn, index, answer) for index in range(len(calls))]
         if len(performing) == 1:
             results = [await performing[0]]  # one alone needs no branch of its own
         else:

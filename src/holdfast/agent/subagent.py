@@ -11,6 +11,7 @@ from holdfast.model.budget import Meter
 from holdfast.model.errors import InvalidValue
 from holdfast.model.message import ToolSpec
 from holdfast.model.risk import RiskLevel
+from holdfast.model.task import JsonValue
 
 if TYPE_CHECKING:
     from holdfast.agent.agent import Agent
@@ -52,9 +53,9 @@ class SubAgent:
         """The sub-agent as the model of its parent sees it."""
         return ToolSpec(name=self.name, description=self.description, parameters=_FORM.spec.parameters)
 
-    def read(self, arguments: str) -> str:
-        """Return the request. Raises BadArguments."""
-        return str(_FORM.read(arguments)["request"])
+    def read(self, arguments: str) -> dict[str, JsonValue]:
+        """Return the request, as the arguments of a tool. Raises BadArguments."""
+        return _FORM.read(arguments)
 
     def limits(self, books: Books) -> dict[str, int]:
         """Return the limits of the child: its own, and no more than its share of what its caller has left."""

@@ -14,6 +14,7 @@ from holdfast.agent.books import Need
 from holdfast.agent.keeping import ENGINE, StateKeeper
 from holdfast.agent.model import Model, ModelError, Request
 from holdfast.agent.prompting import estimate_prompt
+from holdfast.agent.readings import Reading
 from holdfast.agent.text_stream import TextStream
 from holdfast.agent.transcript import LLM, Answer
 from holdfast.agent.usage import lost_usage, settled_usage
@@ -24,7 +25,7 @@ from holdfast.engine.stepping import perform
 from holdfast.model.codec import encode
 from holdfast.model.errors import BudgetExceeded, CodecError, InvalidValue, StepFailed
 from holdfast.model.limits import DEFAULT_LIMITS
-from holdfast.model.message import Message, Reply, ToolSpec, Usage
+from holdfast.model.message import Message, Reply, ToolCall, ToolSpec, Usage
 from holdfast.model.operations import Operation, WriteStep
 from holdfast.model.patch import StatePatch
 from holdfast.model.retry import Retry, qualified_name
@@ -47,11 +48,14 @@ class Thinker:
         accounting: Accounting,
         keeper: StateKeeper,
         *,
+        read: Callable[[ToolCall], Reading] | None = None,
         retry: Retry,
         timeout: float,
         max_output_tokens: int | None,
     ) -> None:
-        """``max_output_tokens`` is the most an answer may have where the budget allows more.
+        """``read`` reads the arguments of a tool call, once: what it says is recorded with the answer.
+
+        ``max_output_tokens`` is the most an answer may have where the budget allows more.
 
         None: what the model likes. Where the budget is limited, LONG_ANSWER is reserved then.
         """
@@ -59,6 +63,7 @@ class Thinker:
         self._model = model
         self._accounting = accounting
         self._keeper = keeper
+        self._read = read
         self._retry = retry
         self._timeout = timeout
         self._max_output_tokens = max_output_tokens
@@ -162,7 +167,8 @@ class Thinker:
 
     def _answer(self, reply: Reply) -> Answer:
         calls = len(reply.tool_calls)
-        return Answer(reply, 1 + calls if self._accounting.affords(calls) else 1)
+        readings = None if self._read is None else tuple(map(self._read, reply.tool_calls))
+        return Answer(reply, 1 + calls if self._accounting.affords(calls) else 1, readings)
 
     def _pressure(self, key: str, usage: Usage, steps: int) -> tuple[Operation, ...]:
         flags = self._keeper.state.risk_flags

@@ -8,21 +8,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
-from pydantic.errors import PydanticUserError
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticSerializationError
-
+from holdfast.agent.arguments import Arguments
 from holdfast.agent.docstrings import read_docstring
 from holdfast.agent.tool_context import ToolContext
 from holdfast.engine.calls import Compensation, Terms, terms_of
 from holdfast.engine.definition import check_retry, is_async, type_hints
-from holdfast.model.canonical import canonical
 from holdfast.model.deadline import as_seconds
 from holdfast.model.effect import EffectClass
-from holdfast.model.errors import CodecError, InvalidValue, NotHappened
+from holdfast.model.errors import InvalidValue, NotHappened
 from holdfast.model.message import ToolSpec
 from holdfast.model.retry import ErrorKind, Retry
 from holdfast.model.risk import RiskLevel
@@ -38,16 +33,7 @@ DEFAULT_TIMEOUT = timedelta(minutes=5).total_seconds()
 
 THREE_TRIES = Retry(max_attempts=3)
 ONE_TRY = Retry(max_attempts=1)
-_MOST_FAULTS = 5
-"""Told at once: a model mends a few things at a time, and could send thousands."""
-
-_OURS = frozenset({"effect_id"})
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_NAMELESS = {
-    inspect.Parameter.VAR_POSITIONAL,
-    inspect.Parameter.VAR_KEYWORD,
-    inspect.Parameter.POSITIONAL_ONLY,
-}
 
 
 class ToolError(NotHappened):
@@ -119,9 +105,8 @@ class Tool:
                 "the module, so that the schema can be made of them"
             )
         self.context_parameter = next((name for name in parameters if hints.get(name) is ToolContext), None)
-        self._model, schema = _arguments_model(self.name, parameters, hints, meanings)
-        self._fields = {name: field.alias or name for name, field in self._model.model_fields.items()}
-        self.spec = ToolSpec(name=self.name, description=self.description, parameters=_without_titles(schema))
+        self._arguments = Arguments(self.name, parameters, hints, meanings)
+        self.spec = ToolSpec(name=self.name, description=self.description, parameters=self._arguments.schema)
         """The tool as a model sees it."""
         self.__doc__, self.__name__ = function.__doc__, self.name
 
@@ -138,33 +123,37 @@ class Tool:
     def read(self, arguments: str) -> dict[str, JsonValue]:
         """Return what the model passed, and the defaults of what it left out, as plain data. Raises BadArguments.
 
-        Exactly this is written down before the tool is called, and is what a person agrees to.
+        Read once, when the model's answer is recorded. Exactly this is written down, is what a person agrees to, and
+        is what the tool is called with. So what would not come back from it as it is now is refused.
         """
         try:
-            chosen = self._model.model_validate_json(arguments.strip() or "{}")
-        except ValidationError as error:
-            raise BadArguments(_explain(self.name, error)) from None
-        plain: dict[str, JsonValue] = chosen.model_dump(mode="json", by_alias=True)
-        for name, parameter in self._fields.items():
-            if isinstance(getattr(chosen, name), set | frozenset):
-                plain[parameter].sort(key=canonical)  # the order of a set is another one in every process
-        try:
-            canonical(plain, name="arguments")
-        except CodecError as error:
-            raise BadArguments(f"the arguments of {self.name} are wrong: {error}") from None
-        return plain
+            return self._arguments.read(arguments)
+        except InvalidValue as error:
+            raise BadArguments(str(error)) from error
 
     def restore(self, arguments: Mapping[str, JsonValue]) -> dict[str, Any]:
         """Return plain arguments as what the function takes, in its order. Raises BadArguments.
 
-        They may have been written down before the tool was changed: what it does not take any more is left out.
+        They may have been written down before the tool was changed. Then nothing is left out, and no default is filled
+        in: arguments that this tool would write down in another way do not fit it.
         """
-        known = {name: value for name, value in arguments.items() if name in self._fields.values()}
         try:
-            chosen = self._model.model_validate(known)
-        except ValidationError as error:
-            raise BadArguments(_explain(self.name, error)) from None
-        return {parameter: getattr(chosen, name) for name, parameter in self._fields.items()}
+            return self._arguments.restore(arguments)
+        except InvalidValue as error:
+            raise BadArguments(str(error)) from error
+
+    def misfit(self, arguments: Mapping[str, JsonValue]) -> str | None:
+        """Say why the tool cannot be called with what was written down; None if it can be."""
+        try:
+            self.restore(arguments)
+        except BadArguments as error:
+            return str(error)
+        return None
+
+    def in_order(self, arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+        """Return arguments in the order of the parameters, as a person reads them."""
+        known = [name for name in self._arguments.names if name in arguments]
+        return {name: arguments[name] for name in dict.fromkeys((*known, *arguments))}
 
 
 class ToolSource(ABC):
@@ -240,70 +229,3 @@ def _risk(name: str, risk: RiskLevel | str) -> RiskLevel:
         return RiskLevel(risk)
     except ValueError:
         raise InvalidValue(f"risk of tool {name!r} is {risk!r}; choose one of {', '.join(RiskLevel)}") from None
-
-
-def _arguments_model(
-    name: str, parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any], meanings: Mapping[str, str]
-) -> tuple[type[BaseModel], dict[str, Any]]:
-    """Return what reads the arguments, and their JSON Schema."""
-    fields: dict[str, Any] = {}
-    for number, parameter in enumerate(parameters.values()):
-        if parameter.name in _OURS or hints.get(parameter.name) is ToolContext:
-            continue
-        if parameter.kind in _NAMELESS:
-            raise InvalidValue(f"tool {name!r} takes {parameter}; a model has to be told each parameter by name")
-        hint = hints.get(parameter.name, Any)
-        said = FieldInfo.from_annotation(hint).description or meanings.get(parameter.name)
-        default: Any = ...
-        if parameter.default is not inspect.Parameter.empty:
-            default, hint = parameter.default, _with_default(name, parameter, hint)
-        # Under an alias, because a field may not be called what a parameter may: "copy", "_path", "model_name".
-        fields[f"parameter_{number}"] = (hint, Field(default, alias=parameter.name, description=said))
-    try:
-        form = create_model(name, __config__=ConfigDict(extra="forbid", ser_json_inf_nan="constants"), **fields)
-        return form, form.model_json_schema()
-    except (PydanticUserError, TypeError, NameError) as error:
-        raise InvalidValue(
-            f"tool {name!r} has a parameter no JSON Schema can be made for: {error}. Annotate it with plain data "
-            "(str, int, list, a dataclass, a pydantic model)"
-        ) from error
-
-
-def _with_default(name: str, parameter: inspect.Parameter, hint: Any) -> Any:  # noqa: ANN401 - an annotation
-    """Return what a parameter may be, its default included: that is written down and read like any argument."""
-    ways: tuple[Any, Any] = (hint, Union[hint, None])  # noqa: UP007 - "path: str = None" means it; a text takes no "|"
-    for allowed in ways:
-        try:
-            form: TypeAdapter[Any] = TypeAdapter(allowed)
-            form.validate_python(form.dump_python(parameter.default, mode="json", warnings="error"))
-        except PydanticUserError:
-            return hint  # which is refused as a whole, default or not
-        except (PydanticSerializationError, ValidationError):
-            continue
-        return allowed
-    raise InvalidValue(f"tool {name!r} takes {parameter}, and the default does not fit; annotate it with all it may be")
-
-
-def _explain(name: str, error: ValidationError) -> str:
-    """Say what is wrong in words a model can act on."""
-    faults = [
-        f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}"
-        for fault in error.errors(include_url=False, include_input=False)
-    ]
-    more = f"; and {len(faults) - _MOST_FAULTS} more" if len(faults) > _MOST_FAULTS else ""
-    return f"the arguments of {name} are wrong: {'; '.join(faults[:_MOST_FAULTS])}{more}"
-
-
-def _without_titles(schema: Any) -> Any:  # noqa: ANN401 - JSON
-    """Leave out the titles pydantic makes of the names: they cost tokens and say nothing."""
-    if isinstance(schema, list):
-        return [_without_titles(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: {name: _without_titles(item) for name, item in value.items()}
-        if key in {"properties", "$defs"}
-        else _without_titles(value)
-        for key, value in schema.items()
-        if key != "title"
-    }

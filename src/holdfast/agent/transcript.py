@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.agent.readings import Reading
 from holdfast.engine.conversing import MESSAGE
 from holdfast.engine.trying import failure_of
 from holdfast.model.codec import decode
@@ -35,15 +36,29 @@ class Answer:
     reply: Reply
     steps: int
     """How many steps were charged for it: itself and the calls it asks for, unless those could not be afforded."""
+    readings: tuple[Reading, ...] | None = None
+    """What its calls were read as; None if an older version recorded it."""
 
     def to_data(self) -> dict[str, JsonValue]:
         """Return what the step records."""
-        return {"reply": self.reply.to_json(), "steps": self.steps}
+        data: dict[str, JsonValue] = {"reply": self.reply.to_json(), "steps": self.steps}
+        if self.readings:
+            made = zip(self.readings, self.reply.tool_calls, strict=True)
+            data["read"] = [reading.to_data(call) for reading, call in made]
+        return data
+
+    def reading(self, index: int) -> Reading | None:
+        """Return what a call was read as; None if it was not read when the answer was recorded."""
+        return None if self.readings is None else self.readings[index]
 
     @classmethod
     def of(cls, data: Any) -> Answer:  # noqa: ANN401 - what the step recorded
         """Read what the step recorded."""
-        return cls(Reply.from_json(data["reply"]), data["steps"])
+        reply = Reply.from_json(data["reply"])
+        if "read" not in data:
+            return cls(reply, data["steps"])
+        made = zip(data["read"], reply.tool_calls, strict=True)
+        return cls(reply, data["steps"], tuple(Reading.of(one, call) for one, call in made))
 
 
 def model_key(turn: int) -> str:
@@ -101,10 +116,10 @@ def as_text(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
 
 
-def read_answers(steps: Iterable[Step]) -> list[tuple[int, Reply]]:
+def read_answers(steps: Iterable[Step]) -> list[tuple[int, Answer]]:
     """Return the model's answers that these steps recorded, with their turns."""
     return [
-        (turn, Answer.of(decode(step.output)).reply)
+        (turn, Answer.of(decode(step.output)))
         for step in steps
         if (turn := turn_of(step)) is not None and step.state is StepState.COMPLETED and step.output is not None
     ]

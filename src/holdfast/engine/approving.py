@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.journal import RESERVED, stable_bytes
@@ -38,8 +40,28 @@ _NOTHING = canonical(None)
 
 async def obtain(attempt: Attempt, step_key: str, effect_id: str, ask: Ask, arguments: bytes) -> str:
     """Have a person agree to one effect with these very arguments; return the id of the approval."""
-    decided = await decision(attempt, f"{RESERVED}approval:{effect_id}", ask, arguments, about=step_key)
+    decided = await decision(attempt, _key_of(effect_id), ask, arguments, about=step_key)
     return decided.approval_id
+
+
+async def question_about(attempt: Attempt, effect_id: str) -> Approval | None:
+    """Return what a person was asked about an effect before it, however that stands; None if nothing was asked."""
+    line = attempt.journal.get(_key_of(effect_id))
+    return None if line is None else await insist(partial(attempt.services.store.approval, _id_of(attempt, line)))
+
+
+async def withdraw(attempt: Attempt, effect_id: str, why: str) -> None:
+    """Take back the question about an effect, if it is still open: what it asks about will not be done."""
+    question = await question_about(attempt, effect_id)
+    if question is not None and question.state is _A.OPEN:
+        await attempt.check()
+        with suppress(Conflict):  # it was decided meanwhile; that decision lets nothing through
+            void = Decide(approval_id=question.id, state=_A.VOID, by=attempt.lease.worker_id, note=why)
+            await attempt.commit(void)
+
+
+def _key_of(effect_id: str) -> str:
+    return f"{RESERVED}approval:{effect_id}"
 
 
 async def decision(

@@ -184,9 +184,17 @@ class Call:
     """The key under which an earlier round may have made this very call."""
     told: Callable[[Any], Awaitable[Any]] | None = None
     """Makes a result that somebody else named (a reconcile, a person) what the function would have returned."""
+    misfit: Callable[[], str | None] | None = None
+    """Says why the function cannot be called with these arguments, which were written down before the code was changed.
+    A ``once`` step that is in doubt, or that was approved, then goes to a person. Otherwise the function is called, and
+    has to refuse them."""
     is_lazy: bool = False
     """Its record may wait for the next Commit. Only for what may be done again: a crash in between forgets it."""
     _broken: Exception | None = None
+
+    def why_unfit(self) -> str | None:
+        """Say why it cannot be called with its arguments; None if it can be."""
+        return None if self.misfit is None else self.misfit()
 
     def consequences(self, value: object) -> tuple[Operation, ...]:
         """Return what is written together with the result. What ``arms`` raises must not keep that from being known."""

@@ -95,6 +95,8 @@ async def _look(step: OnceStep, effect: Effect) -> Outcome:
     told = await reporting.happened(step.attempt, effect, step.returns)
     if told is not None:
         return told
+    if (why := step.call.why_unfit()) is not None:
+        return Unknown(why)  # nor could its reconcile be asked about these arguments
     if step.terms.reconcile is None:
         return Unknown("its step names no reconcile=")
     # Looked at first: a thread may act, and come to its end, while the tool is being asked.

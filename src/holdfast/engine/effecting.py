@@ -147,6 +147,9 @@ class OnceStep:
         if self._error is not None:
             await self._fail(self._error)
             return None
+        if self._needs_approval and (why := self.call.why_unfit()) is not None:
+            await self._have_person_decide(why)
+            return None
         approval_id = await self._obtain_leave()
         with self.attempt.busy():  # from here until its outcome is known the task stays on its worker
             await self.attempt.check()  # and has a slot: it may have come to rest while leave was obtained
@@ -158,6 +161,35 @@ class OnceStep:
             return made
         await self._after_error(armed, made)
         return None
+
+    @property
+    def _needs_approval(self) -> bool:
+        return self.terms.ask is not None or (self.effect is not None and self.effect.approval_id is not None)
+
+    async def _have_person_decide(self, why: str) -> None:
+        """Leave a call to a person that was approved and cannot be made as it was written down.
+
+        It is not made in any other way. Where no approval is needed, the function is called, which says that it cannot.
+        """
+        attempt, standing = self.attempt, self.effect
+        await approving.withdraw(attempt, self._id, why)
+        operations: list[Operation] = [self.line.written(attempt, StepState.PENDING, error=self.line.error)]
+        if standing is None:
+            armed = arming(attempt, self.call, self._id, self.arguments, patience=0)
+            standing = replace(armed, state=_S.INTENDED, dispatch_by=None, settle_at=None)
+            operations.append(WriteEffect(standing))
+            if standing.compensable and not attempt.must_undo:
+                operations.append(RequireUndo(required=True))  # a person may say that it happened
+        for state in (_S.IN_DOUBT, _S.NEEDS_HUMAN):
+            standing = replace(standing, state=state, note=storable(f"it was not called: {why}", 1000))
+            operations.append(WriteEffect(standing))
+        try:
+            await attempt.commit_surely(*operations)
+        except Conflict:
+            if self.effect is None:
+                raise
+            standing = await doubting.read_again(attempt, self.effect)
+        self.effect = standing
 
     async def _obtain_leave(self) -> str | None:
         if self.terms.ask is None:

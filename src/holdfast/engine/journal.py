@@ -214,8 +214,10 @@ class Journal:
         """Return the step under this key in the last round before this one that had it, if it had an effect."""
         return self._earlier.get(key)
 
-    def done_before(self, name: str, digest: str, *, by: str, is_made: Callable[[Step], bool]) -> list[Step]:
-        """Return the calls ``name:...`` that earlier rounds made with these arguments, one line for each effect.
+    def done_before(
+        self, name: str, *, by: str, is_same: Callable[[Step], bool], is_made: Callable[[Step], bool]
+    ) -> list[Step]:
+        """Return the calls ``name:...`` of earlier rounds that are the same as another, one line for each effect.
 
         A later round in which a call took the place of an earlier one has the same effect under another key. Left out
         are those that ``is_made`` denies, and those whose place another call than ``by`` has taken in this round.
@@ -223,8 +225,9 @@ class Journal:
         taken = {step.effect_id for key, step in self._steps.items() if key != by}
         made: dict[str | None, Step] = {}
         for key, step in self._earlier.items():
-            is_same = key.rpartition(":")[0] == name and step.digest == digest
-            if is_same and step.undone_at is None and step.effect_id not in taken and is_made(step):
+            if key.rpartition(":")[0] != name or not is_same(step):
+                continue
+            if step.undone_at is None and step.effect_id not in taken and is_made(step):
                 made.setdefault(step.effect_id, step)
         return list(made.values())
 

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.render.exact import Exact, exact_json, exact_text, in_ascii
 from holdfast.cli.render.fitting import FittingTable
 from holdfast.cli.render.words import safe, value
 from holdfast.cli.times import age, local, local_with_age
@@ -24,9 +25,12 @@ APPROVAL_COLUMNS = (
 )
 DOUBT_COLUMNS = ("id", "task", "step", "state", "arguments", "since", "decisions", "question")
 
+_EXACT = frozenset({"asks", "arguments", "in ASCII"})
+"""What is decided about: it is broken where the line ends, and not at blanks."""
+
 _WIDE = 200
-_WHOLE = 10_000
-"""Whoever agrees to something is shown all of it, up to what a person could read."""
+_WHOLE = 100_000
+"""A person who agrees to something is shown all of it, and where that is more than anyone could read, how much more."""
 
 
 def approval_rows(approvals: Sequence[Approval], now: datetime) -> list[list[str]]:
@@ -37,7 +41,7 @@ def approval_rows(approvals: Sequence[Approval], now: datetime) -> list[list[str
             short(approval.task_id),
             approval.kind,
             str(approval.state),
-            safe(value(approval.question, _WIDE)),
+            _on_one_line(approval.question),
             approval.risk or "",
             _arguments(approval, _WIDE),
             age(approval.created_at, now),
@@ -56,9 +60,9 @@ def approvals_table(approvals: Sequence[Approval], now: datetime) -> RenderableT
     for column in ("id", "task", "asks", "risk", "asked"):
         made.add_column(column, no_wrap=column != "asks", overflow="fold")
     for approval in approvals:
-        asks = [Text(safe(value(approval.question, _WIDE)))]
+        asks: list[RenderableType] = [Text(_on_one_line(approval.question))]
         if arguments := _arguments(approval, _WIDE):
-            asks.append(Text(arguments, "dim"))
+            asks.append(Exact(arguments, "dim"))
         if names := _deciders(approval):
             asks.append(Text(f"for {names}", "dim"))
         when = [Text(age(approval.created_at, now))]
@@ -80,10 +84,11 @@ def approval_page(approval: Approval, now: datetime) -> RenderableType:
     """Return exactly what would be decided."""
     by_default = f", and then counts as {approval.default}" if approval.expires_at else ""
     return _facts(
-        ("asks", safe(approval.question)),
+        ("asks", exact_text(approval.question, _WHOLE)),
         ("task", approval.task_id),
         ("risk", approval.risk or ""),
         ("arguments", _arguments(approval, _WHOLE)),
+        ("in ASCII", in_ascii(approval.arguments, _WHOLE)),
         ("asked", f"{local_with_age(approval.created_at, now)} by {safe(approval.requested_by)}"),
         ("ends", f"{local_with_age(approval.expires_at, now)}{by_default}"),
         ("may decide", _deciders(approval)),
@@ -98,10 +103,10 @@ def doubt_rows(doubts: Sequence[Doubt], now: datetime) -> list[list[str]]:
             short(doubt.effect.task_id),
             safe(doubt.effect.step_key),
             str(doubt.effect.state),
-            safe(value(doubt.arguments, _WIDE)),
+            exact_json(doubt.arguments, _WIDE),
             age(doubt.effect.updated_at, now),
             ",".join(doubt.decisions),
-            safe(value(doubt.question, _WIDE)),
+            _on_one_line(doubt.question),
         ]
         for doubt in doubts
     ]
@@ -110,13 +115,14 @@ def doubt_rows(doubts: Sequence[Doubt], now: datetime) -> list[list[str]]:
 def doubt_page(doubt: Doubt, now: datetime, *decisions: Decision) -> RenderableType:
     """Return what is in doubt, what is known about it, and what each of ``decisions`` would mean; by default all."""
     effect = doubt.effect
-    head = Text.assemble((short(effect.effect_id), "cyan"), "  ", safe(doubt.question))
+    head = Text.assemble((short(effect.effect_id), "cyan"), "  ", exact_text(doubt.question, _WHOLE))
     known = _facts(
         ("effect", effect.effect_id),
         ("task", f"{effect.task_id}  {doubt.task_name}"),
         ("state", str(effect.state)),
         ("since", local_with_age(effect.updated_at, now)),
-        ("arguments", safe(value(doubt.arguments, _WHOLE))),
+        ("arguments", exact_json(doubt.arguments, _WHOLE)),
+        ("in ASCII", in_ascii(doubt.arguments, _WHOLE)),
         ("note", "" if effect.note and effect.note in doubt.question else safe(effect.note or "")),
         *(("evidence", _evidence(one.body, one.at, one.fence, now)) for one in doubt.evidence),
     )
@@ -140,12 +146,16 @@ def _facts(*facts: tuple[str, str], name_style: str = "dim") -> RenderableType:
     grid.add_column()
     for name, words in facts:
         if words:
-            grid.add_row(Text(f"  {name}", name_style), Text(words))
+            grid.add_row(Text(f"  {name}", name_style), Exact(words) if name in _EXACT else Text(words))
     return grid
 
 
 def _arguments(approval: Approval, longest: int) -> str:
-    return "" if approval.arguments is None else safe(value(approval.arguments, longest))
+    return "" if approval.arguments is None else exact_json(approval.arguments, longest)
+
+
+def _on_one_line(question: str) -> str:
+    return exact_text(question, _WIDE).replace("\n", "\\n")
 
 
 def _deciders(approval: Approval) -> str:

@@ -12,6 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.render.exact import Exact, exact_json
 from holdfast.cli.render.steps import mark_of, step_name, step_text, visible, waits_how
 from holdfast.cli.render.words import (
     bar,
@@ -29,6 +30,7 @@ from holdfast.cli.times import age, local, local_with_age, span
 from holdfast.model.budget import Ledger, Meter
 from holdfast.model.canonical import parse
 from holdfast.model.failure import Failure
+from holdfast.model.glyphs import show_text
 from holdfast.model.records import Event
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue
@@ -182,24 +184,24 @@ def command_for(advice: Advice) -> str:
 
 
 def _decisions(seen: Overview) -> RenderableType | None:
-    lines: list[tuple[Text, Text]] = []
+    lines: list[tuple[Text, RenderableType]] = []
     for approval in seen.approvals:
         expiry = f", {approval.default} {age(approval.expires_at, seen.at)}" if approval.expires_at else ""
         risk = f" [{approval.risk}]" if approval.risk else ""
         asked = f"asked {age(approval.created_at, seen.at)}{expiry}"
-        question = Text.assemble(safe(approval.question), (f"{risk}  {asked}", "dim"))
+        question = Text.assemble(show_text(approval.question), (f"{risk}  {asked}", "dim"))
         lines.append((Text("?", "magenta"), question))
         if approval.arguments is not None:
-            lines.append((Text(), Text(safe(value(approval.arguments, _WIDE)), "dim")))
+            lines.append((Text(), Exact(exact_json(approval.arguments, _WIDE), "dim")))
     for doubt in seen.doubts:
         words = f"{doubt.effect.step_key}: {doubt.effect.state}"
         note = f"  {doubt.effect.note}" if doubt.effect.note else ""
         lines.append((Text("!", "red"), Text.assemble(safe(words), (safe(note), "dim"))))
-        lines.append((Text(), Text(safe(value(doubt.arguments, _WIDE)), "dim")))
+        lines.append((Text(), Exact(exact_json(doubt.arguments, _WIDE), "dim")))
     return _marked(lines) if lines else None
 
 
-def _marked(lines: Iterable[tuple[Text, Text]]) -> RenderableType:
+def _marked(lines: Iterable[tuple[Text, RenderableType]]) -> RenderableType:
     """Return lines behind their marks; what is too long for one goes on below its beginning, not below the mark."""
     grid = Table.grid(padding=(0, 1))
     grid.add_column(width=1)
