@@ -124,7 +124,7 @@ async def test_every_kind_of_parameter_is_called_as_approved_by_every_process(ur
         [effect] = await hold.store.effects(task_id=handle.id, states={EffectState.COMPENSATED})
         assert [one.state for one in await all_approvals(hold, handle)] == [ApprovalState.APPROVED]
     assert effect.arguments == question.arguments_bytes
-    [approved] = decode(question.arguments)
+    [approved] = decode(question.arguments_bytes)
     expected = {name: settled(value) for name, value in act_of([]).restore(approved).items()}
     assert [who for who, _ in seen] == ["tool", "reconcile", "tool", "compensate"]
     for who, values in seen:
@@ -374,7 +374,7 @@ async def test_a_default_factory_is_asked_about_once(url: str, effect: str) -> N
         async with hold.worker():
             assert await ended(hold.handle(handle.id)) == "done"
         assert [one.state for one in await all_approvals(hold, handle)] == [ApprovalState.APPROVED]
-    [arguments] = decode(question.arguments)
+    [arguments] = decode(question.arguments_bytes)
     assert made == [arguments["what"]["request_id"]]
 
 
@@ -449,7 +449,7 @@ async def test_what_an_older_version_asked_about_is_not_read_again(url: str, mon
         async with hold.worker():
             assert await ended(hold.handle(handle.id)) == "done"
         assert [one.state for one in await all_approvals(hold, handle)] == [ApprovalState.APPROVED]
-    [arguments] = decode(question.arguments)
+    [arguments] = decode(question.arguments_bytes)
     assert made == [arguments["what"]["request_id"]]
 
 

@@ -226,7 +226,7 @@ class Dispatcher:
         question = await approving.question_about(self._run.attempt, self._effect_id(key))
         if question is None:
             return tool.read(asked.arguments)
-        [arguments] = decode(question.arguments, name=f"the arguments of {key!r}")
+        [arguments] = decode(question.arguments_bytes, name=f"the arguments of {key!r}")
         return dict(arguments)
 
     def _written_down(self, key: str) -> dict[str, JsonValue] | None:
