@@ -19,6 +19,7 @@ from holdfast.engine.journal import RESERVED, Journal, reopened
 from holdfast.engine.patience import insist
 from holdfast.engine.scope import path_inside
 from holdfast.engine.stepping import perform
+from holdfast.engine.transacting import run_undo
 from holdfast.model.approval import ApprovalState
 from holdfast.model.canonical import canonical, digest, parse
 from holdfast.model.codec import decode
@@ -200,7 +201,8 @@ async def _undo(attempt: Attempt, effect: Effect) -> bool:
         effect = replace(effect, state=_S.COMPENSATING)
         await attempt.commit(WriteEffect(effect))
     try:
-        await perform(attempt, _undo_call(attempt, effect))
+        call = _undo_call(attempt, effect)
+        await (run_undo(attempt, call) if _is_in_transaction(attempt, effect) else perform(attempt, call))
     except StoreError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever keeps it from being undone, a person has to know
@@ -260,6 +262,11 @@ def _undo_call(attempt: Attempt, effect: Effect) -> Call:
         terms=terms,
         also=lambda _: _undone(attempt, effect),
     )
+
+
+def _is_in_transaction(attempt: Attempt, effect: Effect) -> bool:
+    call = attempt.intents.calls.get(effect.step_key)
+    return call is not None and call.terms is not None and call.terms.undone_in_transaction
 
 
 def _result(attempt: Attempt, effect: Effect, call: Call) -> Any:  # noqa: ANN401
