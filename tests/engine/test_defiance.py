@@ -51,7 +51,7 @@ async def in_a_branch(ctx: Context) -> None:
         group.create_task(ctx.wait_event("other"))
 
 
-async def asleep(_ctx: Context) -> None:
+async def asleep(_ctx: Context | None) -> None:
     while True:
         try:
             await asyncio.sleep(0)
