@@ -73,6 +73,7 @@ async def test_arguments_come_as_their_annotations_say(quick: Holdfast) -> None:
     @quick.task
     async def take(
         ctx: Context,
+        /,
         order: Order,
         day: date,
         rates: list[float],
@@ -84,7 +85,7 @@ async def test_arguments_come_as_their_annotations_say(quick: Holdfast) -> None:
         assert isinstance(order, Order)
         return [order.item, day, rates, names, opaque[0], options]
 
-    given = ({"item": "bolt", "count": 2}, "2026-03-01", (1, 2), ["a"], {"free": "form"})
+    given: Any = ({"item": "bolt", "count": 2}, "2026-03-01", (1, 2), ["a"], {"free": "form"})
     handle = await quick.submit(take.bind(*given, tip=2))
     async with quick.worker():
         assert await ended(handle) == ["bolt", date(2026, 3, 1), [1.0, 2.0], ["a"], {"free": "form"}, {"tip": 200}]
@@ -118,14 +119,14 @@ async def test_keywords_that_are_not_options_say_where_they_go(quick: Holdfast) 
 
     @quick.task
     async def work(ctx: Context, n: int) -> int:
-        calls = {
+        calls: dict[str, Any] = {
             "step": partial(ctx.step, "add", add, 1, b=2),
             "transaction": partial(ctx.transaction, "add", add, 1, b=2),
             "submit": partial(ctx.submit, work, n=2),
         }
         for call in calls.values():
             with pytest.raises(InvalidValue) as refusal:
-                call()  # type: ignore[operator]
+                call()
             seen.append(str(refusal.value))
         return await ctx.step("add", partial(add, b=2), n)
 

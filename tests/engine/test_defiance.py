@@ -156,7 +156,7 @@ async def test_a_once_call_that_catches_its_cancel_is_in_doubt(still: Holdfast, 
 
     async def pay() -> None:
         begun.set()
-        await asleep(None)  # type: ignore[arg-type]
+        await asleep(None)
 
     @still.task
     async def work(ctx: Context) -> None:

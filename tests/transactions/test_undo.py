@@ -186,7 +186,7 @@ async def test_where_it_makes_no_sense_it_is_refused(hold: Holdfast) -> None:
     @travel.verify
     async def check(ctx: Context, result: str) -> bool:
         with pytest.raises(InvalidValue, match="verifier"):
-            ctx.transaction("book", book, "1A", compensate=give_back)
+            await ctx.transaction("book", book, "1A", compensate=give_back)
         return result == "done"
 
     handle = await hold.submit(travel)
