@@ -189,7 +189,8 @@ def _members(thing: type) -> Iterator[tuple[str, Any]]:
 def _signature(name: str, function: Any, *, bound: bool = False) -> list[str]:  # noqa: ANN401
     """Return ``name(arguments) -> result``, with an argument a line where it would be long."""
     signature = inspect.signature(function)
-    given = list(signature.parameters.values())
+    # What is only taken to be refused in words is no part of what may be written.
+    given = [one for one in signature.parameters.values() if one.name != "unknown"]
     if bound and given and given[0].name in {"self", "cls"}:
         given = given[1:]
     arguments = list(_arguments(given))

@@ -97,8 +97,9 @@ async def test_a_doubt_that_settles_is_not_called_again_and_says_when_somebody_l
     shown = in_terminal("doubts", url=url).text
     assert "the call may still be on its way, and is looked into in" in shown
     assert "decide with" not in shown
-    line = refusal(holdfast("resolve", doubt["effect_id"], "happened", url=url), 4)
-    assert "cannot be decided yet: the call may still be on its way" in line
+    assert doubt["early"] == ["happened", "absent", "abandon"]
+    line = refusal(holdfast("resolve", doubt["effect_id"], "compensate", url=url), 4)
+    assert "cannot be resolved as compensate; decide happened or absent or abandon" in line
 
 
 @pytest.mark.parametrize(

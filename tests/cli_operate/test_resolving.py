@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from datetime import timedelta
@@ -9,12 +10,13 @@ from datetime import timedelta
 import pytest
 from rich.console import Console, RenderableType
 
-from holdfast import Conflict, Decision, Holdfast, TaskState
+from holdfast import Conflict, Context, Decision, Holdfast, TaskState
 from holdfast.cli.commands.doubts import _check_possible
 from holdfast.cli.render.decisions import doubt_page
 from holdfast.model.effect import Evidence
 from holdfast.service.decisions import MEANING
 from tests.cli_operate.support import at_terminal, bring, holdfast, only, work_off
+from tests.engine.support import crashing_worker
 
 
 async def in_doubt(url: str) -> tuple[str, str]:
@@ -134,6 +136,39 @@ async def test_evidence_is_shown_and_what_nobody_can_decide_yet(url: str) -> Non
         _check_possible(undecidable, Decision.ABSENT, now)
     settling = replace(undecidable, effect=replace(doubt.effect, settle_at=now + timedelta(minutes=5)))
     assert "may still be on its way, and is looked into in 5m" in text_of(doubt_page(settling, now))
+
+
+async def test_who_knows_better_decides_before_the_call_has_settled(url: str) -> None:
+    app, called = Holdfast(url), asyncio.Event()
+
+    async def hang(amount: int) -> str:
+        called.set()
+        await asyncio.Event().wait()
+        return f"paid {amount}"
+
+    @app.task
+    async def slow(ctx: Context, amount: int) -> str:
+        return await ctx.step("pay", hang, amount, effect="once", timeout=600)
+
+    effects = []
+    async with app:
+        for amount in (5, 6):
+            handle = await app.submit(slow, amount)
+            called.clear()
+            async with crashing_worker(app):
+                await asyncio.wait_for(called.wait(), 60)
+            effects += await app.store.effects(task_id=handle.id)
+    first, second = (effect.effect_id for effect in effects)
+    for one in json.loads(holdfast("doubts", "--json", url=url).out)["doubts"]:
+        assert only(one, "decisions", "early") == {"decisions": [], "early": ["happened", "absent", "abandon"]}
+    assert "if you know better" in at_terminal("doubts", url=url, types=None, columns=120, whole=True).said
+    happened = holdfast("resolve", first, "happened", "--result", '"paid"', url=url)
+    assert (happened.code, happened.out) == (0, f"{first} done\n")
+    assert "not before" not in happened.said
+    absent = holdfast("resolve", second, "absent", url=url)
+    assert (absent.code, absent.out) == (0, f"{second} intended\n")
+    assert "not before" in absent.said
+    assert "may still be on its way" in absent.said
 
 
 def text_of(page: RenderableType) -> str:

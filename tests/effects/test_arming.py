@@ -164,15 +164,15 @@ async def test_every_call_gets_what_was_written_down(quick: Holdfast) -> None:
 @pytest.mark.parametrize(
     ("when", "asked", "took"),
     [
-        ("before_effect", 1, 66.0),  # armed, not called: nobody could know that, so the tool is asked
-        ("after_effect", 1, 66.0),  # called, not recorded
+        ("before_effect", 2, 66.0),  # armed, not called: nobody could know that, so the tool is asked, early and again
+        ("after_effect", 1, 30.0),  # called, not recorded: the tool knows, and the worker is provably dead
         ("after_commit", 0, 30.0),  # recorded: only the lease has to run out
     ],
 )
 async def test_a_crash_around_the_call(
     app: Holdfast, world: World, tmp_path: Path, *, store: str, when: When, asked: int, took: float
 ) -> None:
-    """The call is made once, and the tool is asked only when the call is over for certain."""
+    """The call is made once, and that it did not happen is believed only when it is over for certain."""
 
     @app.task
     async def work(ctx: Context) -> str:

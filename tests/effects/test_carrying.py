@@ -235,7 +235,8 @@ async def test_a_crash_between_the_two_leaves_a_doubt(app: Holdfast, world: Worl
         assert await handle.result() == "paid 7"
         effect = await effect_of(app, handle)
         assert (await step_states(app, handle))["pay"] is StepState.COMPLETED
-    assert world.asked == world.happened == [effect.effect_id]
+    assert world.happened == [effect.effect_id]
+    assert world.asked == [effect.effect_id] * 2, "early, and when it had settled"
 
 
 async def test_a_crash_at_any_commit_neither_doubles_nor_loses_a_carried_call(app: Holdfast) -> None:

@@ -406,7 +406,7 @@ async def test_a_report_that_comes_before_the_call_is_made_again_prevents_that(a
             world.release()
             await stands(app, handle, S.IN_DOUBT)
         assert await handle.result() == "paid 5 late"
-    assert len(proofs) == 1
+    assert len(proofs) == 2, "early, and when it had settled"
     assert len(world.calls) == 1
     assert world.doubled == []
 

@@ -51,7 +51,7 @@ async def in_a_branch(ctx: Context) -> None:
         group.create_task(ctx.wait_event("other"))
 
 
-async def asleep(_ctx: Context) -> None:
+async def asleep(_ctx: Context | None) -> None:
     while True:
         try:
             await asyncio.sleep(0)
@@ -156,7 +156,7 @@ async def test_a_once_call_that_catches_its_cancel_is_in_doubt(still: Holdfast, 
 
     async def pay() -> None:
         begun.set()
-        await asleep(None)  # type: ignore[arg-type]
+        await asleep(None)
 
     @still.task
     async def work(ctx: Context) -> None:

@@ -4,7 +4,7 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any
 
@@ -113,6 +113,119 @@ async def test_a_name_that_another_branch_used_is_refused_on_the_first_run(quick
         await quick.run(handle)
     assert failed.value.type_name.endswith(DuplicateName.__name__)
     assert (await handle.task()).attempts == 1  # no retry mends it
+
+
+async def test_branches_one_after_the_other_may_use_the_same_name(quick: Holdfast) -> None:
+    """As in frameworks that run each call in an asyncio task of its own."""
+    ran: list[int] = []
+
+    def fetch(number: int) -> int:
+        ran.append(number)
+        return number * 10
+
+    @quick.task(retry=AT_ONCE)
+    async def work(ctx: Context) -> list[list[int]]:
+        async def branch(number: int) -> int:
+            return await ctx.step("fetch", fetch, number)
+
+        async def inside() -> list[int]:
+            return [await asyncio.ensure_future(branch(number)) for number in (7, 8)]
+
+        started: list[asyncio.Task[int]] = []
+        by_callback = asyncio.get_running_loop().create_future()
+
+        def go_on(_: object) -> None:
+            started.append(asyncio.create_task(branch(5)))
+            started[-1].add_done_callback(by_callback.set_result)
+
+        found = [await asyncio.create_task(branch(number)) for number in (1, 2)]
+        async with asyncio.TaskGroup() as group:
+            found.append(await group.create_task(branch(3)))
+        last = asyncio.create_task(branch(4))
+        last.add_done_callback(go_on)
+        found += [await last, (await by_callback).result()]
+        scoped = await ctx.step("inside", inside)
+        if ctx.attempt == 1:
+            raise ConnectionError
+        return [found, scoped]
+
+    handle = await quick.submit(work)
+    assert await quick.run(handle) == [[10, 20, 30, 40, 50], [70, 80]]
+    assert ran == [1, 2, 3, 4, 5, 7, 8]
+    journal = await steps_of(quick, handle)
+    assert [key for key in journal if key.startswith("fetch")] == ["fetch", "fetch#2", "fetch#3", "fetch#4", "fetch#5"]
+    assert "inside›fetch#2" in journal  # noqa: RUF001
+
+
+async def made_before_and_quiet(fetch: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    go = asyncio.Event()
+
+    async def quiet() -> None:
+        await go.wait()
+        await fetch()
+
+    other = asyncio.create_task(quiet())
+    await asyncio.ensure_future(fetch())
+    go.set()
+    await other
+
+
+async def made_by_the_other(fetch: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    async def first() -> asyncio.Future[object]:
+        await fetch()
+        return asyncio.ensure_future(fetch())
+
+    await (await asyncio.create_task(first()))
+
+
+async def made_while_the_other_slept(fetch: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    go, slept = asyncio.Event(), asyncio.Event()
+
+    async def sleeper() -> None:
+        await fetch()
+        slept.set()
+        await go.wait()
+
+    async def second() -> None:
+        await go.wait()
+        await fetch()
+
+    first = asyncio.create_task(sleeper())
+    await slept.wait()
+    other = asyncio.create_task(second())
+    await asyncio.sleep(0)
+    go.set()
+    await first
+    await other
+
+
+async def by_the_main_branch(fetch: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    await asyncio.ensure_future(fetch())
+    await fetch()
+
+
+async def side_by_side(fetch: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    await asyncio.gather(fetch(), fetch())
+
+
+async def test_a_branch_that_was_there_before_the_other_ended_is_no_later_one(quick: Holdfast) -> None:
+    shapes = (made_before_and_quiet, made_by_the_other, made_while_the_other_slept, by_the_main_branch, side_by_side)
+    for shape in shapes:
+        for waits in (True, False):
+
+            @quick.task(name=f"{shape.__name__}-{waits}", retry=ONCE)
+            async def work(ctx: Context, shape: Any = shape, waits: Any = waits) -> None:  # noqa: ANN401
+                async def fetch() -> None:
+                    if waits:
+                        await ctx.step("fetch", int, 1)
+                    else:
+                        ctx.uuid()  # takes its name, and waits for nothing
+
+                await shape(fetch)
+
+            handle = await quick.submit(work)
+            with pytest.raises(TaskFailed, match=r"another concurrent branch.*key="):
+                await quick.run(handle)
 
 
 async def test_branches_with_keys_of_their_own_work(quick: Holdfast) -> None:
@@ -242,7 +355,7 @@ async def test_arguments_keep_their_types(hold: Holdfast) -> None:
     assert await hold.run(await hold.submit(work, MADE, 1, 2)) == (MADE, [1, 2], False)
     assert await hold.run(await hold.submit(work.bind(MADE, 3, flag=True))) == (MADE, [3], True)
     with pytest.raises(InvalidValue, match="cannot be called like this"):
-        await hold.submit(work)
+        await hold.submit(work)  # type: ignore[arg-type]
 
 
 async def test_a_step_result_that_cannot_be_stored_fails_clearly_and_once(quick: Holdfast) -> None:

@@ -547,7 +547,7 @@ async def test_a_time_that_cannot_be_written_is_refused_and_nothing_is_stored(
     async def work(ctx: Context) -> None: ...
 
     with pytest.raises(InvalidValue, match=f"the {option} is .* a thousand years are the most"):
-        await quick.submit(work, **{option: seconds})  # type: ignore[arg-type]
+        await quick.submit(work, **{option: seconds})  # type: ignore[call-overload]
     assert (await quick.store.find(TaskFilter())).items == ()
 
 

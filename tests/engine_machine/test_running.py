@@ -69,7 +69,7 @@ async def test_a_machine_goes_to_a_final_state_and_returns_it_with_the_data(hold
     ticket = hold.register(ticket_machine())
     due = datetime(2026, 3, 1, tzinfo=UTC)
     handle = await hold.submit(ticket, Ticket("crash", due=due))
-    assert_type(ticket, TaskDefinition[[Ticket], Reached[Ticket]])
+    assert_type(ticket, TaskDefinition[..., Reached[Ticket]])
     assert_type(handle, Handle[Reached[Ticket]])
     assert await result_of(hold, handle) == Reached("verified", Ticket("crash", ["patch 0"], due))
     assert await told_by(handle) == [(None, "new"), ("new", "triaged"), ("triaged", "fixed"), ("fixed", "verified")]

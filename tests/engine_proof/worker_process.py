@@ -52,7 +52,7 @@ def ten_steps(hold: Holdfast, folder: Path) -> TaskDefinition[[], int]:
     return ten_steps
 
 
-def errand(hold: Holdfast, folder: Path) -> TaskDefinition[[int, bool], int]:
+def errand(hold: Holdfast, folder: Path) -> TaskDefinition[..., int]:
     """Define a short task, of which there are many. A restless one goes on doing steps until the gate is open."""
     evidence, gate = evidence_in(folder), gate_in(folder)
 

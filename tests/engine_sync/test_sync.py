@@ -262,7 +262,7 @@ def test_exceptions_cross_unchanged(quick: Holdfast) -> None:
         with pytest.raises(KeyConflict):
             h.submit(slow, 2, key="k")
         with pytest.raises(InvalidValue, match="cannot be called like this"):
-            h.submit(slow)
+            h.submit(slow)  # type: ignore[arg-type]
         with pytest.raises(NotFound):
             h.handle("nobody").task()
         with pytest.raises(DeadlineExceeded):

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import Context, Holdfast, TaskDefinition
-from holdfast.testing import CrashChangedResult, CrashDidNotHappen, Sandbox, crash_everywhere
+from holdfast import Context, Holdfast, TaskDefinition, Transaction
+from holdfast.testing import CrashChangedResult, CrashDidNotHappen, Sandbox, crash_everywhere, sandbox
 
 hold = Holdfast("memory://")
 
@@ -29,6 +29,24 @@ class Bank:
 
 
 bank = Bank()
+
+
+async def note(tx: Transaction, amount: int) -> int:
+    await tx.execute("INSERT INTO notes VALUES ($1)", amount)
+    return amount
+
+
+@hold.task
+async def bookkeeping(ctx: Context) -> int:
+    return await ctx.transaction("one", note, 1) + await ctx.transaction("two", note, 2)
+
+
+async def create_notes(tx: Transaction) -> None:
+    await tx.execute("CREATE TABLE notes (amount INTEGER)")
+
+
+async def read_notes(tx: Transaction) -> list[int]:
+    return [amount for (amount,) in await tx.execute("SELECT amount FROM notes ORDER BY amount")]
 
 
 @hold.task
@@ -105,3 +123,28 @@ async def test_a_scenario_that_changes_its_ways_is_found_out() -> None:
 
     with pytest.raises(CrashDidNotHappen):
         await crash_everywhere(app, scenario)
+
+
+async def test_transactions_are_crashed_like_any_commit() -> None:
+    async def scenario(box: Sandbox) -> tuple[int, list[int]]:
+        await box.hold.transaction(create_notes)
+        result = await (await hold.submit(bookkeeping)).result()
+        return result, await box.hold.transaction(read_notes)
+
+    survived = await crash_everywhere(hold, scenario)
+    assert survived.result == (3, [1, 2])
+    assert survived.crashes == 2 * 3  # before and after: each transaction, and the end of the task
+
+
+async def test_a_crash_at_a_transaction_happens() -> None:
+    runs = {"before_effect": 1, "after_effect": 2, "after_commit": 1}
+    for when, expected in runs.items():
+        async with sandbox(hold) as box:
+            await hold.transaction(create_notes)
+            crash = box.crash("one", when=when)  # type: ignore[arg-type]
+            handle = await hold.submit(bookkeeping)
+            assert await handle.result() == 3, when
+            assert crash.happened == 1, when
+            assert (await box.trace(handle)).runs["one"] == expected, when
+            assert await hold.transaction(read_notes) == [1, 2], when
+            assert box.commits == 3 + (when == "after_effect"), when

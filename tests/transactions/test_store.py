@@ -524,3 +524,22 @@ async def test_other_verbs_wait_for_it_or_go_on_beside_it(store: StateStore, boo
         return (await store.count()).get(TaskState.PENDING) == 3
 
     await until(all_there)
+
+
+async def test_numbered_placeholders_mean_the_same_in_every_database(store: StateStore, bookings: Bookings) -> None:
+    texts = ("a", "it's $1", "100 %s ?")
+    assert await ask(store, "SELECT CAST($2 AS TEXT), CAST($1 AS TEXT), CAST($2 AS TEXT)", *texts[:2]) == [
+        (texts[1], texts[0], texts[1])
+    ]
+    for text in texts:
+        await ask(store, "INSERT INTO bookings (seat) VALUES ($1) -- $2", text)
+    assert await ask(store, "SELECT seat FROM bookings WHERE seat = $1 AND 7 % 4 = $2", texts[2], 3) == [(texts[2],)]
+    assert await ask(store, "SELECT '$1' FROM bookings WHERE seat LIKE '%s ?' AND seat <> $1", "x") == [("$1",)]
+    await ask(store, bookings.insert, "own style")  # as before
+    assert await seats(store) == sorted((*texts, "own style"))
+    for sql, parameters in (("SELECT $2", ("a",)), ("SELECT $1", ("a", "b"))):
+        with pytest.raises(InvalidValue, match="it has to name"):
+            await ask(store, sql, *parameters)
+    mixed = bookings.insert.replace("VALUES (", "VALUES ($1 || ")
+    with pytest.raises((InvalidValue, StoreError)):
+        await ask(store, mixed, "a")

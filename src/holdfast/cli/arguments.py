@@ -8,7 +8,6 @@ from holdfast.cli.reading import as_bytes
 from holdfast.engine.definition import Bound, TaskDefinition
 from holdfast.model.canonical import parse
 from holdfast.model.errors import CodecError, InvalidValue
-from holdfast.service.binding import bind_plain
 
 _EXAMPLE = """write an array such as --args '["billing", 3]', or an object of named arguments"""
 
@@ -16,7 +15,7 @@ _EXAMPLE = """write an array such as --args '["billing", 3]', or an object of na
 def bind_json(definition: TaskDefinition[..., Any], text: str) -> Bound[Any]:
     """Return the task with the arguments that ``text`` holds, each as its parameter's annotation wants it."""
     args, kwargs = _read(text)
-    return bind_plain(definition, args, kwargs)
+    return definition.bind(*args, **kwargs)
 
 
 def _read(text: str) -> tuple[list[Any], dict[str, Any]]:

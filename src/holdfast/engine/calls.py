@@ -84,6 +84,8 @@ class Terms:
     absent_on: tuple[ErrorKind, ...] = ()
     repeat: bool = False
     compensate: Compensation | None = None
+    undone_in_transaction: bool = False
+    """Whether ``compensate`` is called with a transaction, and is recorded in it."""
     ask: Ask | None = None
 
 
@@ -119,7 +121,7 @@ def terms_of(
         raise InvalidValue(f"reconcile of step {name!r} is {reconcile!r}; give the function that says what happened")
     if approval is not None and not isinstance(approval, Ask):
         raise InvalidValue(f'approval is {approval!r}; write approval=Ask("Deploy to production?", risk=...)')
-    undo = _compensation(name, compensate)
+    undo = as_compensation(name, compensate)
     if not is_once and undo is None and approval is None:
         return None
     return Terms(
@@ -145,7 +147,8 @@ def _settle_time(settle: float | timedelta, name: str) -> float:
     return 0.0 if settle == 0 else as_seconds(settle, what=f"the settle time of step {name!r}")
 
 
-def _compensation(name: str, compensate: Callable[..., Any] | Compensation | None) -> Compensation | None:
+def as_compensation(name: str, compensate: Callable[..., Any] | Compensation | None) -> Compensation | None:
+    """Return how a step is undone, whichever way it was said."""
     if compensate is None or isinstance(compensate, Compensation):
         return compensate
     if not callable(compensate):

@@ -14,9 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import cancelling
+from holdfast.engine.definition import Definitions
 from holdfast.engine.journal import AGAIN, CHILD, OTHER_INPUT, RESERVED, RESULT, ROUND_SIZE, ended_by, reopened
 from holdfast.engine.patience import insist
 from holdfast.engine.signals import Unwind
+from holdfast.engine.submission import is_same_input
 from holdfast.engine.waiting import wait_line
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.codec import decode, encode
@@ -240,7 +242,8 @@ async def _earlier_child(
         chosen = earlier.with_key(key, child)
     else:
         lines = attempt.journal.of_kind(CHILD)
-        chosen = earlier.equal_or_next(key, child, {_id_in(step) for step in lines if step.output is not None})
+        taken = {_id_in(step) for step in lines if step.output is not None}
+        chosen = earlier.equal_or_next(attempt.services.definitions, key, child, taken)
     return earlier.tasks.get(chosen)
 
 
@@ -275,14 +278,14 @@ class EarlierChildren:
         known = [one for one in self._by_key.get(key, ()) if one in self.tasks and self.tasks[one].name == child.name]
         return known[-1] if known else ""
 
-    def equal_or_next(self, key: str, child: NewTask, taken: set[str]) -> str:
+    def equal_or_next(self, definitions: Definitions, key: str, child: NewTask, taken: set[str]) -> str:
         """Return the child that got the same input before, otherwise that of this key, otherwise the next one.
 
         Each is continued once. One that belongs to the origin of a fork is only ever taken for the same input.
         """
         gone = taken | {one for one, by in self._continued.items() if by != key}
         left = [task for task in self.tasks.values() if task.name == child.name and task.id not in gone]
-        same = [task for task in left if task.user_input == child.user_input]
+        same = [task for task in left if is_same_input(definitions, task, child)]
         own_key = [task for task in left if task.id in self._by_key.get(key, ())]
         chosen = next((task.id for task in (*same, *own_key, *left)), "")
         if chosen:
@@ -296,7 +299,7 @@ async def _begin_round(attempt: Attempt, key: str, recorded: Step | None, task: 
     task = await _read(attempt, task.id)
     done = wait_line(attempt, key, CHILD, recorded, state=StepState.COMPLETED, output=encode(task.id))
     while True:
-        is_same = task.user_input == child.user_input
+        is_same = is_same_input(attempt.services.definitions, task, child)
         if task.parent_id != attempt.task.id:
             # Of the origin of a fork, which is not touched: what it has done stands, anything else is the fork's own.
             if not is_same or task.state is not TaskState.COMPLETED:

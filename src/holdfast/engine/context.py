@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from holdfast.engine import children, waiting
 from holdfast.engine.approving import QUESTION, decision
@@ -19,9 +19,31 @@ from holdfast.engine.definition import Bound, TaskDefinition, check_retry
 from holdfast.engine.journal import RESERVED, VERIFY
 from holdfast.engine.scope import INSIDE, SCOPE, Scope, as_branch, check_part
 from holdfast.engine.signals import Unwind
+from holdfast.engine.signatures import (
+    TRANSACTION_OPTIONS,
+    A,
+    B,
+    C,
+    ChildOptions,
+    D,
+    Later,
+    StepOptions,
+    TakesId0,
+    TakesId1,
+    TakesId2,
+    TakesId3,
+    TakesId4,
+    Task0,
+    Task1,
+    Task2,
+    Task3,
+    Task4,
+    refuse_for_function,
+    refuse_for_task,
+)
 from holdfast.engine.stepping import perform
 from holdfast.engine.submission import new_task
-from holdfast.engine.transacting import TIMEOUT, run_transaction
+from holdfast.engine.transacting import TIMEOUT, run_transaction, transaction_call, undo_terms
 from holdfast.engine.where import running_loop
 from holdfast.model.approval import Ask, Decided
 from holdfast.model.canonical import canonical
@@ -86,44 +108,93 @@ class Context:
     # Steps
 
     @overload
+    def step(self, name: str, function: Callable[[], Later[R]], /, **o: Unpack[StepOptions]) -> Later[R]: ...
+    @overload
+    def step(self, name: str, function: Callable[[], R], /, **o: Unpack[StepOptions]) -> Later[R]: ...
+    @overload
+    def step(self, name: str, function: Callable[[A], Later[R]], a: A, /, **o: Unpack[StepOptions]) -> Later[R]: ...
+    @overload
+    def step(self, name: str, function: Callable[[A], R], a: A, /, **o: Unpack[StepOptions]) -> Later[R]: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[[A, B], Later[R]], a: A, b: B, /, **o: Unpack[StepOptions]
+    ) -> Later[R]: ...
+    @overload
+    def step(self, name: str, function: Callable[[A, B], R], a: A, b: B, /, **o: Unpack[StepOptions]) -> Later[R]: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[[A, B, C], Later[R]], a: A, b: B, c: C, /, **o: Unpack[StepOptions]
+    ) -> Later[R]: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[[A, B, C], R], a: A, b: B, c: C, /, **o: Unpack[StepOptions]
+    ) -> Later[R]: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[[A, B, C, D], Later[R]], a: A, b: B, c: C, d: D, /, **o: Unpack[StepOptions]
+    ) -> Later[R]: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[[A, B, C, D], R], a: A, b: B, c: C, d: D, /, **o: Unpack[StepOptions]
+    ) -> Later[R]: ...
+    @overload
+    def step(self, name: str, function: TakesId0[Later[R]], /, **o: Unpack[StepOptions]) -> Later[R]: ...
+    @overload
+    def step(self, name: str, function: TakesId0[R], /, **o: Unpack[StepOptions]) -> Later[R]: ...
+    @overload
+    def step(self, name: str, function: TakesId1[A, Later[R]], a: A, /, **o: Unpack[StepOptions]) -> Later[R]: ...
+    @overload
+    def step(self, name: str, function: TakesId1[A, R], a: A, /, **o: Unpack[StepOptions]) -> Later[R]: ...
+    @overload
+    def step(
+        self, name: str, function: TakesId2[A, B, Later[R]], a: A, b: B, /, **o: Unpack[StepOptions]
+    ) -> Later[R]: ...
+    @overload
+    def step(self, name: str, function: TakesId2[A, B, R], a: A, b: B, /, **o: Unpack[StepOptions]) -> Later[R]: ...
+    @overload
+    def step(
+        self, name: str, function: TakesId3[A, B, C, Later[R]], a: A, b: B, c: C, /, **o: Unpack[StepOptions]
+    ) -> Later[R]: ...
+    @overload
+    def step(
+        self, name: str, function: TakesId3[A, B, C, R], a: A, b: B, c: C, /, **o: Unpack[StepOptions]
+    ) -> Later[R]: ...
+    @overload
+    def step(
+        self, name: str, function: TakesId4[A, B, C, D, Later[R]], a: A, b: B, c: C, d: D, /, **o: Unpack[StepOptions]
+    ) -> Later[R]: ...
+    @overload
+    def step(
+        self, name: str, function: TakesId4[A, B, C, D, R], a: A, b: B, c: C, d: D, /, **o: Unpack[StepOptions]
+    ) -> Later[R]: ...
+    @overload
     def step(
         self,
         name: str,
-        function: Callable[..., Coroutine[Any, Any, R]],
-        *args: Any,  # noqa: ANN401
-        key: str | None = None,
-        retry: Retry | None = None,
-        timeout: float | timedelta | None = None,
-        effect: EffectClass | str | None = None,
-        reconcile: Callable[..., Any] | None = None,
-        settle: float | timedelta | None = None,
-        absent_on: tuple[ErrorKind, ...] | ErrorKind = (),
-        compensate: Callable[..., Any] | Compensation | None = None,
-        approval: Ask | None = None,
-        arms: Callable[[Any], Sequence[Intent]] | None = None,
-        returns: Any = None,  # noqa: ANN401
-        repeat: bool = False,
-    ) -> Coroutine[Any, Any, R]: ...
-
+        function: Callable[..., Later[R]],
+        a: object,
+        b: object,
+        c: object,
+        d: object,
+        e: object,
+        /,
+        *more: object,
+        **o: Unpack[StepOptions],
+    ) -> Later[R]: ...
     @overload
     def step(
         self,
         name: str,
         function: Callable[..., R],
-        *args: Any,  # noqa: ANN401
-        key: str | None = None,
-        retry: Retry | None = None,
-        timeout: float | timedelta | None = None,
-        effect: EffectClass | str | None = None,
-        reconcile: Callable[..., Any] | None = None,
-        settle: float | timedelta | None = None,
-        absent_on: tuple[ErrorKind, ...] | ErrorKind = (),
-        compensate: Callable[..., Any] | Compensation | None = None,
-        approval: Ask | None = None,
-        arms: Callable[[Any], Sequence[Intent]] | None = None,
-        returns: Any = None,  # noqa: ANN401
-        repeat: bool = False,
-    ) -> Coroutine[Any, Any, R]: ...
+        a: object,
+        b: object,
+        c: object,
+        d: object,
+        e: object,
+        /,
+        *more: object,
+        **o: Unpack[StepOptions],
+    ) -> Later[R]: ...
 
     def step(
         self,
@@ -142,6 +213,7 @@ class Context:
         arms: Callable[[Any], Sequence[Intent]] | None = None,
         returns: Any = None,
         repeat: bool = False,
+        **unknown: Any,
     ) -> Coroutine[Any, Any, Any]:
         """Do ``function(*args)`` once: ``await ctx.step("collect", collect, service)``.
 
@@ -164,6 +236,7 @@ class Context:
         person agree to these very arguments first. ``arms`` names, by the result, ``once`` steps that follow at once:
         their intent is then written together with this result, instead of in a Commit of its own.
         """
+        refuse_for_function("ctx.step", function, unknown, StepOptions.__annotations__)
         if not callable(function):
             raise InvalidValue(
                 f"step {name!r} needs a function to call, and its arguments after it; {function!r} is none. "
@@ -215,6 +288,7 @@ class Context:
         *args: Any,  # noqa: ANN401
         key: str | None = None,
         timeout: float | timedelta = TIMEOUT,
+        compensate: Callable[..., Any] | Compensation | None = None,
         returns: Any = None,  # noqa: ANN401
         repeat: bool = False,
     ) -> Coroutine[Any, Any, R]: ...
@@ -227,6 +301,7 @@ class Context:
         *args: Any,  # noqa: ANN401
         key: str | None = None,
         timeout: float | timedelta = TIMEOUT,
+        compensate: Callable[..., Any] | Compensation | None = None,
         returns: Any = None,  # noqa: ANN401
         repeat: bool = False,
     ) -> Coroutine[Any, Any, R]: ...
@@ -238,8 +313,10 @@ class Context:
         *args: Any,
         key: str | None = None,
         timeout: float | timedelta = TIMEOUT,
+        compensate: Callable[..., Any] | Compensation | None = None,
         returns: Any = None,
         repeat: bool = False,
+        **unknown: Any,
     ) -> Coroutine[Any, Any, Any]:
         """Do ``function(tx, *args)`` exactly once: ``await ctx.transaction("book-seat", book, seat)``.
 
@@ -250,7 +327,11 @@ class Context:
         The function may be called again if nothing was written, so let it do nothing but ``tx.execute``. The
         transaction stays open for ``timeout`` at most (seconds or timedelta). Key, name, ``returns`` and errors are as
         for a step. In a new round it is not done again, unless ``repeat`` says so.
+
+        ``compensate(tx, result, *args)`` undoes it should the task fail or be cancelled later, in a transaction too:
+        exactly once. A Compensation is done as that of a step, without a transaction: ``function(result, *args)``.
         """
+        refuse_for_function("ctx.transaction", function, unknown, TRANSACTION_OPTIONS)
         if not callable(function):
             raise InvalidValue(
                 f"transaction {name!r} needs a function to call, and its arguments after it; {function!r} is none. "
@@ -258,12 +339,12 @@ class Context:
             )
         seconds = as_seconds(timeout, what=f"the timeout of transaction {name!r}")
         place = self.place()
+        terms = undo_terms(name, compensate)
+        if terms is not None:
+            self._check_terms(place, name, terms)
         own = self._allot(place, name, key)
-        return place.run(
-            run_transaction(
-                self._attempt, own, function, args, name=name, timeout=seconds, returns=returns, repeat=repeat
-            )
-        )
+        call = transaction_call(own, function, args, name=name, timeout=seconds, returns=returns, terms=terms)
+        return place.run(run_transaction(self._attempt, call, repeat=repeat))
 
     # People
 
@@ -339,20 +420,54 @@ class Context:
         own = self._allot(place, f"event:{plain(channel)}"[:_LONGEST_NAME], key)
         return place.run(waiting.wait_event(self._attempt, own, channel, timeout=seconds, earlier=earlier))
 
+    @overload
+    def submit(self, task: Bound[R], **options: Unpack[ChildOptions]) -> Later[Child[R]]: ...
+    @overload
+    def submit(self, task: str, *args: object, **options: Unpack[ChildOptions]) -> Later[Child[Any]]: ...
+    @overload
+    def submit(self, task: Task0[R], /, **options: Unpack[ChildOptions]) -> Later[Child[R]]: ...
+    @overload
+    def submit(self, task: Task1[A, R], a: A, /, **options: Unpack[ChildOptions]) -> Later[Child[R]]: ...
+    @overload
+    def submit(self, task: Task2[A, B, R], a: A, b: B, /, **options: Unpack[ChildOptions]) -> Later[Child[R]]: ...
+    @overload
+    def submit(
+        self, task: Task3[A, B, C, R], a: A, b: B, c: C, /, **options: Unpack[ChildOptions]
+    ) -> Later[Child[R]]: ...
+    @overload
+    def submit(
+        self, task: Task4[A, B, C, D, R], a: A, b: B, c: C, d: D, /, **options: Unpack[ChildOptions]
+    ) -> Later[Child[R]]: ...
+    @overload
     def submit(
         self,
-        task: TaskDefinition[..., R] | Bound[R] | str,
-        *args: Any,  # noqa: ANN401
+        task: TaskDefinition[..., R],
+        a: object,
+        b: object,
+        c: object,
+        d: object,
+        e: object,
+        /,
+        *more: object,
+        **options: Unpack[ChildOptions],
+    ) -> Later[Child[R]]: ...
+
+    def submit(
+        self,
+        task: Any,
+        *args: Any,
         key: str | None = None,
         queue: str | None = None,
         priority: int | None = None,
         deadline: float | timedelta | datetime | None = None,
         delay: float | timedelta | None = None,
-    ) -> Coroutine[Any, Any, Child[R]]:
+        **unknown: Any,
+    ) -> Coroutine[Any, Any, Child[Any]]:
         """Submit a child task, once, and return a handle: ``await child.result()`` waits for it.
 
         ``key`` is the name of this submission within this task; branches that run at the same time each need one.
         """
+        refuse_for_task("ctx.submit", task, unknown, ChildOptions.__annotations__)
         attempt = self._attempt
         new, definition = new_task(
             attempt.services.definitions,

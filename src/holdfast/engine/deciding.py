@@ -7,6 +7,7 @@ task is woken by it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from holdfast.engine import log
 from holdfast.engine.approving import APPROVAL, QUESTION
 from holdfast.engine.budgets import BUDGET, check_answer
 from holdfast.engine.doubting import DOUBT, MOST_OPEN, arguments_for_people, effect_asked_about
+from holdfast.engine.journal import RESERVED
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.checks import check_name, check_text
@@ -22,9 +24,10 @@ from holdfast.model.commit import Commit, Expect
 from holdfast.model.doubt import Decision, Doubt
 from holdfast.model.effect import Effect, EffectState
 from holdfast.model.errors import Conflict, InvalidValue, NotFound
-from holdfast.model.operations import Decide, Operation, WriteEffect
+from holdfast.model.operations import Decide, Move, Operation, WriteEffect
 from holdfast.model.payload import to_json
 from holdfast.model.task import JsonValue, Task
+from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
 
 _S = EffectState
@@ -32,6 +35,15 @@ _DOUBTFUL = frozenset({_S.ARMED, _S.IN_DOUBT, _S.NEEDS_HUMAN})
 _AFTER_THE_END = (Decision.HAPPENED, Decision.ABSENT, Decision.ABANDON)
 """What can still be decided when the task is over: nobody is there to undo anything."""
 
+
+_EARLY = (Decision.HAPPENED, Decision.ABSENT, Decision.ABANDON)
+"""What can be decided before the call has settled, once the worker that made it does not hold the task any more."""
+
+_ACTS_AT_ONCE = frozenset({Decision.HAPPENED, Decision.ABANDON, Decision.COMPENSATE})
+"""What the task goes on with before the call has settled: none of it makes the call again. An undo waits by itself."""
+
+_TRIES = 100
+"""How often a decision is sent about a task that a worker changes meanwhile."""
 
 _AFTER_THE_FACT = (Decision.HAPPENED, Decision.ABANDON)
 """What can be decided when a late report reopened it and its task has long gone on."""
@@ -164,22 +176,31 @@ async def doubts(store: StateStore, *, task_id: str | None, limit: int) -> list[
 
 def _is_in_doubt(effect: Effect, task: Task) -> bool:
     """Armed is doubtful as soon as whoever armed it does not hold the task any more."""
-    return effect.state is not _S.ARMED or task.owner is None or task.fence != effect.fence
+    return effect.state is not _S.ARMED or _has_ended(effect, task)
+
+
+def _has_ended(effect: Effect, task: Task) -> bool:
+    """Whether the lease under which the call was made is over."""
+    return task.owner is None or task.fence != effect.fence
 
 
 async def _describe(store: StateStore, effect: Effect, task: Task, asked: Approval | None) -> Doubt:
     about = parse(asked.arguments_bytes) if asked is not None else {}
     decisions = tuple(map(Decision, about.get("decisions", ())))
+    early: tuple[Decision, ...] = ()
     if task.state.is_terminal:
         decisions = _AFTER_THE_END
     elif asked is None and effect.state is _S.NEEDS_HUMAN:
         decisions = _AFTER_THE_FACT
+    elif asked is None and _has_ended(effect, task) and not effect.step_key.startswith(RESERVED):
+        early = (*_EARLY, Decision.COMPENSATE) if effect.compensable else _EARLY
     return Doubt(
         effect=effect,
         task_name=task.name,
         question=asked.question if asked is not None else f"Did step {effect.step_key!r} of {task.name!r} happen?",
         arguments=arguments_for_people(effect),
         decisions=decisions,
+        early=early,
         evidence=tuple(await store.evidence(effect.task_id, effect.effect_id)),
         approval_id=None if asked is None else asked.id,
     )
@@ -210,6 +231,25 @@ async def resolve(
         raise InvalidValue(
             f"a result goes with the decision {Decision.HAPPENED.value!r} only, not with {decision.value!r}"
         )
+    for _ in range(_TRIES - 1):
+        with suppress(_MovedMeanwhile):
+            return await _resolve_once(store, effect_id, decision, result, by=by, note=note)
+    return await _resolve_once(store, effect_id, decision, result, by=by, note=note)
+
+
+class _MovedMeanwhile(Conflict):
+    """The task was changed between the look at a doubt and the decision: it is looked at again."""
+
+
+async def _resolve_once(
+    store: StateStore,
+    effect_id: str,
+    decision: Decision,
+    result: Any,  # noqa: ANN401
+    *,
+    by: str,
+    note: str | None,
+) -> Effect:
     found = await store.effects(effect_id=effect_id)
     if not found:
         raise NotFound("effect", effect_id)
@@ -231,9 +271,16 @@ async def resolve(
         )
     settled = replace(effect, note=remark, result=body)
     operations += [WriteEffect(replace(settled, state=state)) for state in _way(effect.state, decision)]
+    if doubt.early and task.state is TaskState.WAITING and decision in _ACTS_AT_ONCE:
+        operations.append(Move(to=TaskState.PENDING, reason=f"{effect.step_key} was decided by {by}"))
     # Compare and set: on the question where there is one; otherwise on the whole task, which nobody works on any more.
     revision = None if doubt.approval_id is not None else task.revision
-    await _commit(store, task.id, by, *operations, revision=revision)
+    try:
+        await _commit(store, task.id, by, *operations, revision=revision)
+    except Conflict as conflict:
+        if revision is None:
+            raise
+        raise _MovedMeanwhile(str(conflict)) from conflict
     log.resolved(effect, decision, by)
     [now] = await store.effects(effect_id=effect_id)
     return now
@@ -246,14 +293,15 @@ def _check_open(doubt: Doubt, task: Task, decision: Decision) -> None:
             f"effect {effect.effect_id} is not in doubt (any more): it is {effect.state.value}"
             + (f" ({effect.note})" if effect.note else "")
         )
-    if not doubt.decisions:
+    possible = doubt.decisions or doubt.early
+    if not possible:
         until = f" until {effect.settle_at.isoformat()}" if effect.settle_at is not None else ""
         raise Conflict(
-            f"effect {effect.effect_id} is in doubt and being cleared up by itself{until}; if that does not succeed, a "
-            "person is asked, and it is yours to decide"
+            f"effect {effect.effect_id} is in doubt, and the worker that made the call still clears it up by itself"
+            f"{until}; if that does not succeed, a person is asked, and it is yours to decide"
         )
-    if decision not in doubt.decisions:
-        allowed = ", ".join(one.value for one in doubt.decisions)
+    if decision not in possible:
+        allowed = ", ".join(one.value for one in possible)
         raise Conflict(
             f"effect {effect.effect_id} of task {task.id} ({task.state.value}) cannot be resolved as "
             f"{decision.value!r}; choose one of {allowed}"

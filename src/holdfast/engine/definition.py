@@ -12,22 +12,24 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
 from holdfast.model.canonical import Unreadable
 from holdfast.model.checks import check_integer, check_name, check_queue
 from holdfast.model.deadline import as_seconds
-from holdfast.model.errors import CodecError, DuplicateName, InvalidValue
+from holdfast.model.errors import CodecError, DuplicateName, HoldfastError, InvalidValue
 from holdfast.model.payload import from_json, to_json
+from holdfast.model.restore import fit
 from holdfast.model.retry import Retry
 from holdfast.model.task import DEFAULT_QUEUE, MANUAL, MAX_PRIORITY, JsonValue
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 _POSITIONAL = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
 Verifier = TypeVar("Verifier", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Bound(Generic[R]):
+class Bound(Generic[R_co]):
     """A task with its arguments, for ``submit``: keeps keywords and their types."""
 
-    definition: TaskDefinition[..., R]
+    definition: TaskDefinition[..., R_co]
     user_input: JsonValue
 
 
@@ -133,7 +135,11 @@ class TaskDefinition(Generic[P, R]):
         return list(self._signature.parameters.values())[1:]
 
     def write_input(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> JsonValue:
-        """Return arguments as they are stored; InvalidValue if the function does not take them."""
+        """Return arguments as they are stored; InvalidValue if the function does not take them.
+
+        Here, and only here, they are checked and converted by the annotations of their parameters, whichever way they
+        came: a validator that changes what it is given changes it once.
+        """
         if kwargs or not self._is_plain or not self._least <= len(args) <= len(self._parameters):
             try:
                 bound = self._signature.bind(None, *args, **kwargs)
@@ -144,16 +150,18 @@ class TaskDefinition(Generic[P, R]):
             args, kwargs = bound.args[1:], bound.kwargs
         try:
             positional = [
-                to_json(value, annotation, name=name)
+                _written(value, annotation, name)
                 for value, (name, annotation) in zip(args, self._positions(len(args)), strict=False)
             ]
-            named = {name: to_json(value, self._hints.get(name, Any), name=name) for name, value in kwargs.items()}
+            named = {name: _written(value, self._type_of(name), name) for name, value in kwargs.items()}
         except CodecError as error:
-            raise CodecError(str(error), path=f"arguments of task {self.name!r}") from None
+            raise CodecError(
+                f"{error}; the task takes {self._takes}", path=f"arguments of task {self.name!r}"
+            ) from None
         return {"args": positional, "kwargs": named} if named else positional
 
     def read_input(self, stored: JsonValue) -> tuple[list[Any], dict[str, Any]]:
-        """Return the arguments that ``write_input`` stored."""
+        """Return the arguments that ``write_input`` stored, or that an earlier version stored unchecked."""
         if isinstance(stored, Unreadable):
             raise CodecError(f"the stored input {stored}", path=self.name)
         args, kwargs = (stored["args"], stored["kwargs"]) if isinstance(stored, dict) else (stored or [], {})
@@ -161,8 +169,21 @@ class TaskDefinition(Generic[P, R]):
             from_json(value, annotation, name=name)
             for value, (name, annotation) in zip(args, self._positions(len(args)), strict=False)
         ]
-        named = {name: from_json(value, self._hints.get(name, Any), name=name) for name, value in kwargs.items()}
+        named = {name: from_json(value, self._type_of(name), name=name) for name, value in kwargs.items()}
         return positional, named
+
+    def is_same_input(self, stored: JsonValue, given: JsonValue) -> bool:
+        """Say whether input that an earlier version stored unchecked is the input that ``write_input`` returned."""
+        if stored == given:
+            return True
+        try:
+            # A check that changes its own result cannot tell input it has changed from input it has not seen.
+            return bool(self._checked(stored) == given == self._checked(given))
+        except (HoldfastError, TypeError, ValueError):
+            return False  # it does not fit any more
+
+    def _checked(self, stored: JsonValue) -> JsonValue:
+        return self.write_input(*self.read_input(stored))
 
     @cached_property
     def _named_positions(self) -> list[tuple[str, Any]]:
@@ -180,6 +201,13 @@ class TaskDefinition(Generic[P, R]):
             ),
             None,
         )
+
+    def _type_of(self, name: str) -> Any:  # noqa: ANN401 - an annotation
+        """Return the type of an argument that is given by name; any name may be one of ``**options``."""
+        if name in self._signature.parameters:
+            return self._hints.get(name, Any)
+        rest = self._parameters[-1].name if self._parameters else ""
+        return self._hints.get(rest, Any)
 
     @cached_property
     def _is_plain(self) -> bool:
@@ -199,6 +227,10 @@ class TaskDefinition(Generic[P, R]):
     @property
     def _takes(self) -> str:
         return "(" + ", ".join(map(_as_written, self._parameters)) + ")"
+
+
+def _written(value: object, annotation: object, name: str) -> JsonValue:
+    return to_json(fit(value, annotation, name=name), annotation, name=name)
 
 
 def _as_written(parameter: inspect.Parameter) -> str:

@@ -22,11 +22,12 @@ from holdfast.model.doubt import Absent, Decision, Happened, Outcome, Unknown
 from holdfast.model.effect import Effect, EffectState
 from holdfast.model.errors import CodecError, Conflict, NotFound, StepFailed
 from holdfast.model.failure import Failure, raised_by_code, storable
-from holdfast.model.operations import OpenApproval, UntilDecided, WriteEffect
+from holdfast.model.operations import OpenApproval, UntilDecided, UntilTime, WriteEffect
 from holdfast.model.payload import to_json
 from holdfast.model.retry import Retry
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue
+from holdfast.model.transitions import TaskState
 
 if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt
@@ -53,10 +54,13 @@ async def find_out(step: OnceStep) -> Effect:
     effect, attempt = step.effect, step.attempt
     assert effect is not None  # noqa: S101 - without one there is no doubt
     if effect.state is _S.ARMED:  # by an attempt that did not live to say what became of it
-        effect = await step.move(replace(effect, state=_S.IN_DOUBT, note="its worker was lost before it could tell"))
+        lost = replace(effect, state=_S.IN_DOUBT, note="its worker was lost before it could tell")
+        effect = await step.move(effect, lost)
     if effect.state is _S.IN_DOUBT:
-        if effect.settle_at is not None:
-            await _pause(step, effect.settle_at)
+        effect = await _look_early(step, effect)
+    if effect.state is _S.IN_DOUBT:
+        effect = await _until_settled(step, effect)
+    if effect.state is _S.IN_DOUBT:
         effect = await _settle(step, effect)
     if effect.state is _S.NEEDS_HUMAN:
         line = step.line.written(attempt, StepState.PENDING, error=step.line.error)
@@ -69,17 +73,71 @@ async def _pause(step: OnceStep, until: datetime) -> None:
     await pause_until(step.attempt, line.step, until)
 
 
+# Before it has settled
+
+
+async def _look_early(step: OnceStep, effect: Effect) -> Effect:
+    """Ask the tool at once where the process that made the call is proven to be gone.
+
+    The end of a process is not the end of its call, which may still be under way at its receiver. So only Happened
+    counts; anything else is asked again when the call has settled.
+    """
+    if effect.settle_at is None or step.attempt.services.time.now() >= effect.settle_at:
+        return effect
+    if not await _is_caller_gone(step.attempt, effect):
+        return effect
+    outcome: Outcome | None = await reporting.happened(step.attempt, effect, step.returns)
+    if outcome is None and step.terms.reconcile is not None:
+        outcome = await _reconcile(step, effect, tries=1)
+    return await _take_for_done(step, effect, outcome.result) if isinstance(outcome, Happened) else effect
+
+
+async def _is_caller_gone(attempt: Attempt, effect: Effect) -> bool:
+    """Say whether the process of the worker that made the call is proven to be over."""
+    history = await insist(lambda: attempt.services.store.history(attempt.task.id))
+    callers = {one.actor for one in history if one.fence == effect.fence and one.to_state is TaskState.RUNNING}
+    workers = await insist(attempt.services.store.workers)
+    return bool(callers) and all(attempt.services.is_gone(caller, workers) for caller in callers)
+
+
+async def _until_settled(step: OnceStep, effect: Effect) -> Effect:
+    """Wait until the call has settled, or until a person has decided before that."""
+    at, attempt = effect.settle_at, step.attempt
+    if at is None:
+        return effect
+
+    async def look() -> Effect | None:
+        if attempt.services.time.now() >= at:
+            return effect
+        standing = await read_again(attempt, effect)
+        return None if standing.state is effect.state else standing
+
+    line = step.line.written(attempt, StepState.PENDING, error=step.line.error, retry_at=at).step
+    wait = UntilTime(key=line.key, at=at)
+    standing = await attempt.lot().park((wait,), line, (f"task:{attempt.task.id}",), look)
+    if standing.state is not effect.state:
+        step.forget_error()
+    return standing
+
+
+# When it has settled
+
+
+async def _take_for_done(step: OnceStep, effect: Effect, result: object) -> Effect:
+    try:
+        body = canonical(to_json(result, step.returns, name="what reconcile says that the result was"))
+    except CodecError as error:
+        step.forget_error()
+        return await step.move(effect, replace(effect, state=_S.NEEDS_HUMAN, note=storable(str(error), 1000)))
+    return await step.move(effect, replace(effect, state=_S.DONE, result=body))
+
+
 async def _settle(step: OnceStep, effect: Effect) -> Effect:
     match await _look(step, effect):
         case Happened(result):
-            try:
-                body = canonical(to_json(result, step.returns, name="what reconcile says that the result was"))
-            except CodecError as error:
-                step.forget_error()
-                return await step.move(replace(effect, state=_S.NEEDS_HUMAN, note=storable(str(error), 1000)))
-            return await step.move(replace(effect, state=_S.DONE, result=body))
+            return await _take_for_done(step, effect, result)
         case Absent():
-            return await step.move(replace(effect, state=_S.INTENDED))
+            return await step.move(effect, replace(effect, state=_S.INTENDED))
         case Unknown(why) if step.call.kind == UNDO:
             # The question to a person is whether the step was undone, and the other steps do not wait for the answer.
             failure = Failure(type_name="in doubt", message=f"nobody knows whether it happened: {why}")
@@ -87,7 +145,7 @@ async def _settle(step: OnceStep, effect: Effect) -> Effect:
         case Unknown(why):
             step.forget_error()
             note = "; ".join(part for part in (effect.note, why) if part)
-            return await step.move(replace(effect, state=_S.NEEDS_HUMAN, note=storable(note, 1000)))
+            return await step.move(effect, replace(effect, state=_S.NEEDS_HUMAN, note=storable(note, 1000)))
 
 
 async def _look(step: OnceStep, effect: Effect) -> Outcome:
@@ -112,21 +170,21 @@ async def _look(step: OnceStep, effect: Effect) -> Outcome:
     return outcome
 
 
-async def _reconcile(step: OnceStep, effect: Effect) -> Outcome:
+async def _reconcile(step: OnceStep, effect: Effect, *, tries: int = ASKING_THE_TOOL.max_attempts) -> Outcome:
     attempt, services, branch = step.attempt, step.attempt.services, asyncio.current_task()
-    tries = 0
+    failed = 0
     while True:
         await attempt.check()
         try:
             outcome = await _ask_tool(step, effect)
         except BaseException as error:  # noqa: BLE001 - it could not tell
             raised = raised_by_code(as_failure(error, branch))
-            tries += 1
+            failed += 1
             why = f"reconcile raised {type(raised).__name__}: {raised}"
             log.reconcile_failed(attempt.task, step.call.key, why)
-            if tries >= ASKING_THE_TOOL.max_attempts:
+            if failed >= tries:
                 return Unknown(why)
-            await services.alarms.sleep(ASKING_THE_TOOL.backoff(tries, 0.0))
+            await services.alarms.sleep(ASKING_THE_TOOL.backoff(failed, 0.0))
         else:
             if isinstance(outcome, Happened | Absent | Unknown):
                 return outcome

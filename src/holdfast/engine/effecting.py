@@ -21,7 +21,7 @@ from holdfast.engine.calls import CURRENT, DEFAULT_TIMEOUT, Call, Line, Terms, a
 from holdfast.engine.exits import as_failure
 from holdfast.engine.scope import SCOPE
 from holdfast.engine.signals import Unwind, look_at
-from holdfast.engine.standing import IN_DOUBT, NOT_MADE, look_up
+from holdfast.engine.standing import IN_DOUBT, NOT_MADE, look_up, unsettled_until
 from holdfast.engine.trying import after_failure, begin, failure_of, recordable, tries_of, within
 from holdfast.engine.waiting import pause_until
 from holdfast.model.canonical import canonical, digest, parse
@@ -140,6 +140,10 @@ class OnceStep:
         return None
 
     async def _make(self) -> Made | None:
+        until = unsettled_until(self.attempt, self.effect, self.call.key, digest(self.arguments))
+        if until is not None:
+            line = self.line.written(self.attempt, StepState.PENDING, error=self.line.error, retry_at=until)
+            await pause_until(self.attempt, line.step, until)
         if self.effect is not None and await reporting.has_returned_since(self.attempt, self.effect):
             # It was found not to have happened, and then a late report came.
             await self._write(replace(self.effect, state=_S.IN_DOUBT, note="reported late: it did happen"))
@@ -442,14 +446,17 @@ class OnceStep:
         await self.attempt.commit_surely(waiting, WriteEffect(effect))
         self.effect = effect
 
-    async def move(self, effect: Effect) -> Effect:
-        """Record what was found out; return how it stands then, should somebody have been faster."""
+    async def move(self, before: Effect, after: Effect) -> Effect:
+        """Record what was found out; return how it stands then, should a person have decided faster.
+
+        It is written as it is known here first: from where a person may have moved it, the new standing may be legal.
+        """
         waiting = self.line.written(self.attempt, StepState.PENDING, error=self.line.error)
         try:
-            await self.attempt.commit_surely(waiting, WriteEffect(effect))
+            await self.attempt.commit_surely(waiting, WriteEffect(before), WriteEffect(after))
         except Conflict:
-            return await doubting.read_again(self.attempt, effect)
-        return effect
+            return await doubting.read_again(self.attempt, after)
+        return after
 
 
 def arming(attempt: Attempt, call: Call, identifier: str, arguments: bytes, *, patience: float) -> Effect:

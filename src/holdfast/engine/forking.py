@@ -20,6 +20,7 @@ from holdfast.engine import log
 from holdfast.engine.ancestry import Ancestry, Origin, Seed
 from holdfast.engine.budgets import check_cost
 from holdfast.engine.conversing import MESSAGE, inbox
+from holdfast.engine.definition import Bound
 from holdfast.engine.journal import ROUND_SIZE
 from holdfast.engine.past import fold
 from holdfast.engine.scope import enclosing
@@ -48,7 +49,7 @@ class Wish:
     """What somebody asks for."""
 
     at: str | int | None
-    user_input: Sequence[Any] | None
+    user_input: Sequence[Any] | Bound[Any] | None
     patch: StatePatch | None
     key: str | None
     deadline: float | timedelta | datetime | None
@@ -62,7 +63,11 @@ class Wish:
         if self.patch is not None and not isinstance(self.patch, StatePatch):
             raise InvalidValue(f'{self.patch!r} is no StatePatch; write StatePatch(goal="..."), for example')
         given = self.user_input
-        if given is not None and (isinstance(given, str | bytes) or not isinstance(given, Sequence)):
+        if (
+            given is not None
+            and not isinstance(given, Bound)
+            and (isinstance(given, str | bytes) or not isinstance(given, Sequence))
+        ):
             raise InvalidValue(f"user_input takes the task's arguments as a tuple; {given!r} is none: ({given!r},)")
 
     def digest(self, origin_id: str) -> str:
@@ -121,7 +126,10 @@ def _new_task(services: Services, loaded: Loaded, wish: Wish) -> NewTask:
     user_input: JsonValue = origin.user_input
     if wish.user_input is not None:
         # Only to read the input; with a queue, also where nobody here knows the task.
-        edited, _ = new_task(services.definitions, origin.name, wish.user_input, now=now, queue=DEFAULT_QUEUE)
+        task, args = (wish.user_input, ()) if isinstance(wish.user_input, Bound) else (origin.name, wish.user_input)
+        edited, _ = new_task(services.definitions, task, args, now=now, queue=DEFAULT_QUEUE)
+        if edited.name != origin.name:
+            raise InvalidValue(f"task {origin.id} is a {origin.name!r}; the arguments were bound to {edited.name!r}")
         user_input = edited.user_input
     return NewTask(
         name=origin.name,

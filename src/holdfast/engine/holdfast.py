@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from contextlib import AsyncExitStack, contextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from holdfast.engine.artifacts import Artifacts
 from holdfast.engine.context import Context
@@ -19,7 +19,21 @@ from holdfast.engine.remembering import Memory
 from holdfast.engine.running import run_task
 from holdfast.engine.services import MOST_SUBMITTED, Services
 from holdfast.engine.settings import current_settings, store_options
-from holdfast.engine.submission import continuing, new_task
+from holdfast.engine.signatures import (
+    A,
+    B,
+    C,
+    D,
+    SubmitOptions,
+    Task0,
+    Task1,
+    Task2,
+    Task3,
+    Task4,
+    refuse_for_function,
+    refuse_for_task,
+)
+from holdfast.engine.submission import continuing, new_task, was_submitted_before
 from holdfast.engine.sync_context import SyncContext
 from holdfast.engine.transacting import TIMEOUT, transact
 from holdfast.engine.where import running_loop
@@ -236,10 +250,42 @@ class Holdfast(Managing):
 
     # Submitting
 
+    @overload
+    async def submit(self, task: Bound[R], **options: Unpack[SubmitOptions]) -> Handle[R]: ...
+    @overload
+    async def submit(self, task: str, *args: object, **options: Unpack[SubmitOptions]) -> Handle[Any]: ...
+    @overload
+    async def submit(self, task: Task0[R], /, **options: Unpack[SubmitOptions]) -> Handle[R]: ...
+    @overload
+    async def submit(self, task: Task1[A, R], a: A, /, **options: Unpack[SubmitOptions]) -> Handle[R]: ...
+    @overload
+    async def submit(self, task: Task2[A, B, R], a: A, b: B, /, **options: Unpack[SubmitOptions]) -> Handle[R]: ...
+    @overload
+    async def submit(
+        self, task: Task3[A, B, C, R], a: A, b: B, c: C, /, **options: Unpack[SubmitOptions]
+    ) -> Handle[R]: ...
+    @overload
+    async def submit(
+        self, task: Task4[A, B, C, D, R], a: A, b: B, c: C, d: D, /, **options: Unpack[SubmitOptions]
+    ) -> Handle[R]: ...
+    @overload
     async def submit(
         self,
-        task: TaskDefinition[..., R] | Bound[R] | str,
-        *args: Any,  # noqa: ANN401
+        task: TaskDefinition[..., R],
+        a: object,
+        b: object,
+        c: object,
+        d: object,
+        e: object,
+        /,
+        *more: object,
+        **options: Unpack[SubmitOptions],
+    ) -> Handle[R]: ...
+
+    async def submit(
+        self,
+        task: Any,
+        *args: Any,
         key: str | None = None,
         queue: str | None = None,
         priority: int | None = None,
@@ -247,13 +293,19 @@ class Holdfast(Managing):
         delay: float | timedelta | None = None,
         agent_id: str | None = None,
         after: Handle[Any] | str | None = None,
-    ) -> Handle[R]:
+        **unknown: Any,
+    ) -> Handle[Any]:
         """Store a task and return its handle at once; a worker somewhere does it.
 
         The same ``key`` again, with the same arguments, is the same task; with other arguments a KeyConflict.
         ``deadline`` is a moment, or a time from now; ``delay`` keeps the task from being claimed before. ``after`` is
         for agents: a task that has ended, whose state and conversation this one goes on with.
+
+        Arguments are checked by the annotations of the task's function, and converted as pydantic converts them, here
+        and once. What does not fit is an InvalidValue, and nothing is stored. Only for a task that is not defined
+        here, and is named with its ``queue``, they are stored as they are.
         """
+        refuse_for_task("hold.submit", task, unknown, SubmitOptions.__annotations__)
         services = self.services
         if after is not None:
             previous = self._handle(after).id
@@ -270,7 +322,7 @@ class Holdfast(Managing):
             delay=delay,
             agent_id=agent_id,
         )
-        return _handle_of(services, new, await services.submitter.put(new), definition)
+        return await _handle_of(services, new, await services.submitter.put(new), definition)
 
     async def submit_many(
         self,
@@ -287,12 +339,15 @@ class Holdfast(Managing):
                 raise InvalidValue(
                     f"submit_many takes a tuple of arguments for each task; {args!r} is none: ({args!r},)"
                 )
+        known = [one for one in SubmitOptions.__annotations__ if one != "after"]
+        unknown = {name: value for name, value in options.items() if name not in known}
+        refuse_for_task("hold.submit_many", task, unknown, known)
         made = [new_task(self.definitions, task, tuple(args), now=now, **options) for args in listed]
         handles: list[Handle[R]] = []
         for some in batches(made, lambda one: task_size(one[0]), most=MOST_SUBMITTED):
             answers = await services.store.submit([new for new, _ in some])
             handles += [
-                _handle_of(services, new, answer, definition)
+                await _handle_of(services, new, answer, definition)
                 for (new, definition), answer in zip(some, answers, strict=True)
             ]
         return handles
@@ -327,11 +382,14 @@ class Holdfast(Managing):
         timeout: float | timedelta = TIMEOUT,
     ) -> R: ...
 
-    async def transaction(self, function: Callable[..., Any], *args: Any, timeout: float | timedelta = TIMEOUT) -> Any:
+    async def transaction(
+        self, function: Callable[..., Any], *args: Any, timeout: float | timedelta = TIMEOUT, **unknown: Any
+    ) -> Any:
         """Do ``function(tx, *args)`` in a transaction of the store's database: for tables of one's own.
 
         It belongs to no task and leaves no line in a journal. See Context.transaction for what does.
         """
+        refuse_for_function("hold.transaction", function, unknown, ["timeout"])
         if not callable(function):
             raise InvalidValue(f"{function!r} cannot be called; pass a function, and its arguments after it")
         seconds = as_seconds(timeout, what="the timeout of a transaction")
@@ -398,10 +456,10 @@ def _make_definition(source: DefinesTask[P, R]) -> TaskDefinition[P, R]:
     return source.task_definition()
 
 
-def _handle_of(
+async def _handle_of(
     services: Services, new: NewTask, answer: Submitted, definition: TaskDefinition[..., Any] | None
 ) -> Handle[Any]:
-    if answer.conflict:
+    if answer.conflict and not await was_submitted_before(services.store, services.definitions, new, answer.task_id):
         raise KeyConflict(new.name, new.key or new.id, answer.task_id)
     services.note_due(new.available_at)
     return Handle(services, answer.task_id, Any if definition is None else definition.returns)

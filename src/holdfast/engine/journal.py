@@ -2,6 +2,7 @@
 
 Keys are names. The second use of a name is ``name#2``, in the order in which the steps are *called*; two branches that
 run at the same time have no such order, so a name that another asyncio task or thread used needs an explicit ``key=``.
+Branches one after the other do have an order: an asyncio task that was made after the earlier one had ended needs none.
 Inside a step, names are counted apart for each try: see scope.
 """
 
@@ -17,7 +18,16 @@ from functools import partial
 from typing import Self
 
 from holdfast.engine.ancestry import MARKER, SharedPast
-from holdfast.engine.scope import INSIDE, OWN, Digests, Scope, current_branch, path_inside
+from holdfast.engine.scope import (
+    INSIDE,
+    OWN,
+    Digests,
+    Scope,
+    comes_after,
+    current_branch,
+    note_branch,
+    path_inside,
+)
 from holdfast.engine.turns import READ_IN_A_TURN
 from holdfast.model.canonical import parse
 from holdfast.model.errors import DuplicateName, JournalMismatch
@@ -130,12 +140,13 @@ class Journal:
         """Give one of the engine's own steps its key."""
         branch = current_branch()
         count, user = scope.used.get(name, (0, branch))
-        if user is not branch:
+        if user is not branch and not comes_after(branch, user):
             raise DuplicateName(
                 f"step {name!r} was used by another concurrent branch of task {self.task_id}: which of them comes "
                 "first may differ on a replay. Give each branch's step a key of its own: "
                 f'ctx.step("{name}", ..., key=f"{name}-{{item}}")'
             )
+        note_branch(branch, scope)
         scope.used[name] = (count + 1, branch)
         return name if not count else self.allot_explicit(scope, f"{name}#{count + 1}")
 

@@ -156,8 +156,11 @@ class Machine(Generic[D]):
             ) from None
         self.handlers[state] = StateHandler(function, is_async(function), retry, timeout)
 
-    def task_definition(self) -> TaskDefinition[[D], Reached[D]]:
-        """Return the task that goes through the states; ``hold.register(machine)`` calls this."""
+    def task_definition(self) -> TaskDefinition[..., Reached[D]]:
+        """Return the task that goes through the states; ``hold.register(machine)`` calls this.
+
+        It takes the data. For type checkers it takes anything: they cannot be told that untyped data may be left out.
+        """
         missing = [state for state in self.table.states if not (self.table.is_final(state) or state in self.handlers)]
         if missing:
             raise InvalidValue(

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from holdfast.engine import budgets, conversing, deciding, forking, reviving, stating
 from holdfast.engine.ancestry import Origin
 from holdfast.engine.cancelling import cancel
-from holdfast.engine.definition import Definitions
+from holdfast.engine.definition import Bound, Definitions
 from holdfast.engine.handle import Handle
 from holdfast.engine.services import Services
 from holdfast.engine.stating import AppliedPatch
@@ -90,7 +90,7 @@ class Managing(ABC):
         task: Handle[R] | str,
         *,
         at: str | int | None = None,
-        user_input: Sequence[Any] | None = None,
+        user_input: Sequence[Any] | Bound[R] | None = None,
         patch: StatePatch | None = None,
         key: str | None = None,
         deadline: float | timedelta | datetime | None = None,
@@ -100,8 +100,9 @@ class Managing(ABC):
 
         They share what was over up to and including the step ``at`` (its key, or its position in the journal), by
         default all that was over: it replays, and is not done again. ``user_input`` replaces the arguments (a tuple, as
-        for submit), ``patch`` changes the agent's state. With ``key`` the same fork again is the same task.
-        ``deadline`` is a moment or a time from now; by default the fork has as much time as its origin had at first.
+        for submit, or ``task.bind(...)``), ``patch`` changes the agent's state. With ``key`` the same fork again is the
+        same task. ``deadline`` is a moment or a time from now; by default the fork has as much time as its origin had
+        at first.
         """
         wish = forking.Wish(at=at, user_input=user_input, patch=patch, key=key, deadline=deadline, by=by)
         task_id, name = await forking.fork(self.services, self._handle(task).id, wish)

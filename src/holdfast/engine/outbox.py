@@ -10,7 +10,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from holdfast.engine import log
 from holdfast.engine.intents import Intents
@@ -26,6 +26,8 @@ from holdfast.model.task import Task
 from holdfast.store.transaction import Transaction
 
 T = TypeVar("T")
+TransactedWork: TypeAlias = Callable[[Transaction], Awaitable[tuple[T, tuple[Operation, ...]]]]
+"""What is done in a transaction: returns its result, and what is to be written with it."""
 
 
 class Outbox(ABC):
@@ -222,8 +224,8 @@ class Outbox(ABC):
 
     # Sharing a transaction of the database
 
-    async def transact(self, work: Callable[[Transaction], Awaitable[tuple[T, Operation]]], *, timeout: float) -> T:
-        """Do ``work`` in a transaction that also writes the operation it returns, with what was buffered before.
+    async def transact(self, work: TransactedWork[T], *, timeout: float) -> T:
+        """Do ``work`` in a transaction that also writes the operations it returns, with what was buffered before.
 
         It may be done more than once, and is written once. Nothing was written if this raises, but for Unwind or a
         cancel, after which nobody knows; so its number is not given again, and whoever comes next finds out.
@@ -254,18 +256,18 @@ class Outbox(ABC):
             self._alone = None
             alone.set()
 
-    async def _transact_once(
-        self, work: Callable[[Transaction], Awaitable[tuple[T, Operation]]], timeout: float
-    ) -> tuple[T, Verdict]:
+    async def _transact_once(self, work: TransactedWork[T], timeout: float) -> tuple[T, Verdict]:
         number = self._sequence = self._sequence + 1
         sent: tuple[Operation, ...] = ()
+        buffered: list[Operation] = []
 
         async def whole(transaction: Transaction) -> tuple[T, Commit]:
-            nonlocal sent
-            value, operation = await work(transaction)
+            nonlocal sent, buffered
+            value, operations = await work(transaction)
             if self.over:
                 raise Unwind
-            sent, self._buffered = (*self._buffered, operation), []
+            buffered, self._buffered = self._buffered, []
+            sent = (*buffered, *operations)
             guard = Held(self.lease.worker_id, self.task.fence, number)
             return value, Commit(task_id=self.task.id, guard=guard, operations=sent, actor=self.lease.worker_id)
 
@@ -274,10 +276,10 @@ class Outbox(ABC):
             value, verdict = await self.services.store.transact(whole, timeout=timeout)
         except asyncio.CancelledError:
             if not await self._was_written(number, sent):
-                self._buffered[:0] = sent[:-1]
+                self._buffered[:0] = buffered
             raise
         except BaseException:
-            self._buffered[:0] = sent[:-1]
+            self._buffered[:0] = buffered
             raise
         finally:
             self._unanswered -= 1
@@ -285,7 +287,7 @@ class Outbox(ABC):
         if verdict.refusal is None:
             self._applied(sent, verdict)
         else:
-            self._buffered[:0] = sent[:-1]
+            self._buffered[:0] = buffered
         return value, verdict
 
     async def _was_written(self, number: int, sent: tuple[Operation, ...]) -> bool:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
 
 from holdfast.engine.where import current_task
 from holdfast.model.errors import HoldfastError, InvalidValue
@@ -220,6 +222,40 @@ _BRANCH: ContextVar[object] = ContextVar("holdfast_branch")
 def current_branch() -> object:
     """Return what tells apart the branches of a task: the asyncio task, or the thread, that makes a call."""
     return current_task() or _BRANCH.get(None) or threading.current_thread()
+
+
+# One branch after the other
+
+_BESIDE: WeakKeyDictionary[asyncio.Task[Any], WeakSet[asyncio.Task[Any]]] = WeakKeyDictionary()
+"""Of asyncio tasks that have ended: those that were made before their end. None yet while it is under way."""
+
+
+def note_branch(branch: object, scope: Scope) -> None:
+    """Have it noted, when an asyncio task of a task's code ends, which others were there before."""
+    if isinstance(branch, asyncio.Task) and branch is not scope.owner.runner and branch not in _BESIDE:
+        _BESIDE[branch] = WeakSet()
+        branch.add_done_callback(_note_end)
+
+
+def comes_after(branch: object, earlier: object) -> bool:
+    """Say whether a branch was made after another one had ended. Only asyncio tasks can tell; threads cannot."""
+    if not isinstance(branch, asyncio.Task) or not isinstance(earlier, asyncio.Task):
+        return False
+    beside = _BESIDE.get(earlier)
+    return earlier.done() and beside is not None and earlier in beside and branch not in beside
+
+
+def _note_end(ended: asyncio.Task[Any]) -> None:
+    # An event loop does first what it was asked first. The end of a task asks it for this call, and the making of a
+    # task for that one's first step. So a task that has begun by now was made before, and one that has not, after.
+    beside = _BESIDE[ended]
+    beside.update(task for task in asyncio.all_tasks(ended.get_loop()) if _has_begun(task))
+    beside.add(ended)  # says that this was noted: a task that begins at once, while it is made, may come earlier
+
+
+def _has_begun(task: asyncio.Task[Any]) -> bool:
+    code = task.get_coro()
+    return not inspect.iscoroutine(code) or inspect.getcoroutinestate(code) != inspect.CORO_CREATED
 
 
 def as_branch(function: Callable[P, R]) -> Callable[P, R]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from holdfast.engine.calls import Call, Terms, digest_of, effect_id
@@ -58,6 +59,23 @@ def look_up(attempt: Attempt, call: Call, terms: Terms, arguments: bytes) -> Sta
             _check_identity(attempt, call, earlier, effect, digest(arguments))
             return Standing(recorded, earlier.effect_id, effect, None)
     return Standing(recorded, effect_id(task.id, task.round, call.key), None, None)
+
+
+def unsettled_until(attempt: Attempt, effect: Effect | None, key: str, arguments_hash: str) -> datetime | None:
+    """Return when a call has settled that a person took for absent before: until then it may still take effect.
+
+    In a new round the step makes a call of its own, with another effect id; so that goes by key and by arguments.
+    """
+    known = [] if effect is None else [effect]
+    if attempt.task.round > 1:
+        known += [
+            one
+            for one in attempt.intents.effects.values()
+            if one.step_key == key or one.arguments_hash == arguments_hash
+        ]
+    moments = [one.settle_at for one in known if one.state is _S.INTENDED and one.settle_at is not None]
+    latest = max(moments, default=None)
+    return None if latest is None or latest <= attempt.services.time.now() else latest
 
 
 def _earlier(attempt: Attempt, call: Call, arguments: bytes) -> Step | None:

@@ -169,14 +169,14 @@ async def _get_ready(
 async def _record(attempt: Attempt, call: Call, line: Line, output: bytes, value: object) -> None:
     now = attempt.services.time.now()
     written = line.written(attempt, StepState.COMPLETED, output=output, finished_at=now)
-    operations = (written, *_rest(attempt, call, line, value))
+    operations = (written, *written_with(attempt, call, line, value))
     if call.is_lazy:
         attempt.buffer(*operations)
     else:
         await attempt.commit(*operations)
 
 
-def _rest(attempt: Attempt, call: Call, line: Line, value: object) -> tuple[Operation, ...]:
+def written_with(attempt: Attempt, call: Call, line: Line, value: object) -> tuple[Operation, ...]:
     """What is written together with the result: the way to undo it, and what follows."""
     operations: tuple[Operation, ...] = ()
     if call.terms is not None and call.terms.compensate is not None:

@@ -13,7 +13,7 @@ from holdfast.model.deadline import as_seconds, moment_of
 from holdfast.model.errors import Conflict, InvalidValue, NotFound
 from holdfast.model.ids import new_id
 from holdfast.model.payload import to_json
-from holdfast.model.task import DEFAULT_QUEUE, NO_AGENT, NewTask
+from holdfast.model.task import DEFAULT_QUEUE, NO_AGENT, NewTask, Task
 from holdfast.store.base import StateStore
 
 
@@ -72,6 +72,20 @@ def new_task(
         actor=actor,
     )
     return new, definition
+
+
+def is_same_input(definitions: Definitions, stored: Task, new: NewTask) -> bool:
+    """Say whether a stored task got the arguments that a new one gets; versions before stored them unchecked."""
+    definition = definitions.get(new.name)
+    if definition is None:
+        return bool(stored.user_input == new.user_input)
+    return definition.is_same_input(stored.user_input, new.user_input)
+
+
+async def was_submitted_before(store: StateStore, definitions: Definitions, new: NewTask, task_id: str) -> bool:
+    """Say whether the task that has the key of a new one is the same, although its input is written differently."""
+    stored = await store.get(task_id)
+    return stored is not None and stored.name == new.name and is_same_input(definitions, stored, new)
 
 
 async def continuing(

@@ -13,13 +13,25 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iter
 from contextlib import suppress
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, cast, overload
+from typing import Any, Generic, Self, TypeVar, Unpack, cast, overload
 
 from holdfast.engine.ancestry import Origin
 from holdfast.engine.definition import Bound, TaskDefinition
 from holdfast.engine.handle import Handle
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.loop_thread import LoopThread, refuse_event_loop
+from holdfast.engine.signatures import (
+    A,
+    B,
+    C,
+    D,
+    SyncSubmitOptions,
+    Task0,
+    Task1,
+    Task2,
+    Task3,
+    Task4,
+)
 from holdfast.engine.stating import AppliedPatch
 from holdfast.engine.sync_artifacts import SyncArtifacts
 from holdfast.engine.sync_memory import SyncMemory
@@ -96,10 +108,42 @@ class SyncHoldfast:
             raise
         return thread.wait(call)
 
+    @overload
+    def submit(self, task: Bound[R], **options: Unpack[SyncSubmitOptions]) -> SyncHandle[R]: ...
+    @overload
+    def submit(self, task: str, *args: object, **options: Unpack[SyncSubmitOptions]) -> SyncHandle[Any]: ...
+    @overload
+    def submit(self, task: Task0[R], /, **options: Unpack[SyncSubmitOptions]) -> SyncHandle[R]: ...
+    @overload
+    def submit(self, task: Task1[A, R], a: A, /, **options: Unpack[SyncSubmitOptions]) -> SyncHandle[R]: ...
+    @overload
+    def submit(self, task: Task2[A, B, R], a: A, b: B, /, **options: Unpack[SyncSubmitOptions]) -> SyncHandle[R]: ...
+    @overload
+    def submit(
+        self, task: Task3[A, B, C, R], a: A, b: B, c: C, /, **options: Unpack[SyncSubmitOptions]
+    ) -> SyncHandle[R]: ...
+    @overload
+    def submit(
+        self, task: Task4[A, B, C, D, R], a: A, b: B, c: C, d: D, /, **options: Unpack[SyncSubmitOptions]
+    ) -> SyncHandle[R]: ...
+    @overload
     def submit(
         self,
-        task: TaskDefinition[..., R] | Bound[R] | str,
-        *args: Any,  # noqa: ANN401
+        task: TaskDefinition[..., R],
+        a: object,
+        b: object,
+        c: object,
+        d: object,
+        e: object,
+        /,
+        *more: object,
+        **options: Unpack[SyncSubmitOptions],
+    ) -> SyncHandle[R]: ...
+
+    def submit(
+        self,
+        task: Any,
+        *args: Any,
         key: str | None = None,
         queue: str | None = None,
         priority: int | None = None,
@@ -107,7 +151,8 @@ class SyncHoldfast:
         delay: float | timedelta | None = None,
         agent_id: str | None = None,
         after: SyncHandle[Any] | str | None = None,
-    ) -> SyncHandle[R]:
+        **unknown: Any,
+    ) -> SyncHandle[Any]:
         """See Holdfast."""
         return self._hand_out(
             self._hold.submit(
@@ -120,6 +165,7 @@ class SyncHoldfast:
                 delay=delay,
                 agent_id=agent_id,
                 after=None if after is None else _plain(after),
+                **unknown,
             )
         )
 
@@ -156,9 +202,11 @@ class SyncHoldfast:
         timeout: float | timedelta = TIMEOUT,
     ) -> R: ...
 
-    def transaction(self, function: Callable[..., Any], *args: Any, timeout: float | timedelta = TIMEOUT) -> Any:
+    def transaction(
+        self, function: Callable[..., Any], *args: Any, timeout: float | timedelta = TIMEOUT, **unknown: Any
+    ) -> Any:
         """See Holdfast: a blocking function gets a SyncTransaction, and runs in a thread of its own."""
-        return self.wait(self._hold.transaction(function, *args, timeout=timeout))
+        return self.wait(self._hold.transaction(function, *args, timeout=timeout, **unknown))
 
     def worker(
         self,
@@ -220,7 +268,7 @@ class SyncHoldfast:
         task: SyncHandle[R] | str,
         *,
         at: str | int | None = None,
-        user_input: Sequence[Any] | None = None,
+        user_input: Sequence[Any] | Bound[R] | None = None,
         patch: StatePatch | None = None,
         key: str | None = None,
         deadline: float | timedelta | datetime | None = None,

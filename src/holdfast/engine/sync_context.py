@@ -7,13 +7,32 @@ import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from holdfast.engine.calls import Compensation
 from holdfast.engine.carrying import Intent
 from holdfast.engine.crossing import Crossing
 from holdfast.engine.definition import Bound, TaskDefinition
 from holdfast.engine.signals import Unwind
+from holdfast.engine.signatures import (
+    A,
+    B,
+    C,
+    ChildOptions,
+    D,
+    Later,
+    StepOptions,
+    TakesId0,
+    TakesId1,
+    TakesId2,
+    TakesId3,
+    TakesId4,
+    Task0,
+    Task1,
+    Task2,
+    Task3,
+    Task4,
+)
 from holdfast.engine.transacting import TIMEOUT
 from holdfast.model.approval import Ask, Decided
 from holdfast.model.effect import EffectClass
@@ -72,43 +91,84 @@ class SyncContext:
         return self._context.deadline
 
     @overload
+    def step(self, name: str, function: Callable[[], Later[R]], /, **o: Unpack[StepOptions]) -> R: ...
+    @overload
+    def step(self, name: str, function: Callable[[], R], /, **o: Unpack[StepOptions]) -> R: ...
+    @overload
+    def step(self, name: str, function: Callable[[A], Later[R]], a: A, /, **o: Unpack[StepOptions]) -> R: ...
+    @overload
+    def step(self, name: str, function: Callable[[A], R], a: A, /, **o: Unpack[StepOptions]) -> R: ...
+    @overload
+    def step(self, name: str, function: Callable[[A, B], Later[R]], a: A, b: B, /, **o: Unpack[StepOptions]) -> R: ...
+    @overload
+    def step(self, name: str, function: Callable[[A, B], R], a: A, b: B, /, **o: Unpack[StepOptions]) -> R: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[[A, B, C], Later[R]], a: A, b: B, c: C, /, **o: Unpack[StepOptions]
+    ) -> R: ...
+    @overload
+    def step(self, name: str, function: Callable[[A, B, C], R], a: A, b: B, c: C, /, **o: Unpack[StepOptions]) -> R: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[[A, B, C, D], Later[R]], a: A, b: B, c: C, d: D, /, **o: Unpack[StepOptions]
+    ) -> R: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[[A, B, C, D], R], a: A, b: B, c: C, d: D, /, **o: Unpack[StepOptions]
+    ) -> R: ...
+    @overload
+    def step(self, name: str, function: TakesId0[Later[R]], /, **o: Unpack[StepOptions]) -> R: ...
+    @overload
+    def step(self, name: str, function: TakesId0[R], /, **o: Unpack[StepOptions]) -> R: ...
+    @overload
+    def step(self, name: str, function: TakesId1[A, Later[R]], a: A, /, **o: Unpack[StepOptions]) -> R: ...
+    @overload
+    def step(self, name: str, function: TakesId1[A, R], a: A, /, **o: Unpack[StepOptions]) -> R: ...
+    @overload
+    def step(self, name: str, function: TakesId2[A, B, Later[R]], a: A, b: B, /, **o: Unpack[StepOptions]) -> R: ...
+    @overload
+    def step(self, name: str, function: TakesId2[A, B, R], a: A, b: B, /, **o: Unpack[StepOptions]) -> R: ...
+    @overload
+    def step(
+        self, name: str, function: TakesId3[A, B, C, Later[R]], a: A, b: B, c: C, /, **o: Unpack[StepOptions]
+    ) -> R: ...
+    @overload
+    def step(self, name: str, function: TakesId3[A, B, C, R], a: A, b: B, c: C, /, **o: Unpack[StepOptions]) -> R: ...
+    @overload
+    def step(
+        self, name: str, function: TakesId4[A, B, C, D, Later[R]], a: A, b: B, c: C, d: D, /, **o: Unpack[StepOptions]
+    ) -> R: ...
+    @overload
+    def step(
+        self, name: str, function: TakesId4[A, B, C, D, R], a: A, b: B, c: C, d: D, /, **o: Unpack[StepOptions]
+    ) -> R: ...
+    @overload
     def step(
         self,
         name: str,
-        function: Callable[..., Coroutine[Any, Any, R]],
-        *args: Any,  # noqa: ANN401
-        key: str | None = None,
-        retry: Retry | None = None,
-        timeout: float | timedelta | None = None,
-        effect: EffectClass | str | None = None,
-        reconcile: Callable[..., Any] | None = None,
-        settle: float | timedelta | None = None,
-        absent_on: tuple[ErrorKind, ...] | ErrorKind = (),
-        compensate: Callable[..., Any] | Compensation | None = None,
-        approval: Ask | None = None,
-        arms: Callable[[Any], Sequence[Intent]] | None = None,
-        returns: Any = None,  # noqa: ANN401
-        repeat: bool = False,
+        function: Callable[..., Later[R]],
+        a: object,
+        b: object,
+        c: object,
+        d: object,
+        e: object,
+        /,
+        *more: object,
+        **o: Unpack[StepOptions],
     ) -> R: ...
-
     @overload
     def step(
         self,
         name: str,
         function: Callable[..., R],
-        *args: Any,  # noqa: ANN401
-        key: str | None = None,
-        retry: Retry | None = None,
-        timeout: float | timedelta | None = None,
-        effect: EffectClass | str | None = None,
-        reconcile: Callable[..., Any] | None = None,
-        settle: float | timedelta | None = None,
-        absent_on: tuple[ErrorKind, ...] | ErrorKind = (),
-        compensate: Callable[..., Any] | Compensation | None = None,
-        approval: Ask | None = None,
-        arms: Callable[[Any], Sequence[Intent]] | None = None,
-        returns: Any = None,  # noqa: ANN401
-        repeat: bool = False,
+        a: object,
+        b: object,
+        c: object,
+        d: object,
+        e: object,
+        /,
+        *more: object,
+        **o: Unpack[StepOptions],
     ) -> R: ...
 
     def step(
@@ -128,6 +188,7 @@ class SyncContext:
         arms: Callable[[Any], Sequence[Intent]] | None = None,
         returns: Any = None,
         repeat: bool = False,
+        **unknown: Any,
     ) -> Any:
         """See Context."""
         return self._wait(
@@ -147,6 +208,7 @@ class SyncContext:
                 arms=arms,
                 returns=returns,
                 repeat=repeat,
+                **unknown,
             )
         )
 
@@ -158,6 +220,7 @@ class SyncContext:
         *args: Any,  # noqa: ANN401
         key: str | None = None,
         timeout: float | timedelta = TIMEOUT,
+        compensate: Callable[..., Any] | Compensation | None = None,
         returns: Any = None,  # noqa: ANN401
         repeat: bool = False,
     ) -> R: ...
@@ -170,6 +233,7 @@ class SyncContext:
         *args: Any,  # noqa: ANN401
         key: str | None = None,
         timeout: float | timedelta = TIMEOUT,
+        compensate: Callable[..., Any] | Compensation | None = None,
         returns: Any = None,  # noqa: ANN401
         repeat: bool = False,
     ) -> R: ...
@@ -181,12 +245,24 @@ class SyncContext:
         *args: Any,
         key: str | None = None,
         timeout: float | timedelta = TIMEOUT,
+        compensate: Callable[..., Any] | Compensation | None = None,
         returns: Any = None,
         repeat: bool = False,
+        **unknown: Any,
     ) -> Any:
         """See Context."""
         return self._wait(
-            self._context.transaction(name, function, *args, key=key, timeout=timeout, returns=returns, repeat=repeat)
+            self._context.transaction(
+                name,
+                function,
+                *args,
+                key=key,
+                timeout=timeout,
+                compensate=compensate,
+                returns=returns,
+                repeat=repeat,
+                **unknown,
+            )
         )
 
     def approval(
@@ -249,19 +325,52 @@ class SyncContext:
         """See Context."""
         return self._wait(self._context.wait_event(channel, timeout=timeout, earlier=earlier, key=key))
 
+    @overload
+    def submit(self, task: Bound[R], **options: Unpack[ChildOptions]) -> SyncChild[R]: ...
+    @overload
+    def submit(self, task: str, *args: object, **options: Unpack[ChildOptions]) -> SyncChild[Any]: ...
+    @overload
+    def submit(self, task: Task0[R], /, **options: Unpack[ChildOptions]) -> SyncChild[R]: ...
+    @overload
+    def submit(self, task: Task1[A, R], a: A, /, **options: Unpack[ChildOptions]) -> SyncChild[R]: ...
+    @overload
+    def submit(self, task: Task2[A, B, R], a: A, b: B, /, **options: Unpack[ChildOptions]) -> SyncChild[R]: ...
+    @overload
+    def submit(self, task: Task3[A, B, C, R], a: A, b: B, c: C, /, **options: Unpack[ChildOptions]) -> SyncChild[R]: ...
+    @overload
+    def submit(
+        self, task: Task4[A, B, C, D, R], a: A, b: B, c: C, d: D, /, **options: Unpack[ChildOptions]
+    ) -> SyncChild[R]: ...
+    @overload
     def submit(
         self,
-        task: TaskDefinition[..., R] | Bound[R] | str,
-        *args: Any,  # noqa: ANN401
+        task: TaskDefinition[..., R],
+        a: object,
+        b: object,
+        c: object,
+        d: object,
+        e: object,
+        /,
+        *more: object,
+        **options: Unpack[ChildOptions],
+    ) -> SyncChild[R]: ...
+
+    def submit(
+        self,
+        task: Any,
+        *args: Any,
         key: str | None = None,
         queue: str | None = None,
         priority: int | None = None,
         deadline: float | timedelta | datetime | None = None,
         delay: float | timedelta | None = None,
-    ) -> SyncChild[R]:
+        **unknown: Any,
+    ) -> SyncChild[Any]:
         """See Context."""
         child = self._wait(
-            self._context.submit(task, *args, key=key, queue=queue, priority=priority, deadline=deadline, delay=delay)
+            self._context.submit(
+                task, *args, key=key, queue=queue, priority=priority, deadline=deadline, delay=delay, **unknown
+            )
         )
         return SyncChild(self, child)
 

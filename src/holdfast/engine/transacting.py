@@ -12,17 +12,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.calls import ONE_TRY, Call, Line, describe, digest_of, effect_id
+from holdfast.engine.calls import (
+    ONE_TRY,
+    Call,
+    Compensation,
+    Line,
+    Terms,
+    as_compensation,
+    describe,
+    digest_of,
+    effect_id,
+)
 from holdfast.engine.crossing import Crossing
 from holdfast.engine.exits import as_failure
 from holdfast.engine.patience import insist
 from holdfast.engine.services import Services
 from holdfast.engine.signals import Unwind
-from holdfast.engine.stepping import OVER, replay
-from holdfast.engine.trying import after_failure, begin, recordable, tries_of
-from holdfast.model.errors import InvalidValue, JournalMismatch, ReadOnlyStore, StoreBusy, StoreUnavailable
-from holdfast.model.failure import Exited
-from holdfast.model.operations import WriteStep
+from holdfast.engine.stepping import OVER, replay, written_with
+from holdfast.engine.trying import after_failure, begin, failure_of, recordable, tries_of
+from holdfast.engine.waiting import pause_until
+from holdfast.model.errors import InvalidValue, JournalMismatch, ReadOnlyStore, StepFailed, StoreBusy, StoreUnavailable
+from holdfast.model.failure import Exited, Try
+from holdfast.model.operations import Operation
 from holdfast.model.step import Step, StepState
 from holdfast.store.transaction import Transaction
 
@@ -55,8 +66,7 @@ class _Failed:
     error: Exception
 
 
-async def run_transaction(
-    attempt: Attempt,
+def transaction_call(
     key: str,
     function: Callable[..., Any],
     args: tuple[Any, ...],
@@ -64,21 +74,54 @@ async def run_transaction(
     name: str,
     timeout: float,
     returns: Any,  # noqa: ANN401
-    repeat: bool,
-) -> Any:  # noqa: ANN401
+    terms: Terms | None,
+) -> Call:
+    """Return one call of ``ctx.transaction``."""
+    return Call(key, function, args, ONE_TRY, timeout, returns, kind=_KIND, name=name, terms=terms)
+
+
+def undo_terms(name: str, compensate: Callable[..., Any] | Compensation | None) -> Terms | None:
+    """Return how a transaction is undone: by another one, or by a step where a Compensation is given."""
+    undo = as_compensation(name, compensate)
+    if undo is None:
+        return None
+    return Terms(compensate=undo, undone_in_transaction=not isinstance(compensate, Compensation))
+
+
+async def run_transaction(attempt: Attempt, call: Call, *, repeat: bool) -> Any:  # noqa: ANN401
     """Return the recorded result, or do the transaction, which records it."""
     if attempt.over or attempt.stopping is not None:
         raise Unwind
-    call = Call(key, function, args, ONE_TRY, timeout, returns, kind=_KIND, name=name)
-    recorded = attempt.find(key, _KIND)
-    if recorded is not None and recorded.state in OVER:
+    if call.terms is not None:
+        attempt.announce(call)
+    recorded = attempt.find(call.key, _KIND)
+    if recorded is not None and recorded.state in OVER and (attempt.is_replaying or recorded.undone_at is None):
+        if recorded.state is StepState.FAILED:
+            await attempt.let_branches_pass()
         await attempt.take_turn()
         return replay(attempt, call, recorded, _type_of(call))
-    line, tries = begin(attempt, call, recorded, digest_of(args)), tries_of(recorded)
+    line, tries = begin(attempt, call, recorded, digest_of(call.args)), tries_of(recorded)
     earlier = None if repeat or recorded is not None else _earlier(attempt, call, line.digest)
     if earlier is not None:
         return await _adopt(attempt, call, line, earlier)
-    line.effect_id = effect_id(attempt.task.id, attempt.task.round, key)  # how later rounds get to see it
+    undone = recorded.effect_id or "" if recorded is not None and recorded.undone_at is not None else ""
+    line.effect_id = effect_id(attempt.task.id, attempt.task.round, call.key, after=undone)  # seen by later rounds
+    return await _do(attempt, call, line, tries)
+
+
+async def run_undo(attempt: Attempt, call: Call) -> None:
+    """Undo a transaction by another one, in which it is also recorded that this was done."""
+    recorded = attempt.find(call.key, call.kind)
+    if recorded is not None and recorded.state is StepState.FAILED:
+        raise StepFailed(failure_of(recorded), step=call.key)
+    if recorded is None or recorded.state is not StepState.COMPLETED:
+        if recorded is not None and recorded.retry_at is not None:
+            await pause_until(attempt, recorded, recorded.retry_at)
+        await _do(attempt, call, begin(attempt, call, recorded, digest_of(call.args)), tries_of(recorded))
+
+
+async def _do(attempt: Attempt, call: Call, line: Line, tries: tuple[Try, ...]) -> Any:  # noqa: ANN401
+    timeout = TIMEOUT if call.timeout is None else call.timeout
     while True:
         done = await insist(lambda: _try(attempt, call, line, timeout))
         if not isinstance(done, _Failed):
@@ -93,7 +136,7 @@ def _earlier(attempt: Attempt, call: Call, arguments: str) -> Step | None:
     journal = attempt.journal
 
     def counts(step: Step) -> bool:
-        return step.kind == _KIND and step.state is StepState.COMPLETED
+        return step.kind == _KIND and step.state is StepState.COMPLETED and step.undone_at is None
 
     if (made := journal.made_before(call.name, call.key, {arguments} - {""}, counts)) is not None:
         return made
@@ -121,13 +164,14 @@ async def _try(attempt: Attempt, call: Call, line: Line, timeout: float) -> Any:
     """Do the transaction; only an error of the store's, after which it can be done again, is raised."""
     began = attempt.services.time.now()
 
-    async def work(transaction: Transaction) -> tuple[Any, WriteStep]:
+    async def work(transaction: Transaction) -> tuple[Any, tuple[Operation, ...]]:
         value = await call_in(attempt.services, transaction, call.function, call.args)
         output, value = recordable(call, value, _type_of(call))
         attempt.arrive(line)
         line.began = began
         now = attempt.services.time.now()
-        return value, line.written(attempt, StepState.COMPLETED, output=output, finished_at=now)
+        written = line.written(attempt, StepState.COMPLETED, output=output, finished_at=now)
+        return value, (written, *written_with(attempt, call, line, value))
 
     # Without a beginning nobody notes it as running, which would wait for the transaction, and undo its record.
     line.began = None

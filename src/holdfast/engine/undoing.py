@@ -19,6 +19,8 @@ from holdfast.engine.journal import RESERVED, Journal, reopened
 from holdfast.engine.patience import insist
 from holdfast.engine.scope import path_inside
 from holdfast.engine.stepping import perform
+from holdfast.engine.transacting import run_undo
+from holdfast.engine.waiting import pause_until
 from holdfast.model.approval import ApprovalState
 from holdfast.model.canonical import canonical, digest, parse
 from holdfast.model.codec import decode
@@ -86,9 +88,13 @@ async def undo(attempt: Attempt, marker: Step) -> None:
     await attempt.check()  # a replay that was stopped has found nothing out
     attempt.task = replace(attempt.task, deadline=None)  # undoing is not hurried by it: it gets all of its tries
     await _take_back_questions(attempt)
-    for effect in _to_do(attempt):
-        if effect.state in _UNKNOWN and not _is_about_its_undo(attempt, effect):
-            await _clear_up(attempt, effect)
+    while True:
+        for effect in _to_do(attempt):
+            if effect.state in _UNKNOWN and not _is_about_its_undo(attempt, effect):
+                await _clear_up(attempt, effect)
+        early = [effect for effect in attempt.intents.effects.values() if effect.state is _S.INTENDED]
+        if not [effect for effect in early if await _settles(attempt, effect)]:
+            break
     while stuck := await _undo_what_can_be(attempt):
         await asyncio.gather(*(_until_undone(attempt, effect) for effect in stuck))
     await _end(attempt, marker)
@@ -192,15 +198,31 @@ def _code_of(attempt: Attempt, effect: Effect) -> OnceStep | None:
     return once if once.effect is not None and once.effect.effect_id == effect.effect_id else None
 
 
+async def _settles(attempt: Attempt, effect: Effect) -> bool:
+    """Wait until a call has settled about which somebody decided before; False if it has settled already."""
+    at = effect.settle_at
+    if at is None or attempt.services.time.now() >= at:
+        return False
+    line = replace(_line(attempt, f"{MARKER}-settle:{effect.effect_id}", StepState.PENDING), retry_at=at)
+    await pause_until(attempt, line, at)
+    await doubting.read_again(attempt, effect)
+    return True
+
+
 async def _undo(attempt: Attempt, effect: Effect) -> bool:
     """Undo one effect; False if a person has to see to it."""
     if effect.state is _S.NEEDS_HUMAN:
         return False
+    step = attempt.journal.by_effect(effect.effect_id)
+    if effect.result is not None or step is None or step.output is None:
+        # Its call has not returned here: it may still be under way at its receiver, and outlast its undo.
+        await _settles(attempt, effect)
     if effect.state is _S.DONE:
         effect = replace(effect, state=_S.COMPENSATING)
         await attempt.commit(WriteEffect(effect))
     try:
-        await perform(attempt, _undo_call(attempt, effect))
+        call = _undo_call(attempt, effect)
+        await (run_undo(attempt, call) if _is_in_transaction(attempt, effect) else perform(attempt, call))
     except StoreError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever keeps it from being undone, a person has to know
@@ -260,6 +282,11 @@ def _undo_call(attempt: Attempt, effect: Effect) -> Call:
         terms=terms,
         also=lambda _: _undone(attempt, effect),
     )
+
+
+def _is_in_transaction(attempt: Attempt, effect: Effect) -> bool:
+    call = attempt.intents.calls.get(effect.step_key)
+    return call is not None and call.terms is not None and call.terms.undone_in_transaction
 
 
 def _result(attempt: Attempt, effect: Effect, call: Call) -> Any:  # noqa: ANN401

@@ -62,7 +62,9 @@ class Doubt:
     arguments: JsonValue
     """What the call was made with."""
     decisions: tuple[Decision, ...]
-    """What can be decided now; empty while the engine still finds out by itself."""
+    """What a person is asked to decide now; empty while the engine still finds out by itself."""
+    early: tuple[Decision, ...] = ()
+    """What a person who knows better may decide while the engine still finds out by itself."""
     evidence: tuple[Evidence, ...] = ()
     approval_id: str | None = None
     """The record of the question, and of who decides it."""

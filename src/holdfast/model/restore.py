@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.model.errors import CodecError
 from holdfast.model.limits import child_path
@@ -11,19 +12,46 @@ from holdfast.model.limits import child_path
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
+_PLAIN: Final = frozenset({str, int, float, bool})
+
+
+class _NotCheckable(CodecError):
+    """An annotation that pydantic can make nothing of."""
+
+
+def fit(value: object, as_type: object, *, name: str = "value") -> Any:  # noqa: ANN401 - an annotation and its value
+    """Return an argument as its parameter's annotation wants it; a CodecError if it cannot be made that.
+
+    The rules are pydantic's. What its annotation says nothing about, or nothing that can be checked, stays as it is.
+    """
+    kind = type(value)
+    if as_type is Any or (kind is as_type and kind in _PLAIN):
+        return value  # also so that pydantic is not imported for it
+    try:
+        fitting = restore(value, as_type, name=name)
+    except _NotCheckable:
+        return value
+    if isinstance(fitting, Iterator) and not isinstance(value, Iterator):
+        # Of an Iterable, pydantic checks each item only when it is asked for.
+        try:
+            return list(fitting)
+        except ValueError as error:
+            raise CodecError(f"does not fit {_display(as_type)}: {error}", path=name) from error
+    return fitting
+
 
 def restore(value: object, as_type: object, *, name: str = "value") -> Any:  # noqa: ANN401 - an annotation and its value
     """Return ``value`` as ``as_type``: dataclasses, pydantic models, enums, unions and containers of them.
 
-    Used by the codec for what it stored, and by front ends for arguments that people typed as JSON. Fields are found
-    by their names, not by pydantic aliases, because that is how they are stored.
+    Used by the codec for what it stored, and for the arguments of tasks. Fields are found by their names as well as by
+    their pydantic aliases, because the names are how they are stored.
     """
     from pydantic import ValidationError  # noqa: PLC0415 - half of holdfast's import time, for typed values only
 
     try:
         adapter = _adapter(as_type)
     except CodecError as error:
-        raise CodecError(str(error), path=name) from error.__cause__
+        raise _NotCheckable(str(error), path=name) from error.__cause__
     except TypeError:  # an unhashable annotation, such as Annotated[..., []]
         adapter = _build_adapter(as_type)
     try:
@@ -50,7 +78,7 @@ def _build_adapter(as_type: Any) -> TypeAdapter[Any]:  # noqa: ANN401 - an annot
     try:
         return TypeAdapter(as_type)
     except (PydanticUserError, PydanticUndefinedAnnotation) as error:
-        raise CodecError(
+        raise _NotCheckable(
             f"{_display(as_type)} cannot be restored from stored data ({error}); use a dataclass or a pydantic model"
         ) from error
 

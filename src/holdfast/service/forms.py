@@ -154,6 +154,7 @@ def doubt_form(doubt: Doubt) -> Form:
         "task_name": doubt.task_name,
         "question": doubt.question,
         "decisions": [str(decision) for decision in doubt.decisions],
+        "early": [str(decision) for decision in doubt.early],
         "evidence": [{"fence": one.fence, "at": moment(one.at), "body": parse(one.body)} for one in doubt.evidence],
     }
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from holdfast.engine.ancestry import Origin
 from holdfast.engine.deciding import as_they_stand
+from holdfast.engine.definition import Bound
 from holdfast.engine.handle import Handle
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.remembering import Memory
@@ -253,7 +254,7 @@ class Service:
         part: str,
         *,
         at: str | int | None,
-        user_input: Sequence[Any] | None,
+        user_input: Sequence[Any] | Bound[Any] | None,
         key: str | None,
         by: str,
         deadline: float | None = None,

@@ -37,9 +37,9 @@ class Transaction(ABC):
     async def execute(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401
         """Run one statement and return its rows; a statement that gives none returns an empty list.
 
-        Placeholders are the database's own: ``?`` on SQLite, ``%s`` on PostgreSQL. After an error nothing of the
-        transaction is written, whatever the function makes of it: let the error through, and use ON CONFLICT where
-        one is to be expected.
+        Placeholders are ``$1``, ``$2`` and so on, on every database; the database's own work as well: ``?`` on SQLite,
+        ``%s`` on PostgreSQL. After an error nothing of the transaction is written, whatever the function makes of it:
+        let the error through, and use ON CONFLICT where one is to be expected.
         """
         self._owner.check()
         async with self._turn:  # a database does one statement at a time

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.calls import Line
 from holdfast.engine.committer import Committer
 from holdfast.engine.definition import TaskDefinition
 from holdfast.engine.host import Host
+from holdfast.engine.outbox import TransactedWork
 from holdfast.engine.parking import ParkingLot
 from holdfast.engine.services import Services
 from holdfast.engine.signals import Unwind
@@ -26,9 +27,12 @@ from holdfast.model.operations import Operation
 from holdfast.model.step import Step, StepState
 from holdfast.model.worker import Claimed
 from holdfast.store.base import StateStore
+from holdfast.store.transaction import Transaction
 from holdfast.testing.crashes import CrashPlan, Moment, steps_ended_by
 from holdfast.testing.pulse import Pulse
 from holdfast.testing.trace import Recorder
+
+T = TypeVar("T")
 
 LAST_BREATH = 1.0
 """Real seconds that code of a killed attempt gets to end, should it catch its cancellation."""
@@ -104,6 +108,24 @@ class WatchedAttempt(Attempt):
         self._stage.pulse.beat()
         self._die_if_planned(Moment(when="after_commit", steps=steps, commit=number))
         return verdict
+
+    async def transact(self, work: TransactedWork[T], *, timeout: float) -> T:
+        """See Attempt. It is a Commit like any other, and its function the effect."""
+        number: int | None = None
+        steps: frozenset[str] = frozenset()
+
+        async def watched(transaction: Transaction) -> tuple[T, tuple[Operation, ...]]:
+            nonlocal number, steps
+            value, operations = await work(transaction)
+            number, steps = number or self._stage.recorder.sent(), steps_ended_by(operations)
+            self._die_if_planned(Moment(when="after_effect", steps=steps, commit=number))
+            return value, operations
+
+        with self._stage.pulse.asking():
+            value = await super().transact(watched, timeout=timeout)
+        self._stage.pulse.beat()
+        self._die_if_planned(Moment(when="after_commit", steps=steps, commit=number))
+        return value
 
     @property
     def leaves_calls_running(self) -> bool:

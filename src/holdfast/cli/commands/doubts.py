@@ -15,6 +15,7 @@ from holdfast.cli.reading import read_json
 from holdfast.cli.render.decisions import DOUBT_COLUMNS, doubt_page, doubt_rows, still_finding_out
 from holdfast.cli.render.words import safe
 from holdfast.cli.terminal import console, print_json, print_page, print_table, say, say_if_cut
+from holdfast.cli.times import local
 from holdfast.model.doubt import Decision, Doubt
 from holdfast.model.errors import Conflict, InvalidValue
 from holdfast.service.decisions import MEANING
@@ -78,6 +79,9 @@ async def resolve(
     else:
         typer.echo(f"{settled.effect_id} {settled.state}")
     say(f"{safe(settled.step_key)!r} of task {short(settled.task_id)} is resolved as {chosen}: {MEANING[chosen]}")
+    settles = settled.settle_at
+    if settles is not None and settles > now and chosen in {Decision.ABSENT, Decision.COMPENSATE}:
+        say(f"not before {local(settles, now)}: until then the call may still be on its way")
 
 
 def _read_decision(given: str) -> Decision:
@@ -91,8 +95,9 @@ def _read_decision(given: str) -> Decision:
 
 def _check_possible(doubt: Doubt, decision: Decision, now: datetime) -> None:
     """Refuse before anybody is asked what the engine would refuse afterwards."""
-    if not doubt.decisions:
+    possible = doubt.decisions or doubt.early
+    if not possible:
         raise Conflict(f"effect {doubt.effect.effect_id} cannot be decided yet: {still_finding_out(doubt, now)}")
-    if decision not in doubt.decisions:
-        allowed = " or ".join(doubt.decisions)
+    if decision not in possible:
+        allowed = " or ".join(possible)
         raise Conflict(f"effect {doubt.effect.effect_id} cannot be resolved as {decision}; decide {allowed}")

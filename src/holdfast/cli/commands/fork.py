@@ -14,7 +14,7 @@ from holdfast.cli.reading import read_json
 from holdfast.cli.render.words import safe
 from holdfast.cli.terminal import print_json, say
 from holdfast.cli.times import read_seconds
-from holdfast.engine.definition import Definitions
+from holdfast.engine.definition import Bound, Definitions
 from holdfast.model.errors import InvalidValue
 from holdfast.service.service import Service
 
@@ -85,7 +85,7 @@ def _place(at: str | None) -> str | int | None:
     return int(at) if at is not None and at.isascii() and at.isdigit() else at
 
 
-async def _arguments(service: Service, part: str, text: str, definitions: Definitions | None) -> list[Any]:
+async def _arguments(service: Service, part: str, text: str, definitions: Definitions | None) -> list[Any] | Bound[Any]:
     if definitions is None:
         read = read_json(text, what="--args")
         if not isinstance(read, list):
@@ -96,8 +96,4 @@ async def _arguments(service: Service, part: str, text: str, definitions: Defini
     if definition is None:
         known = ", ".join(definitions.names) or "none"
         raise InvalidValue(f"the application of --app does not define {name!r}; it has: {known}")
-    positional, named = definition.read_input(bind_json(definition, text).user_input)
-    if named:
-        raise InvalidValue(f"a fork takes positional arguments only, and {', '.join(named)} cannot be one")
-    service.hold.definitions.add(definition)  # so that the fork stores them with the types they have now
-    return positional
+    return bind_json(definition, text)

@@ -126,9 +126,12 @@ def doubt_page(doubt: Doubt, now: datetime, *decisions: Decision) -> RenderableT
         ("note", "" if effect.note and effect.note in doubt.question else safe(effect.note or "")),
         *(("evidence", _evidence(one.body, one.at, one.fence, now)) for one in doubt.evidence),
     )
-    choices = _facts(*((str(one), MEANING[one]) for one in decisions or doubt.decisions), name_style="cyan")
+    possible = decisions or doubt.decisions or doubt.early
+    choices = _facts(*((str(one), MEANING[one]) for one in possible), name_style="cyan")
     if not doubt.decisions:
-        choices = Text(f"  nothing to decide yet: {still_finding_out(doubt, now)}", "dim")
+        pending = f"  nothing to decide yet: {still_finding_out(doubt, now)}"
+        better = "\n  if you know better:" if doubt.early else ""
+        choices = Group(Text(f"{pending}{better}", "dim"), *([choices] if doubt.early else []))
     return Group(head, known, choices, Text())
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from holdfast.engine.definition import Bound
-from holdfast.engine.submission import new_task
+from holdfast.engine.submission import new_task, was_submitted_before
 from holdfast.mcp.desk import Desk
 from holdfast.mcp.forms import detail_of, line_of
 from holdfast.mcp.toolset.handing import LeaseSeconds, taken_form
@@ -19,7 +19,6 @@ from holdfast.model.errors import InvalidValue, KeyConflict
 from holdfast.model.queries import TaskFilter
 from holdfast.model.task import DEFAULT_QUEUE, HANDOVER, JsonValue, Task
 from holdfast.service.access import Scope
-from holdfast.service.binding import bind_plain
 from holdfast.service.handover import claim, offer
 from holdfast.service.handover.lease import USUAL
 
@@ -148,7 +147,7 @@ class Submitting:
         if definition is None:
             queue = queue or DEFAULT_QUEUE
         else:
-            task, arguments = bind_plain(definition, arguments, {}), []
+            task, arguments = definition.bind(*arguments), []
         existed = await self._exists(name, wanted.key)
         new, _ = new_task(
             definitions,
@@ -163,7 +162,8 @@ class Submitting:
             actor=self._desk.caller.actor,
         )
         [answer] = await self._service.hold.store.submit([new])
-        if answer.conflict:
+        store = self._service.hold.services.store
+        if answer.conflict and not await was_submitted_before(store, definitions, new, answer.task_id):
             raise KeyConflict(new.name, new.key or new.id, answer.task_id)
         overview = await self._service.overview(answer.task_id)
         return {"created": not existed, "why": overview.situation.why} | line_of(overview.task)

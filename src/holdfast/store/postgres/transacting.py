@@ -13,6 +13,7 @@ from psycopg.pq import TransactionStatus
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
 from holdfast.model.errors import HoldfastError, InvalidValue, StoreError, StoreUnavailable
 from holdfast.model.transitions import TaskState
+from holdfast.store.placeholders import numbered
 from holdfast.store.postgres.batch import encode_batch, given_other_input
 from holdfast.store.postgres.committing import Committing, names_in, read_answer
 from holdfast.store.postgres.connections import Connection, Row, fetch_on, heeding_cancels
@@ -47,7 +48,8 @@ class PostgresTransaction(Transaction):
 
     async def _run(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         refuse_control(sql)
-        cursor = psycopg.AsyncCursor(self._connection)
+        is_numbered = numbered(sql, parameters)
+        cursor = (psycopg.AsyncRawCursor if is_numbered else psycopg.AsyncCursor)(self._connection)
         try:
             await heeding_cancels(self._execute(cursor, sql.encode(), parameters))
         except psycopg.Error as error:
@@ -58,7 +60,9 @@ class PostgresTransaction(Transaction):
             raise StoreError(f"{excerpt(sql)} ended the transaction in {self._where}; leave that to Holdfast")
         return await cursor.fetchall() if cursor.description is not None else []
 
-    async def _execute(self, cursor: psycopg.AsyncCursor[Row], sql: bytes, parameters: tuple[Any, ...]) -> None:
+    async def _execute(
+        self, cursor: psycopg.AsyncCursor[Row] | psycopg.AsyncRawCursor[Row], sql: bytes, parameters: tuple[Any, ...]
+    ) -> None:
         # Without parameters psycopg would let several statements pass, the last of them perhaps a COMMIT. In a pipeline
         # it never does.
         async with nullcontext() if parameters else self._connection.pipeline():

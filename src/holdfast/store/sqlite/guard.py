@@ -85,7 +85,9 @@ class Guard:
         self._why = ""
         connection.authorizer = self._allow
 
-    def run(self, sql: str, parameters: tuple[Any, ...], give_up: Callable[[], bool]) -> list[tuple[Any, ...]]:
+    def run(
+        self, sql: str, parameters: tuple[Any, ...] | dict[str, Any], give_up: Callable[[], bool]
+    ) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows. InterruptError when ``give_up``, asked now and then, says so."""
         connection, statements = self._connection, 0
 

@@ -11,6 +11,7 @@ import apsw
 
 from holdfast.model.commit import Commit, Verdict
 from holdfast.model.errors import InvalidValue, StoreError
+from holdfast.store.placeholders import numbered
 from holdfast.store.sqlite.committing import apply_all
 from holdfast.store.sqlite.connection import in_our_words
 from holdfast.store.sqlite.transaction import Transaction
@@ -43,8 +44,11 @@ class SqliteTransaction(OpenTransaction):
         self._is_stopped = False
 
     async def _run(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        given: tuple[Any, ...] | dict[str, Any] = parameters
+        if isinstance(sql, str) and numbered(sql, parameters):
+            given = {str(number): value for number, value in enumerate(parameters, 1)}
         try:
-            return await self._execute(sql, parameters, self._gives_up)
+            return await self._execute(sql, given, self._gives_up)
         except asyncio.CancelledError:
             self._is_stopped = True  # in the writer's thread the statement may still be under way
             raise

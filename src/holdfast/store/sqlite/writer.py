@@ -33,7 +33,7 @@ from holdfast.store.sqlite.transaction import Transaction
 
 T = TypeVar("T")
 
-Execute = Callable[[str, tuple[Any, ...], Callable[[], bool]], Awaitable[list[tuple[Any, ...]]]]
+Execute = Callable[[str, tuple[Any, ...] | dict[str, Any], Callable[[], bool]], Awaitable[list[tuple[Any, ...]]]]
 """Runs a user's statement with its parameters, and returns its rows, unless the function says to give up."""
 
 INLINE_ITEMS = 16
@@ -244,7 +244,7 @@ class Writer:
         return done
 
     def _execute(
-        self, sql: str, parameters: tuple[Any, ...], give_up: Callable[[], bool]
+        self, sql: str, parameters: tuple[Any, ...] | dict[str, Any], give_up: Callable[[], bool]
     ) -> Awaitable[list[tuple[Any, ...]]]:
         guard = self._guard
         assert guard is not None  # noqa: S101 - made when the conversation was opened
