@@ -125,7 +125,7 @@ def test_a_worker_of_the_project_does_what_is_submitted(tmp_path: Path) -> None:
             answer = holdfast(below, "submit", "devops", "--args", '["Is it full?"]', "--wait", "--timeout", "60")
             assert answer.returncode == 0, answer.stderr
             assert json.loads(answer.stdout).startswith("I have looked: ")
-            found = json.loads(holdfast(below, "doctor", "--json", check=True).stdout)
+            found = json.loads(holdfast(tmp_path, "doctor", "--json", check=True).stdout)
             levels = {finding["check"]: finding["level"] for finding in found["findings"]}
             assert (levels["workers"], levels["queues"], levels["application"]) == ("ok", "ok", "ok")
         finally:
