@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any
@@ -30,7 +30,7 @@ class StandIn:
         """There are none."""
 
     @asynccontextmanager
-    async def http(self) -> AsyncIterator[ASGIApp]:
+    async def http(self, callers: Iterable[str] = ()) -> AsyncIterator[ASGIApp]:  # noqa: ARG002 - as the server has it
         yield self._answer
         self._closed = True
         print("the endpoint is closed", file=sys.stderr)  # noqa: T201
