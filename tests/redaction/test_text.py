@@ -50,6 +50,22 @@ from holdfast.redaction.text import MOST, SHORTEST, without_beginning
 KEY = 'sk-"live"/SECRET+canary é'
 
 
+def test_a_password_that_is_a_word_is_replaced_only_where_it_stands_as_one() -> None:
+    """Or the names of databases, of errors and of modules would go, and the arguments that a model writes."""
+    know_url("postgresql://me:postgres@db/postgres")
+    know("holdfast")
+    kept = (
+        "a postgresql database named postgres",
+        "holdfast.TaskFailed",
+        '{"database": "postgres"}',
+        "dbname=postgres",
+    )
+    assert [redacted(text) for text in kept] == list(kept)
+    assert redacted("at postgresql://me:postgres@db/postgres") == "at postgresql://***@db/postgres"
+    assert redacted("host=db password=postgres") == "host=db password=***"
+    assert redacted("Authorization: Bearer holdfast") == "Authorization: Bearer ***"
+
+
 def test_a_known_value_is_replaced_however_it_is_written() -> None:
     know(KEY)
     written = [

@@ -6,6 +6,7 @@ import base64
 import html
 import json
 import os
+import re
 import traceback
 from threading import Lock
 from typing import Any, Final
@@ -19,9 +20,14 @@ SHORTEST: Final = 8
 MOST: Final = 1_000
 """Values that are known at a time. The oldest is forgotten first: an application may use a new token for each call."""
 
+_WORD: Final = re.compile(r"[A-Za-z]{1,15}")
+"""A value that may be a word of any text: ``postgres`` is a password, a database and the beginning of ``postgresql``.
+It is replaced only where it stands as a credential."""
+
 _values: dict[str, None] = {}
-_forms: tuple[str, ...] = ()
-"""Every way in which a known value may be written, the longest first: one may be part of another."""
+_forms: tuple[tuple[str, str], ...] = ()
+"""Every way in which a known value may be written, the longest first, as one may be part of another; and what takes its
+place."""
 _changing = Lock()
 
 
@@ -37,8 +43,8 @@ def know(*values: str | None) -> None:
             _values[value] = None
         while len(_values) > MOST:
             del _values[next(iter(_values))]
-        found = {form for value in _values for form in _written(value)}
-        _forms = tuple(sorted(found, key=lambda form: (-len(form), form)))
+        found = {form for value in _values for form in (_placed if _WORD.fullmatch(value) else _written)(value)}
+        _forms = tuple(sorted(found, key=lambda form: (-len(form[0]), form)))
 
 
 def forget_all() -> None:
@@ -49,7 +55,13 @@ def forget_all() -> None:
         _forms = ()
 
 
-def _written(value: str) -> set[str]:
+def _placed(word: str) -> set[tuple[str, str]]:
+    """Return a word as it stands in a URL, in a database address and in a header."""
+    places = (":{}@", "password={}", "password='{}'", "Bearer {}", "Basic {}")
+    return {(place.format(word), place.format(HIDDEN)) for place in places}
+
+
+def _written(value: str) -> set[tuple[str, str]]:
     """Return a value as it is, and as a URL, JSON, Python, HTML or a Basic header would write it."""
     escaped = value.encode("utf-8", "surrogatepass")
     forms = {
@@ -64,7 +76,7 @@ def _written(value: str) -> set[str]:
         base64.b64encode(escaped).decode(),
         base64.urlsafe_b64encode(escaped).decode().rstrip("="),
     }
-    return {form for form in forms if len(form) >= SHORTEST}
+    return {(form, HIDDEN) for form in forms if len(form) >= SHORTEST}
 
 
 def knows_any() -> bool:
@@ -74,9 +86,9 @@ def knows_any() -> bool:
 
 def redacted(text: str) -> str:
     """Return the text with ``***`` in the place of every known credential."""
-    for form in _forms:
+    for form, instead in _forms:
         if form in text:
-            text = text.replace(form, HIDDEN)
+            text = text.replace(form, instead)
     return text
 
 
@@ -125,7 +137,7 @@ class Curtain:
 def without_beginning(text: str) -> str:
     """Return the text without an end that is the beginning of a known credential."""
     longest = 0
-    for form in _forms:
+    for form, _ in _forms:
         for length in range(min(len(form) - 1, len(text)), longest, -1):
             if text.endswith(form[:length]):
                 longest = length
