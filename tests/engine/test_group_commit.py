@@ -5,6 +5,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -379,3 +380,65 @@ async def test_a_submission_that_is_too_large_says_what_to_do(hold: Holdfast) ->
     with pytest.raises(InvalidValue, match=r"41 tasks take .* submit them in parts"):
         await hold.store.submit([NewTask(name="work", user_input=body) for _ in range(41)])
     assert await hold.store.count() == {}
+
+
+async def test_a_note_that_a_step_is_under_way_never_follows_its_result(
+    hold: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused as out of order, it is sent again. By then the step may be done, and be recorded."""
+    runs: list[str] = []
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def long() -> None:
+        runs.append("long")
+        began.set()
+        await go_on.wait()
+
+    @hold.task
+    async def work(ctx: Context) -> None:
+        await ctx.step("long", long)
+        await ctx.sleep(0.05)
+
+    async with hold.worker(grace=0.0) as worker:
+        handle = await hold.submit(work)
+        await asyncio.wait_for(began.wait(), 60)
+        attempt = worker._host.attempts[handle.id]
+        [line] = attempt._under_way.values()
+        committer = attempt.services.committer
+        refused = asyncio.Event()
+
+        async def refuse_once(commit: Commit) -> Verdict:
+            assert isinstance(commit.guard, Held)
+            monkeypatch.undo()
+            refused.set()
+            await until(lambda: attempt.journal.get("long") is not None, patience=60)
+            return Verdict(task_id=commit.task_id, refusal=Refusal.OUT_OF_ORDER, sequence=attempt._acknowledged)
+
+        monkeypatch.setattr(committer, "put", refuse_once)
+        noting = asyncio.create_task(attempt.note_running(line))
+        await asyncio.wait_for(refused.wait(), 60)
+        attempt._sequence -= 1  # as the refusal will do, so that the step's own Commit is the next one
+        go_on.set()
+        await noting
+        await handle.result(timeout=60)
+    assert runs == ["long"]
+    assert (await steps_of(hold, handle))["long"].state is StepState.COMPLETED
+
+
+async def test_what_was_not_written_rides_again_unless_it_has_gone_on(hold: Holdfast) -> None:
+    @hold.task
+    async def work(ctx: Context) -> list[str]:
+        attempt = ctx._attempt
+        ctx.now(key="first")
+        ctx.now(key="second")
+        first, second = attempt._buffered
+        attempt._buffered = []
+        assert isinstance(first, WriteStep)
+        attempt.journal.note(replace(first.step, attempts=7))
+        attempt._put_back([first, second])
+        kept = attempt._buffered
+        return [one.step.key for one in kept if isinstance(one, WriteStep)]
+
+    async with hold.worker(grace=0.0):
+        kept = await (await hold.submit(work)).result(timeout=60)
+    assert [key.rpartition(":")[2] for key in kept] == ["second"]

@@ -816,11 +816,11 @@ class Attempt(Outbox):
         ]
 
     async def note_running(self, line: Line) -> None:
-        """Write down that a step is being done."""
-        if self._under_way.get(line.key) is not line:
-            return  # it is done: this would undo its record
+        """Write down that a step is being done, unless it is done by then: this would undo its record."""
         with suppress(Unwind, HoldfastError):  # the step itself finds out
-            await self.commit(line.written(self, StepState.RUNNING, error=line.error))
+            await self.commit_while(
+                lambda: self._under_way.get(line.key) is line, line.written(self, StepState.RUNNING, error=line.error)
+            )
 
     def _is_noted(self, line: Line) -> bool:
         known = self.journal.get(line.key)

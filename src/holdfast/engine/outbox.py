@@ -22,12 +22,17 @@ from holdfast.engine.signals import Cancelled, Stop, Unwind, look_at
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
 from holdfast.model.errors import HoldfastError, NotAStore, SchemaMismatch, StoreDamaged, StoreReplaced
 from holdfast.model.operations import Operation, RequireUndo, WriteEffect, WriteStep
+from holdfast.model.step import Step
 from holdfast.model.task import Task
 from holdfast.store.transaction import Transaction
 
 T = TypeVar("T")
 TransactedWork: TypeAlias = Callable[[Transaction], Awaitable[tuple[T, tuple[Operation, ...]]]]
 """What is done in a transaction: returns its result, and what is to be written with it."""
+
+
+def _always() -> bool:
+    return True
 
 
 class Outbox(ABC):
@@ -117,8 +122,21 @@ class Outbox(ABC):
         try:
             return await self._send(operations)
         except HoldfastError:
-            self._buffered[:0] = buffered
+            self._put_back(buffered)
             raise
+
+    async def commit_while(self, holds: Callable[[], bool], operation: Operation) -> None:
+        """Make this durable, unless it does not hold any more when its turn comes: what came since may be recorded."""
+        if not self.over:
+            await self._send((operation,), holds)
+
+    def _put_back(self, buffered: list[Operation]) -> None:
+        """Have what was not written ride in the next Commit, but for lines that have gone on since."""
+        self._buffered[:0] = [one for one in buffered if not isinstance(one, WriteStep) or self._is_latest(one.step)]
+
+    def _is_latest(self, step: Step) -> bool:
+        known = self.journal.get(step.key)
+        return known is None or known is step or known.round != step.round
 
     async def commit_surely(self, *operations: Operation) -> Verdict:
         """Commit, and know what came of it even if the caller is cancelled meanwhile."""
@@ -131,17 +149,15 @@ class Outbox(ABC):
                 await asyncio.wait([sending])
             raise
 
-    async def _send(self, operations: tuple[Operation, ...]) -> Verdict:
+    async def _send(self, operations: tuple[Operation, ...], holds: Callable[[], bool] = _always) -> Verdict:
         while self._alone is not None:
             await self._alone.wait()
-        return await self._pass(operations)
+        return await self._pass(operations, holds)
 
-    async def _pass(self, operations: tuple[Operation, ...]) -> Verdict:
+    async def _pass(self, operations: tuple[Operation, ...], holds: Callable[[], bool] = _always) -> Verdict:
         while True:
             generation = self._generation
-            self._sequence += 1
-            guard = Held(self.lease.worker_id, self.task.fence, self._sequence)
-            sent = Commit(task_id=self.task.id, guard=guard, operations=operations, actor=self.lease.worker_id)
+            sent = self._numbered(operations, holds)
             cancelled = None
             self._unanswered += 1
             try:
@@ -173,6 +189,14 @@ class Outbox(ABC):
                 raise cancelled
             if verdict.refusal is not Refusal.OUT_OF_ORDER:
                 raise self._refused(verdict)
+
+    def _numbered(self, operations: tuple[Operation, ...], holds: Callable[[], bool]) -> Commit:
+        """Give it the next number, and ask only now whether it still holds: what comes later has a higher one."""
+        if not holds():
+            raise Unwind
+        self._sequence += 1
+        guard = Held(self.lease.worker_id, self.task.fence, self._sequence)
+        return Commit(task_id=self.task.id, guard=guard, operations=operations, actor=self.lease.worker_id)
 
     def _applied(self, operations: tuple[Operation, ...], verdict: Verdict) -> None:
         self._acknowledged = verdict.sequence
@@ -266,6 +290,7 @@ class Outbox(ABC):
             value, operations = await work(transaction)
             if self.over:
                 raise Unwind
+            self._put_back(buffered)  # should the store do this once more
             buffered, self._buffered = self._buffered, []
             sent = (*buffered, *operations)
             guard = Held(self.lease.worker_id, self.task.fence, number)
@@ -276,10 +301,10 @@ class Outbox(ABC):
             value, verdict = await self.services.store.transact(whole, timeout=timeout)
         except asyncio.CancelledError:
             if not await self._was_written(number, sent):
-                self._buffered[:0] = buffered
+                self._put_back(buffered)
             raise
         except BaseException:
-            self._buffered[:0] = buffered
+            self._put_back(buffered)
             raise
         finally:
             self._unanswered -= 1
@@ -287,7 +312,7 @@ class Outbox(ABC):
         if verdict.refusal is None:
             self._applied(sent, verdict)
         else:
-            self._buffered[:0] = buffered
+            self._put_back(buffered)
         return value, verdict
 
     async def _was_written(self, number: int, sent: tuple[Operation, ...]) -> bool:
