@@ -44,7 +44,7 @@ def calls_of(reply: Reply) -> list[tuple[str, str]]:
 
 
 def test_an_endpoint_that_repeats_the_key_is_not_repeated() -> None:
-    """Neither in the pieces of a text, wherever they are cut, nor in the reply, nor in what a tool is called with."""
+    """Neither in the pieces of a text, wherever they are cut, nor in the reply; and no tool is called with it."""
     know("sk-live-0123456789")
     for size in range(1, 25):
         text = "Your key: sk-live-0123456789. So?"
@@ -54,13 +54,17 @@ def test_an_endpoint_that_repeats_the_key_is_not_repeated() -> None:
             delta = {"content": text[start : start + size]}
             assembly.add(Chunk.read(json.dumps({"choices": [{"index": 0, "delta": delta}]})))
             assert "sk-live-" not in "".join(said)
-        called = piece(0, "note", json.dumps({"text": text}), id="call_sk-live-0123456789")
-        assembly.add(Chunk.read(json.dumps({"choices": [{"delta": called, "finish_reason": "stop"}]})))
+        assembly.add(Chunk.read(json.dumps({"choices": [{"delta": {}, "finish_reason": "stop"}]})))
         reply = assembly.reply()
         assert "".join(said) == reply.content == "Your key: ***. So?"
-        assert [(made.id, made.arguments) for made in reply.tool_calls] == [
-            ("call_***", '{"text": "Your key: ***. So?"}')
-        ]
+    for called in (
+        piece(0, "note", json.dumps({"text": "sk-live-0123456789"}), id="call"),
+        piece(0, "note", "{}", id="call_sk-live-0123456789"),
+    ):
+        assembly = Assembly(user("go"), ignore)
+        assembly.add(Chunk.read(json.dumps({"choices": [{"delta": called, "finish_reason": "stop"}]})))
+        with pytest.raises(ModelError, match="repeated a credential in a tool call"):
+            assembly.reply()
 
 
 @given(some.lists(TEXTS), some.lists(some.integers(0, 2000)), some.sampled_from([b"\n", b"\r\n"]))

@@ -150,7 +150,7 @@ def test_no_canary_gets_out(
     caplog.set_level(logging.DEBUG)
     handles, served, states = asyncio.run(_scenario(url))
     assert [name for name, state in states.items() if state == "completed"] == [
-        *("answer", "model text", "model call", "mcp-stdio", "mcp-fails", "verified")
+        *("answer", "model text", "mcp-stdio", "mcp-fails", "verified")
     ], states
     rows = list(rows_of(url))
     assert len(rows) > 100

@@ -45,6 +45,7 @@ from holdfast.redaction import (
     redacted_data,
     shown_url,
 )
+from holdfast.redaction.credentials import is_credential, read_credentials
 from holdfast.redaction.text import MOST, SHORTEST, without_beginning
 
 KEY = 'sk-"live"/SECRET+canary é'
@@ -149,9 +150,9 @@ def test_a_text_is_redacted_before_it_is_cut() -> None:
 
 
 def test_a_stream_shows_no_part_of_a_credential() -> None:
-    know("sk-live-canary")
-    for size in range(1, 20):
-        curtain, text, shown = Curtain(), "so sk-live-canary, sk-live-other, s", []
+    know("sk-live-canary-0123")
+    for size in range(1, 25):
+        curtain, text, shown = Curtain(), "so sk-live-canary-0123, sk-live-other, s", []
         for start in range(0, len(text), size):
             shown.append(curtain.take(text[start : start + size]))
             assert "sk-live-c" not in "".join(shown)
@@ -159,11 +160,46 @@ def test_a_stream_shows_no_part_of_a_credential() -> None:
     assert without_beginning("ends in sk-li") == "ends in "
 
 
-def test_data_is_redacted_in_values_and_names() -> None:
-    data = {"a": ["canary-value", 1, None], "canary-value": {"b": "x canary-value"}}
+def test_only_what_cannot_be_anything_else_is_replaced_in_data() -> None:
+    """An order whose number is also a password must stay that order: whether it was paid is looked up by it."""
+    weak = ("holdfast-2026", "12345678", "postgres", "2026-11-16", "0000000000000000")
+    know(*weak)
+    for value in weak:
+        assert redacted(value, in_data=True) == redacted_data(value) == value
+    data = {"a": ["sk-canary-0123456789", 1, None], "sk-canary-0123456789": {"b": "x sk-canary-0123456789"}}
     assert redacted_data(data) == data
-    know("canary-value")
+    know("sk-canary-0123456789")
     assert redacted_data(data) == {"a": ["***", 1, None], "***": {"b": "x ***"}}
+
+
+def test_a_failure_keeps_the_names_that_code_goes_by() -> None:
+    """Its steps are begun again by their keys, and its types decide whether it is tried again."""
+    know("holdfast1")
+    failure = Failure(
+        type_name="holdfast1.Error",
+        type_names=("holdfast1.Error",),
+        message="at holdfast1",
+        steps=("charge-holdfast1",),
+    )
+    [moved] = Commit(
+        task_id="t", guard=Expect(), operations=(Move(to=TaskState.FAILED, reason="", error=failure.to_json()),)
+    ).operations
+    assert isinstance(moved, Move)
+    kept = Failure.from_json(moved.error)
+    assert (kept.type_names, kept.steps, kept.message) == (("holdfast1.Error",), ("charge-holdfast1",), "at ***")
+
+
+def test_names_and_addresses_that_hold_no_credential() -> None:
+    innocent = ("sort_key", "cache_key", "country_code", "max_tokens", "monkey", "error_code", "X-Idempotency-Key")
+    assert not any(map(is_credential, innocent))
+    assert all(map(is_credential, ("api_key", "X-Api-Key", "key", "Private-Token", "PGPASSWORD", "sig", "secret_key")))
+    for url in (
+        "https://api.example.com:8443/v1/users/@me",
+        "https://crm.example/u?email=bob.smith@example.com",
+        "https://shop.example/cart?promo_code=SUMMER-2026",
+    ):
+        assert read_credentials(url) == []
+    assert read_credentials("https://me:a-password@crm.example/@x") == ["me:a-password", "a-password"]
 
 
 def test_a_cause_with_a_credential_in_it_is_dropped() -> None:

@@ -189,7 +189,7 @@ class Assembly:
         if rest := self._curtain.end():
             self._on_text(rest)
         return Reply(
-            content=redacted(well_formed(self._content)),
+            content=redacted(well_formed(self._content), in_data=True),
             tool_calls=self._whole_calls(),
             usage=self._usage,
             model=redacted(storable(self._model, _LONGEST_NAME)),
@@ -266,8 +266,10 @@ class Assembly:
             # Results are sent back by id: one that is missing, or has been used, would give them to another call.
             identifier = call.id if call.id and call.id not in taken else self._stable_id(position)
             taken.add(identifier)
-            arguments = redacted(well_formed(call.arguments))
-            calls.append(ToolCall(id=redacted(identifier), name=redacted(call.name), arguments=arguments))
+            asked = ToolCall(id=identifier, name=call.name, arguments=well_formed(call.arguments))
+            if any(redacted(part, in_data=True) != part for part in (asked.id, asked.name, asked.arguments)):
+                raise ModelError("the endpoint repeated a credential in a tool call; the reply was thrown away")
+            calls.append(asked)
         return tuple(calls)
 
     def _stable_id(self, position: int) -> str:

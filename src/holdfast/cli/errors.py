@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 
 from holdfast.cli.exits import ExitCode, exit_code
 from holdfast.cli.render.words import safe
 from holdfast.cli.terminal import close_stdout, say
 from holdfast.model.errors import HoldfastError, StateConflict, StoreUnavailable
-from holdfast.redaction import know_command, redacted
+from holdfast.redaction import know_url, redacted
 
 _CALL = re.compile(
     r"hold\.(approvals|approve|reject|answer|doubts|resolve|resume|retry|cancel|fork|submit|send)\(('[^']*')?[^)]*\)"
@@ -22,6 +23,9 @@ _CALL = re.compile(
 
 debug = False
 """Set by --debug."""
+
+_DATABASE = re.compile(r"postgres|jdbc:|mysql:|sqlite:|\bhost=|://[^\s/?#]*@", re.IGNORECASE)
+"""What the address of a database has in it, also a mistyped one."""
 
 
 def run(app: Callable[[], None]) -> None:
@@ -57,9 +61,19 @@ def _prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # where a terminal has no letters for it, a question mark will do
             stream.reconfigure(errors="replace")
-    know_command(sys.argv[1:])  # a word that is out of place is repeated in the complaint about it
+    _know_databases(sys.argv[1:])  # a word that is out of place is repeated in the complaint about it
     if isinstance(sys.stderr, TextIOWrapper):
         sys.stderr = _Words(sys.stderr)
+
+
+def _know_databases(words: Sequence[str]) -> None:
+    """Make the passwords of databases known. Other words are data: keys and inputs of tasks must stay what they are."""
+    for before, word in itertools.pairwise(("", *words)):
+        option, equals, value = word.partition("=")
+        if before == "--database-url" or _DATABASE.search(word):
+            know_url(word)
+        elif equals and option == "--database-url":
+            know_url(value)
 
 
 class _Words(TextIOWrapper):

@@ -89,7 +89,9 @@ class Client:
         except self.httpx2.RequestError:
             if response.is_success:
                 raise  # of what was done only a part is known
-        headers = {name: redacted(value) for name, value in response.headers.items() if name in KEPT_HEADERS}
+        headers = {
+            name: redacted(value, in_data=True) for name, value in response.headers.items() if name in KEPT_HEADERS
+        }
         body: JsonValue = self._text(bytes(received), is_whole=is_whole)
         if is_whole and "json" in headers.get("content-type", ""):
             with suppress(CodecError):  # not JSON after all, or none that could be stored
@@ -98,7 +100,7 @@ class Client:
 
     def _text(self, received: bytes, *, is_whole: bool) -> str:
         """Return a body as text, without the credentials that it repeats; half of one may stand at its end."""
-        text = redacted(received.decode("utf-8", "replace"))
+        text = redacted(received.decode("utf-8", "replace"), in_data=True)
         if is_whole:
             return text
         return without_beginning(text.encode()[: self.max_bytes].decode("utf-8", "ignore"))

@@ -163,4 +163,4 @@ def _try_lock(file: int, *, exclusive: bool) -> bool:
 
 
 def _text(data: bytes) -> str:
-    return redacted(data.decode("utf-8", "replace")).replace("\0", "\ufffd")
+    return redacted(data.decode("utf-8", "replace"), in_data=True).replace("\0", "\ufffd")

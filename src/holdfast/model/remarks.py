@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
+from holdfast.model.canonical import canonical, parse
 from holdfast.model.operations import (
     ApplyPatch,
     Decide,
@@ -23,9 +24,13 @@ from holdfast.model.operations import (
     WriteStep,
 )
 from holdfast.model.step import Step
-from holdfast.redaction import knows_any, redacted, redacted_data
+from holdfast.model.task import JsonValue
+from holdfast.redaction import knows_any, redacted
 
 T = TypeVar("T")
+
+_NAMES: Final = frozenset({"type", "types", "steps"})
+"""Fields of a Failure that hold names."""
 
 
 def redact_operations(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
@@ -37,11 +42,21 @@ def redact_operations(operations: tuple[Operation, ...]) -> tuple[Operation, ...
     return operations if is_same else tuple(found)
 
 
+def redact_failure(data: JsonValue) -> JsonValue:
+    """Return a stored failure without credentials in its words. Names of steps and of errors are what code goes by."""
+    match data:
+        case str():
+            return redacted(data)
+        case list():
+            return [redact_failure(part) for part in data]
+        case dict():
+            return {name: part if name in _NAMES else redact_failure(part) for name, part in data.items()}
+    return data
+
+
 def redact_bytes(body: bytes) -> bytes:
-    """Return a stored text, such as a failure as JSON, without credentials."""
-    text = body.decode("utf-8", "surrogatepass")
-    shown = redacted(text)
-    return body if shown == text else shown.encode("utf-8", "surrogatepass")
+    """Return a stored failure, as JSON, without credentials."""
+    return canonical(redact_failure(parse(body)))
 
 
 def _text(value: str | None) -> str | None:
@@ -71,7 +86,7 @@ def _moved(operation: Move) -> Move:
     return _changed(
         operation,
         reason=redacted(operation.reason),
-        error=redacted_data(operation.error),
+        error=redact_failure(operation.error),
         feedback=_text(operation.feedback),
     )
 
@@ -88,6 +103,6 @@ _REDACTIONS: Final[dict[type, Callable[[Any], Any]]] = {
     RequestCancel: lambda op: _changed(op, reason=redacted(op.reason)),
     SetAsideCheckpoint: lambda op: _changed(op, why=redacted(op.why)),
     WriteEffect: _with_note,
-    WriteOutcome: lambda op: _changed(op, error=redacted_data(op.error)),
+    WriteOutcome: lambda op: _changed(op, error=redact_failure(op.error)),
     WriteStep: lambda op: op if op.step.error is None else _changed(op, step=_step(op.step)),
 }

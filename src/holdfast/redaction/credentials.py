@@ -13,8 +13,8 @@ from holdfast.redaction.logs import guard_libraries
 from holdfast.redaction.text import know
 
 _NAME: Final = re.compile(
-    r"auth(?!or(?!i[sz]))|token|secret|passw|passphrase|pwd|credential|cookie|session|signature|dsn|jwt"
-    r"|(?:^|[-_.])(?:pass|sig|code|[a-z]*key)$",
+    r"auth(?!or(?!i[sz]))|token(?!s)|secret|passw|passphrase|pwd|credential|cookie|sess(?:ion)?[-_.]?id|signature|dsn|jwt"
+    r"|(?:^|[-_.])(?:pass|sig)$|^-*key$|(?:api|access|account|auth|encryption|master|private|secret|signing)[-_.]?key$",
     re.IGNORECASE,
 )
 """Names of what holds a credential, as they are used: api_key, X-Api-Key, Private-Token, PGPASSWORD, sig."""
@@ -24,6 +24,11 @@ _SCHEME: Final = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*:/{1,3}|[a-z][a-z0-9+.-]*//
 """The beginning of a URL, also of one whose colon or slash was forgotten."""
 _NO_PORT: Final = re.compile(r"\s*[a-z][a-z0-9+.-]*://[^\s/@:\[]*:([^\s/@,]*[^\d\s/@,:][^\s/@,]*)", re.IGNORECASE)
 """A password where a port should be: the host behind it is missing."""
+_WEB: Final = re.compile(
+    r"\s*(?:https?|wss?)://(?:(?P<account>[^\s/?#@:]*:?(?P<password>[^\s/?#@]*))@)?[^\s/?#@:\[]+(?::\d+)?(?:[/?#]|$)",
+    re.IGNORECASE,
+)
+"""A URL of the web that can be read: a host, and before it perhaps an account."""
 _PAIR: Final = re.compile(r"(?:^|[?&;\s])([\w.-]+)\s*=\s*('(?:[^'\\]|\\.)*'|[^&;\s]*)")
 """A name and a value in a query, or in the key=value form of a database address."""
 
@@ -46,7 +51,8 @@ def know_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> None
         if scheme.lower() == "basic":
             know(*_basic(rest))
         if "cookie" in name.lower():
-            know(*(part.partition("=")[2] for part in value.split(";")))
+            parts = (part.strip().partition("=") for part in value.split(";"))
+            know(*(part for name, _, part in parts if is_credential(name) or "sid" in name.lower()))
 
 
 def _basic(encoded: str) -> tuple[str, ...]:
@@ -71,7 +77,9 @@ def read_credentials(url: str) -> list[str]:
     """
     found: list[str] = []
     account, at, _ = url.rpartition("@")
-    if at:
+    if (web := _WEB.match(url)) is not None:  # of which an "@" may be anywhere in the path
+        found += [part for part in (web["account"], web["password"]) if part]
+    elif at:
         account = _SCHEME.sub("", account, count=1)
         if not account.startswith(("?", "/")):
             user, colon, password = account.partition(":")
@@ -81,7 +89,7 @@ def read_credentials(url: str) -> list[str]:
     for name, value in _PAIR.findall(url):
         if is_credential(name) or name.lower() == "options":
             found += [value, value.strip("'")]
-        elif "@" in (inner := unquote(value)):  # a URL inside a URL
+        elif _SCHEME.match(inner := unquote(value)) and "@" in inner:  # a URL inside a URL
             found += read_credentials(inner)
     return found
 

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import traceback
+from collections.abc import Iterable
 from threading import Lock
 from typing import Any, Final
 from urllib.parse import quote, quote_plus, unquote
@@ -24,7 +25,13 @@ _WORD: Final = re.compile(r"[A-Za-z]{1,15}")
 """A value that may be a word of any text: ``postgres`` is a password, a database and the beginning of ``postgresql``.
 It is replaced only where it stands as a credential."""
 
+STRONG: Final = 16
+"""Characters of a value that cannot be anything else by chance, so that it may be replaced in data, too."""
+
+_DISTINCT: Final = 8
+
 _values: dict[str, None] = {}
+_strong_forms: tuple[tuple[str, str], ...] = ()
 _forms: tuple[tuple[str, str], ...] = ()
 """Every way in which a known value may be written, the longest first, as one may be part of another; and what takes its
 place."""
@@ -33,7 +40,7 @@ _changing = Lock()
 
 def know(*values: str | None) -> None:
     """Replace these values from now on, wherever they occur. What is too short, or None, is ignored."""
-    global _forms  # noqa: PLW0603 - a process has one set of credentials
+    global _forms, _strong_forms  # noqa: PLW0603 - a process has one set of credentials
     wanted = [stripped for value in values if value and len(stripped := value.strip()) >= SHORTEST]
     with _changing:
         if all(value in _values for value in wanted):
@@ -43,16 +50,25 @@ def know(*values: str | None) -> None:
             _values[value] = None
         while len(_values) > MOST:
             del _values[next(iter(_values))]
-        found = {form for value in _values for form in (_placed if _WORD.fullmatch(value) else _written)(value)}
-        _forms = tuple(sorted(found, key=lambda form: (-len(form[0]), form)))
+        _forms = _longest_first(_values)
+        _strong_forms = _longest_first(filter(_is_strong, _values))
+
+
+def _longest_first(values: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    found = {form for value in values for form in (_placed if _WORD.fullmatch(value) else _written)(value)}
+    return tuple(sorted(found, key=lambda form: (-len(form[0]), form)))
+
+
+def _is_strong(value: str) -> bool:
+    return len(value) >= STRONG and len(set(value)) >= _DISTINCT and _WORD.fullmatch(value) is None
 
 
 def forget_all() -> None:
     """Know nothing any more, for tests."""
-    global _forms  # noqa: PLW0603 - as above
+    global _forms, _strong_forms  # noqa: PLW0603 - as above
     with _changing:
         _values.clear()
-        _forms = ()
+        _forms = _strong_forms = ()
 
 
 def _placed(word: str) -> set[tuple[str, str]]:
@@ -84,20 +100,24 @@ def knows_any() -> bool:
     return bool(_forms)
 
 
-def redacted(text: str) -> str:
-    """Return the text with ``***`` in the place of every known credential."""
-    for form, instead in _forms:
+def redacted(text: str, *, in_data: bool = False) -> str:
+    """Return the text with ``***`` in the place of every known credential.
+
+    ``in_data`` is for what code or a model goes on with: an answer, an output. There only strong values are replaced. A
+    shorter one may stand for something else, such as the number of an order, and must not turn into another number.
+    """
+    for form, instead in _strong_forms if in_data else _forms:
         if form in text:
             text = text.replace(form, instead)
     return text
 
 
 def redacted_data(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return the same data with every text in it redacted, the names of its fields among them."""
-    if not _forms:
+    """Return the same data with every text in it redacted, as data, the names of its fields among them."""
+    if not _strong_forms:
         return value
     if isinstance(value, str):
-        return redacted(value)
+        return redacted(value, in_data=True)
     if isinstance(value, dict):
         return {redacted_data(name): redacted_data(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -123,7 +143,7 @@ class Curtain:
 
     def take(self, piece: str) -> str:
         """Take the next piece; return what can be shown by now."""
-        text = redacted(self._held + piece)
+        text = redacted(self._held + piece, in_data=True)
         shown = without_beginning(text)
         self._held = text[len(shown) :]
         return shown
@@ -137,7 +157,7 @@ class Curtain:
 def without_beginning(text: str) -> str:
     """Return the text without an end that is the beginning of a known credential."""
     longest = 0
-    for form, _ in _forms:
+    for form, _ in _strong_forms:
         for length in range(min(len(form) - 1, len(text)), longest, -1):
             if text.endswith(form[:length]):
                 longest = length
