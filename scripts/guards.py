@@ -151,8 +151,8 @@ GUARDS = (
     Guard(
         "settle-wait",
         _ENGINE + "doubting.py",
-        "            await _pause(step, effect.settle_at)\n",
-        "            pass\n",
+        "        effect = await _until_settled(step, effect)\n",
+        "        pass\n",
         _EFFECTS,
     ),
     Guard(
@@ -200,8 +200,8 @@ GUARDS = (
     Guard(
         "unknown-needs-a-person",
         _ENGINE + "doubting.py",
-        "return await step.move(replace(effect, state=_S.NEEDS_HUMAN, note=storable(note, 1000)))",
-        "return await step.move(replace(effect, state=_S.INTENDED))",
+        "return await step.move(effect, replace(effect, state=_S.NEEDS_HUMAN, note=storable(note, 1000)))",
+        "return await step.move(effect, replace(effect, state=_S.INTENDED))",
         _EFFECTS,
     ),
     Guard(

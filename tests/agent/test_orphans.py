@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -59,10 +61,10 @@ class Fuse(Tool):
 
     broken = True
 
-    def read(self, arguments: str) -> dict[str, object]:
+    def misfit(self, arguments: Mapping[str, Any]) -> str | None:
         if self.broken and self.approved:
             raise RuntimeError("out of order")
-        return super().read(arguments)
+        return super().misfit(arguments)
 
     approved = False
 

@@ -115,7 +115,7 @@ async def test_what_was_agreed_to_is_called_whatever_became_of_the_callers_objec
 
     handle = await hold.submit(work)
     question = await question_of(hold, handle)
-    assert json.loads(question.arguments)["data"] == [["anna"]]
+    assert json.loads(question.arguments_bytes)["data"] == [["anna"]]
     asked.set()
     await changed.wait()
     await hold.approve(question.id, by="boss")

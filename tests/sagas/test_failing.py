@@ -312,17 +312,21 @@ async def test_the_failure_of_an_undo_is_in_the_journal(box: Sandbox, agency: Ag
 
 
 async def test_a_task_is_run_by_name_through_its_undo(quick: Holdfast, agency: Agency) -> None:
-    """As a worker would: also where a person has to be waited for."""
+    """In this process: also where a person has to be waited for."""
     travel = journey(quick, agency, "flight")
     agency.broken = {"flight"}
     handle = await quick.submit(travel)
     running = asyncio.create_task(quick.run(handle))
     [doubt] = await doubts_of(quick, handle, "flight")
-    await reaches(handle, TaskState.WAITING)
+
+    async def rests() -> bool:
+        return (await handle.task()).resting
+
+    await until(rests)
     agency.broken = set()
     await quick.resolve(doubt, "compensate", by="anna")
     with pytest.raises(TaskFailed, match="no money left"):
         await running
     assert agency.book == ["+flight", "-flight"]
     states = [to for _, to in await moves_of(quick, handle)]
-    assert states == ["pending", "running", "pending", "running", "waiting", "pending", "running", "failed"]
+    assert states == ["pending", "running", "pending", "running", "failed"]

@@ -107,10 +107,9 @@ async def _until_settled(step: OnceStep, effect: Effect) -> Effect:
         return effect
 
     async def look() -> Effect | None:
-        if attempt.services.time.now() >= at:
-            return effect
         standing = await read_again(attempt, effect)
-        return None if standing.state is effect.state else standing
+        is_due = attempt.services.time.now() >= at
+        return standing if is_due or standing.state is not effect.state else None
 
     line = step.line.written(attempt, StepState.PENDING, error=step.line.error, retry_at=at).step
     wait = UntilTime(key=line.key, at=at)

@@ -450,7 +450,11 @@ class OnceStep:
         """Record what was found out; return how it stands then, should a person have decided faster.
 
         It is written as it is known here first: from where a person may have moved it, the new standing may be legal.
+        To find out may have taken minutes, so it is looked at again right before: a doubt may follow any decision.
         """
+        standing = await doubting.read_again(self.attempt, before)
+        if standing.state is not before.state:
+            return standing
         waiting = self.line.written(self.attempt, StepState.PENDING, error=self.line.error)
         try:
             await self.attempt.commit_surely(waiting, WriteEffect(before), WriteEffect(after))
