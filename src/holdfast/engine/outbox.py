@@ -203,8 +203,8 @@ class Outbox(ABC):
         """Give it the next number, and ask only now whether its last operation holds: what comes later has a higher one."""
         if not holds():
             operations = operations[:-1]
-        if not operations:
-            raise Unwind
+            if not operations:
+                raise Unwind
         self._sequence += 1
         guard = Held(self.lease.worker_id, self.task.fence, self._sequence)
         return Commit(task_id=self.task.id, guard=guard, operations=operations, actor=self.lease.worker_id)
