@@ -62,7 +62,7 @@ async def starting(
 ) -> tuple[list[Bound[Any]], StatePatch]:
     """Return an agent's task with each of these arguments and the start, and the start as it is stored."""
     definition = _agent(definitions, task)
-    patch, goal = await _patch_of(store, start), "" if start.state is None else start.state.goal
+    patch, goal = await patch_of(store, start), "" if start.state is None else start.state.goal
     bound: list[Bound[Any]] = []
     for args in many:
         text, named = _text_and_rest(definition, task, args, goal)
@@ -162,7 +162,8 @@ def _text_and_rest(
     return (args[0] if args else goal), named
 
 
-async def _patch_of(store: StateStore, start: Start) -> StatePatch:
+async def patch_of(store: StateStore, start: Start) -> StatePatch:
+    """Return what was given as it is stored, without the goal. Raises InvalidValue."""
     state = _checked(start.state)
     plan = state.plan if start.plan is None else _texts("plan", start.plan)
     patch = StatePatch(

@@ -132,7 +132,7 @@ async def patch_state(
         # The first state is written here only while no worker has the task: one that has it writes it itself.
         states = OPEN if opening is None else frozenset({TaskState.PENDING})
         guard = Expect(states=states, version=version, revision=revision)
-        operations = (*_written(opening, services.time.now()), operation)
+        operations = (*first_operations(opening, services.time.now()), operation)
         [verdict] = await store.commit([Commit(task_id=task_id, guard=guard, operations=operations, actor=by)])
         if verdict.applied:
             return changed
@@ -143,7 +143,7 @@ async def patch_state(
             raise TaskMoved(f"task {task_id} has changed since it was read; nothing was changed")
 
 
-def _written(opening: Opening | None, now: datetime) -> tuple[Operation, ...]:
+def first_operations(opening: Opening | None, now: datetime) -> tuple[Operation, ...]:
     """Return what writes the first state, if it is not there yet."""
     if opening is None:
         return ()
