@@ -170,7 +170,11 @@ async def patch_of(store: StateStore, start: Start) -> StatePatch:
         append_facts=(*state.known_facts, *_facts(start.facts)),
         replace_plan=plan or None,
         add_questions=state.open_questions,
-        add_artifacts=(*state.artifacts, *[await _artifact(store, one) for one in _listed(start.artifacts)]),
+        add_artifacts=(
+            *state.artifacts,
+            # As one that is made while that step is current: a model is shown the artifacts of its current step.
+            *[await _artifact(store, one, state.current_step) for one in _listed(start.artifacts)],
+        ),
         set_flags=state.risk_flags,
         current_step=state.current_step,
         complete_steps=state.completed_steps,
@@ -222,7 +226,7 @@ def _listed(given: ArtifactNames | None) -> Sequence[ArtifactRef | Artifact | st
     return given
 
 
-async def _artifact(store: StateStore, given: ArtifactRef | Artifact | str) -> ArtifactRef:
+async def _artifact(store: StateStore, given: ArtifactRef | Artifact | str, step: str | None) -> ArtifactRef:
     """Return an artifact as a state mentions it. InvalidValue if it is not in this store."""
     if not isinstance(given, ArtifactRef | Artifact | str):
         raise InvalidValue(f"{given!r} is no artifact; give what hold.artifacts.write returned, or an artifact's id")
@@ -233,5 +237,5 @@ async def _artifact(store: StateStore, given: ArtifactRef | Artifact | str) -> A
             f"artifact {artifact_id!r} is not in this store; put it there first: await hold.artifacts.write(...)"
         )
     if isinstance(given, ArtifactRef):
-        return replace(given, bytes=stored.size)
-    return ArtifactRef(artifact_id=stored.id, type=stored.media_type, summary="", bytes=stored.size)
+        return replace(given, bytes=stored.size, step=given.step if given.step is not None else step)
+    return ArtifactRef(artifact_id=stored.id, type=stored.media_type, summary="", bytes=stored.size, step=step)
