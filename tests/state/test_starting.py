@@ -33,8 +33,10 @@ from holdfast import (
     tool,
 )
 from holdfast.agent.scripted import call
+from holdfast.engine import stating
 from holdfast.engine.first_state import GIVEN
 from holdfast.model.checkpoints import damage_of
+from holdfast.model.worker import Claim, NewWorker
 from tests.agent.support import PATIENCE, asked, finished, register, shown
 
 EARLY = datetime(2026, 1, 2, tzinfo=UTC)
@@ -394,6 +396,35 @@ async def test_a_claim_between_the_look_and_the_commit(quick: Holdfast, monkeypa
         await quick.patch_state(handle, StatePatch(replace_plan=("b",)), version=0, by="ann")
     assert ran
     assert (await quick.state(handle)).plan == ("a",)
+
+
+async def test_a_worker_that_dies_before_it_has_written_the_first_state(hold: Holdfast) -> None:
+    agent, _ = register(hold, ["done"])
+    handle = await hold.submit(agent, "go", plan=["a"])
+    dying = await hold.store.register(NewWorker(lease=3600))
+    [claimed] = await hold.store.claim(Claim(worker_id=dying.id, number=1, limit=1, names=["agent"]))
+    assert (claimed.task.id, claimed.task.version) == (handle.id, 0)
+    assert (await hold.state(handle)).plan == ("a",)
+    await hold.store.retire(dying.id)
+    await hold.patch_state(handle, StatePatch(set_flags=("x",)), version=0, by="ann")
+    async with hold.worker():
+        await handle.result(timeout=PATIENCE)
+    state = await hold.state(handle)
+    assert (state.plan, state.risk_flags) == (("a",), ("x",))
+    assert [one.author for one in await hold.state_history(handle)] == ["submit", "ann"]
+
+
+async def test_while_a_worker_has_it_and_has_not_begun_nothing_is_patched(
+    quick: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stating, "_MOST_LOOKS", 2)
+    agent, _ = register(quick, ["done"])
+    handle = await quick.submit(agent, "go", plan=["a"])
+    held = await quick.store.register(NewWorker(lease=3600))
+    await quick.store.claim(Claim(worker_id=held.id, number=1, limit=1, names=["agent"]))
+    with pytest.raises(Conflict, match="running and its agent has not begun"):
+        await quick.patch_state(handle, StatePatch(set_flags=("x",)), version=0, by="ann")
+    assert (await handle.task()).version == 0
 
 
 # With everything else
