@@ -103,6 +103,25 @@ async def test_plan_facts_and_artifacts_by_themselves(hold: Holdfast) -> None:
     )
 
 
+async def test_any_text_and_any_value_come_back(hold: Holdfast) -> None:
+    odd = "nothing \0, half \ud800, \u2028"
+    given = replace(
+        GIVEN_STATE,
+        plan=(odd,),
+        known_facts=(KnownFact(key=odd, value={odd: [1, 1.5, True, None, 2**60]}, source=odd, at=EARLY),),
+        artifacts=(ArtifactRef(artifact_id="a", type=odd, summary=odd, bytes=1, step=odd),),
+        current_step=odd,
+    )
+    agent, _ = register(hold, ["done"])
+    handle = await hold.submit(agent, "Deploy X", state=given)
+    fork = await hold.fork(handle, user_input=("Deploy Y",))
+    assert (await hold.submit(agent, "Deploy X", state=given, key="k")).id
+    assert await hold.state(fork) == replace(given, goal="Deploy Y")
+    async with hold.worker():
+        await handle.result(timeout=PATIENCE)
+    assert await hold.state(handle) == given
+
+
 async def test_they_come_on_top_of_the_state(quick: Holdfast) -> None:
     agent, _ = register(quick, ["done"])
     handle = await quick.submit(
@@ -378,24 +397,24 @@ async def test_a_patch_while_the_first_attempt_begins_waits_for_its_state(
     assert await told(hold, handle) == [(1, "submit", GIVEN)]
 
 
-async def test_a_claim_between_the_look_and_the_commit(quick: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent, _ = register(quick, ["done"])
-    handle = await quick.submit(agent, "go", plan=["a"])
-    commit, store = quick.store.commit, quick.store
-    ran: list[str] = []
+async def test_a_claim_between_the_look_and_the_commit(hold: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker is about to write the first state: written twice, it would undo the patch."""
+    monkeypatch.setattr(stating, "_MOST_LOOKS", 2)
+    agent, _ = register(hold, ["done"])
+    handle = await hold.submit(agent, "go", plan=["a"])
+    commit, held = hold.store.commit, await hold.store.register(NewWorker(lease=3600))
+    claimed: list[Any] = []
 
     async def late(commits: Any) -> Any:  # noqa: ANN401
-        if not ran and commits[0].actor == "ann":
-            ran.append("x")
-            async with quick.worker():
-                await handle.result(timeout=PATIENCE)
+        if not claimed and commits[0].actor == "ann":
+            claimed.extend(await hold.store.claim(Claim(worker_id=held.id, number=1, limit=1, names=["agent"])))
         return await commit(commits)
 
-    monkeypatch.setattr(store, "commit", late)
-    with pytest.raises(Conflict, match="completed"):
-        await quick.patch_state(handle, StatePatch(replace_plan=("b",)), version=0, by="ann")
-    assert ran
-    assert (await quick.state(handle)).plan == ("a",)
+    monkeypatch.setattr(hold.store, "commit", late)
+    with pytest.raises(Conflict, match="running and its agent has not begun"):
+        await hold.patch_state(handle, StatePatch(replace_plan=("b",)), version=0, by="ann")
+    assert len(claimed) == 1
+    assert (await handle.task()).version == 0
 
 
 async def test_a_worker_that_dies_before_it_has_written_the_first_state(hold: Holdfast) -> None:
