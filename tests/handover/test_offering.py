@@ -39,6 +39,7 @@ async def test_what_is_no_state_is_not_believed(hold: Holdfast, ada: Outside) ->
     for number, more in enumerate(({"state": "?"}, {"state": {"no": 1}}, {"state": loose}, {"state": None})):
         await hold.store.submit([NewTask(id=f"t{number}", name="handover", user_input=["Look", more])])
         taken = await ada.take(f"t{number}")
+        assert taken.state is not None
         assert (taken.state.goal, taken.state.budget) == ("Look", Budget())
     assert (await hold.state("t2")).risk_flags == ("x",)
 

@@ -263,7 +263,7 @@ async def test_the_same_key_with_another_state_is_a_conflict(hold: Holdfast) -> 
     assert (await hold.submit(agent, "go", key="k", state=GIVEN_STATE, facts=facts)).id == first.id
     for other in ({"state": replace(GIVEN_STATE, plan=())}, {"plan": ["x"]}, {}):
         with pytest.raises(KeyConflict):
-            await hold.submit(agent, "go", key="k", **other)  # type: ignore[arg-type]
+            await hold.submit(agent, "go", key="k", **other)
 
 
 async def test_what_cannot_be_meant_is_refused_and_nothing_is_stored(quick: Holdfast) -> None:
@@ -274,10 +274,11 @@ async def test_what_cannot_be_meant_is_refused_and_nothing_is_stored(quick: Hold
         del ctx
         return text
 
+    wrong: Any = 1
     refused: list[tuple[Any, dict[str, Any], str]] = [
         (agent, {"state": {"goal": "x"}}, "give an AgentState"),
-        (agent, {"state": replace(GIVEN_STATE, plan=(1,))}, "plan"),
-        (agent, {"state": replace(GIVEN_STATE, known_facts=({"key": "x"},))}, "no AgentState can"),
+        (agent, {"state": AgentState(goal="x", plan=(wrong,))}, "plan"),
+        (agent, {"state": AgentState(goal="x", known_facts=(wrong,))}, "no AgentState can"),
         (agent, {"plan": "look"}, "list of texts"),
         (agent, {"plan": [1]}, "list of texts"),
         (agent, {"facts": "x"}, "list of KnownFact"),
@@ -496,7 +497,7 @@ async def test_a_fork_of_a_task_that_has_not_begun(hold: Holdfast) -> None:
 
 async def test_a_new_round_goes_on_with_the_state(hold: Holdfast) -> None:
     """The state is not begun again: what became of it in the round before stays."""
-    verdicts = ["not yet", True]
+    verdicts: list[bool | str] = ["not yet", True]
 
     async def verify(ctx: Context, result: str) -> bool | str:
         del ctx, result
