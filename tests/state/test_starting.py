@@ -447,6 +447,34 @@ async def test_while_a_worker_has_it_and_has_not_begun_nothing_is_patched(
     assert (await handle.task()).version == 0
 
 
+async def test_whoever_is_first_the_state_is_begun_once(hold: Holdfast) -> None:
+    """Workers claim while others patch: each patch comes before the beginning, after it, or too late."""
+    agent, _ = register(hold, lambda _: "done")
+
+    async def patched(number: int) -> int | None:
+        given = AgentState(goal=f"goal {number}", plan=("given",), known_facts=(replace(NOTED, value=number),))
+        handle, version = await hold.submit(agent, "go", state=given), 0
+        await asyncio.sleep(number / 1000)
+        done = False
+        while not done:
+            try:
+                await hold.patch_state(handle, StatePatch(replace_plan=("patched",)), version=version, by="ann")
+                done = True
+            except StateConflict as conflict:
+                version = conflict.version
+            except Conflict:
+                break
+        await handle.result(timeout=PATIENCE)
+        history, state = await hold.state_history(handle), await hold.state(handle)
+        assert [one.version for one in history if one.reason == GIVEN] == [1]
+        assert state == replace(given, plan=("patched",) if done else ("given",))
+        return next((one.version for one in history if one.author == "ann"), None)
+
+    async with hold.worker(concurrency=5), hold.worker(concurrency=5):
+        came = await asyncio.gather(*map(patched, range(20)))
+    assert {version for version in came if version is not None} <= {2}
+
+
 # With everything else
 
 
