@@ -129,6 +129,7 @@ class Agent:
             self._definition.verify(verifier_of(self, verify))
         self._verify = verify
         self._definition.unpriced = self._without_price()
+        self._definition.is_agent = True
         self._check_prices()
 
     def __repr__(self) -> str:

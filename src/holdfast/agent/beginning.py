@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agent.noting import noted
-from holdfast.agent.results import link_to
 from holdfast.agent.transcript import BEGIN, Answer, read_answers, read_transcript, user_message
+from holdfast.engine.artifacts import link_to
 from holdfast.engine.calls import ONE_TRY, Call
 from holdfast.engine.conversing import MESSAGE
 from holdfast.engine.journal import OTHER_INPUT

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from holdfast.engine.budgets import check_cost
-from holdfast.engine.past import EMPTY, fold, patches_before, read_patch
+from holdfast.engine.past import EMPTY, OVER, fold, patches_before, read_patch
 from holdfast.engine.services import Services
 from holdfast.model.agent_state import AgentState
 from holdfast.model.canonical import canonical, parse
@@ -24,12 +24,9 @@ from holdfast.model.patch import StatePatch, apply
 from holdfast.model.records import PatchRecord
 from holdfast.model.state_diff import Change, diff
 from holdfast.model.state_size import check_growth, check_patch_size
-from holdfast.model.step import StepState
-from holdfast.model.task import Task
+from holdfast.model.task import MANUAL, Task
 from holdfast.model.transitions import OPEN
 from holdfast.store.base import StateStore
-
-OVER = (StepState.COMPLETED, StepState.FAILED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,14 +90,11 @@ async def patch_state(
 
     With ``revision``, only if the whole task is still as it was read. Raises TaskMoved if only that is not so.
     """
-    if not isinstance(patch, StatePatch):
-        raise InvalidValue(f"{patch!r} is no StatePatch; write StatePatch(add_questions=(...,)), for example")
+    check_patch(patch, reason)
     check_integer("version", version, lowest=0)
     check_name("by", by)
-    check_text("reason", reason)
-    check_patch_size(patch)
     store, dated = services.store, with_times(patch, services.time.now())
-    task = await _patchable(store, task_id)
+    task = await _patchable(services, task_id)
     if patch.budget is not None:
         await check_cost(store, services.definitions, task_id, patch.budget)
     if task.version != version:
@@ -114,11 +108,27 @@ async def patch_state(
     if verdict.applied:
         return changed
     if verdict.refusal is Refusal.CONFLICT:
-        task = await _patchable(store, task_id)
+        task = await _patchable(services, task_id)
         if revision is not None and task.version == version:
             raise TaskMoved(f"task {task_id} has changed since it was read; nothing was changed")
         raise await _conflict(store, task, version)
     raise verdict.error()
+
+
+def check_patch(patch: StatePatch, reason: str) -> None:
+    """Refuse what is not a patch, or is too large."""
+    if not isinstance(patch, StatePatch):
+        raise InvalidValue(f"{patch!r} is no StatePatch; write StatePatch(add_questions=(...,)), for example")
+    check_text("reason", reason)
+    check_patch_size(patch)
+
+
+def with_origin(patch: StatePatch, now: datetime, step: str | None) -> StatePatch:
+    """Return the patch with what its author left out: when a fact was found, and during which step of the plan."""
+    dated = with_times(patch, now)
+    facts = tuple(replace(fact, step=fact.step if fact.step is not None else step) for fact in dated.append_facts)
+    artifacts = tuple(replace(one, step=one.step if one.step is not None else step) for one in patch.add_artifacts)
+    return replace(patch, append_facts=facts, add_artifacts=artifacts)
 
 
 def with_times(patch: StatePatch, now: datetime) -> StatePatch:
@@ -129,7 +139,8 @@ def with_times(patch: StatePatch, now: datetime) -> StatePatch:
 def no_state(task_id: str) -> Conflict:
     """Return the error for a task without a state."""
     return Conflict(
-        f"task {task_id} has no AgentState: it is no agent's, or its agent has not begun yet; only agents keep one"
+        f"task {task_id} has no AgentState: nothing was patched yet. An agent begins one with its first step, the code "
+        "of another task with ctx.patch, and a program that drives a task by hand with hold.patch_state"
     )
 
 
@@ -143,8 +154,14 @@ async def _stateful(store: StateStore, task_id: str) -> Task:
     return task
 
 
-async def _patchable(store: StateStore, task_id: str) -> Task:
-    task = await _stateful(store, task_id)
+async def _patchable(services: Services, task_id: str) -> Task:
+    task = await services.store.get(task_id)
+    if task is None:
+        raise NotFound("task", task_id)
+    definition = services.definitions.get(task.name)
+    is_agents = task.name != MANUAL and (definition is None or definition.is_agent)
+    if task.version == 0 and is_agents:
+        raise no_state(task_id)  # its first patch is the agent's
     if task.state.is_terminal:
         raise Conflict(
             f"task {task_id} is {task.state}: nobody goes by its state any more, nothing was changed; to go on from "

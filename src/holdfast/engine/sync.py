@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from decimal import Decimal
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, cast, overload
 
@@ -226,13 +227,13 @@ class SyncHoldfast:
         return SyncWorker(thread, worker)
 
     @overload
-    def run(self, task: SyncHandle[R], *, lease: float | None = None) -> R: ...
+    def run(self, task: SyncHandle[R], *, resume: bool = False, lease: float | None = None) -> R: ...
     @overload
-    def run(self, task: str, *, lease: float | None = None) -> Any: ...  # noqa: ANN401
+    def run(self, task: str, *, resume: bool = False, lease: float | None = None) -> Any: ...  # noqa: ANN401
 
-    def run(self, task: SyncHandle[Any] | str, *, lease: float | None = None) -> Any:
+    def run(self, task: SyncHandle[Any] | str, *, resume: bool = False, lease: float | None = None) -> Any:
         """See Holdfast."""
-        return self.wait(self._hold.run(_plain(task), lease=lease))
+        return self.wait(self._hold.run(_plain(task), resume=resume, lease=lease))
 
     def resume(
         self,
@@ -294,6 +295,20 @@ class SyncHoldfast:
     def extend_budget(self, task: SyncHandle[Any] | str, budget: Budget, *, by: str, note: str | None = None) -> Ledger:
         """See Holdfast."""
         return self.wait(self._hold.extend_budget(_plain(task), budget, by=by, note=note))
+
+    def charge(
+        self,
+        task: SyncHandle[Any] | str,
+        *,
+        by: str,
+        steps: int = 0,
+        llm_tokens: int = 0,
+        cost: Decimal | float = 0,
+        key: str | None = None,
+    ) -> Ledger:
+        """See Holdfast."""
+        call = self._hold.charge(_plain(task), by=by, steps=steps, llm_tokens=llm_tokens, cost=cost, key=key)
+        return self.wait(call)
 
     def state(self, task: SyncHandle[Any] | str, *, at: int | str | None = None) -> AgentState:
         """See Holdfast."""
