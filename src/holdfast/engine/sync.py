@@ -36,6 +36,7 @@ from holdfast.engine.signatures import (
 from holdfast.engine.stating import AppliedPatch
 from holdfast.engine.sync_artifacts import SyncArtifacts
 from holdfast.engine.sync_memory import SyncMemory
+from holdfast.engine.sync_store import SyncTaskStore
 from holdfast.engine.transacting import TIMEOUT
 from holdfast.engine.worker import Worker
 from holdfast.model.agent_state import AgentState
@@ -377,6 +378,11 @@ class SyncHoldfast:
     def memory(self) -> SyncMemory:
         """See Holdfast."""
         return SyncMemory(self._hold.memory, self.wait)
+
+    @property
+    def store(self) -> SyncTaskStore:
+        """Tasks that you drive by hand: ``save``, ``get``, ``list_by_state``, ``execute_step``."""
+        return SyncTaskStore(self._hold.store, self.wait)
 
     @property
     def artifacts(self) -> SyncArtifacts:
