@@ -5,6 +5,7 @@ was under way, which is made again; ``loop_with_steps.py`` shows the same loop w
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -24,7 +25,7 @@ from holdfast import (
 )
 from holdfast.agent.scripted import call
 
-TOOLS = {
+TOOLS: dict[str, Callable[[], str]] = {
     "check_disk": lambda: "Disk Usage: 95% (CRITICAL). Large folder: /var/log",
     "clean_logs": lambda: "Logs cleaned. Freed 20GB.",
 }
@@ -56,7 +57,7 @@ async def main() -> None:
         while task.state is TaskState.RUNNING:
             await hold.charge(task.id, steps=1, by="loop")  # raises BudgetExceeded when 20 steps are spent
             turn = sum(said.role == "assistant" for said in messages)
-            reply = await model.complete(Request(messages=tuple(messages), turn=turn), lambda text: None)
+            reply = await model.complete(Request(messages=tuple(messages), turn=turn), lambda _: None)
             messages.append(reply.message)
             if not reply.tool_calls:
                 task = await hold.store.save(replace(task, state=TaskState.COMPLETED, result=reply.content))

@@ -5,12 +5,25 @@ loop goes on with the first call that was not recorded.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
-from holdfast import Budget, Context, Holdfast, KnownFact, Message, Reply, Request, Retry, ScriptedModel, StatePatch
+from holdfast import (
+    Budget,
+    Context,
+    Holdfast,
+    KnownFact,
+    Message,
+    Meter,
+    Reply,
+    Request,
+    Retry,
+    ScriptedModel,
+    StatePatch,
+)
 from holdfast.agent.scripted import call
 
-TOOLS = {
+TOOLS: dict[str, Callable[[], str]] = {
     "check_disk": lambda: "Disk Usage: 95% (CRITICAL). Large folder: /var/log",
     "clean_logs": lambda: "Logs cleaned. Freed 20GB.",
 }
@@ -19,10 +32,10 @@ hold = Holdfast()
 THREE_TRIES = Retry(max_attempts=3, initial=1.0)  # after 1 s, then 2 s
 
 
-async def ask(messages: list[Any], turn: int) -> Any:
+async def ask(messages: list[Any], turn: int) -> dict[str, Any]:
     """Ask the model. What a step takes and returns is plain data."""
     request = Request(messages=tuple(Message.from_json(said) for said in messages), turn=turn)
-    return (await model.complete(request, lambda text: None)).to_json()
+    return (await model.complete(request, lambda _: None)).to_json()
 
 
 @hold.task(deadline=300, budget=Budget(max_steps=20))
@@ -52,7 +65,7 @@ async def main() -> None:
         fix = await hold.submit(devops, "I'm out of disk space. Fix it.", key="disk-space")  # the same task next time
         print("AI:", await fix.result(timeout=300))
         print("known:", [fact.key for fact in (await hold.state(fix)).known_facts])
-        print("steps of the budget:", (await hold.budget(fix)).lines["steps"].spent)
+        print("steps of the budget:", (await hold.budget(fix)).lines[Meter.STEPS].spent)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -150,9 +148,9 @@ async def test_the_age_of_a_task_driven_by_hand_is_that_of_its_last_save(still: 
 
 
 @pytest.fixture(params=["own", "wrapped"])
-def small(request: pytest.FixtureRequest, still: Holdfast, clock: ManualClock) -> Iterator[Any]:
+def small(request: pytest.FixtureRequest, still: Holdfast, clock: ManualClock) -> Shelf | Counting:
     """A store with the four methods and no more."""
-    yield Shelf(clock) if request.param == "own" else Counting(still.store)
+    return Shelf(clock) if request.param == "own" else Counting(still.store)
 
 
 async def test_a_small_store_is_enough_for_a_manager(small: Shelf | Counting, clock: ManualClock) -> None:

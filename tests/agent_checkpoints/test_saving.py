@@ -50,9 +50,7 @@ SCRIPT: list[Line] = [[call("note", key="a"), call("note", key="b")], call("look
         (ON_STATE_CHANGE, [4]),
     ],
 )
-async def test_each_strategy_saves_when_it_says(
-    either: Holdfast, strategy: str, versions: list[int]
-) -> None:
+async def test_each_strategy_saves_when_it_says(either: Holdfast, strategy: str, versions: list[int]) -> None:
     agent, _ = register(either, SCRIPT, tools=[note, look], checkpoint=strategy)
     task = await completed(either, agent)
     saved = await either.store.checkpoints(task.id)

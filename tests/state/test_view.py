@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -35,6 +36,10 @@ AT_ONCE = Retry(max_attempts=3, initial=0.001, jitter="none")
 
 def flag(*flags: str) -> StatePatch:
     return StatePatch(set_flags=flags)
+
+
+def _patch(ctx: SyncContext, name: str) -> None:
+    ctx.patch(flag(name), key=name)
 
 
 async def version_of(hold: Holdfast, task_id: str) -> int:
@@ -79,7 +84,7 @@ async def test_blocking_code_has_the_same(hold: Holdfast) -> None:
         assert ctx.state.risk_flags == ()
         ctx.patch(flag("one"))
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(ctx.branch(lambda name: ctx.patch(flag(name), key=name)), ["two", "three"]))
+            list(pool.map(ctx.branch(partial(_patch, ctx)), ["two", "three"]))
         ctx.charge(steps=1)
         return sorted(ctx.refresh_state().risk_flags)
 
@@ -181,7 +186,7 @@ async def test_another_worker_and_another_process_patch_in_between(hold: Holdfas
         assert ctx.state.risk_flags == ()
         await ctx.patch(StatePatch(add_questions=("Which?",), set_flags=("first",)))
         await ctx.wait_event("go")
-        before = list(ctx.state.risk_flags)
+        before: list[str] = list(ctx.state.risk_flags)
         # Somebody has answered the question meanwhile; the code has seen it open.
         after = list((await ctx.patch(StatePatch(resolve_questions=("Which?",), set_flags=("second",)))).risk_flags)
         await ctx.wait_event("end")
@@ -229,6 +234,7 @@ async def test_a_worker_that_lost_its_task_patches_nothing(hold: Holdfast) -> No
 
 async def test_a_state_saved_as_a_checkpoint_is_gone_through_again_from_its_beginning(hold: Holdfast) -> None:
     """What the code saw before the checkpoint it sees again, although the checkpoint holds more."""
+
     @hold.task
     async def job(ctx: Context) -> list[list[str]]:
         looks = [list(ctx.state.risk_flags)]

@@ -108,7 +108,7 @@ class SaveContract(ContractBase):
 
     async def test_no_field_is_dropped_silently(self, store: SimpleInterface, clock: ManualClock) -> None:
         """What is the store's own is refused where somebody has changed it."""
-        own = {
+        own: dict[str, Any] = {
             "created_at": clock.now() + timedelta(hours=1),
             "updated_at": clock.now() + timedelta(hours=1),
             "started_at": clock.now(),
