@@ -29,6 +29,7 @@ from holdfast import (
 )
 from holdfast.engine import view
 from holdfast.model.budget import Meter
+from holdfast.model.codec import decode
 from tests.engine.support import crashing_worker, ended, reaches
 
 AT_ONCE = Retry(max_attempts=3, initial=0.001, jitter="none")
@@ -131,6 +132,7 @@ async def test_inside_a_once_step(hold: Holdfast) -> None:
             calls.append(effect_id)
             return "ok"
 
+        assert ctx.state.risk_flags == ()
         await ctx.step("pay", call, effect="once", timeout=5)
         looks = list(ctx.state.risk_flags)
         if ctx.attempt == 1:
@@ -332,6 +334,7 @@ async def test_a_fork_has_the_patches_inside_a_step_that_stands_before_its_point
         async def inner() -> None:
             await ctx.patch(flag("inner"))
 
+        assert ctx.state.risk_flags == ()
         await ctx.step("outer", inner)
         between = list(ctx.state.risk_flags)
         await ctx.patch(flag("behind"))
@@ -348,29 +351,35 @@ async def test_a_fork_has_the_patches_inside_a_step_that_stands_before_its_point
         assert await ended(whole) == [["inner"], ["inner", "behind", "forked"]]
 
 
-async def test_a_fork_shares_the_version_its_code_looked_at(hold: Holdfast) -> None:
-    """A patch from outside that is not shared leaves a gap in the numbers."""
+async def test_a_fork_looks_at_the_patches_it_shares(hold: Holdfast) -> None:
+    """A look inside a step that is shared may have seen a patch that is not: the fork's own patches get its number."""
 
     @hold.task
-    async def job(ctx: Context) -> list[str]:
-        async def later() -> None:
-            await ctx.patch(flag("later"), key="later")
+    async def job(ctx: Context) -> None:
+        patched = asyncio.Event()
 
-        await ctx.patch(flag("one"))
-        await ctx.step("point", lambda: None)
-        await ctx.step("inner", later)
-        looked = await ctx.refresh_state()
-        await ctx.step("end", lambda: None)
-        return list(looked.risk_flags)
+        async def look() -> None:
+            await patched.wait()
+            await ctx.refresh_state()
+
+        async def other() -> None:
+            await ctx.step("point", lambda: None)
+            await ctx.patch(flag("behind"))
+            patched.set()
+
+        await asyncio.gather(ctx.step("outer", look), other())  # in this order
 
     async with hold.worker():
         origin = await hold.submit(job)
-        assert await ended(origin) == ["one", "later"]
-        fork = await hold.fork(origin, at="end")
-        assert await ended(fork) == ["one", "later"]
-        nested = await hold.fork(fork, at="point")
-        assert await ended(nested) == ["one", "later"]
-        assert await version_of(hold, nested.id) == 2
+        await ended(origin)
+        fork = await hold.fork(origin, at="point")
+        await ended(fork)
+    looks = []
+    for handle in (origin, fork):
+        [line] = [step for step in await hold.store.steps(handle.id) if step.kind == view.LOOK]
+        looks.append(decode(line.output or b""))
+    assert looks == [1, 0]
+    assert (await hold.state(fork)).risk_flags == ("behind",)
 
 
 # What it may use
