@@ -134,7 +134,7 @@ async def test_inside_a_once_step(hold: Holdfast) -> None:
 
         assert ctx.state.risk_flags == ()
         await ctx.step("pay", call, effect="once", timeout=5)
-        looks = list(ctx.state.risk_flags)
+        looks: list[str] = list(ctx.state.risk_flags)
         if ctx.attempt == 1:
             raise ConnectionError("again")
         return looks
@@ -336,7 +336,7 @@ async def test_a_fork_has_the_patches_inside_a_step_that_stands_before_its_point
 
         assert ctx.state.risk_flags == ()
         await ctx.step("outer", inner)
-        between = list(ctx.state.risk_flags)
+        between: list[str] = list(ctx.state.risk_flags)
         await ctx.patch(flag("behind"))
         return [between, list(ctx.state.risk_flags)]
 
