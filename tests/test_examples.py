@@ -28,6 +28,20 @@ PRINTED = {
         "known: [('Which customer?', 'Acme', 'human:ann')]",
     ],
     "research_team": ["SQLite for one machine, PostgreSQL for many.", "  steps: 10 of 40, the researchers' included"],
+    "loop_by_hand": [
+        "Executing tool: check_disk",
+        "Executing tool: clean_logs",
+        "AI: The disk was full of logs. I freed 20GB.",
+        "known: ['check_disk', 'clean_logs']",
+        "checkpoints: 2",
+    ],
+    "loop_with_steps": [
+        "Executing tool: check_disk",
+        "Executing tool: clean_logs",
+        "AI: The disk was full of logs. I freed 20GB.",
+        "known: ['check_disk', 'clean_logs']",
+        "steps of the budget: 3",
+    ],
     "forked": [
         "first:  Add an index.",
         "second: Cache the result: the database is read-only.",
@@ -66,6 +80,26 @@ def test_it_prints_what_it_promises(name: str, tmp_path: Path) -> None:
     printed = run(name, tmp_path)
     places = [printed.index(line) for line in PRINTED[name]]
     assert places == sorted(places)
+
+
+@pytest.mark.parametrize("name", ["loop_by_hand", "loop_with_steps"])
+def test_a_loop_that_stopped_in_the_middle_goes_on_there(name: str, tmp_path: Path) -> None:
+    """The second tool ends the process; the next run does not begin with the first tool again."""
+    whole = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+    dying = whole.replace('lambda: "Logs cleaned. Freed 20GB."', '(lambda: __import__("os")._exit(7))')
+    dying = dying.replace("hold.worker()", "hold.worker(lease=1)")
+    (tmp_path / "dying.py").write_text(dying, encoding="utf-8")
+    first = subprocess.run(
+        [sys.executable, "dying.py"], cwd=tmp_path, env=environment(), capture_output=True, check=False, timeout=120
+    )
+    assert first.returncode == 7, first.stderr
+    printed = run(name, tmp_path)
+    assert printed.count("AI: The disk was full of logs. I freed 20GB.") == 1
+    assert "known: ['check_disk', 'clean_logs']" in printed
+    if name == "loop_by_hand":
+        assert printed[0] == "Executing tool: clean_logs", "the conversation was saved after the first iteration"
+    else:
+        assert "steps of the budget: 3" in printed, "no step is counted twice"
 
 
 def test_an_example_that_was_killed_goes_on(tmp_path: Path) -> None:

@@ -156,6 +156,7 @@ EXPORTED = {
     "TaskFailed",
     "TaskFilter",
     "TaskState",
+    "TaskStore",
     "Tool",
     "ToolCall",
     "ToolContext",

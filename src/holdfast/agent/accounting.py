@@ -19,6 +19,7 @@ from holdfast.engine.approving import KIND as APPROVAL_STEP
 from holdfast.engine.approving import decision
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.budgets import BUDGET, new_limit
+from holdfast.engine.charging import accounts_of
 from holdfast.engine.family import Family
 from holdfast.engine.journal import CHILD, RESERVED
 from holdfast.engine.patience import insist
@@ -44,7 +45,6 @@ WAIT_FOR_OTHERS = 0.25
 """Seconds between two looks at an account whose rest others have reserved."""
 
 _ASKED = f"{RESERVED}{BUDGET}:"
-_MOST_ANCESTORS = 32
 
 
 class Accounting:
@@ -85,7 +85,8 @@ class Accounting:
 
     async def open(self) -> None:
         """Find the accounts, and count what dead workers had reserved."""
-        self._names = (self._attempt.task.id, *await self._ancestors())
+        store, task = self._attempt.services.store, self._attempt.task
+        self._names = tuple(await insist(partial(accounts_of, store, task)))
         for step in self._attempt.journal.completed(TAKEN_OVER):
             self._count(decode(step.output or b""))
         loaded = self._attempt.loaded
@@ -103,19 +104,6 @@ class Accounting:
         for one in left:
             if one["meter"] == Meter.STEPS and one["account"] == self._attempt.task.id:
                 self._counted[one["step"]] = self._counted.get(one["step"], 0) + one["amount"]
-
-    async def _ancestors(self) -> list[str]:
-        """Return the tasks above this one that have limits, nearest first."""
-        store = self._attempt.services.store
-        found: list[str] = []
-        parent = self._attempt.task.parent_id
-        while parent is not None and len(found) < _MOST_ANCESTORS:
-            lines = await insist(partial(store.accounts, parent))
-            if any(line.limit is not None for line in lines):
-                found.append(parent)
-            above = await insist(partial(store.get, parent))
-            parent = None if above is None else above.parent_id
-        return found
 
     async def read(self) -> None:
         """Read the books anew."""

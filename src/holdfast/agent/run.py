@@ -244,8 +244,13 @@ class AgentRun:
 
     async def _end_iteration(self) -> None:
         if self.agent.checkpoints.strategy is _S.EVERY_ITERATION and not self.attempt.is_replaying:
-            self.save(_S.EVERY_ITERATION)
+            if self._has_gone_on:
+                return  # what it had to save is saved
+            # First what the iteration patched: only of a stored state a snapshot is made. It rides in the next Commit.
             await self.attempt.flush()
+            if not self.keeper.catch_up():
+                await self.keeper.refresh()
+            self.save(_S.EVERY_ITERATION)
 
     # Hearing
 
@@ -291,4 +296,6 @@ class AgentRun:
             return
         attempt, keeper = self.attempt, self.keeper
         position, now = attempt.journal.last_position, attempt.services.time.now()
-        attempt.buffer(*self._saver.save(keeper.state, keeper.version, position, now))
+        ends_iteration = trigger is _S.EVERY_ITERATION
+        saved = self._saver.save(keeper.state, keeper.version, position, now, ends_iteration=ends_iteration)
+        attempt.buffer(*saved)

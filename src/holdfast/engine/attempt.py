@@ -39,12 +39,14 @@ from holdfast.engine.lease import Lease
 from holdfast.engine.outbox import Outbox
 from holdfast.engine.outcome import Raised, Returned
 from holdfast.engine.parking import ParkingLot
+from holdfast.engine.past import EMPTY
 from holdfast.engine.patience import OUTAGE, insist
 from holdfast.engine.scope import SCOPE, SHORT_KEY, Scope, current_branch, path_inside
 from holdfast.engine.services import Services
 from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Lost, Stop, Unwind
 from holdfast.engine.slots import Slots
 from holdfast.engine.sync_context import SyncContext
+from holdfast.engine.view import StateView
 from holdfast.engine.waiting import cursors_of
 from holdfast.engine.where import current_task
 from holdfast.model.effect import Effect, EffectState, Evidence
@@ -87,6 +89,7 @@ class Attempt(Outbox):
         "_slots",
         "_sync_calls",
         "_under_way",
+        "_view",
         "again_at",
         "condemned",
         "definition",
@@ -138,6 +141,7 @@ class Attempt(Outbox):
         """What must hold for its result to count. Should the store refuse it, the task goes on instead of ending."""
         self.undoing: Step | None = None
         """It does that, and nothing else: the line of the journal that says why."""
+        self._view: StateView | None = None
         self.scope = Scope(self)
         """The task's own code, as a place in the journal."""
         self._search: Search | None = None
@@ -203,6 +207,7 @@ class Attempt(Outbox):
             if loaded.effects:
                 self.intents.effects.update((effect.effect_id, effect) for effect in loaded.effects)
             self.undoing = undoing.begun(self.journal)
+            self._view = await StateView.read(self)
         await self._set_notes_right()
         if self.undoing is not None:
             if isinstance(self.stopping, Cancelled):
@@ -761,6 +766,18 @@ class Attempt(Outbox):
             self.fatal = error
             raise
 
+    @property
+    def view(self) -> StateView:
+        """The AgentState as the task's code sees it. An agent keeps its own."""
+        if self._view is None:
+            self._view = StateView(self, (0, EMPTY), ())
+        return self._view
+
+    def pass_over(self, key: str) -> None:
+        """Note that a try of a step is over: what its code patched is seen by the code after it."""
+        if self._view is not None:
+            self._view.pass_over(key)
+
     def cursors(self) -> dict[str, int]:
         """How far this task has read each channel."""
         if self._cursors is None:
@@ -778,6 +795,7 @@ class Attempt(Outbox):
     def arrive(self, line: Line) -> None:
         """Note that it is not under way any more."""
         self._under_way.pop(line.key, None)
+        self.pass_over(line.key)
 
     @property
     def steps_under_way(self) -> list[str]:

@@ -30,9 +30,10 @@ from holdfast.engine.sharing import Shared, shared_by
 from holdfast.engine.start import with_start_of
 from holdfast.engine.stating import first_operations, no_state, with_times
 from holdfast.engine.submission import new_task
+from holdfast.engine.view import FORKED, LOOK
 from holdfast.model.canonical import canonical, digest
 from holdfast.model.checks import check_name
-from holdfast.model.codec import decode
+from holdfast.model.codec import decode, encode
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.deadline import new_deadline
 from holdfast.model.errors import Conflict, InvalidValue, KeyConflict, NotFound
@@ -228,7 +229,12 @@ def _beginning(task: Task) -> int:
 
 
 def _lines(origin: Task, shared: Shared, ancestry: Ancestry) -> list[Operation]:
+    versions = [record.version for record in shared.patches]
+
     def copy(step: Step) -> WriteStep:
+        if step.kind == LOOK:  # at a version of the origin's state: its patches have other numbers here
+            seen = decode(step.output or b"", name=f"state {step.key!r}")
+            step = replace(step, output=encode(sum(version <= seen for version in versions)))
         # The effect is the origin's, and only named here: by that, later rounds know that it was done. What failed may
         # be tried again, as something of the fork's own.
         return WriteStep(
@@ -257,7 +263,7 @@ def _patches(services: Services, origin: Task, shared: Shared, wish: Wish, openi
         check_patch_size(patch)
         before = fold(shared.patches) if opening is None else opening.state
         check_growth(before, apply(before, patch))  # one that does not fit is refused before anything is stored
-        operations.append(ApplyPatch(body=canonical(patch.to_json()), author=wish.by, reason="fork"))
+        operations.append(ApplyPatch(body=canonical(patch.to_json()), author=wish.by, reason=FORKED))
     return operations
 
 

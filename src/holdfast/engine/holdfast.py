@@ -41,6 +41,7 @@ from holdfast.engine.transacting import TIMEOUT, transact
 from holdfast.engine.where import running_loop
 from holdfast.engine.worker import Worker
 from holdfast.model.agent_state import AgentState
+from holdfast.model.budget import Budget
 from holdfast.model.clock import Clock
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import HoldfastError, InvalidValue, KeyConflict, StoreClosed
@@ -109,6 +110,7 @@ class Holdfast(Managing):
         retry: Retry | None = None,
         deadline: float | timedelta | None = None,
         agent_id: str | None = None,
+        budget: Budget | None = None,
     ) -> _TaskDecorator: ...
 
     def task(
@@ -122,16 +124,25 @@ class Holdfast(Managing):
         retry: Retry | None = None,
         deadline: float | timedelta | None = None,
         agent_id: str | None = None,
+        budget: Budget | None = None,
     ) -> Any:
         """Make a function a task: ``@hold.task`` or ``@hold.task(queue="deploys", retry=Retry(max_attempts=5))``.
 
         Its first parameter is the context: a Context for async functions, a SyncContext for blocking ones, which run
-        in threads. ``deadline`` counts from the submission. Without ``retry`` a task gets three attempts.
+        in threads. ``deadline`` counts from the submission. Without ``retry`` a task gets three attempts. ``budget``
+        limits what its code counts with ``ctx.charge``, and its wall time.
         """
 
         def define(function: Callable[..., Any]) -> TaskDefinition[..., Any]:
             definition: TaskDefinition[..., Any] = TaskDefinition(
-                function, name=name, queue=queue, priority=priority, retry=retry, deadline=deadline, agent_id=agent_id
+                function,
+                name=name,
+                queue=queue,
+                priority=priority,
+                retry=retry,
+                deadline=deadline,
+                agent_id=agent_id,
+                budget=budget,
             )
             return self.register(definition)
 
@@ -454,17 +465,19 @@ class Holdfast(Managing):
         )
 
     @overload
-    async def run(self, task: Handle[R], *, lease: float | None = None) -> R: ...
+    async def run(self, task: Handle[R], *, resume: bool = False, lease: float | None = None) -> R: ...
     @overload
-    async def run(self, task: str, *, lease: float | None = None) -> Any: ...  # noqa: ANN401
+    async def run(self, task: str, *, resume: bool = False, lease: float | None = None) -> Any: ...  # noqa: ANN401
 
-    async def run(self, task: Handle[Any] | str, *, lease: float | None = None) -> Any:
+    async def run(self, task: Handle[Any] | str, *, resume: bool = False, lease: float | None = None) -> Any:
         """Work on one task here until it has ended, and return its result.
 
         It stays in this process until then, whatever workers are alive; one that a worker holds already, or that waits,
-        is waited for. A completed task is not run again: its result is returned. A failed one raises; ``resume`` it
-        first. ``lease``: as for a worker.
+        is waited for. A completed task is not run again: its result is returned. A failed one raises what it
+        failed with; with ``resume`` it goes on where it stopped, as ``hold.resume`` says. ``lease``: as for a worker.
         """
+        if resume:
+            await self.resume(task)
         seconds = current_settings()["worker.lease"] if lease is None else lease
         return await run_task(self.services, self._handle(task).id, lease=seconds)
 

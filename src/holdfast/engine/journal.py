@@ -190,6 +190,11 @@ class Journal:
         return (self.task_id, self._round) if shared is None else shared
 
     @property
+    def has_left_past(self) -> bool:
+        """Whether the code has come through the past that a fork shares with its origin."""
+        return self._past is None or self._past.seed() is None
+
+    @property
     def was_undone(self) -> bool:
         """Whether a saga has undone steps of this round: what is done now comes behind all that was done before."""
         return self._had_undo

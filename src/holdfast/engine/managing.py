@@ -8,9 +8,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, TypeVar
 
-from holdfast.engine import budgets, conversing, deciding, forking, reviving, stating
+from holdfast.engine import budgets, charging, conversing, deciding, forking, reviving, stating
 from holdfast.engine.ancestry import Origin
 from holdfast.engine.cancelling import cancel
 from holdfast.engine.definition import Bound, Definitions
@@ -137,6 +138,26 @@ class Managing(ABC):
         services = self.services
         await budgets.extend(services.store, services.definitions, self._handle(task).id, budget, by=by, note=note)
         return await self.budget(task)
+
+    async def charge(
+        self,
+        task: Handle[Any] | str,
+        *,
+        by: str,
+        steps: int = 0,
+        llm_tokens: int = 0,
+        cost: Decimal | float = 0,
+        key: str | None = None,
+    ) -> Ledger:
+        """Count something against the budget of a task that you drive by hand; return what it has used then.
+
+        Raises BudgetExceeded, and counts nothing, where that is above a limit (``extend_budget`` sets limits) or where
+        the wall time is over. The same ``key`` again counts nothing. The code of a task uses ``ctx.charge``.
+        """
+        store, task_id = self.services.store, self._handle(task).id
+        amounts = charging.amounts_of(steps=steps, llm_tokens=llm_tokens, cost=cost)
+        await charging.charge_by_hand(store, task_id, amounts, by=by, key=key)
+        return await budgets.read_budget(store, task_id)
 
     async def state(self, task: Handle[Any] | str, *, at: int | str | None = None) -> AgentState:
         """Return an agent's state: now, at a version, or right after the step with this key.

@@ -14,7 +14,7 @@ from datetime import datetime
 from holdfast.engine.budgets import check_cost
 from holdfast.engine.definition import Definitions
 from holdfast.engine.first_state import Opening, opening_of
-from holdfast.engine.past import EMPTY, fold, patches_before, read_patch
+from holdfast.engine.past import EMPTY, OVER, fold, patches_before, read_patch
 from holdfast.engine.services import Services
 from holdfast.model.agent_state import AgentState
 from holdfast.model.canonical import canonical, parse
@@ -27,12 +27,9 @@ from holdfast.model.patch import StatePatch, apply
 from holdfast.model.records import PatchRecord
 from holdfast.model.state_diff import Change, diff
 from holdfast.model.state_size import check_growth, check_patch_size, fit_patch
-from holdfast.model.step import StepState
-from holdfast.model.task import Task
+from holdfast.model.task import MANUAL, Task
 from holdfast.model.transitions import OPEN, TaskState
 from holdfast.store.base import StateStore
-
-OVER = (StepState.COMPLETED, StepState.FAILED)
 
 _LOOK_EVERY, _MOST_LOOKS = 0.05, 100
 """Seconds between two looks at a task whose first attempt has just begun, and how many there are."""
@@ -112,12 +109,9 @@ async def patch_state(
 
     With ``revision``, only if the whole task is still as it was read. Raises TaskMoved if only that is not so.
     """
-    if not isinstance(patch, StatePatch):
-        raise InvalidValue(f"{patch!r} is no StatePatch; write StatePatch(add_questions=(...,)), for example")
+    check_patch(patch, reason)
     check_integer("version", version, lowest=0)
     check_name("by", by)
-    check_text("reason", reason)
-    check_patch_size(patch)
     store, dated = services.store, with_times(patch, services.time.now())
     if patch.budget is not None:
         await check_cost(store, services.definitions, task_id, patch.budget)
@@ -154,6 +148,22 @@ def first_operations(opening: Opening | None, now: datetime) -> tuple[Operation,
     )
 
 
+def check_patch(patch: StatePatch, reason: str) -> None:
+    """Refuse what is not a patch, or is too large."""
+    if not isinstance(patch, StatePatch):
+        raise InvalidValue(f"{patch!r} is no StatePatch; write StatePatch(add_questions=(...,)), for example")
+    check_text("reason", reason)
+    check_patch_size(patch)
+
+
+def with_origin(patch: StatePatch, now: datetime, step: str | None) -> StatePatch:
+    """Return the patch with what its author left out: when a fact was found, and during which step of the plan."""
+    dated = with_times(patch, now)
+    facts = tuple(replace(fact, step=fact.step if fact.step is not None else step) for fact in dated.append_facts)
+    artifacts = tuple(replace(one, step=one.step if one.step is not None else step) for one in patch.add_artifacts)
+    return replace(patch, append_facts=facts, add_artifacts=artifacts)
+
+
 def with_times(patch: StatePatch, now: datetime) -> StatePatch:
     """Return the patch with the time in the facts that have none."""
     return replace(patch, append_facts=tuple(replace(fact, at=fact.at or now) for fact in patch.append_facts))
@@ -162,8 +172,8 @@ def with_times(patch: StatePatch, now: datetime) -> StatePatch:
 def no_state(task_id: str) -> Conflict:
     """Return the error for a task without a state."""
     return Conflict(
-        f"task {task_id} has no AgentState: it is no agent's, or its agent has not begun yet and is not defined here; "
-        "only agents keep one"
+        f"task {task_id} has no AgentState: nothing was patched yet. An agent begins one with its first step, the code "
+        "of another task with ctx.patch, and a program that drives a task by hand with hold.patch_state"
     )
 
 
@@ -188,14 +198,15 @@ async def _patchable(services: Services, task_id: str) -> tuple[Task, Opening | 
     store, opening, looks = services.store, None, 0
     while True:
         task = await found(store, task_id)
-        if task.version == 0 and opening is None:
+        begins_empty = _begins_empty(services.definitions, task)
+        if task.version == 0 and opening is None and not begins_empty:
             opening = await _opening(store, services.definitions, task)
         if task.state.is_terminal:
             raise Conflict(
                 f"task {task_id} is {task.state}: nobody goes by its state any more, nothing was changed; to go on "
                 "from there, fork it: hold.fork(task, at=..., patch=...)"
             )
-        if task.version > 0:
+        if task.version > 0 or begins_empty:
             return task, None
         if task.state is TaskState.PENDING:
             return task, opening
@@ -206,6 +217,12 @@ async def _patchable(services: Services, task_id: str) -> tuple[Task, Opening | 
                 "again in a while"
             )
         await asyncio.sleep(_LOOK_EVERY)  # its first attempt is about to write the first state
+
+
+def _begins_empty(definitions: Definitions, task: Task) -> bool:
+    """Say whether the first patch of a task begins its state: it is driven by hand, or its code is not an agent's."""
+    definition = definitions.get(task.name)
+    return task.name == MANUAL or (definition is not None and not definition.is_agent)
 
 
 def _version(task: Task, version: int) -> int:
