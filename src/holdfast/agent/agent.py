@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeAlias
 
+from holdfast.agent.accounting import accounting_of
 from holdfast.agent.builtins import BUILT_IN
 from holdfast.agent.checking import checked_budget, checked_function, checked_list, checked_names, checked_text
 from holdfast.agent.model import Model, ModelError, ModelRefused
@@ -21,6 +22,7 @@ from holdfast.agent.verifying import Human, Judge, Verifier, verifier_of
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.context import Context, attempt_of
 from holdfast.engine.definition import TaskDefinition, check_retry
+from holdfast.engine.timelimit import TimeLimit
 from holdfast.model.agent_state import AgentState, Constraints, HumanInTheLoop
 from holdfast.model.budget import Budget
 from holdfast.model.checkpoints import Checkpoints
@@ -180,7 +182,7 @@ class Agent:
             return await equipped.attend(attempt, text, after).run()
 
         agent.__doc__ = self.description or self.instructions
-        return TaskDefinition(
+        definition: TaskDefinition[..., str] = TaskDefinition(
             agent,
             name=self.name,
             queue=queue,
@@ -190,6 +192,15 @@ class Agent:
             limits={str(meter): limit for meter, limit in self.budget.limits().items()},
             companions=[tool.agent.task_definition() for tool in self.tools.values() if isinstance(tool, SubAgent)],
         )
+        definition.prepare = self._keep_time
+        return definition
+
+    async def _keep_time(self, attempt: Attempt) -> None:
+        """Hold an attempt to the wall time that is left; ask for more before anything is begun, if none is."""
+        attempt.time_limit = TimeLimit(attempt, asks=self.budget.on_exhausted == "ask")
+        await attempt.time_limit.open()
+        if attempt.time_limit.is_up:
+            await accounting_of(attempt, self, self.model.name).check_time()
 
     def _check_numbers(self) -> None:
         for name, least in (

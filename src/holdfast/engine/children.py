@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 BY_PARENT = "stopped by its parent"
 """How the reason of a cancel begins that a parent, and no person, asked for."""
 
+CALLER_OUT_OF_TIME = "the wall time of its caller is spent"
+"""The reason with which a sub-agent fails that is held to the clock of a task above it."""
+
 _ENDED_BADLY = frozenset({TaskState.FAILED, TaskState.CANCELLED})
 
 
@@ -193,12 +196,17 @@ async def _failed_before(attempt: Attempt, child: NewTask) -> bool:
 async def _ended_with_parent(attempt: Attempt, task: Task, child: NewTask) -> bool:
     """Whether a child ended because its parent did, which goes on since: then the child goes on as well.
 
-    It was stopped by the parent, or it failed at a deadline that the parent had before it was begun again.
+    It was stopped by the parent, or it failed at a deadline that the parent had before it was begun again, or when the
+    wall time of the parent was spent, which has got more since.
     """
     if task.parent_id != attempt.task.id:
         return False
     if task.state is not TaskState.FAILED:
         return await _was_cancelled_by_parent(attempt, task)
+    history = await insist(lambda: attempt.services.store.history(task.id))
+    if history[-1].reason == CALLER_OUT_OF_TIME and attempt.time_limit is not None:
+        await attempt.check()  # unless it is spent: then this attempt ends here
+        return True
     begun = attempt.journal.begun_again_at
     if begun is None or task.deadline is None or child.deadline is None:
         return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -69,6 +69,8 @@ class TaskDefinition(Generic[P, R]):
         self.companions = tuple(companions)
         self.unpriced: str | None = "it is no agent's, and pays for no model"
         """Why a limit on its cost would never be reached; None if what it costs is known. Its agent knows."""
+        self.prepare: Callable[[Any], Coroutine[Any, Any, None]] | None = None
+        """Called with each attempt at it, before any of its code, its verifier included."""
         self.verifier: Callable[..., Any] | None = None
         self.is_async = is_async(function)
         self.__doc__ = function.__doc__

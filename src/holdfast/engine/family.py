@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from holdfast.engine.rests import read_rests
 from holdfast.model.queries import TaskFilter
 from holdfast.model.task import Task
 from holdfast.model.walltime import Life
@@ -53,10 +54,14 @@ class Family:
         return known
 
     async def _life(self, task_id: str, below: Sequence[_Known]) -> Life:
+        approvals = await self._store.approvals(task_id=task_id, limit=_MOST_APPROVALS)
+        # Without a question and without children it has waited for no person, wherever it did so.
+        rests = await read_rests(self._store, task_id) if approvals or below else []
         return Life(
             history=await self._store.history(task_id),
-            approvals=await self._store.approvals(task_id=task_id, limit=_MOST_APPROVALS),
+            approvals=approvals,
             children=tuple(child.life for child in below),
+            rests=rests,
         )
 
     async def _children(self, task_id: str) -> list[Task]:
