@@ -167,7 +167,8 @@ class Agent:
         """Return how much the model may be shown."""
         limit = state.budget.max_artifact_bytes_in_context
         tokens, size = self._context
-        return Room(state_bytes=DEFAULT_STATE_BYTES if limit is None else limit, tokens=tokens, bytes=size)
+        facts = DEFAULT_STATE_BYTES if limit is None else limit
+        return Room(state_bytes=facts, artifact_bytes=limit, tokens=tokens, bytes=size)
 
     def attend(self, attempt: Attempt, text: str, after: str | None = None) -> AgentRun:
         """Return the run of one attempt at its task."""
