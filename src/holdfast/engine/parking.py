@@ -293,9 +293,8 @@ class ParkingLot:
         waiting = self._parked if line is None else self._waiting  # of which some may just look
         lines = [one.step for one in waiting.values()] + ([] if line is None else [line])
         waits = (*self._waits(waiting), *more)
-        if attempt.time_limit is not None:
-            waits += attempt.time_limit.waits(waits)
-        move = Move(to=TaskState.WAITING, reason=_describe(waits), waits=waits)
+        besides = () if attempt.time_limit is None else attempt.time_limit.waits(waits)
+        move = Move(to=TaskState.WAITING, reason=_describe(waits), waits=(*waits, *besides))
         try:
             await attempt.commit(*attempt.loose_ends(), *(WriteStep(one) for one in lines), move)
         except (HoldfastError, Unwind) as error:
@@ -305,7 +304,7 @@ class ParkingLot:
             attempt.over = True
             attempt.expect_end()
             log.moved(attempt.task, move)
-            for timer in (wait for wait in waits if isinstance(wait, UntilTime)):
+            for timer in (wait for wait in move.waits if isinstance(wait, UntilTime)):
                 attempt.services.note_due(timer.at)
         finally:
             self._suspending = None
