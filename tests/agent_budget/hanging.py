@@ -38,7 +38,7 @@ class Hanging:
             return "back"
 
         risk = "read_only" if effect == "pure" else "write_local"
-        self.tool = tool(risk=risk, effect=effect, timeout=HOUR, **options)(hang)  # type: ignore[call-overload]
+        self.tool = tool(risk=risk, effect=effect, timeout=HOUR, **options)(hang)
 
 
 async def began(hold: Holdfast, task: Handle[Any]) -> datetime:
