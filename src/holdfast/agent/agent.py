@@ -201,7 +201,9 @@ class Agent:
         attempt.time_limit = TimeLimit(attempt, asks=self.budget.on_exhausted == "ask")
         await attempt.time_limit.open()
         if attempt.time_limit.is_up:
-            await accounting_of(attempt, self, self.model.name).check_time()
+            accounting = accounting_of(attempt, self, self.model.name)
+            await accounting.open()  # a task that waits has nothing set aside
+            await accounting.check_time()
 
     def _check_numbers(self) -> None:
         for name, least in (

@@ -19,6 +19,7 @@ from holdfast.model.state_size import size_of
 READ_ARTIFACT = "read_artifact"
 
 _KEPT = re.compile(r"\[(\d+) bytes, kept as artifact ([^\s;\]]+); read_artifact shows more of it\]")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _SUMMARY_BYTES = 200
 
 
@@ -107,8 +108,9 @@ def _shown(place: int, message: Message, summaries: Mapping[str, str], read: str
         again = f"; {READ_ARTIFACT} shows it again]"
         what = f"[An excerpt of artifact {read}"
         return _Shown(place, content, "", f"{what}{_summary(summaries.get(read))}{again}", f"{what}{again}")
-    # The last one that fits an artifact of the state: what a tool printed itself may look like such a note.
-    notes = [one for one in _KEPT.finditer(content) if one.group(2) in summaries]
+    # The last one of an artifact that there is: what a tool printed itself may look like such a note. A state that is
+    # full does not know all artifacts.
+    notes = [one for one in _KEPT.finditer(content) if one.group(2) in summaries or _DIGEST.fullmatch(one.group(2))]
     if not notes:
         return None
     note = notes[-1]
@@ -118,7 +120,7 @@ def _shown(place: int, message: Message, summaries: Mapping[str, str], read: str
         place,
         content[: note.start()],
         content[note.start() :],
-        f"{what}{_summary(summaries[artifact_id])}; {READ_ARTIFACT} shows it]{behind}",
+        f"{what}{_summary(summaries.get(artifact_id))}; {READ_ARTIFACT} shows it]{behind}",
         f"{what}]{behind}",
     )
 

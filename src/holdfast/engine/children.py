@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import cancelling
 from holdfast.engine.definition import Definitions
+from holdfast.engine.family import Family
 from holdfast.engine.journal import AGAIN, CHILD, OTHER_INPUT, RESERVED, RESULT, ROUND_SIZE, ended_by, reopened
 from holdfast.engine.patience import insist
 from holdfast.engine.signals import Unwind
 from holdfast.engine.submission import is_same_input
 from holdfast.engine.waiting import wait_line
+from holdfast.model.budget import Meter
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.codec import decode, encode
 from holdfast.model.errors import Conflict, NotFound, TaskCancelled, TaskFailed
@@ -30,6 +32,7 @@ from holdfast.model.queries import TaskFilter
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue, NewTask, Task
 from holdfast.model.transitions import OPEN, TaskState
+from holdfast.model.walltime import wall_time_ms
 from holdfast.store.base import StateStore
 
 if TYPE_CHECKING:
@@ -358,6 +361,9 @@ async def _new_share(attempt: Attempt, task: Task, child: NewTask) -> tuple[SetL
         return ()
     accounts = await insist(lambda: attempt.services.store.accounts(task.id))
     spent = {account.meter: account.spent for account in accounts}
+    if Meter.WALL_TIME_MS in child.budget:  # what is booked of it may be old
+        life = await insist(Family(attempt.services.store, task.id).read)
+        spent[Meter.WALL_TIME_MS] = wall_time_ms(life, attempt.services.time.now())
     limits = {meter: limit + spent.get(meter, 0) for meter, limit in child.budget.items()}
     return (SetLimits(account=task.id, limits=limits),)
 

@@ -69,8 +69,9 @@ class TimeLimit:
         """Find the clocks, and read them."""
         attempt, store = self._attempt, self._attempt.services.store
         self.above = tuple(await self._limited_above())
-        self._heard = await insist(partial(store.position, _channel(attempt.task.id)))
         await self.read()
+        if self._clocks:
+            self._heard = await insist(partial(store.position, _channel(attempt.task.id)))
 
     async def _limited_above(self) -> list[str]:
         store = self._attempt.services.store
