@@ -20,6 +20,7 @@ LONG = 10 * MINUTE
 
 EVERY_20 = Retry(max_attempts=10, initial=20, factor=1, jitter="none")
 ONE_TRY = Retry(max_attempts=1)
+AT_ONCE = Retry(max_attempts=3, initial=0, jitter="none")
 
 
 class Hanging:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast import Agent, Budget, Handle, Holdfast, ScriptedModel, TaskFilter, TaskState
-from holdfast.agent.scripted import call
+from holdfast import Agent, Budget, Handle, Holdfast, Meter, Request, ScriptedModel, TaskFilter, TaskState
+from holdfast.agent.scripted import Answer, call
 from holdfast.engine.children import CALLER_OUT_OF_TIME
 from holdfast.testing import sandbox
 from tests.agent_budget.hanging import (
+    AT_ONCE,
     HOUR,
     LONG,
     MINUTE,
@@ -150,3 +151,44 @@ async def test_a_fork_has_a_clock_of_its_own(app: Holdfast) -> None:
         fork = await app.fork(task)
         assert await fork.result() == "done"
         assert await spent_ms(app, fork) < MINUTE
+
+
+async def test_a_task_that_waits_for_more_time_has_nothing_set_aside(app: Holdfast) -> None:
+    async def think(_: Request) -> Answer:
+        if len(model.requests) == 1:
+            await asyncio.Event().wait()
+        return "done"
+
+    budget = Budget(max_wall_time_ms=MINUTE, max_steps=9, max_llm_tokens=100_000, on_exhausted="ask")
+    agent, model = register(app, think, budget=budget, model_timeout=HOUR)
+    async with sandbox(app):
+        task = await app.submit(agent, "go")
+        await asked(app, task)
+        await until(lambda: waits(task), patience=PATIENCE)
+        assert all(line.reserved == 0 for line in (await app.budget(task)).lines.values())
+        await extend(app, task)
+        assert await task.result() == "done"
+        assert (await app.budget(task)).lines[Meter.STEPS].spent == 1, "the step that was cut off counts once"
+
+
+async def test_a_sub_agent_gets_its_share_of_time_in_a_new_round_too(app: Holdfast) -> None:
+    """It spent its time in the first round without booking it: it hung."""
+    hanging = Hanging(times=1)
+    helper = Agent(
+        "helper",
+        description="Helps.",
+        model=ScriptedModel([call("hang"), "found"]),
+        tools=[hanging.tool],
+        builtins=False,
+        budget=Budget(max_wall_time_ms=MINUTE),
+    )
+    script = [call("helper", request="x"), "first", call("helper", request="x"), "second"]
+    boss, _ = register(
+        app, script, name="boss", tools=[helper], verify=lambda ctx, _: ctx.task.round == 2 or "again", retry=AT_ONCE
+    )
+    async with sandbox(app) as box:
+        hanging.now = box.clock.now
+        task = await app.submit(boss, "go")
+        assert await task.result() == "second"
+        [child] = (await app.store.find(TaskFilter(name="helper"))).items
+        assert child.state is TaskState.COMPLETED
