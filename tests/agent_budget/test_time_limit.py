@@ -229,6 +229,29 @@ async def test_a_backoff_ends_at_the_question(app: Holdfast) -> None:
         assert await task.result() == "done"
 
 
+async def test_a_backoff_of_a_tool_ends_at_the_question_and_goes_on_after_it(app: Holdfast) -> None:
+    tries: list[timedelta] = []
+
+    @tool(risk="read_only", retry=EVERY_20)
+    async def fail() -> str:
+        """Fail three times."""
+        tries.append(box.elapsed)
+        if len(tries) < 4:
+            raise OSError("not there")
+        return "there"
+
+    budget = Budget(max_wall_time_ms=50_000, on_exhausted="ask")
+    agent, model = register(app, [call("fail"), "done"], tools=[fail], budget=budget)
+    async with sandbox(app) as box:
+        task = await app.submit(agent, "go")
+        await asked(app, task)
+        assert len(tries) == 3
+        assert 50_000 <= await spent_ms(app, task) < MINUTE
+        await extend(app, task)
+        assert await task.result() == "done"
+    assert model.requests[-1].messages[-1].content == "there"
+
+
 async def test_the_task_of_a_verifier_asks_too(app: Holdfast) -> None:
     looks = []
 

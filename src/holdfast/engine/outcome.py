@@ -16,7 +16,7 @@ from holdfast.engine.definition import is_async
 from holdfast.engine.journal import ATTEMPT, IGNORED_STOP, RESERVED, VERIFY, ended_by, reopened
 from holdfast.engine.patience import insist
 from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Stop, TimeSpent
-from holdfast.engine.timelimit import in_time, tell
+from holdfast.engine.timelimit import in_time
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.deadline import Deadline
@@ -80,14 +80,14 @@ async def _give_up(attempt: Attempt, reason: str, error: Exception) -> None:
     await _end_badly(attempt, Move(to=TaskState.FAILED, reason=reason, error=failure.to_json(), counts_attempt=True))
 
 
-async def _end_badly(attempt: Attempt, move: Move, *more: Operation) -> None:
+async def _end_badly(attempt: Attempt, move: Move) -> None:
     """End the task, unless it has to undo its steps first."""
     await attempt.settle()
     await _stop_sub_agents(attempt, move)
     if attempt.must_undo:
-        await attempt.finish(*more, *undoing.beginning(attempt, move))
+        await attempt.finish(*undoing.beginning(attempt, move))
     else:
-        await attempt.finish(*more, move)
+        await attempt.finish(move)
 
 
 async def _stop_sub_agents(attempt: Attempt, move: Move) -> None:
@@ -237,7 +237,7 @@ async def record_stop(attempt: Attempt, why: Stop) -> None:
         case DeadlinePassed():
             await _end_badly(attempt, _late(attempt))
         case TimeSpent(asks=False):
-            await _end_badly(attempt, _out_of_time(attempt, why), *tell(why))
+            await _end_badly(attempt, _out_of_time(attempt, why))
         case TimeSpent() if attempt.task.state is TaskState.RUNNING:
             # The next attempt asks, before it does anything else: what this one left under way is looked into then.
             again = Move(to=TaskState.PENDING, reason=OUT_OF_TIME, available_at=_kept(attempt, None))

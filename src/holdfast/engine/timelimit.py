@@ -20,7 +20,7 @@ from holdfast.engine.patience import insist
 from holdfast.engine.signals import TimeSpent
 from holdfast.model.budget import Meter
 from holdfast.model.errors import BudgetExceeded, StoreClosed
-from holdfast.model.operations import Emit, UntilChildren, UntilDecided, UntilEvent, UntilTime, Wait
+from holdfast.model.operations import UntilChildren, UntilDecided, UntilTime, Wait
 from holdfast.model.records import Account
 from holdfast.model.retry import GiveUp, RetryAt
 from holdfast.model.walltime import Life, wall_time_ms
@@ -62,16 +62,11 @@ class TimeLimit:
         """What a clock above had counted at most, and when."""
         self._alarm: Alarm | None = None
         self._is_held = False
-        self._heard = 0
-        """The last of the events that say that the time of this task is spent."""
 
     async def open(self) -> None:
         """Find the clocks, and read them."""
-        attempt, store = self._attempt, self._attempt.services.store
         self.above = tuple(await self._limited_above())
         await self.read()
-        if self._clocks:
-            self._heard = await insist(partial(store.position, _channel(attempt.task.id)))
 
     async def _limited_above(self) -> list[str]:
         store = self._attempt.services.store
@@ -208,22 +203,11 @@ class TimeLimit:
     def waits(self, waits: Iterable[Wait]) -> tuple[Wait, ...]:
         """Return what wakes the task, beside what it waits for, when its time is up.
 
-        Where it waits for people its clock stands. Where it waits for its children they are held to its clock, and say
-        so when it has reached its limit. Anything else does not stop the clock, so the moment is known.
+        Where it waits for people its clock stands. Where it waits for its children they are held to its clock, and the
+        first of them that ends wakes it. Anything else does not stop the clock, so the moment is known.
         """
-        kinds = {type(wait) for wait in waits}
-        if not self._clocks or self._is_held:
-            return ()
-        if UntilChildren in kinds:
-            return (UntilEvent(key=_KEY, channel=_channel(self._attempt.task.id), after=self._heard),)
-        if UntilDecided in kinds or self.at is None:
-            return ()
-        return (UntilTime(key=_KEY, at=self.at),)
-
-
-def tell(why: TimeSpent) -> tuple[Emit, ...]:
-    """Return what wakes the task above whose time is spent, which may wait for others as well."""
-    return () if why.caller is None else (Emit(channel=_channel(why.caller), payload={"spent": why.error.spent}),)
+        is_known = not any(isinstance(wait, UntilChildren | UntilDecided) for wait in waits)
+        return (UntilTime(key=_KEY, at=self.at),) if self.at is not None and is_known else ()
 
 
 def in_time(attempt: Attempt, decision: RetryAt | GiveUp) -> RetryAt | GiveUp:
@@ -232,10 +216,6 @@ def in_time(attempt: Attempt, decision: RetryAt | GiveUp) -> RetryAt | GiveUp:
     if isinstance(decision, GiveUp) or ends is None or decision.at < ends:
         return decision
     return GiveUp(f"the wall time is spent at {ends.isoformat()}, before the next attempt at {decision.at.isoformat()}")
-
-
-def _channel(task_id: str) -> str:
-    return f"wall_time:{task_id}"
 
 
 def _limit_in(accounts: Iterable[Account]) -> int | None:
