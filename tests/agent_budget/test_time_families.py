@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from holdfast import Agent, Budget, Handle, Holdfast, Meter, Request, ScriptedModel, TaskFilter, TaskState
-from holdfast.agent.scripted import Answer, call
+from holdfast.agent.scripted import Answer, Line, call
 from holdfast.engine.children import CALLER_OUT_OF_TIME
 from holdfast.testing import sandbox
 from tests.agent_budget.hanging import (
@@ -62,6 +62,38 @@ async def test_a_sub_agent_goes_on_when_its_caller_gets_more_time(either: Holdfa
         await extend(either, task)
         assert await task.result(timeout=PATIENCE) == "done"
     assert len(model.requests) == 2
+
+
+async def test_what_a_caller_is_granted_reaches_those_below(app: Holdfast) -> None:
+    """Each had a share of the time of its caller, and has used it up. All go on, twice, where they were."""
+    hanging = Hanging(times=2)
+    leaf = Agent(
+        "leaf",
+        description="Works.",
+        model=ScriptedModel([call("hang"), "found"]),
+        tools=[hanging.tool],
+        builtins=False,
+    )
+    middle = Agent(
+        "middle",
+        description="Delegates.",
+        model=ScriptedModel([call("leaf", request="x"), "passed on"]),
+        tools=[leaf],
+        builtins=False,
+    )
+    budget = Budget(max_wall_time_ms=MINUTE, on_exhausted="ask")
+    boss, _ = register(app, [call("middle", request="x"), "done"], name="boss", tools=[middle], budget=budget)
+    async with sandbox(app) as box:
+        hanging.now = box.clock.now
+        task = await app.submit(boss, "go")
+        for times, limit in ((1, LONG), (2, 10 * LONG)):
+            await asked(app, task, times=times)
+            await until(lambda: waits(task), patience=PATIENCE)
+            assert len(hanging.began) == times
+            await app.extend_budget(task, Budget(max_wall_time_ms=limit), by="ann")
+        assert await task.result() == "done"
+        assert len(hanging.began) == 3
+        assert len((await app.store.find(TaskFilter())).items) == 3
 
 
 def asking(name: str = "asker") -> Agent:
@@ -182,7 +214,7 @@ async def test_a_sub_agent_gets_its_share_of_time_in_a_new_round_too(app: Holdfa
         builtins=False,
         budget=Budget(max_wall_time_ms=MINUTE),
     )
-    script = [call("helper", request="x"), "first", call("helper", request="x"), "second"]
+    script: list[Line] = [call("helper", request="x"), "first", call("helper", request="x"), "second"]
     boss, _ = register(
         app, script, name="boss", tools=[helper], verify=lambda ctx, _: ctx.task.round == 2 or "again", retry=AT_ONCE
     )

@@ -85,10 +85,11 @@ class TimeLimit:
     async def read(self, books: Mapping[str, Mapping[str, Account]] | None = None) -> None:
         """Read the clocks anew. ``books`` are the accounts of all these tasks, if they have just been read."""
         clocks = []
-        for name in (self._attempt.task.id, *self.above):
+        for name in (*reversed(self.above), self._attempt.task.id):
             limit = await self._limit_of(name) if books is None else _limit_in(books.get(name, {}).values())
             if limit is not None:
                 clocks.append(await self._read(name, limit))
+        # Of two at the same moment the one above: a sub-agent whose caller gets more time goes on.
         self._clocks = tuple(sorted(clocks, key=lambda one: one.at))
         self._set_alarm()
 
