@@ -57,7 +57,7 @@ class Invocation:
             self._invoke_async if tool.is_async else self._invoke,
             (self._arguments,),
             tool.retry,
-            self._timeout(),
+            tool.timeout,
             Any,
             kind=TOOL,
             also=self._consequences,
@@ -72,12 +72,6 @@ class Invocation:
                 compensate=self._undo(terms),
             )
         return call
-
-    def _timeout(self) -> float:
-        left = self._run.accounting.books.seconds_left()
-        if left is None or self._tool.effect is EffectClass.ONCE:
-            return self._tool.timeout  # cutting off what must not be done twice would only make a doubt
-        return min(self._tool.timeout, left)
 
     # What the step calls
 

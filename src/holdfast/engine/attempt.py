@@ -46,9 +46,11 @@ from holdfast.engine.services import Services
 from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Lost, Stop, Unwind
 from holdfast.engine.slots import Slots
 from holdfast.engine.sync_context import SyncContext
+from holdfast.engine.timelimit import TimeLimit, hold_to_limit
 from holdfast.engine.view import StateView
 from holdfast.engine.waiting import cursors_of
 from holdfast.engine.where import current_task
+from holdfast.model.budget import Meter
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.errors import HoldfastError, JournalMismatch, StoreClosed
 from holdfast.model.operations import Move, Operation, Rest, ShareWorker, WriteStep
@@ -105,6 +107,7 @@ class Attempt(Outbox):
         "stays",
         "stopping",
         "threads",
+        "time_limit",
         "undoing",
     )
 
@@ -139,6 +142,8 @@ class Attempt(Outbox):
         """Read when a later round submits its first child."""
         self.provided: tuple[Operation, ...] = ()
         """What must hold for its result to count. Should the store refuse it, the task goes on instead of ending."""
+        self.time_limit: TimeLimit | None = None
+        """The wall time it may take; None if its task has no budget."""
         self.undoing: Step | None = None
         """It does that, and nothing else: the line of the journal that says why."""
         self._view: StateView | None = None
@@ -285,8 +290,19 @@ class Attempt(Outbox):
     def _is_condemned(self) -> bool:
         return self.condemned is not None
 
+    async def _code_after_preparation(self, prepare: Callable[[Attempt], Coroutine[Any, Any, None]]) -> Any:  # noqa: ANN401
+        await prepare(self)
+        return await self._next_code()
+
     def _code(self) -> Coroutine[Any, Any, Any]:
-        """Return what is to be run: the verifier in review, otherwise the task's function."""
+        """Return what is to be run, with what its definition wants to see to before."""
+        prepare = self.definition.prepare
+        if prepare is None and Meter.WALL_TIME_MS in self.definition.limits:
+            prepare = hold_to_limit
+        return self._next_code() if prepare is None else self._code_after_preparation(prepare)
+
+    def _next_code(self) -> Coroutine[Any, Any, Any]:
+        """Return the verifier in review, otherwise the task's function."""
         if self.task.state is TaskState.REVIEW:
             return outcome.ask_verifier(self)
         return self.code()
@@ -354,6 +370,8 @@ class Attempt(Outbox):
         for alarm in (self._alarm, self._overdue):
             if alarm is not None:
                 alarm.cancel()
+        if self.time_limit is not None:
+            self.time_limit.cancel()
 
     # Code that does not let itself be stopped
 
@@ -482,7 +500,11 @@ class Attempt(Outbox):
 
     @property
     def is_late(self) -> bool:
-        """Whether the task's deadline has passed, even if nobody got round to saying so."""
+        """Whether the task's deadline has passed, or its wall time is spent, even if no alarm has said so yet."""
+        return self._is_past_deadline or (self.time_limit is not None and self.time_limit.is_up)
+
+    @property
+    def _is_past_deadline(self) -> bool:
         deadline = self.task.deadline
         return deadline is not None and self.undoing is None and self.services.time.now() >= deadline
 
@@ -497,6 +519,11 @@ class Attempt(Outbox):
     def is_resting(self) -> bool:
         """Whether it has given its slot back and still only waits."""
         return self._slots.is_resting(self) and self.parking is not None and self.parking.only_waits
+
+    @property
+    def rested(self) -> float:
+        """For how many seconds it has rested."""
+        return self._slots.rested(self)
 
     @property
     def least_rest(self) -> float:
@@ -553,9 +580,13 @@ class Attempt(Outbox):
             await self._refuse_what_is_looked_at()
         if self.fatal is not None:
             raise self.fatal  # also if the code has swallowed it: nothing more is done on a journal that does not fit
-        if self.is_late:
+        if self._is_past_deadline:
             self.stop(DeadlinePassed())
             raise Unwind
+        if self.time_limit is not None and self.time_limit.is_up:
+            await self.time_limit.settle()
+            await self.check(only_to_wait=only_to_wait)
+            return
         if not self.lease.holds:
             await self.lease.wait()
             await self.check(only_to_wait=only_to_wait)

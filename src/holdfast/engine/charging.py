@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.engine.budgets import read_budget
+from holdfast.engine.family import limited_above
 from holdfast.engine.patience import insist
 from holdfast.engine.waiting import wait_line
 from holdfast.model.budget import Meter, as_micros
@@ -20,7 +21,6 @@ from holdfast.model.commit import Commit, Expect
 from holdfast.model.errors import BudgetExceeded, InvalidValue, NotFound
 from holdfast.model.operations import Operation, Reserve, Settle, WriteStep
 from holdfast.model.step import StepState
-from holdfast.model.task import Task
 from holdfast.model.transitions import OPEN
 from holdfast.store.base import StateStore
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 CHARGE = "charge"
 """The kind of the line that says what was counted."""
-
-_MOST_ANCESTORS = 32
 
 
 def amounts_of(*, steps: int, llm_tokens: int, cost: Decimal | float) -> dict[str, int]:
@@ -51,7 +49,7 @@ async def charge(attempt: Attempt, key: str, amounts: Mapping[str, int]) -> None
         return
     await attempt.check()
     store, task = attempt.services.store, attempt.task
-    accounts = await insist(partial(accounts_of, store, task))
+    accounts = [task.id, *await insist(partial(limited_above, store, task))]
     await insist(partial(check_time, store, task.id))
     line = wait_line(attempt, key, CHARGE, None, state=StepState.COMPLETED)
     await attempt.commit(*_counted(accounts, key, amounts), WriteStep(line))
@@ -69,22 +67,10 @@ async def charge_by_hand(
         raise NotFound("task", task_id)
     await check_time(store, task_id)
     guard = Expect(states=OPEN) if key is None else Expect(states=OPEN, request=f"{CHARGE}:{key}")
-    operations = _counted(await accounts_of(store, task), guard.request, amounts)
+    operations = _counted([task_id, *await limited_above(store, task)], guard.request, amounts)
     [verdict] = await store.commit([Commit(task_id=task_id, guard=guard, operations=operations, actor=by)])
     if not verdict.applied:
         raise verdict.error()
-
-
-async def accounts_of(store: StateStore, task: Task) -> list[str]:
-    """Return the accounts that a task draws on: its own, and those of the tasks above it that have limits."""
-    found = [task.id]
-    parent = task.parent_id
-    while parent is not None and len(found) <= _MOST_ANCESTORS:
-        if any(line.limit is not None for line in await store.accounts(parent)):
-            found.append(parent)
-        above = await store.get(parent)
-        parent = None if above is None else above.parent_id
-    return found
 
 
 async def check_time(store: StateStore, task_id: str) -> None:

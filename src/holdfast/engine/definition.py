@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -84,6 +84,8 @@ class TaskDefinition(Generic[P, R]):
         has_cost = budget is not None and budget.max_cost is not None
         self.unpriced: str | None = None if has_cost else "it is no agent's, and pays for no model"
         """Why a limit on its cost would never be reached; None if what it costs is known. Its agent knows."""
+        self.prepare: Callable[[Any], Coroutine[Any, Any, None]] | None = None
+        """Called with each attempt at it, before any of its code, its verifier included."""
         self.verifier: Callable[..., Any] | None = None
         self.is_async = is_async(function)
         self.__doc__ = function.__doc__

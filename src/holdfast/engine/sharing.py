@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from holdfast.engine import undoing
 from holdfast.engine.ancestry import KIND
 from holdfast.engine.children import is_result_of
-from holdfast.engine.journal import ATTEMPT, CHILD, IGNORED_STOP, RESERVED, RESUMED, SPILLED, VERIFY, ended_by
+from holdfast.engine.journal import ATTEMPT, CHILD, IGNORED_STOP, RESERVED, RESTED, RESUMED, SPILLED, VERIFY, ended_by
 from holdfast.engine.past import OVER, is_before, patches_before
 from holdfast.engine.scope import enclosing
 from holdfast.engine.visiting import TRANSITION
@@ -28,7 +28,7 @@ from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
 
-_ABOUT_ITSELF = frozenset({ATTEMPT, IGNORED_STOP, RESUMED, SPILLED, "undo", KIND})
+_ABOUT_ITSELF = frozenset({ATTEMPT, IGNORED_STOP, RESTED, RESUMED, SPILLED, "undo", KIND})
 """Kinds of lines that tell of the origin alone: its failed attempts, its undoing, where it came from."""
 _OWN_VERDICT = (VERIFY, f"{RESERVED}{VERIFY}")
 """A verifier looks at the fork's own result."""
