@@ -45,6 +45,15 @@ DOUBT = "doubt"
 MOST_OPEN = 10_000
 """Questions of one task that are looked through for the one about an effect."""
 
+ASKED_EARLY = "its process is gone, so reconcile was asked at once"
+"""Part of the note of an effect whose call has not settled: reconcile did not find that it happened."""
+
+NO_RECONCILE = "its step names no reconcile="
+"""Part of the note of an effect that only a person can say something about."""
+
+LOST = "its worker was lost before it could tell"
+"""The note of an effect whose worker did not live to say what became of the call."""
+
 _S = EffectState
 _ABOUT_A_CALL = (Decision.HAPPENED, Decision.ABSENT, Decision.ABANDON)
 
@@ -54,7 +63,7 @@ async def find_out(step: OnceStep) -> Effect:
     effect, attempt = step.effect, step.attempt
     assert effect is not None  # noqa: S101 - without one there is no doubt
     if effect.state is _S.ARMED:  # by an attempt that did not live to say what became of it
-        lost = replace(effect, state=_S.IN_DOUBT, note="its worker was lost before it could tell")
+        lost = replace(effect, state=_S.IN_DOUBT, note=LOST)
         effect = await step.move(effect, lost)
     if effect.state is _S.IN_DOUBT:
         effect = await _look_early(step, effect)
@@ -84,12 +93,31 @@ async def _look_early(step: OnceStep, effect: Effect) -> Effect:
     """
     if effect.settle_at is None or step.attempt.services.time.now() >= effect.settle_at:
         return effect
+    if step.terms.reconcile is None:
+        effect = await _note(step, effect, NO_RECONCILE)
+        if effect.state is not _S.IN_DOUBT:
+            return effect
     if not await _is_caller_gone(step.attempt, effect):
         return effect
     outcome: Outcome | None = await reporting.happened(step.attempt, effect, step.returns)
     if outcome is None and step.terms.reconcile is not None:
         outcome = await _reconcile(step, effect, tries=1)
-    return await _take_for_done(step, effect, outcome.result) if isinstance(outcome, Happened) else effect
+    if isinstance(outcome, Happened):
+        return await _take_for_done(step, effect, outcome.result)
+    return effect if outcome is None else await _note(step, effect, f"{ASKED_EARLY}: {_said(outcome)}")
+
+
+def _said(outcome: Absent | Unknown) -> str:
+    if isinstance(outcome, Absent):
+        return "it did not happen so far"
+    return f"it could not tell ({outcome.why})" if outcome.why else "it could not tell"
+
+
+async def _note(step: OnceStep, effect: Effect, more: str) -> Effect:
+    """Add to the note of an effect in doubt: it is what people read while they wait."""
+    before = _before_settling(effect)
+    note = storable(f"{before}; {more}" if before else more, 1000)
+    return effect if note == effect.note else await step.move(effect, replace(effect, note=note))
 
 
 async def _is_caller_gone(attempt: Attempt, effect: Effect) -> bool:
@@ -131,6 +159,11 @@ async def _take_for_done(step: OnceStep, effect: Effect, result: object) -> Effe
     return await step.move(effect, replace(effect, state=_S.DONE, result=body))
 
 
+def _before_settling(effect: Effect) -> str:
+    """Return the note of an effect without what was only true until the call had settled."""
+    return (effect.note or "").partition(f"; {ASKED_EARLY}")[0].partition(f"; {NO_RECONCILE}")[0]
+
+
 async def _settle(step: OnceStep, effect: Effect) -> Effect:
     match await _look(step, effect):
         case Happened(result):
@@ -143,7 +176,7 @@ async def _settle(step: OnceStep, effect: Effect) -> Effect:
             raise StepFailed(failure, step=step.call.key)
         case Unknown(why):
             step.forget_error()
-            note = "; ".join(part for part in (effect.note, why) if part)
+            note = "; ".join(part for part in (_before_settling(effect), why) if part)
             return await step.move(effect, replace(effect, state=_S.NEEDS_HUMAN, note=storable(note, 1000)))
 
 
@@ -155,7 +188,7 @@ async def _look(step: OnceStep, effect: Effect) -> Outcome:
     if (why := step.call.why_unfit()) is not None:
         return Unknown(why)  # nor could its reconcile be asked about these arguments
     if step.terms.reconcile is None:
-        return Unknown("its step names no reconcile=")
+        return Unknown(NO_RECONCILE)
     # Looked at first: a thread may act, and come to its end, while the tool is being asked.
     thread = await reporting.thread_of(step.attempt, effect)
     if thread.ended_at is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -38,9 +39,11 @@ from holdfast.model.transitions import TaskState
 from holdfast.service.identify import short
 from holdfast.service.overview import Overview
 from holdfast.service.situation import Advice, current_steps, name_of
+from holdfast.service.upcoming import Upcoming
 
 _STEPS = 8
 _EVENTS = 6
+_THEN = 5
 _WIDE = 100
 _TALL = 45
 """Lines that a page of an agent at work takes."""
@@ -81,10 +84,18 @@ def _head(seen: Overview) -> RenderableType:
     grid.add_row(Text("now", "dim"), Text(safe(seen.situation.now)))
     if seen.situation.why:
         grid.add_row(Text("why", "dim"), Text(safe(" ".join(seen.situation.why.split()))))
+    for number, upcoming in enumerate(seen.situation.then[:_THEN]):
+        grid.add_row(Text("" if number else "then", "dim"), Text(safe(counted_down(upcoming, seen.at))))
     outcome = outcome_of(task, 400)
     if outcome.plain and task.state is TaskState.COMPLETED:
         grid.add_row(Text("outcome", "dim"), outcome)
     return _Framed(Group(*lines, grid), str(standing_of(task).style))
+
+
+def counted_down(upcoming: Upcoming, now: datetime) -> str:
+    """Say what happens by itself, in how long, and at what time."""
+    when = f"{age(upcoming.at, now)}, at {local(upcoming.at, now)}" if upcoming.at > now else "now"
+    return f"{upcoming.what} {when}"
 
 
 @dataclass(frozen=True, slots=True)
