@@ -75,7 +75,7 @@ def farewell(found: Unreached, task_id: str, hold: Holdfast, *, again: str, wait
     if not hold.store.capabilities.durable:
         yield stopped
         return
-    yield f"{stopped}. Task {short(task_id)} is not failed: it is kept, and goes on where it is"
+    yield f"{stopped}. Task {short(task_id)} has not failed: it stays open, and can go on from here"
     yield f"go on with: {again}   (--patience 10m waits longer)"
     yield "or leave it to a worker, which goes on trying for longer: holdfast worker MODULE:HOLDFAST"
     yield f"or drop it: {command_line('cancel', task_id, hold.url)}"

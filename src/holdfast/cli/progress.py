@@ -6,15 +6,16 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 import typer
 from rich.live import Live
 
 from holdfast.cli.live import can_redraw, with_news_of_the_store
-from holdfast.cli.render.overview import command_for, counted_down, page
+from holdfast.cli.render.overview import command_for, page
 from holdfast.cli.render.steps import mark_of, step_name, visible
-from holdfast.cli.render.words import safe
+from holdfast.cli.render.words import counted_down, safe
 from holdfast.cli.terminal import words
 from holdfast.cli.times import span
 from holdfast.model.canonical import parse
@@ -90,6 +91,10 @@ async def _tell_news(
         typer.echo(f"going on with task {before.task.id}: {steps} done before", err=True)
         if before.worker is not None:
             typer.echo(safe(_held(before.worker, before.at)), err=True)
+        if before.task.state is TaskState.WAITING or any(map(is_retried, current_steps(visible(before.steps)))):
+            typer.echo(safe(f"  {' '.join(before.situation.why.split())}"), err=True)
+            for _, line in [*_upcoming(before), *_advice(before)]:
+                typer.echo(safe(line), err=True)
     async for view in views:
         for key, line in tell(view.seen):
             if key not in told:
@@ -121,9 +126,10 @@ def _lines(seen: Overview) -> list[tuple[str, str]]:
         if step.finished_at is not None
     ]
     tries = {
-        (one.at, _STEP, step.position, f"try {one.number}"): _try(step, one)
+        (one.at, _STEP, step.position, f"try {one.number}"): _try(step, one, before)
         for step in visible(seen.steps)
-        for one in _failed_tries(step)
+        for before, one in pairwise((None, *_failed_tries(step)))
+        if one is not None
     }
     lines = []
     for moment in sorted([*moments, *tries]):
@@ -133,12 +139,14 @@ def _lines(seen: Overview) -> list[tuple[str, str]]:
         lines.append((key, tries.get(moment, line)))
     if seen.task.resting and seen.situation.why and not _only_retries(seen):  # it waits here, which is no move
         lines.append((f"waits {seen.situation.why}", f"waiting: {' '.join(seen.situation.why.split())}"))
-        lines += [
-            (f"then {one.what} {one.at}", f"  then: {counted_down(one, seen.at)}")
-            for one in seen.situation.then
-            if one.at > seen.at
-        ]
+        lines += _upcoming(seen)
     return lines + _long_under_way(seen) + _advice(seen)
+
+
+def _upcoming(seen: Overview) -> list[tuple[str, str]]:
+    """Return what happens by itself, with the time that is left."""
+    then = [one for one in seen.situation.then if one.at > seen.at]
+    return [(f"then {one.what} {one.at}", f"  then: {counted_down(one, seen.at)}") for one in then]
 
 
 def _failed_tries(step: Step) -> tuple[Try, ...]:
@@ -149,9 +157,10 @@ def _failed_tries(step: Step) -> tuple[Try, ...]:
     return tries[:-1] if step.state is StepState.FAILED else tries
 
 
-def _try(step: Step, one: Try) -> str:
+def _try(step: Step, one: Try, before: Try | None) -> str:
     """Say how a try ended; of the last one, also when the next comes."""
-    what = " ".join(f"{one.type_name.rpartition('.')[2]}: {one.message}".split())
+    is_same = before is not None and before.message == one.message
+    what = "the same" if is_same else " ".join(f"{one.type_name.rpartition('.')[2]}: {one.message}".split())
     is_last = step.retry_at is not None and step.retry_at > one.at
     again = f"; again in {span((step.retry_at - one.at).total_seconds())}" if is_last and step.retry_at else ""
     return f"  ✗ {step_name(step)}, try {one.number}: {what}{again}"

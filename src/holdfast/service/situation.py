@@ -8,13 +8,16 @@ from datetime import datetime, timedelta
 
 from holdfast.engine.journal import RESERVED
 from holdfast.model.approval import Approval
-from holdfast.model.doubt import Doubt
+from holdfast.model.doubt import Decision, Doubt
 from holdfast.model.failure import Failure
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import HANDOVER, MANUAL, Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import ALONE_AFTER, Worker, WorkerState
-from holdfast.service.upcoming import Upcoming, about_settling, about_try, is_retried
+from holdfast.service.upcoming import Upcoming, about_try, is_retried, next_look, why_in_doubt
+
+SLEEP = "sleep"
+"""The kind of step that waits for a time and for nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,14 @@ def serves(worker: Worker, task: Task) -> bool:
 
 
 def _pending(seen: Evidence) -> Situation:
+    """Say why nothing is done about it, and what was tried before."""
+    found = _not_begun(seen)
+    tries = [about_try(step) for step in current_steps(seen.steps) if is_retried(step)]
+    why = "; ".join([found.why, *(reason for reason, _ in tries)])
+    return replace(found, why=why, then=found.then + tuple(tried for _, tried in tries if tried.at > seen.at))
+
+
+def _not_begun(seen: Evidence) -> Situation:
     task = seen.task
     if task.name == MANUAL:
         return Situation(now="pending", why="it was saved by hand, and no worker claims it")
@@ -172,15 +183,14 @@ def _waiting(seen: Evidence) -> Situation:
         advice += about_approval(approval)
     advice += _about_doubts(seen)
     for doubt in seen.doubts:
-        why, settled = about_settling(doubt, seen.at)
-        reasons.append(why)
-        then += [] if settled is None else [settled]
+        reasons.append(why_in_doubt(doubt, seen.at))
+        then += filter(None, (next_look(doubt, seen.at),))
     in_doubt = {doubt.effect.effect_id for doubt in seen.doubts}
     for step in current_steps(seen.steps):
         if step.effect_id in in_doubt:
             continue
         match step.kind:
-            case "sleep" if step.retry_at is not None:
+            case kind if kind == SLEEP and step.retry_at is not None:
                 reasons.append(f"it sleeps until {_clock(step.retry_at)}")
                 then.append(Upcoming("it goes on", step.retry_at))
             case "event":
@@ -252,7 +262,9 @@ def about_doubt(doubt: Doubt) -> Advice:
     """Say how an effect in doubt can be decided."""
     if doubt.decisions:
         return Advice("resolve", doubt.effect.effect_id, f"decide: {', '.join(doubt.decisions)}")
-    return Advice("resolve", doubt.effect.effect_id, f"sooner, if you know better: {', '.join(doubt.early)}")
+    at_once = [str(decision) for decision in doubt.early if decision is not Decision.ABSENT]
+    later = "; absent, for when the call has settled" if Decision.ABSENT in doubt.early else ""
+    return Advice("resolve", doubt.effect.effect_id, f"now, if you know better: {' or '.join(at_once)}{later}")
 
 
 def _about_doubts(seen: Evidence) -> tuple[Advice, ...]:

@@ -56,24 +56,32 @@ def about_try(step: Step) -> tuple[str, Upcoming]:
     return why, Upcoming(f"try {number} of {name} begins", step.retry_at)
 
 
-def about_settling(doubt: Doubt, at: datetime) -> tuple[str, Upcoming | None]:
-    """Say why a call in doubt is not decided yet, when it is looked into, and what would make that sooner."""
-    effect, settles = doubt.effect, doubt.effect.settle_at
-    note = effect.note or ""
-    known = f"whether {effect.step_key!r} happened is not known" + (f": {note}" if note else "")
+def next_look(doubt: Doubt, at: datetime) -> Upcoming | None:
+    """Say when a call in doubt is looked into by itself; None if that is under way, or for a person."""
+    settles, note = doubt.effect.settle_at, doubt.effect.note or ""
     if doubt.decisions or settles is None or settles <= at:
-        return known, None
+        return None
     if ASKED_EARLY in note:
-        what = "reconcile is asked again"
-    elif NO_RECONCILE in note:
-        what = "a person is asked"
-    else:
-        what = "reconcile is asked, or a person where the step has none"
-    why = f"{known}. The call may still arrive until it has settled, so it is not made again before"
-    if settles - at > LONG and effect.dispatch_by is not None:
-        allowed = (settles - effect.dispatch_by).total_seconds()
-        why += (
-            f". It has {allowed:g} s for that, which are timeout= and settle= of the step: give them as little as the "
-            "call needs, and the next doubt is cleared up sooner"
-        )
-    return why, Upcoming(what, settles)
+        return Upcoming("reconcile is asked again", settles)
+    if NO_RECONCILE in note:
+        return Upcoming("a person is asked", settles)
+    return Upcoming("reconcile is asked, or a person where the step has none", settles)
+
+
+def why_in_doubt(doubt: Doubt, at: datetime) -> str:
+    """Say why a call is in doubt, and why it is not decided yet."""
+    effect = doubt.effect
+    known = f"whether {effect.step_key!r} happened is not known" + (f": {effect.note}" if effect.note else "")
+    if next_look(doubt, at) is None:
+        return known
+    parts = [known, "The call may still arrive, so it is not made again before it has settled", shorter(doubt, at)]
+    return ". ".join(filter(None, parts))
+
+
+def shorter(doubt: Doubt, at: datetime) -> str:
+    """Say what would have made a long wait shorter; empty if it is not long, or nothing would."""
+    effect = doubt.effect
+    if effect.settle_at is None or effect.dispatch_by is None or effect.settle_at - at <= LONG:
+        return ""
+    allowed = (effect.settle_at - effect.dispatch_by).total_seconds()
+    return f"timeout= and settle= of the step allow it {allowed:g} s: shorter ones make this wait shorter next time"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -17,6 +16,7 @@ from holdfast.cli.render.exact import Exact, exact_json
 from holdfast.cli.render.steps import mark_of, step_name, step_text, visible, waits_how
 from holdfast.cli.render.words import (
     bar,
+    counted_down,
     cut,
     input_of,
     meter_name,
@@ -39,7 +39,6 @@ from holdfast.model.transitions import TaskState
 from holdfast.service.identify import short
 from holdfast.service.overview import Overview
 from holdfast.service.situation import Advice, current_steps, name_of
-from holdfast.service.upcoming import Upcoming
 
 _STEPS = 8
 _EVENTS = 6
@@ -90,12 +89,6 @@ def _head(seen: Overview) -> RenderableType:
     if outcome.plain and task.state is TaskState.COMPLETED:
         grid.add_row(Text("outcome", "dim"), outcome)
     return _Framed(Group(*lines, grid), str(standing_of(task).style))
-
-
-def counted_down(upcoming: Upcoming, now: datetime) -> str:
-    """Say what happens by itself, in how long, and at what time."""
-    when = f"{age(upcoming.at, now)}, at {local(upcoming.at, now)}" if upcoming.at > now else "now"
-    return f"{upcoming.what} {when}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +199,8 @@ def _decisions(seen: Overview) -> RenderableType | None:
             lines.append((Text(), Exact(exact_json(approval.arguments, _WIDE), "dim")))
     for doubt in seen.doubts:
         words = f"{doubt.effect.step_key}: {doubt.effect.state}"
-        note = f"  {doubt.effect.note}" if doubt.effect.note else ""
+        is_new = doubt.effect.note and doubt.effect.note not in seen.situation.why  # which stands at the top already
+        note = f"  {doubt.effect.note}" if is_new else ""
         lines.append((Text("!", "red"), Text.assemble(safe(words), (safe(note), "dim"))))
         lines.append((Text(), Exact(exact_json(doubt.arguments, _WIDE), "dim")))
     return _marked(lines) if lines else None
