@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 
+import typer
+
 from holdfast.cli.opening import command_line
+from holdfast.cli.render.words import safe
+from holdfast.cli.terminal import say
 from holdfast.cli.times import span
 from holdfast.engine.holdfast import Holdfast
 from holdfast.model.errors import NotFound, StoreError
@@ -67,15 +71,19 @@ async def end(watching: asyncio.Task[None]) -> None:
     await asyncio.gather(watching, return_exceptions=True)
 
 
-def farewell(found: Unreached, task_id: str, hold: Holdfast, *, again: str, waited: float) -> Iterator[str]:
-    """Say which endpoint cannot be reached, what was tried, and how to go on."""
-    yield found.message
+def tell_end(found: Unreached, task_id: str, hold: Holdfast, *, application: str, waited: float) -> None:
+    """Say which endpoint cannot be reached, what was tried, and how to go on; ``application`` as it was typed."""
     tries = "1 try" if len(found.tries) == 1 else f"{len(found.tries)} tries"
-    stopped = f"{tries} in {span(waited)}, and no connection: `holdfast run` stops here"
+    say(found.message)
     if not hold.store.capabilities.durable:
-        yield stopped
+        say(f"no connection in {tries} ({span(waited)}), so `holdfast run` stops")
         return
-    yield f"{stopped}. Task {short(task_id)} has not failed: it stays open, and can go on from here"
-    yield f"go on with: {again}   (--patience 10m waits longer)"
-    yield "or leave it to a worker, which goes on trying for longer: holdfast worker MODULE:HOLDFAST"
-    yield f"or drop it: {command_line('cancel', task_id, hold.url)}"
+    say(f"no connection in {tries} ({span(waited)}), so `holdfast run` stops; task {short(task_id)} stays open")
+    ways = {
+        f"holdfast run{application} --id {short(task_id)}": "go on; --patience 10m waits longer",
+        f"holdfast worker{application}": "or leave it to a worker, which goes on trying",
+        command_line("cancel", task_id, hold.url): "or drop it",
+    }
+    widest = max(map(len, ways))
+    for line, why in ways.items():
+        typer.echo(safe(f"  {line:{widest}}  {why}"), err=True)

@@ -183,7 +183,9 @@ def _long_under_way(seen: Overview) -> list[tuple[str, str]]:
         passed = max((limit for limit in _LONG if taken >= limit), default=None)
         if passed is not None:
             name = step_name(step)
-            lines.append((f"long {name} {step.started_at} {passed}", f"  ▶ {name} is under way for {span(taken)}"))
+            lines.append(
+                (f"long {name} {step.started_at} {passed}", f"  ▶ {name} has been under way for {span(taken)}")
+            )
     return lines
 
 

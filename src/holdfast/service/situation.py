@@ -14,7 +14,7 @@ from holdfast.model.step import Step, StepState
 from holdfast.model.task import HANDOVER, MANUAL, Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import ALONE_AFTER, Worker, WorkerState
-from holdfast.service.upcoming import Upcoming, about_try, is_retried, next_look, why_in_doubt
+from holdfast.service.upcoming import Upcoming, about_try, is_retried, last_error, next_look, next_try, why_in_doubt
 
 SLEEP = "sleep"
 """The kind of step that waits for a time and for nothing else."""
@@ -109,9 +109,8 @@ def serves(worker: Worker, task: Task) -> bool:
 def _pending(seen: Evidence) -> Situation:
     """Say why nothing is done about it, and what was tried before."""
     found = _not_begun(seen)
-    tries = [about_try(step) for step in current_steps(seen.steps) if is_retried(step)]
-    why = "; ".join([found.why, *(reason for reason, _ in tries)])
-    return replace(found, why=why, then=found.then + tuple(tried for _, tried in tries if tried.at > seen.at))
+    why, then = _tries(seen)
+    return replace(found, why="; ".join(filter(None, (found.why, why))), then=found.then + then)
 
 
 def _not_begun(seen: Evidence) -> Situation:
@@ -171,7 +170,22 @@ def _worked_on(seen: Evidence) -> Situation:
     who = name_of(worker) if worker is not None else task.owner
     if task.resting:
         return replace(_waiting(seen), now=f"waiting{inside}, without a slot, on {who}{stopping}")
-    return Situation(now=f"{doing}{inside}, on {who}{stopping}")
+    why, then = _tries(seen)
+    return Situation(now=f"{doing}{inside}, on {who}{stopping}", why=why, then=then)
+
+
+def _tries(seen: Evidence) -> tuple[str, tuple[Upcoming, ...]]:
+    """Say which tries of the steps under way have failed, and when the next ones begin."""
+    reasons: list[str] = []
+    then: list[Upcoming] = []
+    for step in current_steps(seen.steps):
+        if is_retried(step):
+            why, tried = about_try(step)
+            reasons.append(why)
+            then += [tried] if tried.at > seen.at else []
+        elif step.state is StepState.RUNNING and (error := last_error(step)):
+            reasons.append(f"try {next_try(step) - 1} of {step.key.removeprefix(RESERVED)!r} failed: {error}")
+    return "; ".join(dict.fromkeys(reasons)), tuple(sorted(then, key=lambda one: one.at))
 
 
 def _waiting(seen: Evidence) -> Situation:

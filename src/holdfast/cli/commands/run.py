@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.endpoint import Watch, end, farewell
+from holdfast.cli.endpoint import Watch, end, tell_end
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.finding import find_holdfast
 from holdfast.cli.logs import tell_troubles
@@ -109,15 +109,14 @@ async def run(
                 watch = Watch(service, handle.id, before.at, waits_for)
                 await _work(service, before, watch, lease=held_for, quiet=quiet, at_once=is_new)
         except _StoppedError:
-            say(await _left(service, handle.id, _again(words, existing, handle.id)))
+            again = f"holdfast run{_application(words, existing)} --id {short(handle.id)}"
+            say(await _left(service, handle.id, again))
             raise typer.Exit(ExitCode.INTERRUPTED) from None
         except _UnreachedError as stopped:
             if as_json:
                 print_json(task_form(await handle.task()))
             waited = (await service.now() - before.at).total_seconds()
-            again = _again(words, existing, handle.id)
-            for line in farewell(stopped.found, handle.id, hold, again=again, waited=waited):
-                say(line)
+            tell_end(stopped.found, handle.id, hold, application=_application(words, existing), waited=waited)
             raise typer.Exit(ExitCode.UNREACHED) from None
         except (TaskFailed, TaskCancelled) as error:
             if as_json:
@@ -141,15 +140,12 @@ class _UnreachedError(Exception):
         self.found = found
 
 
-def _again(words: list[str] | None, existing: str | None, task_id: str) -> str:
-    """Return what to type to go on with the task."""
-    application = f" {words[0]}" if words and (existing is not None or len(words) > 1) else ""
-    return f"holdfast run{application} --id {short(task_id)}"
+def _application(words: list[str] | None, existing: str | None) -> str:
+    """Return the application as it was typed, for commands that need it again; empty if it was not."""
+    return f" {words[0]}" if words and (existing is not None or len(words) > 1) else ""
 
 
-async def _work(
-    service: Service, before: Overview, watch: Watch, *, lease: float, quiet: bool, at_once: bool
-) -> None:
+async def _work(service: Service, before: Overview, watch: Watch, *, lease: float, quiet: bool, at_once: bool) -> None:
     """Work on a task until it has ended, and show how it gets on; raise its failure."""
     hold, task = service.hold, before.task
     if task.name not in hold.definitions.names:
