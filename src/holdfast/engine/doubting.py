@@ -62,10 +62,7 @@ async def find_out(step: OnceStep) -> Effect:
     """Return how an effect that was armed or in doubt stands now: done, intended again, or as a person decided."""
     effect, attempt = step.effect, step.attempt
     assert effect is not None  # noqa: S101 - without one there is no doubt
-    if effect.state is _S.ARMED:  # by an attempt that did not live to say what became of it
-        lost = replace(effect, state=_S.IN_DOUBT, note=LOST)
-        effect = await step.move(effect, lost)
-    if effect.state is _S.IN_DOUBT:
+    if effect.state in {_S.ARMED, _S.IN_DOUBT}:
         effect = await _look_early(step, effect)
     if effect.state is _S.IN_DOUBT:
         effect = await _until_settled(step, effect)
@@ -86,38 +83,40 @@ async def _pause(step: OnceStep, until: datetime) -> None:
 
 
 async def _look_early(step: OnceStep, effect: Effect) -> Effect:
-    """Ask the tool at once where the process that made the call is proven to be gone.
+    """Ask the tool at once where the process that made the call is proven to be gone; note what it says.
 
     The end of a process is not the end of its call, which may still be under way at its receiver. So only Happened
     counts; anything else is asked again when the call has settled.
     """
-    if effect.settle_at is None or step.attempt.services.time.now() >= effect.settle_at:
-        return effect
-    if step.terms.reconcile is None:
-        effect = await _note(step, effect, NO_RECONCILE)
-        if effect.state is not _S.IN_DOUBT:
-            return effect
-    if not await _is_caller_gone(step.attempt, effect):
-        return effect
-    outcome: Outcome | None = await reporting.happened(step.attempt, effect, step.returns)
-    if outcome is None and step.terms.reconcile is not None:
-        outcome = await _reconcile(step, effect, tries=1)
-    if isinstance(outcome, Happened):
+    outcome: Outcome | None = None
+    if not _is_settled(step, effect) and await _is_caller_gone(step.attempt, effect):
+        outcome = await reporting.happened(step.attempt, effect, step.returns)
+        if outcome is None and step.terms.reconcile is not None:
+            outcome = await _reconcile(step, effect, tries=1)
+    if effect.state is _S.ARMED:  # by an attempt that did not live to say what became of it
+        # In one Commit with the note: as soon as it is in doubt a person may decide, and would be overwritten.
+        effect = await step.move(effect, replace(effect, state=_S.IN_DOUBT, note=_lost(step, effect, outcome)))
+    if effect.state is _S.IN_DOUBT and isinstance(outcome, Happened):
         return await _take_for_done(step, effect, outcome.result)
-    return effect if outcome is None else await _note(step, effect, f"{ASKED_EARLY}: {_said(outcome)}")
+    return effect
 
 
-def _said(outcome: Absent | Unknown) -> str:
-    if isinstance(outcome, Absent):
-        return "it did not happen so far"
-    return f"it could not tell ({outcome.why})" if outcome.why else "it could not tell"
+def _is_settled(step: OnceStep, effect: Effect) -> bool:
+    return effect.settle_at is None or step.attempt.services.time.now() >= effect.settle_at
 
 
-async def _note(step: OnceStep, effect: Effect, more: str) -> Effect:
-    """Add to the note of an effect in doubt: it is what people read while they wait."""
-    before = _before_settling(effect)
-    note = storable(f"{before}; {more}" if before else more, 1000)
-    return effect if note == effect.note else await step.move(effect, replace(effect, note=note))
+def _lost(step: OnceStep, effect: Effect, outcome: Outcome | None) -> str:
+    """Return the note that people read while they wait until a call has settled that no worker knows the end of."""
+    if _is_settled(step, effect):
+        return LOST
+    match outcome:
+        case Absent():
+            return f"{LOST}; {ASKED_EARLY}: it did not happen so far"
+        case Unknown(why):
+            return storable(f"{LOST}; {ASKED_EARLY}: it could not tell" + (f" ({why})" if why else ""), 1000)
+        case None if step.terms.reconcile is None:
+            return f"{LOST}; {NO_RECONCILE}"
+    return LOST
 
 
 async def _is_caller_gone(attempt: Attempt, effect: Effect) -> bool:

@@ -65,7 +65,7 @@ def next_look(doubt: Doubt, at: datetime) -> Upcoming | None:
         return Upcoming("reconcile is asked again", settles)
     if NO_RECONCILE in note:
         return Upcoming("a person is asked", settles)
-    return Upcoming("reconcile is asked, or a person where the step has none", settles)
+    return Upcoming("reconcile is asked (a person, where the step has none)", settles)
 
 
 def why_in_doubt(doubt: Doubt, at: datetime) -> str:
