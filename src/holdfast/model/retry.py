@@ -59,7 +59,10 @@ class Retry:
     """Wins over ``retry_on``."""
     max_retry_after: float = _ONE_DAY
     away_on: tuple[ErrorKind, ...] = ()
-    """Errors that say that the other side cannot be reached. They are counted apart from all others: see max_away."""
+    """Errors that say that the other side cannot be reached. A step counts them apart: see max_away.
+
+    A task counts all its attempts together, and allows max_away of them if the last one ended so.
+    """
     max_away: int = 60
     """Attempts in a row that may end with an error of ``away_on``. Their pauses grow as those of other attempts do."""
 
