@@ -440,3 +440,13 @@ def test_that_a_policy_gave_up_at_once_is_not_what_a_person_reads() -> None:
         type_name="holdfast.ModelRefused", message="no key", reason="holdfast.ModelRefused is in give_up_on"
     )
     assert situation_of(look(task(TaskState.FAILED, error=refused.to_json()))).why == "ModelRefused: no key"
+
+
+def test_a_call_in_doubt_is_not_taken_for_one_that_is_tried_again_while_another_branch_runs() -> None:
+    waiting = replace(RETRIED, key="charge", effect_id="effect-1")
+    for state in (RUNNING, TASK):
+        found = situation_of(look(state, steps=[waiting], doubts=[settling("lost")]))
+        assert "whether 'charge' happened is not known: lost" in found.why
+        assert "try" not in found.why
+        assert [one.what for one in found.then] == ["reconcile is asked (a person, where the step has none)"]
+        assert [one.verb for one in found.next] == ["resolve"]

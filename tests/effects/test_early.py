@@ -104,8 +104,8 @@ async def test_an_early_answer_but_happened_decides_nothing_and_it_is_asked_agai
             assert len(asked) == 1
             waiting = await effect_of(app, handle)
             assert waiting.state is S.IN_DOUBT
-            said = {fails: "it could not tell (reconcile raised", unknown: "it could not tell (", absent: "it did not"}
-            assert (waiting.note or "").startswith(f"{LOST}; {ASKED_EARLY}: {said[early]}")
+            said = "it did not happen so far" if early is absent else "it could not tell ("
+            assert (waiting.note or "").startswith(f"{LOST}; {ASKED_EARLY}: {said}")
         assert await handle.result() == "paid 5"
     assert len(asked) == 2
     assert asked[0] <= timedelta(seconds=60)

@@ -165,4 +165,4 @@ def test_attempts_that_did_not_reach_the_other_side_have_a_number_of_their_own()
     )
     for wrong in ({"max_away": 0}, {"max_away": True}, {"away_on": (int,)}):
         with pytest.raises(InvalidValue, match=next(iter(wrong))):
-            Retry(**wrong)  # type: ignore[arg-type]
+            Retry(**wrong)

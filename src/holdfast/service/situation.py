@@ -109,8 +109,9 @@ def serves(worker: Worker, task: Task) -> bool:
 def _pending(seen: Evidence) -> Situation:
     """Say why nothing is done about it, and what was tried before."""
     found = _not_begun(seen)
-    why, then = _tries(seen)
-    return replace(found, why="; ".join(filter(None, (found.why, why))), then=found.then + then)
+    why, then = _under_way(seen)
+    why = "; ".join(filter(None, (found.why, why)))
+    return replace(found, why=why, then=found.then + then, next=(*found.next, *_about_doubts(seen)))
 
 
 def _not_begun(seen: Evidence) -> Situation:
@@ -170,15 +171,18 @@ def _worked_on(seen: Evidence) -> Situation:
     who = name_of(worker) if worker is not None else task.owner
     if task.resting:
         return replace(_waiting(seen), now=f"waiting{inside}, without a slot, on {who}{stopping}")
-    why, then = _tries(seen)
-    return Situation(now=f"{doing}{inside}, on {who}{stopping}", why=why, then=then)
+    why, then = _under_way(seen)
+    return Situation(now=f"{doing}{inside}, on {who}{stopping}", why=why, then=then, next=_about_doubts(seen))
 
 
-def _tries(seen: Evidence) -> tuple[str, tuple[Upcoming, ...]]:
-    """Say which tries of the steps under way have failed, and when the next ones begin."""
-    reasons: list[str] = []
-    then: list[Upcoming] = []
+def _under_way(seen: Evidence) -> tuple[str, tuple[Upcoming, ...]]:
+    """Say which calls are in doubt, which tries of the steps under way have failed, and when the next ones begin."""
+    reasons = [why_in_doubt(doubt, seen.at) for doubt in seen.doubts]
+    then = [then for doubt in seen.doubts if (then := next_look(doubt, seen.at)) is not None]
+    in_doubt = {doubt.effect.effect_id for doubt in seen.doubts}
     for step in current_steps(seen.steps):
+        if step.effect_id in in_doubt:
+            continue
         if is_retried(step):
             why, tried = about_try(step)
             reasons.append(why)
