@@ -110,6 +110,7 @@ EXPORTED = {
     "Model",
     "ModelError",
     "ModelRefused",
+    "ModelUnreachable",
     "NewTask",
     "NotAStore",
     "NotFound",

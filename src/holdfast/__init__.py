@@ -88,7 +88,7 @@ from holdfast.store.transaction import Transaction
 
 if TYPE_CHECKING:
     from holdfast.agent.agent import Agent
-    from holdfast.agent.model import Model, ModelError, ModelRefused, Request
+    from holdfast.agent.model import Model, ModelError, ModelRefused, ModelUnreachable, Request
     from holdfast.agent.openai_model import OpenAIModel
     from holdfast.agent.prices import Price
     from holdfast.agent.scripted import ScriptedModel
@@ -104,6 +104,7 @@ _LATER = {
     "Model": "model",
     "ModelError": "model",
     "ModelRefused": "model",
+    "ModelUnreachable": "model",
     "OpenAIModel": "openai_model",
     "Price": "prices",
     "Request": "model",
@@ -200,6 +201,7 @@ __all__ = [
     "Model",
     "ModelError",
     "ModelRefused",
+    "ModelUnreachable",
     "NewTask",
     "NotAStore",
     "NotFound",

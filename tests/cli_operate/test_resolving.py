@@ -135,7 +135,9 @@ async def test_evidence_is_shown_and_what_nobody_can_decide_yet(url: str) -> Non
     with pytest.raises(Conflict, match="cannot be decided yet: a worker is finding out by itself"):
         _check_possible(undecidable, Decision.ABSENT, now)
     settling = replace(undecidable, effect=replace(doubt.effect, settle_at=now + timedelta(minutes=5)))
-    assert "may still be on its way, and is looked into in 5m" in text_of(doubt_page(settling, now))
+    assert "the call may still arrive; reconcile is asked (a person, where the step has none) in 5m" in text_of(
+        doubt_page(settling, now)
+    )
 
 
 async def test_who_knows_better_decides_before_the_call_has_settled(url: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -30,6 +31,7 @@ from holdfast import (
 from holdfast.engine import view
 from holdfast.model.budget import Meter
 from holdfast.model.codec import decode
+from holdfast.testing import sandbox
 from tests.engine.support import crashing_worker, ended, reaches
 
 AT_ONCE = Retry(max_attempts=3, initial=0.001, jitter="none")
@@ -450,3 +452,23 @@ def test_a_budget_that_could_not_be_kept_is_refused() -> None:
 
 async def _nothing(ctx: Context) -> None:
     assert isinstance(ctx, Context)
+
+
+async def test_a_plain_task_is_stopped_when_its_wall_time_is_spent() -> None:
+    hold = Holdfast("memory://")
+    begun: list[int] = []
+
+    async def hang() -> None:
+        begun.append(1)
+        await asyncio.Event().wait()
+
+    @hold.task(budget=Budget(max_wall_time_ms=60_000), retry=Retry(max_attempts=4))
+    async def loop(ctx: Context) -> None:
+        await ctx.step("hang", hang)
+
+    async with sandbox(hold) as box:
+        handle = await hold.submit(loop)
+        with pytest.raises(TaskFailed, match="wall_time_ms"):
+            await handle.result(timeout=60)
+        assert box.clock.now() - (await handle.task()).created_at < timedelta(minutes=5)
+    assert begun == [1]

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from holdfast.agent.accounting import accounting_of
 from holdfast.agent.builtins import BUILT_IN
 from holdfast.agent.checking import checked_budget, checked_function, checked_list, checked_names, checked_text
-from holdfast.agent.model import Model, ModelError, ModelRefused
+from holdfast.agent.model import Model, ModelError, ModelRefused, ModelUnreachable
 from holdfast.agent.prices import Price, unpriced
 from holdfast.agent.prompting import DEFAULT_CONTEXT_TOKENS, DEFAULT_STATE_BYTES, Room
 from holdfast.agent.results import INLINE_BYTES
@@ -45,8 +45,12 @@ MODEL_RETRY = Retry(
     max_attempts=6,
     initial=1.0,
     max_delay=60.0,
+    jitter="equal",
     retry_on=(ModelError, TimeoutError, OSError),
+    away_on=(ModelUnreachable,),
+    max_away=60,
 )
+"""Six tries within half a minute; sixty, for about three quarters of an hour, while the endpoint cannot be reached."""
 MODEL_TIMEOUT = timedelta(minutes=11).total_seconds()
 """A little more than a model gives itself: what it says of a silent endpoint is clearer than that a step took long."""
 
@@ -116,6 +120,8 @@ class Agent:
         self.checkpoints = checkpoint if isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint)
         self.observe = checked_function("observe", observe)
         self.model_retry = _but_no_refusals(check_retry(model_retry) or MODEL_RETRY)
+        # A call that waited so long for its endpoint is not to wait as long again in each attempt of the task.
+        self._final = (ModelUnreachable,) if model_retry is None else ()
         self.model_timeout = as_seconds(model_timeout, what="model_timeout")
         self.max_output_tokens = max_output_tokens
         self.max_identical_calls = max_identical_calls
@@ -197,7 +203,7 @@ class Agent:
             name=self.name,
             queue=queue,
             priority=priority,
-            retry=_but_no_refusals(check_retry(retry) or Retry()),
+            retry=_but_no_refusals(check_retry(retry) or Retry(), self._final),
             deadline=deadline,
             limits={str(meter): limit for meter, limit in self.budget.limits().items()},
             companions=[tool.agent.task_definition() for tool in self.tools.values() if isinstance(tool, SubAgent)],
@@ -261,8 +267,8 @@ def as_model(model: Model | str) -> Model:
     return model
 
 
-def _but_no_refusals(policy: Retry) -> Retry:
-    return replace(policy, give_up_on=(*policy.give_up_on, ModelRefused, MissingExtra))
+def _but_no_refusals(policy: Retry, others: tuple[type[Exception], ...] = ()) -> Retry:
+    return replace(policy, give_up_on=(*policy.give_up_on, ModelRefused, MissingExtra, *others))
 
 
 def _constraints(approve: Sequence[RiskLevel | str]) -> Constraints:
