@@ -5,6 +5,7 @@ Two environment variables steer a run:
 - HOLDFAST_SEED=n starts the seeds of such a run at n, to repeat one that failed.
 
 HOLDFAST_FULL=1 runs what is left to `make test-all` too (tests/everyday.py).
+HOLDFAST_RECORD=file has the outcome of every test written there (tests/second_run.py).
 HOLDFAST_REQUIRE_POSTGRES="16 18 pgbouncer" turns a missing server of these versions, or a missing pooler,
 from a skip into a failure.
 """
@@ -14,6 +15,7 @@ import secrets
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 import hypothesis
@@ -24,6 +26,7 @@ from tests import everyday
 from tests.pgbouncer import PgBouncer, start_pgbouncer
 from tests.postgres_server import PostgresServer, ServerUnavailable, start_postgres
 from tests.scheduling import Scheduling
+from tests.second_run import Record
 from tests.stores import emptied_database
 
 __all__ = ["emptied_database"]
@@ -80,7 +83,11 @@ def pytest_testnodedown(node: Any) -> None:  # noqa: ANN401 - a class of xdist's
     everyday.add_up(node.config, node)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: pytest.ExitCode, config: pytest.Config
+) -> None:
+    if path := os.environ.get("HOLDFAST_RECORD"):
+        Record.of(terminalreporter, exitstatus).write(Path(path))
     if words := everyday.describe(config):
         terminalreporter.write_line(words)
 
