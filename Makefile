@@ -5,8 +5,8 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$python; break; fi; done)
 VENV ?= .venv
 # Tests run in so many processes, each with its own PostgreSQL servers: more than a small machine has processors, because
-# much of a test of workers, leases and terminals is waiting.
-TEST_PROCESSES ?= 6
+# much of a test of workers, leases and terminals is waiting. Not many more: each of them imports and collects all tests.
+TEST_PROCESSES ?= 4
 
 RUN := $(VENV)/bin/python
 # An environment remembers where its clone is. One that was copied along with its clone would run the code of the
