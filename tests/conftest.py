@@ -25,7 +25,7 @@ from holdfast.redaction.text import forget_all
 from tests import everyday
 from tests.pgbouncer import PgBouncer, start_pgbouncer
 from tests.postgres_server import PostgresServer, ServerUnavailable, start_postgres
-from tests.scheduling import Scheduling
+from tests.scheduling import LONG, Scheduling
 from tests.second_run import Record
 from tests.stores import emptied_database
 
@@ -101,6 +101,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "seeds" in item.fixturenames or hypothesis.is_hypothesis_test(item.obj):
             item.add_marker(pytest.mark.soak)
     everyday.leave_out(config, items)
+    if hasattr(config, "workerinput"):  # one process alone goes from front to back
+        items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
 @pytest.fixture
