@@ -14,7 +14,7 @@ from holdfast.model.errors import Conflict, IllegalMove, InvalidValue, LeaseHeld
 from holdfast.model.task import MANUAL, Task
 from holdfast.model.transitions import MOVES, OPEN, TaskState
 from holdfast.store.simple import SimpleInterface
-from holdfast.testing.contract._support import claim, enter, running_task, stored
+from holdfast.testing.contract._support import claim, enter, row, running_task, stored
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.snapshot import snapshot
 
@@ -63,15 +63,16 @@ class SaveContract(ContractBase):
         moves = [transition.to_state for transition in await store.history("task")]
         assert moves == [TaskState.PENDING, TaskState.RUNNING, TaskState.COMPLETED]
 
-    @pytest.mark.parametrize("source", list(TaskState))
-    async def test_an_illegal_change_of_state_is_refused(self, store: SimpleInterface, source: TaskState) -> None:
+    async def test_an_illegal_change_of_state_is_refused(self, store: SimpleInterface) -> None:
         """The same table as everywhere."""
-        task = await store.save(by_hand(state=source))
+        tasks = {source: await store.save(by_hand(f"{source}", state=source)) for source in TaskState}
         before = await snapshot(store)
-        for target in set(TaskState) - set(MOVES[source]) - {source}:
-            with pytest.raises(IllegalMove):
-                await store.save(replace(task, state=target))
-        assert await snapshot(store) == before
+        for source, task in tasks.items():
+            for target in set(TaskState) - set(MOVES[source]) - {source}:
+                with row(source, target), pytest.raises(IllegalMove):
+                    await store.save(replace(task, state=target))
+            with row(source):
+                assert await snapshot(store) == before
 
     async def test_result_and_error_are_replaced_without_a_move(self, store: SimpleInterface) -> None:
         """Nothing is logged for that."""
