@@ -36,8 +36,9 @@ PRINTED = {
     "course/retry": [
         "by hand: ok [1, 2]",
         "by hand: failed after 3 retries: no answer",
+        "as a policy: pauses of [1.0, 2.0, 4.0]",
         "as a policy: ok",
-        "as a policy: 4 tries in 0:00:07",
+        "as a policy: 4 tries",
     ],
     "course/idempotency": ["by hand: Freed 20GB.", "with a key: Freed 20GB.", "done: ['by hand', 'with a key']"],
     "course/resume": [
@@ -48,7 +49,10 @@ PRINTED = {
         "billing is deployed",
         "  running -> pending: its worker died",
     ],
-    "course/deadlines": ["  after 0:00:30", "  after 0:05:00"],
+    "course/deadlines": [
+        "the step was stopped: holdfast.DeadlineExceeded",
+        "the run was stopped: holdfast.DeadlineExceeded",
+    ],
     "course/checkpoints": [
         "every_step: 3",
         "on_state_change: 1",

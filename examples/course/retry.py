@@ -57,11 +57,11 @@ async def main() -> None:
     except RuntimeError as error:
         print("by hand:", error)
 
+    print("as a policy: pauses of", [EXACTLY.backoff(attempt, random=0) for attempt in (1, 2, 3)])
     async with testing.sandbox(hold) as box:  # a store in memory, and a clock that skips the pauses
         task = await hold.submit(ask)
         print("as a policy:", await task.result())
-        trace = await box.trace(task)
-        print(f"as a policy: {trace.runs['call']} tries in {trace.took}")
+        print("as a policy:", (await box.trace(task)).runs["call"], "tries")
 
 
 if __name__ == "__main__":
