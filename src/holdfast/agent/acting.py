@@ -10,9 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agent.keeping import ENGINE
-from holdfast.agent.results import keep_output, link_to, read_output, split_result
+from holdfast.agent.results import keep_output, read_output, split_result
 from holdfast.agent.tool import BadArguments, Tool, ToolError
 from holdfast.agent.transcript import TOOL
+from holdfast.engine.artifacts import link_to
 from holdfast.engine.calls import Call, Compensation, Terms, describe
 from holdfast.engine.crossing import Crossing
 from holdfast.model.agent_state import ArtifactRef

@@ -20,7 +20,8 @@ from holdfast.agent.tool import Tool, ToolSource
 from holdfast.agent.verifying import Human, Judge, Verifier, verifier_of
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.context import Context, attempt_of
-from holdfast.engine.definition import TaskDefinition, check_retry
+from holdfast.engine.definition import AgentRules, TaskDefinition, check_retry
+from holdfast.engine.start import START
 from holdfast.model.agent_state import AgentState, Constraints, HumanInTheLoop
 from holdfast.model.budget import Budget
 from holdfast.model.checkpoints import Checkpoints
@@ -167,17 +168,25 @@ class Agent:
         tokens, size = self._context
         return Room(state_bytes=DEFAULT_STATE_BYTES if limit is None else limit, tokens=tokens, bytes=size)
 
-    def attend(self, attempt: Attempt, text: str, after: str | None = None) -> AgentRun:
+    @property
+    def rules(self) -> AgentRules:
+        """What each of its tasks is held to."""
+        return AgentRules(constraints=self.constraints, budget=self.budget)
+
+    def attend(
+        self, attempt: Attempt, text: str, after: str | None = None, start: StatePatch | None = None
+    ) -> AgentRun:
         """Return the run of one attempt at its task."""
-        return AgentRun(self, attempt, text, after)
+        return AgentRun(self, attempt, text, after, start or StatePatch())
 
     def _define(
         self, *, queue: str, priority: int, retry: Retry | None, deadline: float | timedelta | None
     ) -> TaskDefinition[..., str]:
-        async def agent(ctx: Context, text: str, *, after: str | None = None) -> str:
+        async def agent(ctx: Context, text: str, *, after: str | None = None, start: JsonValue = None) -> str:
             attempt = attempt_of(ctx)
+            given = None if start is None else StatePatch.from_json(start, START)
             equipped = await self.equipped(attempt)
-            return await equipped.attend(attempt, text, after).run()
+            return await equipped.attend(attempt, text, after, given).run()
 
         agent.__doc__ = self.description or self.instructions
         return TaskDefinition(
@@ -189,6 +198,7 @@ class Agent:
             deadline=deadline,
             limits={str(meter): limit for meter, limit in self.budget.limits().items()},
             companions=[tool.agent.task_definition() for tool in self.tools.values() if isinstance(tool, SubAgent)],
+            rules=self.rules,
         )
 
     def _check_numbers(self) -> None:

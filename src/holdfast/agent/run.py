@@ -49,12 +49,16 @@ _S = CheckpointStrategy
 class AgentRun:
     """An agent at work on one task."""
 
-    def __init__(self, agent: Agent, attempt: Attempt, text: str, after: str | None) -> None:
-        """``text`` is what it is asked to do, ``after`` the task whose conversation it goes on with."""
+    def __init__(self, agent: Agent, attempt: Attempt, text: str, after: str | None, start: StatePatch) -> None:
+        """``text`` is what it is asked to do, ``after`` the task whose conversation it goes on with.
+
+        ``start`` is what its state was submitted with.
+        """
         self.agent = agent
         self.attempt = attempt
         self.text = text
         self.after = after
+        self.start = start
         self.conversation: list[Message] = []
         self.accounting = accounting_of(attempt, agent, agent.model.name)
         self._progress = Progress(most_identical=agent.max_identical_calls, most_senseless=agent.max_senseless_answers)

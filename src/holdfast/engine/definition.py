@@ -9,6 +9,8 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
 
+from holdfast.model.agent_state import Constraints
+from holdfast.model.budget import Budget
 from holdfast.model.canonical import Unreadable
 from holdfast.model.checks import check_integer, check_name, check_queue
 from holdfast.model.deadline import as_seconds
@@ -33,6 +35,14 @@ class Bound(Generic[R_co]):
     user_input: JsonValue
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentRules:
+    """What every task of an agent is held to; what a task is submitted with can only make it tighter."""
+
+    constraints: Constraints
+    budget: Budget
+
+
 class TaskDefinition(Generic[P, R]):
     """A task function with its name and policies. Calling it calls the plain function."""
 
@@ -48,11 +58,13 @@ class TaskDefinition(Generic[P, R]):
         agent_id: str | None = None,
         limits: Mapping[str, int] | None = None,
         companions: Sequence[TaskDefinition[..., Any]] = (),
+        rules: AgentRules | None = None,
     ) -> None:
         """``deadline`` is counted from the submission; ``retry`` is for the whole task (three attempts by default).
 
         ``limits`` are those of its budget, by meter; ``companions`` the tasks it cannot do without, such as those of
-        its sub-agents: they are registered with it.
+        its sub-agents: they are registered with it. ``rules`` are for agents: only a task that has them can begin
+        with a state.
         """
         _check_function(function)
         self.function = function
@@ -67,6 +79,7 @@ class TaskDefinition(Generic[P, R]):
         self.agent_id = check_name("agent id", agent_id or self.name)
         self.limits = dict(limits or {})
         self.companions = tuple(companions)
+        self.rules = rules
         self.unpriced: str | None = "it is no agent's, and pays for no model"
         """Why a limit on its cost would never be reached; None if what it costs is known. Its agent knows."""
         self.verifier: Callable[..., Any] | None = None

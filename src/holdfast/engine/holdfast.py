@@ -24,6 +24,7 @@ from holdfast.engine.signatures import (
     B,
     C,
     D,
+    StartOptions,
     SubmitOptions,
     Task0,
     Task1,
@@ -33,14 +34,17 @@ from holdfast.engine.signatures import (
     refuse_for_function,
     refuse_for_task,
 )
+from holdfast.engine.start import SUBMITTER, ArtifactNames, Facts, Start, as_state, link_artifacts, starting
 from holdfast.engine.submission import continuing, new_task, was_submitted_before
 from holdfast.engine.sync_context import SyncContext
 from holdfast.engine.transacting import TIMEOUT, transact
 from holdfast.engine.where import running_loop
 from holdfast.engine.worker import Worker
+from holdfast.model.agent_state import AgentState
 from holdfast.model.clock import Clock
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import HoldfastError, InvalidValue, KeyConflict, StoreClosed
+from holdfast.model.patch import StatePatch
 from holdfast.model.records import Event
 from holdfast.model.retry import Retry
 from holdfast.model.size import batches, task_size
@@ -293,6 +297,10 @@ class Holdfast(Managing):
         delay: float | timedelta | None = None,
         agent_id: str | None = None,
         after: Handle[Any] | str | None = None,
+        state: AgentState | None = None,
+        plan: Sequence[str] | None = None,
+        facts: Facts | None = None,
+        artifacts: ArtifactNames | None = None,
         **unknown: Any,
     ) -> Handle[Any]:
         """Store a task and return its handle at once; a worker somewhere does it.
@@ -301,12 +309,22 @@ class Holdfast(Managing):
         ``deadline`` is a moment, or a time from now; ``delay`` keeps the task from being claimed before. ``after`` is
         for agents: a task that has ended, whose state and conversation this one goes on with.
 
+        So are ``state``, ``plan``, ``facts`` and ``artifacts``: what the AgentState holds from the beginning. They are
+        part of what is asked, so the same ``key`` with others is a KeyConflict. Constraints and budget of the state
+        can only make the agent's own tighter. Without a text, the goal of the state is the text.
+
         Arguments are checked by the annotations of the task's function, and converted as pydantic converts them, here
         and once. What does not fit is an InvalidValue, and nothing is stored. Only for a task that is not defined
         here, and is named with its ``queue``, they are stored as they are.
         """
         refuse_for_task("hold.submit", task, unknown, SubmitOptions.__annotations__)
         services = self.services
+        start = Start(state=state, plan=plan, facts=facts, artifacts=artifacts)
+        args, start = as_state(self.definitions, task, args, start)
+        given = StatePatch()
+        if not start.is_empty:
+            [task], given = await starting(services.store, self.definitions, task, [args], start)
+            args = ()
         if after is not None:
             previous = self._handle(after).id
             task, args = await continuing(services.store, self.definitions, task, args, previous), ()
@@ -322,7 +340,9 @@ class Holdfast(Managing):
             delay=delay,
             agent_id=agent_id,
         )
-        return await _handle_of(services, new, await services.submitter.put(new), definition)
+        handle = await _handle_of(services, new, await services.submitter.put(new), definition)
+        await link_artifacts(services.store, [handle.id], given, actor=new.actor)
+        return handle
 
     async def submit_many(
         self,
@@ -342,7 +362,13 @@ class Holdfast(Managing):
         known = [one for one in SubmitOptions.__annotations__ if one != "after"]
         unknown = {name: value for name, value in options.items() if name not in known}
         refuse_for_task("hold.submit_many", task, unknown, known)
-        made = [new_task(self.definitions, task, tuple(args), now=now, **options) for args in listed]
+        start = Start(**{name: options.pop(name) for name in StartOptions.__annotations__ if name in options})
+        bound: list[tuple[Any, tuple[Any, ...]]] = [(task, tuple(args)) for args in listed]
+        given = StatePatch()
+        if not start.is_empty:
+            with_start, given = await starting(services.store, self.definitions, task, listed, start)
+            bound = [(one, ()) for one in with_start]
+        made = [new_task(self.definitions, one, args, now=now, **options) for one, args in bound]
         handles: list[Handle[R]] = []
         for some in batches(made, lambda one: task_size(one[0]), most=MOST_SUBMITTED):
             answers = await services.store.submit([new for new, _ in some])
@@ -350,6 +376,7 @@ class Holdfast(Managing):
                 await _handle_of(services, new, answer, definition)
                 for (new, definition), answer in zip(some, answers, strict=True)
             ]
+        await link_artifacts(services.store, [handle.id for handle in handles], given, actor=SUBMITTER)
         return handles
 
     def handle(self, task_id: str, returns: Any = Any) -> Handle[Any]:  # noqa: ANN401

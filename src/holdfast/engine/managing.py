@@ -141,9 +141,9 @@ class Managing(ABC):
     async def state(self, task: Handle[Any] | str, *, at: int | str | None = None) -> AgentState:
         """Return an agent's state: now, at a version, or right after the step with this key.
 
-        Raises Conflict for a task that has none.
+        Of an agent that has not begun, the state that it will begin with. Raises Conflict for a task that has none.
         """
-        return await stating.state_of(self.services.store, self._handle(task).id, at)
+        return await stating.state_of(self.services.store, self.definitions, self._handle(task).id, at)
 
     async def patch_state(
         self, task: Handle[Any] | str, patch: StatePatch, *, version: int, by: str, reason: str = ""
@@ -151,7 +151,8 @@ class Managing(ABC):
         """Change the state of an agent that has not ended, and return it; the agent sees it before its next model call.
 
         ``version`` is the one the patch was made for (``(await handle.task()).version``). Should the state be at
-        another one by now, nothing changes, and StateConflict brings the newer state along, to merge with.
+        another one by now, nothing changes, and StateConflict brings the newer state along, to merge with. Before the
+        agent has begun, that is version 0, and the patch is made for the state that it will begin with.
         """
         return await stating.patch_state(
             self.services, self._handle(task).id, patch, version=version, by=by, reason=reason
@@ -159,13 +160,13 @@ class Managing(ABC):
 
     async def state_history(self, task: Handle[Any] | str) -> list[AppliedPatch]:
         """Return every change of an agent's state, first to last: what, by whom, why, in which step."""
-        return await stating.history_of(self.services.store, self._handle(task).id)
+        return await stating.history_of(self.services.store, self.definitions, self._handle(task).id)
 
     async def state_diff(
         self, task: Handle[Any] | str, old: int | str, new: int | str | None = None
     ) -> tuple[Change, ...]:
         """Return what changed in an agent's state between two moments: versions or step keys; by default until now."""
-        return await stating.difference(self.services.store, self._handle(task).id, old, new)
+        return await stating.difference(self.services.store, self.definitions, self._handle(task).id, old, new)
 
     # Deciding
 

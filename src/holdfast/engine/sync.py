@@ -32,6 +32,7 @@ from holdfast.engine.signatures import (
     Task3,
     Task4,
 )
+from holdfast.engine.start import ArtifactNames, Facts
 from holdfast.engine.stating import AppliedPatch
 from holdfast.engine.sync_artifacts import SyncArtifacts
 from holdfast.engine.sync_memory import SyncMemory
@@ -151,6 +152,10 @@ class SyncHoldfast:
         delay: float | timedelta | None = None,
         agent_id: str | None = None,
         after: SyncHandle[Any] | str | None = None,
+        state: AgentState | None = None,
+        plan: Sequence[str] | None = None,
+        facts: Facts | None = None,
+        artifacts: ArtifactNames | None = None,
         **unknown: Any,
     ) -> SyncHandle[Any]:
         """See Holdfast."""
@@ -165,6 +170,10 @@ class SyncHoldfast:
                 delay=delay,
                 agent_id=agent_id,
                 after=None if after is None else _plain(after),
+                state=state,
+                plan=plan,
+                facts=facts,
+                artifacts=artifacts,
                 **unknown,
             )
         )

@@ -49,6 +49,14 @@ class Constraints:
         """Tell whether a person must agree to an action of this risk."""
         return self.human_in_the_loop is not None and risk in self.human_in_the_loop.required_for_risk_levels
 
+    def tightened(self, other: Constraints) -> Constraints:
+        """Return rules under which a person must agree to what either of the two asks for."""
+        own, more = self.human_in_the_loop, other.human_in_the_loop
+        if own is None or more is None:
+            return other if own is None else self
+        levels = dict.fromkeys((*own.required_for_risk_levels, *more.required_for_risk_levels))
+        return Constraints(human_in_the_loop=HumanInTheLoop(required_for_risk_levels=tuple(levels)))
+
     def to_json(self) -> dict[str, JsonValue]:
         """Return the JSON form."""
         return {} if self.human_in_the_loop is None else {"human_in_the_loop": self.human_in_the_loop.to_json()}
