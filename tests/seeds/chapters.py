@@ -42,7 +42,7 @@ def _read() -> Iterator[Chapter]:
 CHAPTERS = STATE_MANAGEMENT, PRODUCTION, STATE_PAGE = tuple(_read())
 
 EVERY_STORE = "memory, SQLite, PostgreSQL"
-STORES = {"hold": EVERY_STORE, "url": EVERY_STORE, "box": "memory, SQLite", "lasting_url": "JSON, SQLite, PostgreSQL"}
+STORES = {"hold": EVERY_STORE, "url": EVERY_STORE, "lasting_url": "JSON, SQLite, PostgreSQL"}
 """On which stores a test runs, by the fixture that it uses."""
 
 NO_STORE = "no store"

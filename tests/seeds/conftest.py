@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from holdfast.testing import Sandbox, sandbox
 from tests.engine.conftest import emptied_database
 from tests.store.contract.truncating import EmptiedDatabase
 
@@ -41,13 +40,3 @@ async def hold(url: str) -> AsyncIterator[Holdfast]:
     """An open Holdfast, on each kind of store."""
     async with Holdfast(url) as hold:
         yield hold
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def box(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Sandbox]:
-    """An open Holdfast with a worker, whose time skips what no task needs; PostgreSQL's own time cannot be skipped.
-
-    With this much patience a slow machine is not taken for code that hangs.
-    """
-    async with sandbox(Holdfast("memory://"), url=_empty(request.param, tmp_path, request), patience=60) as box:
-        yield box

@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,10 +11,12 @@ import pytest
 from holdfast import (
     AgentState,
     Context,
+    GiveUp,
     Holdfast,
     IllegalMove,
     KnownFact,
     Retry,
+    RetryAt,
     RiskLevel,
     StatePatch,
     StepFailed,
@@ -25,8 +27,8 @@ from holdfast import (
     apply,
 )
 from holdfast.agent.scripted import call
-from holdfast.testing import Sandbox
-from tests.agent.support import finished, register
+from holdfast.model.retry import decide
+from tests.agent.support import finished, register, shown
 from tests.engine.support import crashing_worker, ended, moves_of
 from tests.seeds.chapters import STATE_MANAGEMENT, section
 
@@ -150,8 +152,12 @@ AGENT_STATE = {
 }
 
 
-@section(STATE_MANAGEMENT, "Step 0: Agent state as a contract (AgentState)", ours="`AgentState`, `StatePatch`")
-async def test_step_0_agent_state_as_a_contract_agentstate() -> None:
+@section(
+    STATE_MANAGEMENT,
+    "Step 0: Agent state as a contract (AgentState)",
+    ours="`AgentState`, `StatePatch`, `hold.submit(state=)`",
+)
+async def test_step_0_agent_state_as_a_contract_agentstate(hold: Holdfast) -> None:
     state = AgentState.from_json(AGENT_STATE)
     assert state.to_json() == AGENT_STATE
     assert state.constraints.requires_approval(RiskLevel.EXTERNAL_ACTION)
@@ -168,6 +174,15 @@ async def test_step_0_agent_state_as_a_contract_agentstate() -> None:
     assert changed.plan == ("Apply changes", "Verify again")
     assert changed.open_questions == ("Who is on call?",)
     assert state.to_json() == AGENT_STATE, "a state is never changed in place"
+
+    agent, model = register(hold, ["Deployed."])
+    task = await hold.submit(agent, state=state)
+    assert (await hold.state(task)).to_json() == AGENT_STATE, "it is the start of a run"
+    await hold.patch_state(task, patch, version=(await task.task()).version, by="ann")
+    async with hold.worker():
+        assert await ended(task) == "Deployed."
+    assert (await hold.state(task)).plan == changed.plan
+    assert "staging-2" in shown(model)[0][1], "the model sees the state"
 
 
 @section(STATE_MANAGEMENT, "Step 1: Task Structure with State", ours="`Task`, `TaskState`")
@@ -201,23 +216,32 @@ async def test_step_2_operation_idempotency(hold: Holdfast) -> None:
 
 
 @section(STATE_MANAGEMENT, "Step 3: Retry with Exponential Backoff", ours='`Retry(jitter="none")`')
-async def test_step_3_retry_with_exponential_backoff(box: Sandbox) -> None:
-    tried: list[float] = []
+async def test_step_3_retry_with_exponential_backoff(hold: Holdfast) -> None:
+    chapter = Retry(max_attempts=4, initial=1, factor=2, jitter="none")
+    now, error = datetime.now(UTC), ConnectionError("no answer")
+    answers = [decide(chapter, error, attempt, now, random=0.5) for attempt in (1, 2, 3, 4)]
+    assert answers[:3] == [RetryAt(now + timedelta(seconds=seconds), seconds) for seconds in (1, 2, 4)]
+    assert answers[3] == GiveUp("attempt 4 of 4 failed"), "there is no pause after the last try"
+
+    tries = 0
 
     def fail() -> None:
-        tried.append(box.elapsed.total_seconds())
-        raise ConnectionError(f"try {len(tried)}")
+        nonlocal tries
+        tries += 1
+        raise ConnectionError(f"try {tries}")
 
-    @box.hold.task(retry=Retry(max_attempts=1))
+    @hold.task(retry=Retry(max_attempts=1))
     async def work(ctx: Context) -> None:
-        await ctx.step("call", fail, retry=Retry(max_attempts=4, initial=1, factor=2, jitter="none"))
+        await ctx.step("call", fail, retry=replace(chapter, initial=0.01))
 
-    task = await box.hold.submit(work)
-    with pytest.raises(TaskFailed, match="try 4"):
-        await task.result()
-    assert [later - earlier for earlier, later in pairwise(tried)] == [1, 2, 4]
-    took = (await box.trace(task)).took.total_seconds()
-    assert took == 7, "there is no pause after the last try"
+    task = await hold.submit(work)
+    async with hold.worker():
+        with pytest.raises(TaskFailed, match="try 4") as failed:
+            await ended(task)
+    times = [one.at for one in failed.value.failure.tries]
+    pauses = [(later - earlier).total_seconds() for earlier, later in pairwise(times)]
+    assert tries == 4
+    assert all(pause >= planned for pause, planned in zip(pauses, (0.01, 0.02, 0.04), strict=True)), pauses
 
 
 @section(STATE_MANAGEMENT, "Step 4: Deadlines", ours="`deadline=`, `timeout=`")
