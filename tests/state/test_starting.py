@@ -324,6 +324,20 @@ async def test_also_of_a_task_without_a_start(hold: Holdfast) -> None:
     assert (await hold.state(handle, at=1)) == before
 
 
+async def test_a_patch_before_the_first_claim_can_only_make_the_rules_tighter(hold: Holdfast) -> None:
+    """It may also come from a process that has older code of the agent."""
+    own = Budget(max_steps=9, max_artifact_bytes_in_context=800)
+    agent, _ = register(hold, ["done"], approve=["external_action"], budget=own)
+    handle = await hold.submit(agent, "go")
+    free = StatePatch(constraints=Constraints(), budget=Budget(max_steps=90, max_artifact_bytes_in_context=900))
+    await hold.patch_state(handle, free, version=0, by="ann")
+    async with hold.worker():
+        await handle.result(timeout=PATIENCE)
+    state = await hold.state(handle)
+    assert (state.constraints, state.budget) == (approving(RiskLevel.EXTERNAL_ACTION), own)
+    assert [one.author for one in await hold.state_history(handle)] == ["submit", "ann", "holdfast"]
+
+
 async def test_of_many_patches_at_once_one_is_first(hold: Holdfast) -> None:
     agent, _ = register(hold, ["done"])
     handle = await hold.submit(agent, "go", plan=["a"])

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.agent.keeping import ENGINE
 from holdfast.agent.noting import noted
-from holdfast.agent.transcript import BEGIN, Answer, read_answers, read_transcript, user_message
+from holdfast.agent.transcript import BEGIN, LLM, Answer, read_answers, read_transcript, user_message
 from holdfast.engine.calls import ONE_TRY, Call
 from holdfast.engine.conversing import MESSAGE
 from holdfast.engine.first_state import Opening, opening, state_before
@@ -65,6 +66,8 @@ async def begin(run: AgentRun) -> Beginning:
         every = await insist(partial(store.steps, task.id))
         earlier = [step for step in every if step.round < task.round]
     messages = await _first_messages(run, [step for step in earlier if step.kind == BEGIN])
+    if task.round == 1 and not attempt.journal.of_kind(LLM):
+        attempt.buffer(*_held_to_rules(run))
     if attempt.journal.get(OTHER_INPUT) is not None:
         # A new piece of work, by an agent that knows what it did for the one before.
         messages = [user_message(run.text)]
@@ -105,6 +108,18 @@ async def _open(run: AgentRun, before: AgentState = EMPTY) -> Opening:
 
 def _written(run: AgentRun, made: Opening) -> tuple[Operation, ...]:
     return (*made.links, *run.keeper.change(made.patch, author=made.author, reason=made.reason))
+
+
+def _held_to_rules(run: AgentRun) -> tuple[Operation, ...]:
+    """Return what tightens a state that was patched before the agent began: by a process with older code, or a person.
+
+    From its first answer on, what a person changes in its rules counts.
+    """
+    state, rules = run.keeper.state, run.agent.rules
+    tight = StatePatch(
+        constraints=rules.constraints.tightened(state.constraints), budget=rules.budget.tightened(state.budget)
+    )
+    return run.keeper.change(tight, author=ENGINE, reason="the rules of its agent")
 
 
 # Going on from another task
