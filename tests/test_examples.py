@@ -47,6 +47,60 @@ PRINTED = {
         "second: Cache the result: the database is read-only.",
         "measured 1 time",
     ],
+    "course/retry": [
+        "by hand: ok [1, 2]",
+        "by hand: failed after 3 retries: no answer",
+        "as a policy: pauses of [1, 2, 4]",
+        "as a policy: ok",
+        "as a policy: 4 tries",
+    ],
+    "course/idempotency": ["by hand: Freed 20GB.", "with a key: Freed 20GB.", "done: ['by hand', 'with a key']"],
+    "course/resume": [
+        "first process: step 7",
+        "first process: step 8",
+        "second process: step 8",
+        "second process: step 9",
+        "billing is deployed",
+        "  running -> pending: its worker died",
+    ],
+    "course/deadlines": [
+        "the step was stopped: holdfast.DeadlineExceeded",
+        "the run was stopped: holdfast.DeadlineExceeded",
+    ],
+    "course/checkpoints": [
+        "every_step: 3",
+        "on_state_change: 1",
+        "another trigger saves None",
+        "rotated away, all but 2",
+        "too old: the world may have changed meanwhile",
+        "accepted: pending, 1 fact known",
+        "It is up.",
+    ],
+    "course/context_slice": ["  | replicas: 3", "--- 1 of 2 artifacts, 2 of 100 facts; the freshest is 'probe 100'"],
+    "course/shared_state": [
+        "agent A wrote to state://agents/ops/tasks",
+        "agent B reads: pending ['look', 'clean'] done: ['look']",
+        "agent B ends it: completed",
+    ],
+    "course/two_workers": ["the hotfix did not wait: True", "tasks for each worker: [2, 2]"],
+    "course/state_machine": [
+        "completed: {'attempts': 1, 'result': 'a report with sources'}",
+        "  review -> pending back to the queue",
+        "  review -> completed verified",
+    ],
+    "course/review": [
+        "a report, because: it names no sources",
+        "  review -> pending: rejected: it names no sources",
+        "given up after 2 attempts",
+        "  failed -> pending: user",
+    ],
+    "course/memory": [
+        "now: done",
+        "before: ['in_progress', 'done']",
+        "Ada owns billing.",
+        "in conflict: ['Ada', 'Grace']",
+        "settled: ['Grace']",
+    ],
 }
 
 
@@ -70,8 +124,9 @@ def run(name: str, folder: Path) -> list[str]:
 
 
 def test_all_of_them_are_run_and_listed() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(PRINTED)
-    listed = re.findall(r"^\| `(\w+)\.py` ", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    there = {str(path.relative_to(EXAMPLES).with_suffix("")) for path in EXAMPLES.rglob("*.py")}
+    assert there == set(PRINTED)
+    listed = re.findall(r"^\| `([\w/]+)\.py` ", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert set(listed) == set(PRINTED)
 
 
