@@ -36,7 +36,7 @@ PRINTED = {
     "course/retry": [
         "by hand: ok [1, 2]",
         "by hand: failed after 3 retries: no answer",
-        "as a policy: pauses of [1.0, 2.0, 4.0]",
+        "as a policy: pauses of [1, 2, 4]",
         "as a policy: ok",
         "as a policy: 4 tries",
     ],
