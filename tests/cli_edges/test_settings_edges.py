@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,30 @@ def test_a_project_has_one_store_wherever_in_it_one_stands(tmp_path: Path) -> No
         assert task["result"] == "hi"
     assert (tmp_path / "holdfast.db").exists()
     assert contents(below) == {}
+
+
+def test_who_only_looks_runs_no_code_that_another_user_may_have_named(tmp_path: Path) -> None:
+    """A holdfast.toml is looked for in the folders above, too, and some of those are everybody's."""
+    code = (FOLDER / "application.py").read_text()
+    (tmp_path / "application.py").write_text(f"{code}\nimport sys\nprint('CODE RAN', file=sys.stderr)\n")
+    file = tmp_path / "holdfast.toml"
+    file.write_text('application = "application:hold"\n')
+    below = tmp_path / "deep"
+    below.mkdir()
+    holdfast(tmp_path, "run", "echo", "--input", "hi", check=True)
+    file.chmod(0o666)
+    for place in (tmp_path, below):
+        for words in (["list"], ["show"], ["migrate"]):
+            said = refusal(holdfast(place, *words), 2)
+            assert "every user can write that file" in said
+            assert "HOLDFAST_APPLICATION=application:hold" in said
+    if os.geteuid() == 0:
+        file.chmod(0o600)
+        os.chown(file, 12345, -1)
+        assert "belongs to another user" in refusal(holdfast(tmp_path, "list"), 2)
+    trusted = holdfast(tmp_path, "list", HOLDFAST_APPLICATION="application:hold", check=True)
+    assert "CODE RAN" in trusted.stderr
+    assert "CODE RAN" not in holdfast(tmp_path, "list", "--database-url", "sqlite:///holdfast.db", check=True).stderr
 
 
 @pytest.mark.parametrize("kind", ["dangling link", "loop", "folder"])

@@ -92,3 +92,10 @@ def test_a_death_condemns_only_whom_it_caught_alone(
 
 def test_a_reboot_alone_makes_no_suspect() -> None:
     assert ALONE_AFTER > 1
+
+
+def test_a_state_given_as_a_plain_text_is_refused_with_the_name_that_is_meant() -> None:
+    with pytest.raises(InvalidValue, match=r"task state is 'running'; use TaskState\.RUNNING$"):
+        NewTask(name="work", state="running")  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match=r"'in_progress'; use TaskState\.PENDING or TaskState\.RUNNING or"):
+        NewTask(name="work", state="in_progress")  # type: ignore[arg-type]

@@ -73,7 +73,12 @@ async def _decide(hold: Holdfast, handles: dict[str, Handle[Any]]) -> None:
 
 
 def rows_of(url: str) -> Iterator[tuple[str, str]]:
-    """Yield every row of every table, as text."""
+    """Yield every row of every table, or every file, as text."""
+    if url.startswith("json"):
+        for file in Path(url.removeprefix("json:///")).rglob("*"):
+            if file.is_file():
+                yield file.name, file.read_bytes().decode(errors="replace")
+        return
     if url.startswith("sqlite"):
         connection = apsw.Connection(url.removeprefix("sqlite:///"))
         for (table,) in list(connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")):
@@ -114,6 +119,8 @@ def commands(handles: dict[str, Handle[Any]]) -> Iterator[list[str]]:
             ["steps", "--all"],
         ):
             yield [words[0], handles[name].id, *words[1:]]
+    for words in (["state"], ["state", "--json"], ["state", "--history"], ["diff", "1"]):
+        yield [words[0], handles["model call"].id, *words[1:]]
 
 
 async def over_mcp(hold: Holdfast, handles: dict[str, Handle[Any]]) -> list[str]:
@@ -136,12 +143,12 @@ async def over_mcp(hold: Holdfast, handles: dict[str, Handle[Any]]) -> list[str]
 
 
 @pytest.mark.usefixtures("environment")
-@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("backend", ["sqlite", "json", "postgresql"])
 def test_no_canary_gets_out(
     backend: str, request: pytest.FixtureRequest, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     read_tokens({"HOLDFAST_API_TOKEN": SECRETS["api_token"], "HOLDFAST_API_TOKEN_CI": f"read:{SECRETS['named_token']}"})
-    url = f"sqlite:///{tmp_path}/agents.db"
+    url = f"json:///{tmp_path}/agents" if backend == "json" else f"sqlite:///{tmp_path}/agents.db"
     if backend == "postgresql":
         given = request.getfixturevalue("postgres_url")
         url = f"{given}{'&' if '?' in given else '?'}password={SECRETS['database_password']}"
@@ -153,14 +160,14 @@ def test_no_canary_gets_out(
         *("answer", "model text", "mcp-stdio", "mcp-fails", "verified")
     ], states
     rows = list(rows_of(url))
-    assert len(rows) > 100
+    assert len(rows) > (20 if backend == "json" else 100)  # a task is one file
     assert [row for row in rows if leaks(row[1])] == []
-    assert sum("***" in text for _, text in rows) > 20
+    assert sum("***" in text for _, text in rows) > (10 if backend == "json" else 20)
     assert [text for text in served if leaks(text)] == []
     assert [one for one in caplog.records if leaks(f"{one.getMessage()} {vars(one)}")] == []
     assert not leaks(caplog.text)
-    if backend == "postgresql":
-        return  # the commands read the same from both
+    if backend != "sqlite":
+        return  # the commands read the same from all
     for words in commands(handles):
         answer = CliRunner().invoke(app, words, env={"HOLDFAST_DATABASE_URL": url})
         assert answer.exit_code == 0, (words, answer.output)

@@ -45,7 +45,8 @@ from holdfast.redaction import (
     redacted_data,
     shown_url,
 )
-from holdfast.redaction.credentials import is_credential, read_credentials
+from holdfast.redaction.credentials import read_credentials
+from holdfast.redaction.names import is_credential
 from holdfast.redaction.text import MOST, SHORTEST, without_beginning
 
 KEY = 'sk-"live"/SECRET+canary é'
@@ -65,6 +66,25 @@ def test_a_password_that_is_a_word_is_replaced_only_where_it_stands_as_one() -> 
     assert redacted("at postgresql://me:postgres@db/postgres") == "at postgresql://***@db/postgres"
     assert redacted("host=db password=postgres") == "host=db password=***"
     assert redacted("Authorization: Bearer holdfast") == "Authorization: Bearer ***"
+
+
+def test_a_value_that_may_be_a_word_is_replaced_where_it_stands_in_a_url() -> None:
+    """Libraries log the URLs that they send requests to."""
+    for value in ("SECRETpw", "pw", "a b"):
+        written = quote(value)
+        for name in ("key", "api_key", "access_token"):
+            know_url(f"https://host/mcp?page=2&{name}={written}")
+            for logged in (f"https://host/mcp?page=2&{name}={written}", f"'http://host/?{name}={written}&b=pw'"):
+                shown = redacted(f"Connecting to {logged} again")
+                assert f"{name}={written}" not in shown, (name, value)
+                assert shown == f"Connecting to {logged.replace(f'{name}={written}', f'{name}=***')} again"
+        know_url(f"https://user:{written}@host/mcp")
+        assert redacted(f"at https://user:{written}@host/mcp") in {
+            "at https://***@host/mcp",
+            "at https://user:***@host/mcp",
+        }
+    innocent = ("see https://host/?q=pw&key=other", "a key=pw of a map", "at 12:pw@noon", "https://host/a:pw@b")
+    assert [redacted(text) for text in innocent] == list(innocent)
 
 
 def test_a_known_value_is_replaced_however_it_is_written() -> None:

@@ -66,13 +66,6 @@ async def take_over(scene: Scene) -> None:
     assert await went_on(scene, handle)
 
 
-async def take_over_before_it_was_written(scene: Scene) -> None:
-    scene.box.crash("llm:1", when="before_effect")
-    handle = await Planned(scene).begin()
-    await ended(handle)
-    assert await went_on(scene, handle)
-
-
 async def suspension(scene: Scene) -> None:
     planned = Planned(scene, asks=True)
     with scene.box.frozen():

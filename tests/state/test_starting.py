@@ -33,8 +33,10 @@ from holdfast import (
     tool,
 )
 from holdfast.agent.scripted import call
+from holdfast.engine import stating
 from holdfast.engine.first_state import GIVEN
 from holdfast.model.checkpoints import damage_of
+from holdfast.model.worker import Claim, NewWorker
 from tests.agent.support import PATIENCE, asked, finished, register, shown
 
 EARLY = datetime(2026, 1, 2, tzinfo=UTC)
@@ -99,6 +101,25 @@ async def test_plan_facts_and_artifacts_by_themselves(hold: Holdfast) -> None:
         ArtifactRef(artifact_id=stored.id, type="text/plain", summary="", bytes=10),
         replace(named, bytes=5),
     )
+
+
+async def test_any_text_and_any_value_come_back(hold: Holdfast) -> None:
+    odd = "nothing \0, half \ud800, \u2028"
+    given = replace(
+        GIVEN_STATE,
+        plan=(odd,),
+        known_facts=(KnownFact(key=odd, value={odd: [1, 1.5, True, None, 2**60]}, source=odd, at=EARLY),),
+        artifacts=(ArtifactRef(artifact_id="a", type=odd, summary=odd, bytes=1, step=odd),),
+        current_step=odd,
+    )
+    agent, _ = register(hold, ["done"])
+    handle = await hold.submit(agent, "Deploy X", state=given)
+    fork = await hold.fork(handle, user_input=("Deploy Y",))
+    assert (await hold.submit(agent, "Deploy X", state=given, key="k")).id
+    assert await hold.state(fork) == replace(given, goal="Deploy Y")
+    async with hold.worker():
+        await handle.result(timeout=PATIENCE)
+    assert await hold.state(handle) == given
 
 
 async def test_they_come_on_top_of_the_state(quick: Holdfast) -> None:
@@ -242,7 +263,7 @@ async def test_the_same_key_with_another_state_is_a_conflict(hold: Holdfast) -> 
     assert (await hold.submit(agent, "go", key="k", state=GIVEN_STATE, facts=facts)).id == first.id
     for other in ({"state": replace(GIVEN_STATE, plan=())}, {"plan": ["x"]}, {}):
         with pytest.raises(KeyConflict):
-            await hold.submit(agent, "go", key="k", **other)  # type: ignore[arg-type]
+            await hold.submit(agent, "go", key="k", **other)
 
 
 async def test_what_cannot_be_meant_is_refused_and_nothing_is_stored(quick: Holdfast) -> None:
@@ -253,10 +274,11 @@ async def test_what_cannot_be_meant_is_refused_and_nothing_is_stored(quick: Hold
         del ctx
         return text
 
+    wrong: Any = 1
     refused: list[tuple[Any, dict[str, Any], str]] = [
         (agent, {"state": {"goal": "x"}}, "give an AgentState"),
-        (agent, {"state": replace(GIVEN_STATE, plan=(1,))}, "plan"),
-        (agent, {"state": replace(GIVEN_STATE, known_facts=({"key": "x"},))}, "no AgentState can"),
+        (agent, {"state": AgentState(goal="x", plan=(wrong,))}, "plan"),
+        (agent, {"state": AgentState(goal="x", known_facts=(wrong,))}, "no AgentState can"),
         (agent, {"plan": "look"}, "list of texts"),
         (agent, {"plan": [1]}, "list of texts"),
         (agent, {"facts": "x"}, "list of KnownFact"),
@@ -376,24 +398,53 @@ async def test_a_patch_while_the_first_attempt_begins_waits_for_its_state(
     assert await told(hold, handle) == [(1, "submit", GIVEN)]
 
 
-async def test_a_claim_between_the_look_and_the_commit(quick: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent, _ = register(quick, ["done"])
-    handle = await quick.submit(agent, "go", plan=["a"])
-    commit, store = quick.store.commit, quick.store
-    ran: list[str] = []
+async def test_a_claim_between_the_look_and_the_commit(hold: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker is about to write the first state: written twice, it would undo the patch."""
+    monkeypatch.setattr(stating, "_MOST_LOOKS", 2)
+    agent, _ = register(hold, ["done"])
+    handle = await hold.submit(agent, "go", plan=["a"])
+    commit, held = hold.store.commit, await hold.store.register(NewWorker(lease=3600))
+    claimed: list[Any] = []
 
     async def late(commits: Any) -> Any:  # noqa: ANN401
-        if not ran and commits[0].actor == "ann":
-            ran.append("x")
-            async with quick.worker():
-                await handle.result(timeout=PATIENCE)
+        if not claimed and commits[0].actor == "ann":
+            claimed.extend(await hold.store.claim(Claim(worker_id=held.id, number=1, limit=1, names=["agent"])))
         return await commit(commits)
 
-    monkeypatch.setattr(store, "commit", late)
-    with pytest.raises(Conflict, match="completed"):
-        await quick.patch_state(handle, StatePatch(replace_plan=("b",)), version=0, by="ann")
-    assert ran
-    assert (await quick.state(handle)).plan == ("a",)
+    monkeypatch.setattr(hold.store, "commit", late)
+    with pytest.raises(Conflict, match="running and its agent has not begun"):
+        await hold.patch_state(handle, StatePatch(replace_plan=("b",)), version=0, by="ann")
+    assert len(claimed) == 1
+    assert (await handle.task()).version == 0
+
+
+async def test_a_worker_that_dies_before_it_has_written_the_first_state(hold: Holdfast) -> None:
+    agent, _ = register(hold, ["done"])
+    handle = await hold.submit(agent, "go", plan=["a"])
+    dying = await hold.store.register(NewWorker(lease=3600))
+    [claimed] = await hold.store.claim(Claim(worker_id=dying.id, number=1, limit=1, names=["agent"]))
+    assert (claimed.task.id, claimed.task.version) == (handle.id, 0)
+    assert (await hold.state(handle)).plan == ("a",)
+    await hold.store.retire(dying.id)
+    await hold.patch_state(handle, StatePatch(set_flags=("x",)), version=0, by="ann")
+    async with hold.worker():
+        await handle.result(timeout=PATIENCE)
+    state = await hold.state(handle)
+    assert (state.plan, state.risk_flags) == (("a",), ("x",))
+    assert [one.author for one in await hold.state_history(handle)] == ["submit", "ann"]
+
+
+async def test_while_a_worker_has_it_and_has_not_begun_nothing_is_patched(
+    quick: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stating, "_MOST_LOOKS", 2)
+    agent, _ = register(quick, ["done"])
+    handle = await quick.submit(agent, "go", plan=["a"])
+    held = await quick.store.register(NewWorker(lease=3600))
+    await quick.store.claim(Claim(worker_id=held.id, number=1, limit=1, names=["agent"]))
+    with pytest.raises(Conflict, match="running and its agent has not begun"):
+        await quick.patch_state(handle, StatePatch(set_flags=("x",)), version=0, by="ann")
+    assert (await handle.task()).version == 0
 
 
 # With everything else
@@ -446,7 +497,7 @@ async def test_a_fork_of_a_task_that_has_not_begun(hold: Holdfast) -> None:
 
 async def test_a_new_round_goes_on_with_the_state(hold: Holdfast) -> None:
     """The state is not begun again: what became of it in the round before stays."""
-    verdicts = ["not yet", True]
+    verdicts: list[bool | str] = ["not yet", True]
 
     async def verify(ctx: Context, result: str) -> bool | str:
         del ctx, result

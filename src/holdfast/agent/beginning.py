@@ -66,7 +66,7 @@ async def begin(run: AgentRun) -> Beginning:
         every = await insist(partial(store.steps, task.id))
         earlier = [step for step in every if step.round < task.round]
     messages = await _first_messages(run, [step for step in earlier if step.kind == BEGIN])
-    if task.round == 1 and not attempt.journal.of_kind(LLM):
+    if task.round == 1 and not attempt.is_replaying and not attempt.journal.of_kind(LLM):
         attempt.buffer(*_held_to_rules(run))
     if attempt.journal.get(OTHER_INPUT) is not None:
         # A new piece of work, by an agent that knows what it did for the one before.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import os
+import stat
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
 
 from holdfast.engine.holdfast import Holdfast
-from holdfast.engine.settings import current_settings, is_postgres
+from holdfast.engine.settings import Settings, current_settings, is_postgres
 from holdfast.model.errors import HoldfastError, InvalidURL, InvalidValue, MissingExtra
 from holdfast.model.failure import Failure
 
@@ -38,6 +40,22 @@ def find_holdfast(target: str | None, database_url: str | None = None, *, role: 
         hold.url = database_url
     show_role(hold, role)
     return hold
+
+
+def distrust(settings: Settings) -> str | None:
+    """Say why the code that the settings name is perhaps not the user's own; None if nothing speaks against it.
+
+    A settings file is looked for in the folders above, too, and some of those, such as /tmp, are everybody's.
+    """
+    named, file = settings.values["application"], settings.file
+    if file is None or named.origin != str(file):
+        return None
+    status = file.stat()
+    if hasattr(os, "geteuid") and status.st_uid not in {0, os.geteuid()}:
+        return f"{file} names it, and belongs to another user"
+    if os.name != "nt" and status.st_mode & stat.S_IWOTH:
+        return f"{file} names it, and every user can write that file"
+    return None
 
 
 def url_in_code(target: str) -> str | None:

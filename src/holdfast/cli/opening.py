@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ParamSpec
 from urllib.parse import unquote, urlsplit
 
-from holdfast.cli.finding import find_holdfast, show_role, url_in_code
+from holdfast.cli.finding import distrust, find_holdfast, show_role, url_in_code
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.settings import current_settings, is_postgres
 from holdfast.model.errors import HoldfastError, InvalidValue, NotAStore
@@ -46,11 +46,17 @@ def holdfast_to_look_at(database_url: str | None) -> Holdfast:
     """Return a Holdfast of the store that a command means which looks at tasks or after them; it is not yet open.
 
     That is the store that the flag or a setting names. Where neither does, it is the store of the application that the
-    settings name: the one that its workers work on.
+    settings name: the one that its workers work on. To find it, the code of the application is run. Who only looks does
+    not expect that of a file of another user.
     """
     settings = current_settings()
     if database_url is not None or settings.is_set("database_url") or settings["application"] is None:
         return Holdfast(database_url)
+    if (why := distrust(settings)) is not None:
+        raise InvalidValue(
+            f"the store is that of the application {settings['application']}, whose code is not run: {why}; name the "
+            f"store with --database-url, or, if you trust that code, set HOLDFAST_APPLICATION={settings['application']}"
+        )
     try:
         return find_holdfast(None)
     except HoldfastError as error:

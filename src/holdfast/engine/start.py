@@ -20,6 +20,7 @@ from holdfast.model.commit import Commit, Expect
 from holdfast.model.errors import InvalidValue
 from holdfast.model.operations import LinkArtifact
 from holdfast.model.patch import StatePatch
+from holdfast.model.payload import from_json
 from holdfast.model.records import Artifact
 from holdfast.model.state_size import check_patch_size
 from holdfast.model.task import JsonValue
@@ -86,18 +87,22 @@ def as_state(
 
 def start_in(user_input: JsonValue) -> StatePatch:
     """Return the start that is stored with the arguments of a task; an empty one if there is none. InvalidValue."""
-    named = user_input.get("kwargs") if isinstance(user_input, dict) else None
-    given = named.get(START) if isinstance(named, dict) else None
-    return StatePatch() if given is None else StatePatch.from_json(given, START)
+    given = _stored_start(user_input)
+    return StatePatch() if given is None else StatePatch.from_json(from_json(given, Any, name=START), START)
 
 
 def with_start_of(user_input: JsonValue, origin: JsonValue) -> JsonValue:
     """Return arguments with the start of other ones, unless they have one of their own."""
-    start = start_in(origin)
-    if start.is_empty or not start_in(user_input).is_empty:
+    start = _stored_start(origin)
+    if start is None or _stored_start(user_input) is not None:
         return user_input
     args, named = (user_input["args"], user_input["kwargs"]) if isinstance(user_input, dict) else (user_input, {})
-    return {"args": args or [], "kwargs": {**named, START: start.to_json()}}
+    return {"args": args or [], "kwargs": {**named, START: start}}
+
+
+def _stored_start(user_input: JsonValue) -> JsonValue:
+    named = user_input.get("kwargs") if isinstance(user_input, dict) else None
+    return named.get(START) if isinstance(named, dict) else None
 
 
 def limits_with_start(definition: TaskDefinition[..., Any], user_input: JsonValue) -> Mapping[str, int]:

@@ -13,6 +13,7 @@ from datetime import datetime
 
 from holdfast.model.budget import Budget
 from holdfast.model.canonical import check_json
+from holdfast.model.checks import as_tuple
 from holdfast.model.errors import InvalidValue
 from holdfast.model.json_object import JsonObject, without_none
 from holdfast.model.limits import DEFAULT_LIMITS
@@ -136,6 +137,9 @@ class ArtifactRef:
         )
 
 
+_SEQUENCES = ("plan", "known_facts", "open_questions", "artifacts", "risk_flags", "completed_steps")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentState:
     """The state of one agent run."""
@@ -151,6 +155,11 @@ class AgentState:
     risk_flags: tuple[str, ...] = ()
     current_step: str | None = None
     completed_steps: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Keep lists as tuples: a state is compared with others, and never changes."""
+        for name in _SEQUENCES:
+            object.__setattr__(self, name, as_tuple(name, getattr(self, name)))
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the JSON form; ``canonical`` of it is what a checkpoint stores."""

@@ -10,16 +10,9 @@ from typing import Final
 from urllib.parse import unquote, unquote_plus, urlsplit
 
 from holdfast.redaction.logs import guard_libraries
+from holdfast.redaction.names import is_credential
 from holdfast.redaction.text import know
 
-_NAME: Final = re.compile(
-    r"auth(?!or(?!i[sz]))|token(?!s)|secret|passw|passphrase|pwd|credential|cookie|sess(?:ion)?[-_.]?id|signature|dsn|jwt"
-    r"|(?:^|[-_.])(?:pass|sig)$|^-*key$|(?:api|access|account|auth|encryption|master|private|secret|signing)[-_.]?key$",
-    re.IGNORECASE,
-)
-"""Names of what holds a credential, as they are used: api_key, X-Api-Key, Private-Token, PGPASSWORD, sig."""
-
-_NO_CREDENTIAL: Final = frozenset({"idempotency-key", "sec-websocket-key"})
 _SCHEME: Final = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*:/{1,3}|[a-z][a-z0-9+.-]*//|//)", re.IGNORECASE)
 """The beginning of a URL, also of one whose colon or slash was forgotten."""
 _NO_PORT: Final = re.compile(r"\s*[a-z][a-z0-9+.-]*://[^\s/@:\[]*:([^\s/@,]*[^\d\s/@,:][^\s/@,]*)", re.IGNORECASE)
@@ -31,11 +24,6 @@ _WEB: Final = re.compile(
 """A URL of the web that can be read: a host, and before it perhaps an account."""
 _PAIR: Final = re.compile(r"(?:^|[?&;\s])([\w.-]+)\s*=\s*('(?:[^'\\]|\\.)*'|[^&;\s]*)")
 """A name and a value in a query, or in the key=value form of a database address."""
-
-
-def is_credential(name: str) -> bool:
-    """Say whether what goes by this name is a credential."""
-    return _NAME.search(name) is not None and name.lower() not in _NO_CREDENTIAL
 
 
 def know_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> None:

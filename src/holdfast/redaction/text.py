@@ -13,10 +13,13 @@ from threading import Lock
 from typing import Any, Final
 from urllib.parse import quote, quote_plus, unquote
 
+from holdfast.redaction.names import is_credential
+
 HIDDEN: Final = "***"
 
 SHORTEST: Final = 8
-"""Characters. A shorter value is never replaced: it may be part of a word, or stand for a key where none is needed."""
+"""Characters. A shorter value may be part of a word, or stand for a key where none is needed. It is replaced only in a
+URL."""
 
 MOST: Final = 1_000
 """Values that are known at a time. The oldest is forgotten first: an application may use a new token for each call."""
@@ -30,7 +33,14 @@ STRONG: Final = 16
 
 _DISTINCT: Final = 8
 
+_ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"'<>]+", re.IGNORECASE)
+_ACCOUNT: Final = re.compile(r"(?<=://)([^/?#@:]*):([^/?#@]*)(?=@)")
+_PARAMETER: Final = re.compile(r"(?<=[?&;])([\w.-]+)=([^&;#]*)")
+
 _values: dict[str, None] = {}
+_short_values: dict[str, None] = {}
+_weak_values: frozenset[str] = frozenset()
+"""Values that are replaced only where they stand as a credential: short ones, and words."""
 _strong_forms: tuple[tuple[str, str], ...] = ()
 _forms: tuple[tuple[str, str], ...] = ()
 """Every way in which a known value may be written, the longest first, as one may be part of another; and what takes its
@@ -39,17 +49,19 @@ _changing = Lock()
 
 
 def know(*values: str | None) -> None:
-    """Replace these values from now on, wherever they occur. What is too short, or None, is ignored."""
-    global _forms, _strong_forms  # noqa: PLW0603 - a process has one set of credentials
-    wanted = [stripped for value in values if value and len(stripped := value.strip()) >= SHORTEST]
+    """Replace these values from now on, wherever they occur. What may be a word is replaced only in its places."""
+    global _forms, _strong_forms, _weak_values  # noqa: PLW0603 - a process has one set of credentials
+    wanted = [stripped for value in values if value and (stripped := value.strip())]
     with _changing:
-        if all(value in _values for value in wanted):
+        if all(value in _values or value in _short_values for value in wanted):
             return
         for value in wanted:
-            _values.pop(value, None)
-            _values[value] = None
-        while len(_values) > MOST:
-            del _values[next(iter(_values))]
+            known = _short_values if len(value) < SHORTEST else _values
+            known.pop(value, None)
+            known[value] = None
+            if len(known) > MOST:
+                del known[next(iter(known))]
+        _weak_values = frozenset((*_short_values, *filter(_WORD.fullmatch, _values)))
         _forms = _longest_first(_values)
         _strong_forms = _longest_first(filter(_is_strong, _values))
 
@@ -65,9 +77,11 @@ def _is_strong(value: str) -> bool:
 
 def forget_all() -> None:
     """Know nothing any more, for tests."""
-    global _forms, _strong_forms  # noqa: PLW0603 - as above
+    global _forms, _strong_forms, _weak_values  # noqa: PLW0603 - as above
     with _changing:
         _values.clear()
+        _short_values.clear()
+        _weak_values = frozenset()
         _forms = _strong_forms = ()
 
 
@@ -97,7 +111,7 @@ def _written(value: str) -> set[tuple[str, str]]:
 
 def knows_any() -> bool:
     """Say whether there is anything to replace."""
-    return bool(_forms)
+    return bool(_forms or _weak_values)
 
 
 def redacted(text: str, *, in_data: bool = False) -> str:
@@ -109,7 +123,20 @@ def redacted(text: str, *, in_data: bool = False) -> str:
     for form, instead in _strong_forms if in_data else _forms:
         if form in text:
             text = text.replace(form, instead)
-    return text
+    if in_data or not _weak_values or "://" not in text:
+        return text
+    return _ADDRESS.sub(lambda address: _hide_weak(address[0]), text)
+
+
+def _hide_weak(address: str) -> str:
+    """Return a URL without the weak values that stand as credentials in it: libraries log the URLs they are sent to."""
+
+    def hide(part: re.Match[str], mark: str) -> str:
+        is_known = part[2] in _weak_values or unquote(part[2]) in _weak_values
+        return f"{part[1]}{mark}{HIDDEN}" if is_known else part[0]
+
+    address = _ACCOUNT.sub(lambda part: hide(part, ":"), address, count=1)
+    return _PARAMETER.sub(lambda part: hide(part, "=") if is_credential(part[1]) else part[0], address)
 
 
 def redacted_data(value: Any) -> Any:  # noqa: ANN401 - JSON

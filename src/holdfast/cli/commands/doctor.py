@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from rich.text import Text
 
 from holdfast.cli.errors import in_one_line
 from holdfast.cli.exits import ExitCode
-from holdfast.cli.finding import find_holdfast
+from holdfast.cli.finding import distrust, find_holdfast
 from holdfast.cli.opening import command, with_store
 from holdfast.cli.options import AsJson, DatabaseUrl
 from holdfast.cli.render.words import safe
@@ -94,26 +93,22 @@ async def doctor(
 
 def _application_of(settings: Settings) -> Application:
     """Import the application that the settings name, unless that would run code that the user may not know of."""
-    named, file = settings.values["application"], settings.file
-    if file is not None and named.origin == str(file) and (why := _surprise(file)) is not None:
+    named = settings.values["application"]
+    if (why := _surprise(settings)) is not None:
         return Application(target=named.value, not_imported=why)
     return _application(named.value)
 
 
-def _surprise(file: Path) -> str | None:
-    """Say why the code that a settings file names is not simply run; None if nothing speaks against it.
+def _surprise(settings: Settings) -> str | None:
+    """Say why the code that the settings name is not simply run; None if nothing speaks against it.
 
     The commands that run tasks import it from anywhere, because that is what they are for. This one is asked what is
     wrong, also in a folder that others have filled.
     """
-    if file.parent != Path.cwd():
+    file = settings.file
+    if file is not None and settings.values["application"].origin == str(file) and file.parent != Path.cwd():
         return f"{file} names it, in a folder above this one"
-    status = file.stat()
-    if hasattr(os, "geteuid") and status.st_uid not in {0, os.geteuid()}:
-        return f"{file} names it, and belongs to another user"
-    if os.name != "nt" and status.st_mode & stat.S_IWOTH:
-        return f"{file} names it, and every user can write that file"
-    return None
+    return distrust(settings)
 
 
 def _application(target: str) -> Application:
