@@ -70,6 +70,12 @@ async def test_problem_not_everything_fits_in_the_context(hold: Holdfast) -> Non
     assert await hold.artifacts.read_text(kept.artifact_id) == read_log.function(number=1)
     assert kept.artifact_id in excerpt, "and the id, to look further"
 
+    ten = ScriptedModel([*(call("read_log", number=number) for number in range(10)), "All is well."])
+    limited = Agent("limited", model=ten, tools=[read_log], budget=Budget(max_artifact_bytes_in_context=8_000))
+    task = await finished(hold, hold.register(limited))
+    assert len((await hold.state(task)).artifacts) == 10
+    assert sum(map(len, told(ten))) <= 8_000, "ten logs of 48 KB, and the chapter's limit for all of them"
+
 
 @section(STATE_MANAGEMENT, "Filtering by Relevance", ours="`filter_relevant_state`, `ContextSlice`")
 def test_filtering_by_relevance() -> None:
