@@ -126,9 +126,18 @@ class Outbox(ABC):
             raise
 
     async def commit_while(self, holds: Callable[[], bool], operation: Operation) -> None:
-        """Make this durable, unless it does not hold any more when its turn comes: what came since may be recorded."""
-        if not self.over:
-            await self._send((operation,), holds)
+        """Make this durable, with what was buffered before it.
+
+        It is left out if it does not hold any more when its turn comes: what came since may be recorded already.
+        """
+        if self.over or self.is_only_looked_at:
+            raise Unwind
+        buffered, self._buffered = self._buffered, []
+        try:
+            await self._send((*buffered, operation), holds)
+        except HoldfastError:
+            self._put_back(buffered)
+            raise
 
     def _put_back(self, buffered: list[Operation]) -> None:
         """Have what was not written ride in the next Commit, but for lines that have gone on since."""
@@ -177,7 +186,7 @@ class Outbox(ABC):
             finally:
                 self._unanswered -= 1
             if verdict.refusal is None:
-                self._applied(operations, verdict)
+                self._applied(sent.operations, verdict)
                 if cancelled is not None:
                     raise cancelled
                 return verdict
@@ -191,8 +200,10 @@ class Outbox(ABC):
                 raise self._refused(verdict)
 
     def _numbered(self, operations: tuple[Operation, ...], holds: Callable[[], bool]) -> Commit:
-        """Give it the next number, and ask only now whether it still holds: what comes later has a higher one."""
+        """Give it the next number, and ask only now whether its last operation holds: later ones have higher numbers."""
         if not holds():
+            operations = operations[:-1]
+        if not operations:
             raise Unwind
         self._sequence += 1
         guard = Held(self.lease.worker_id, self.task.fence, self._sequence)
