@@ -200,7 +200,7 @@ class Outbox(ABC):
                 raise self._refused(verdict)
 
     def _numbered(self, operations: tuple[Operation, ...], holds: Callable[[], bool]) -> Commit:
-        """Give it the next number, and ask only now whether its last operation holds: later ones have higher numbers."""
+        """Number it, and ask only now whether its last operation holds: later ones have higher numbers."""
         if not holds():
             operations = operations[:-1]
         if not operations:
