@@ -69,6 +69,7 @@ PRINTED = {
     ],
     "course/checkpoints": [
         "every_step: 3",
+        "every_iteration: 2",
         "on_state_change: 1",
         "another trigger saves None",
         "rotated away, all but 2",

@@ -2,6 +2,7 @@
 
 import itertools
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -27,6 +28,7 @@ from holdfast import (
     Retry,
     ScriptedModel,
     StatePatch,
+    Task,
     TaskFailed,
     TaskState,
     filter_relevant_state,
@@ -67,6 +69,12 @@ async def test_problem_not_everything_fits_in_the_context(hold: Holdfast) -> Non
     assert kept.bytes > 48_000
     assert await hold.artifacts.read_text(kept.artifact_id) == read_log.function(number=1)
     assert kept.artifact_id in excerpt, "and the id, to look further"
+
+    ten = ScriptedModel([*(call("read_log", number=number) for number in range(10)), "All is well."])
+    limited = Agent("limited", model=ten, tools=[read_log], budget=Budget(max_artifact_bytes_in_context=8_000))
+    task = await finished(hold, hold.register(limited))
+    assert len((await hold.state(task)).artifacts) == 10
+    assert sum(map(len, told(ten))) <= 8_000, "ten logs of 48 KB, and the chapter's limit for all of them"
 
 
 @section(STATE_MANAGEMENT, "Filtering by Relevance", ours="`filter_relevant_state`, `ContextSlice`")
@@ -117,7 +125,9 @@ async def test_when_to_save_checkpoint_granularity(hold: Holdfast) -> None:
         two = [[call("probe", host="a"), call("probe", host="b")], [call("probe", host="c"), call("probe", host="d")]]
         agent = hold.register(guard(f"guard-{strategy}", ScriptedModel([*two, "Up."]), strategy))
         counts[strategy] = len(await hold.store.checkpoints((await finished(hold, agent)).id))
-    assert counts["every_step"] > counts["every_iteration"] >= counts["on_state_change"] >= 1
+    assert counts["every_step"] > counts["every_iteration"]
+    assert counts["every_iteration"] == 2, "one for each iteration"
+    assert counts["on_state_change"] == 1
 
 
 async def interrupted(hold: Holdfast) -> Handle[Any]:
@@ -139,6 +149,13 @@ async def test_checkpointmanager(hold: Holdfast) -> None:
     assert saved is not None
     assert (await hold.store.checkpoints(task.id))[-1].number == saved.number
 
+    by_hand = await hold.store.save(Task(id="by hand", user_input="Fix it.", state=TaskState.RUNNING))
+    await hold.patch_state("by hand", StatePatch(goal="Fix it."), version=by_hand.version, by="loop")
+    assert await manager.maybe_save(replace(by_hand, result="half"), "every_step") is None
+    await manager.maybe_save(replace(by_hand, result="half"), "every_iteration")
+    found = await manager.validate_and_resume("by hand")
+    assert (found.task.result, found.state.goal) == ("half", "Fix it."), "also of a task that is driven by hand"
+
 
 @section(STATE_MANAGEMENT, "Validation Before Resume", ours="`CheckpointManager.validate_and_resume`")
 async def test_validation_before_resume(url: str) -> None:
@@ -153,7 +170,10 @@ async def test_validation_before_resume(url: str) -> None:
         with pytest.raises(CheckpointExpired, match="2:00:00 old"):
             await manager.validate_and_resume(task.id)
         assert (await task.task()).state is TaskState.FAILED
+        found = await manager.validate_and_resume(task.id, accept_stale=True, requeue=False)
+        assert (found.task.state, found.requeued) == (TaskState.FAILED, False), "as in the chapter, it only looks"
         found = await manager.validate_and_resume(task.id, accept_stale=True)
+        assert found.requeued
         assert found.task.state is TaskState.PENDING
         assert [fact.value for fact in found.state.known_facts] == ["a is up"]
         async with hold.worker():

@@ -8,7 +8,21 @@ from types import ModuleType
 
 import pytest
 
-from holdfast import Absent, Context, Happened, Holdfast, Retry, Task, TaskFailed, TaskState
+from holdfast import (
+    Absent,
+    Agent,
+    Budget,
+    Context,
+    Happened,
+    Holdfast,
+    Retry,
+    ScriptedModel,
+    Task,
+    TaskFailed,
+    TaskState,
+    tool,
+)
+from holdfast.agent.scripted import call
 from tests.engine.support import crashing_worker, ended
 from tests.seeds.chapters import ROOT, STATE_MANAGEMENT, section
 
@@ -81,6 +95,20 @@ async def test_error_3_no_deadlines(hold: Holdfast) -> None:
             await ended(task)
     assert failed.value.failure.type_name == "holdfast.DeadlineExceeded"
     assert len(started) <= 1, "after the deadline nothing is tried again"
+
+    @tool(risk="read_only", retry=Retry(max_attempts=100, initial=0))
+    async def fetch() -> str:
+        "Fetch something that never comes."
+        await asyncio.Event().wait()
+        return "never"
+
+    model = ScriptedModel([call("fetch"), "never"])
+    agent = hold.register(Agent("agent", model=model, tools=[fetch], budget=Budget(max_wall_time_ms=500)))
+    limited = await hold.submit(agent, "go")
+    async with hold.worker():
+        with pytest.raises(TaskFailed) as failed:
+            await ended(limited)
+    assert failed.value.failure.type_name == "holdfast.BudgetExceeded", "the wall time stops what is under way"
 
 
 @section(STATE_MANAGEMENT, "Error 4: State Not Persisted", ours="`store.list_by_state`")

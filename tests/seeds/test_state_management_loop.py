@@ -2,7 +2,22 @@
 
 from dataclasses import replace
 
-from holdfast import Agent, Budget, Holdfast, Meter, Retry, ScriptedModel, StepState, Task, TaskState, tool
+from holdfast import (
+    Agent,
+    Budget,
+    Context,
+    Holdfast,
+    KnownFact,
+    Meter,
+    Retry,
+    ScriptedModel,
+    StatePatch,
+    StepState,
+    Task,
+    TaskState,
+    filter_relevant_state,
+    tool,
+)
 from holdfast.agent.scripted import call
 from tests.agent.support import finished, told
 from tests.engine.support import ended
@@ -19,7 +34,7 @@ def clean_logs() -> str:
     return "Logs cleaned. Freed 20GB."
 
 
-@section(STATE_MANAGEMENT, "Integration Point 1: Agent Loop", ours="`store.save`")
+@section(STATE_MANAGEMENT, "Integration Point 1: Agent Loop", ours="`store.save`; `ctx.state`, `ctx.patch`")
 async def test_integration_point_1_agent_loop(hold: Holdfast) -> None:
     model = iter(["check_disk", "clean_logs", "Done: 20GB are free."])
     tools = {"check_disk": check_disk, "clean_logs": clean_logs}
@@ -38,6 +53,22 @@ async def test_integration_point_1_agent_loop(hold: Holdfast) -> None:
     assert (task.state, task.result) == (TaskState.COMPLETED, "Done: 20GB are free.")
     moves = [(move.from_state, move.to_state) for move in await hold.store.history("task-1")]
     assert moves == [(None, TaskState.RUNNING), (TaskState.RUNNING, TaskState.COMPLETED)]
+
+    @hold.task(budget=Budget(max_steps=2))
+    async def by_steps(ctx: Context, goal: str) -> str:
+        await ctx.patch(StatePatch(goal=goal))
+        for name, function in tools.items():
+            await ctx.charge(steps=1)
+            found = await ctx.step(name, function)
+            await ctx.patch(StatePatch(append_facts=(KnownFact(key=name, value=found, source="tool"),)))
+        return filter_relevant_state(ctx.state, None, max_bytes=8_000).render()
+
+    handle = await hold.submit(by_steps, "Fix it.")
+    async with hold.worker():
+        shown = await ended(handle)
+    assert "Freed 20GB" in shown
+    assert [fact.key for fact in (await hold.state(handle)).known_facts] == ["check_disk", "clean_logs"]
+    assert (await hold.budget(handle)).lines[Meter.STEPS].spent == 2
 
 
 @section(STATE_MANAGEMENT, "Integration Point 2: Tool Execution", ours="`@tool(retry=Retry(max_attempts=3))`")

@@ -214,6 +214,19 @@ async def test_step_2_operation_idempotency(hold: Holdfast) -> None:
     assert worked == ["fix it"]
     assert await hold.store.get("no such task") is None
 
+    @hold.task(retry=Retry(max_attempts=1))
+    async def fails_once(_: Context) -> str:
+        worked.append("again")
+        if worked.count("again") == 1:
+            raise ConnectionError("no answer")
+        return "done"
+
+    failing = await hold.submit(fails_once)
+    for _ in range(2):
+        with pytest.raises(TaskFailed, match="no answer"):
+            await hold.run(failing)  # a failed task is not run again by accident ...
+    assert await hold.run(failing, resume=True) == "done"  # ... but as soon as that is said
+
 
 @section(STATE_MANAGEMENT, "Step 3: Retry with Exponential Backoff", ours='`Retry(jitter="none")`')
 async def test_step_3_retry_with_exponential_backoff(hold: Holdfast) -> None:

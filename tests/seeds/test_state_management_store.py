@@ -1,11 +1,12 @@
 """Chapter 11: the store, its transactions, and state that is shared over MCP."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
 
-from holdfast import Holdfast, LeaseHeld, StateConflict, StatePatch, Task, TaskState
+from holdfast import CheckpointManager, Holdfast, LeaseHeld, StateConflict, StatePatch, Task, TaskState, TaskStore
 from tests.mcp.support import ask, connected, read, refused
 from tests.seeds.chapters import STATE_MANAGEMENT, section
 
@@ -33,7 +34,11 @@ async def test_why_a_file_isnt_production_ready(lasting_url: str) -> None:
         assert len(unfinished) == 21, "concurrent: no writer loses what another one wrote; and it can be asked"
 
 
-@section(STATE_MANAGEMENT, "StateStore: Storage Interface", ours="`save`, `get`, `list_by_state`")
+@section(
+    STATE_MANAGEMENT,
+    "StateStore: Storage Interface",
+    ours="`TaskStore`: `save`, `get`, `list_by_state`, `execute_step`",
+)
 async def test_statestore_storage_interface(hold: Holdfast) -> None:
     await hold.store.save(running("a"))
     await hold.store.save(Task(id="b", user_input="Another."))
@@ -46,6 +51,34 @@ async def test_statestore_storage_interface(hold: Holdfast) -> None:
         TaskState.RUNNING: ["a"],
         TaskState.PENDING: ["b"],
     }
+    assert isinstance(hold.store, TaskStore)
+    counting = Counting(hold.store)
+    assert isinstance(counting, TaskStore), "a reader's own class"
+    manager = CheckpointManager(counting, "every_step", max_age=None)
+    await manager.maybe_save(replace(found, result="half"), "every_step")
+    assert counting.saved == ["a"]
+    assert (await manager.validate_and_resume("a")).task.result == "half"
+
+
+class Counting:
+    """A store of the reader's own: it stands in front of another one and counts."""
+
+    def __init__(self, store: TaskStore) -> None:
+        self.store = store
+        self.saved: list[str] = []
+
+    async def save(self, task: Task) -> Task:
+        self.saved.append(task.id)
+        return await self.store.save(task)
+
+    async def get(self, task_id: str) -> Task | None:
+        return await self.store.get(task_id)
+
+    async def list_by_state(self, state: TaskState) -> list[Task]:
+        return await self.store.list_by_state(state)
+
+    async def execute_step(self, task_id: str, step: Callable[[Task], Task | Awaitable[Task]]) -> Task:
+        return await self.store.execute_step(task_id, step)
 
 
 @section(STATE_MANAGEMENT, "PostgreSQL Implementation", ours='`open_store("postgresql://...")`')

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,26 @@ async def test_state_machine_pattern(hold: Holdfast) -> None:
     visits = [(visit.came_from, visit.state) for visit in await machine.history(handle)]
     again = [("pending", "in_progress"), ("in_progress", "review")]
     assert visits == [(None, "pending"), *again, ("review", "pending"), *again, ("review", "completed")]
+
+
+async def test_the_loop_of_the_page_by_hand(hold: Holdfast) -> None:
+    """As it stands there, on the task's own states; ``attempts += 1`` is kept."""
+    await hold.store.save(Task(id="task-1", user_input="report"))
+    following = {TaskState.PENDING: TaskState.RUNNING, TaskState.RUNNING: TaskState.REVIEW}
+    while True:
+        task = await hold.store.get("task-1")
+        assert task is not None
+        if task.state is TaskState.COMPLETED:
+            break
+        if task.state is TaskState.REVIEW:
+            good = task.attempts == 1
+            state = TaskState.COMPLETED if good else TaskState.PENDING
+            task = replace(task, state=state, attempts=task.attempts if good else task.attempts + 1)
+        else:
+            task = replace(task, state=following[task.state])
+        await hold.store.save(task)
+    assert task.attempts == 1
+    assert len(await hold.store.history("task-1")) == 7
 
 
 @section(STATE_PAGE, "1. File-Based (JSON)", ours='`Holdfast("json:///dir")`')
