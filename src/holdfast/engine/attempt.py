@@ -297,9 +297,21 @@ class Attempt(Outbox):
     def _code(self) -> Coroutine[Any, Any, Any]:
         """Return what is to be run, with what its definition wants to see to before."""
         prepare = self.definition.prepare
-        if prepare is None and Meter.WALL_TIME_MS in self.definition.limits:
+        if prepare is None and self._may_be_timed:
             prepare = hold_to_limit
         return self._next_code() if prepare is None else self._code_after_preparation(prepare)
+
+    @property
+    def _may_be_timed(self) -> bool:
+        """Whether a plain task may have a limit on its wall time: what counts is what was stored, not the code of now.
+
+        A task below others is held to their clocks. One that nobody has touched since its submit has the limits of its
+        code; they are not read for it.
+        """
+        if self.task.parent_id is not None or Meter.WALL_TIME_MS in self.definition.limits:
+            return True
+        accounts = () if self.loaded is None else self.loaded.accounts
+        return any(line.meter == Meter.WALL_TIME_MS and line.limit is not None for line in accounts)
 
     def _next_code(self) -> Coroutine[Any, Any, Any]:
         """Return the verifier in review, otherwise the task's function."""

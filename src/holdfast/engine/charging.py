@@ -16,11 +16,15 @@ from holdfast.engine.family import limited_above
 from holdfast.engine.patience import insist
 from holdfast.engine.waiting import wait_line
 from holdfast.model.budget import Meter, as_micros
+from holdfast.model.canonical import canonical
 from holdfast.model.checks import check_integer, check_name
+from holdfast.model.codec import decode, encode
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.errors import BudgetExceeded, InvalidValue, NotFound
+from holdfast.model.failure import Failure
 from holdfast.model.operations import Operation, Reserve, Settle, WriteStep
 from holdfast.model.step import StepState
+from holdfast.model.task import JsonValue
 from holdfast.model.transitions import OPEN
 from holdfast.store.base import StateStore
 
@@ -44,15 +48,26 @@ def amounts_of(*, steps: int, llm_tokens: int, cost: Decimal | float) -> dict[st
 
 async def charge(attempt: Attempt, key: str, amounts: Mapping[str, int]) -> None:
     """Count these amounts for a task at work, once."""
-    if attempt.find(key, CHARGE) is not None:
+    recorded = attempt.find(key, CHARGE)
+    if recorded is not None and recorded.state is StepState.COMPLETED:
         await attempt.take_turn()
         return
+    if recorded is not None and recorded.state is StepState.FAILED:
+        await attempt.let_branches_pass()
+        raise BudgetExceeded(**decode(recorded.output or b"", name=f"charge {key!r}"), step=key)
     await attempt.check()
     store, task = attempt.services.store, attempt.task
     accounts = [task.id, *await insist(partial(limited_above, store, task))]
-    await insist(partial(check_time, store, task.id))
-    line = wait_line(attempt, key, CHARGE, None, state=StepState.COMPLETED)
-    await attempt.commit(*_counted(accounts, key, amounts), WriteStep(line))
+    line = partial(wait_line, attempt, key, CHARGE, recorded)
+    try:
+        await insist(partial(check_time, store, task.id))
+        await attempt.commit(*_counted(accounts, key, amounts), WriteStep(line(state=StepState.COMPLETED)))
+    except BudgetExceeded as refused:
+        # Code that catches it goes another way. It has to go the same way again, also once there is more.
+        refused.step = key
+        said, why = encode(_said(refused)), canonical(Failure.of(refused).to_json())
+        await attempt.commit(WriteStep(line(state=StepState.FAILED, output=said, error=why)))
+        raise
 
 
 async def charge_by_hand(
@@ -80,6 +95,10 @@ async def check_time(store: StateStore, task_id: str) -> None:
     clock = (await read_budget(store, task_id)).lines[Meter.WALL_TIME_MS]
     if clock.limit is not None and clock.spent >= clock.limit:
         raise BudgetExceeded(meter=Meter.WALL_TIME_MS, limit=clock.limit, spent=clock.spent, reserved=0, asked=1)
+
+
+def _said(refused: BudgetExceeded) -> dict[str, JsonValue]:
+    return {name: getattr(refused, name) for name in ("meter", "limit", "spent", "reserved", "asked")}
 
 
 def _counted(accounts: Sequence[str], key: str, amounts: Mapping[str, int]) -> tuple[Operation, ...]:

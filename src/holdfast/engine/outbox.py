@@ -114,13 +114,12 @@ class Outbox(ABC):
 
         A refusal that is about the operations themselves is raised and changes nothing; later ones are not harmed.
         """
-        if self.over or self.is_only_looked_at:
-            raise Unwind
+        await self._line_up()
         buffered = self._buffered
         if buffered:
             operations, self._buffered = (*buffered, *operations), []
         try:
-            return await self._send(operations)
+            return await self._pass(operations)
         except HoldfastError:
             self._put_back(buffered)
             raise
@@ -130,11 +129,10 @@ class Outbox(ABC):
 
         It is left out if it does not hold any more when its turn comes: what came since may be recorded already.
         """
-        if self.over or self.is_only_looked_at:
-            raise Unwind
+        await self._line_up()
         buffered, self._buffered = self._buffered, []
         try:
-            await self._send((*buffered, operation), holds)
+            await self._pass((*buffered, operation), holds)
         except HoldfastError:
             self._put_back(buffered)
             raise
@@ -158,10 +156,18 @@ class Outbox(ABC):
                 await asyncio.wait([sending])
             raise
 
-    async def _send(self, operations: tuple[Operation, ...], holds: Callable[[], bool] = _always) -> Verdict:
+    async def _line_up(self) -> None:
+        """Wait for whoever stands alone in line. Unwind if nothing may be written.
+
+        What is buffered is not taken before: it belongs in the transaction that stands in front, and a branch that is
+        cancelled while it waits here would take it along.
+        """
+        if self.over or self.is_only_looked_at:
+            raise Unwind
         while self._alone is not None:
             await self._alone.wait()
-        return await self._pass(operations, holds)
+            if self.over:
+                raise Unwind
 
     async def _pass(self, operations: tuple[Operation, ...], holds: Callable[[], bool] = _always) -> Verdict:
         while True:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 LOOK_EVERY = 1.0
 """Seconds between two looks at the clocks while the attempt rests: some of them may stand still."""
 
+LOOK_AT_CHILDREN = timedelta(minutes=1)
+"""At least so long a task waits for its children before it looks at the clocks: theirs may stand for weeks."""
+
 _KEY = f"{RESERVED}wall_time"
 
 
@@ -75,8 +78,9 @@ class TimeLimit:
         clocks = []
         for name in (*reversed(self.above), self._attempt.task.id):
             limit = await self._limit_of(name) if books is None else _limit_in(books.get(name, {}).values())
-            if limit is not None:
-                clocks.append(await self._read(name, limit))
+            clock = None if limit is None else await self._read(name, limit)
+            if clock is not None:
+                clocks.append(clock)
         # Of two at the same moment the one above: a sub-agent whose caller gets more time goes on.
         self._clocks = tuple(sorted(clocks, key=lambda one: one.at))
         self._set_alarm()
@@ -84,7 +88,8 @@ class TimeLimit:
     async def _limit_of(self, name: str) -> int | None:
         return _limit_in(await insist(partial(self._attempt.services.store.accounts, name)))
 
-    async def _read(self, name: str, limit: int) -> _Clock:
+    async def _read(self, name: str, limit: int) -> _Clock | None:
+        """Return the clock; None for one that will not reach its limit, because its task has ended before."""
         attempt, store = self._attempt, self._attempt.services.store
         if name == attempt.task.id:
             has_children = attempt.task.round > 1 or bool(attempt.journal.of_kind(CHILD))
@@ -103,6 +108,8 @@ class TimeLimit:
                 life = await insist(Family(store, name).read)
                 now = attempt.services.time.now()
                 spent = wall_time_ms(life, now)
+                if spent < limit and life.history[-1].to_state.is_terminal:
+                    return None
                 known = spent, now
             self._known[name] = known
         return _Clock(name, limit, spent, now + timedelta(milliseconds=limit - spent))
@@ -192,19 +199,26 @@ class TimeLimit:
     def waits(self, waits: Iterable[Wait]) -> tuple[Wait, ...]:
         """Return what wakes the task, beside what it waits for, when its time is up.
 
-        Where it waits for people its clock stands. Where it waits for its children they are held to its clock, and the
-        first of them that ends wakes it. Anything else does not stop the clock, so the moment is known.
+        Where it waits for people its clock stands. Where it waits for its children they may: they are held to its clock,
+        but one that asks a person keeps a join from ending, and one that no worker claims does not end at all. So the
+        task looks itself, now and then. Anything else does not stop the clock, so the moment is known.
         """
-        is_known = not any(isinstance(wait, UntilChildren | UntilDecided) for wait in waits)
-        return (UntilTime(key=_KEY, at=self.at),) if self.at is not None and is_known else ()
+        kinds = {type(wait) for wait in waits}
+        if self.at is None or (UntilDecided in kinds and UntilChildren not in kinds):
+            return ()
+        soonest = self._attempt.services.time.now() + LOOK_AT_CHILDREN
+        return (UntilTime(key=_KEY, at=max(self.at, soonest) if UntilChildren in kinds else self.at),)
 
 
 async def hold_to_limit(attempt: Attempt) -> None:
-    """Hold an attempt at a plain task to the wall time that is left of its budget."""
-    attempt.time_limit = TimeLimit(attempt, asks=False)
-    await attempt.time_limit.open()
-    if attempt.time_limit.is_up:
-        await attempt.time_limit.settle()
+    """Hold an attempt at a plain task to the wall time that is left of its budget and of those above it."""
+    limit = TimeLimit(attempt, asks=False)
+    await limit.open()
+    if limit.at is None:
+        return
+    attempt.time_limit = limit
+    if limit.is_up:
+        await limit.settle()
         await attempt.check()
 
 

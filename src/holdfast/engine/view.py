@@ -28,6 +28,8 @@ from holdfast.model.agent_state import AgentState
 from holdfast.model.canonical import canonical, digest, parse
 from holdfast.model.checkpoints import damage_of
 from holdfast.model.codec import decode, encode
+from holdfast.model.errors import InvalidValue
+from holdfast.model.failure import Failure
 from holdfast.model.operations import ApplyPatch, LinkArtifact, WriteStep
 from holdfast.model.patch import StatePatch, absorb, apply
 from holdfast.model.records import PatchRecord
@@ -201,19 +203,35 @@ async def patch_state(attempt: Attempt, key: str, patch: StatePatch, *, reason: 
     view = attempt.view
     recorded = attempt.find(key, PATCH)
     asked = digest(canonical(patch.to_json()))
-    if recorded is not None:
+    if recorded is not None and recorded.state is not StepState.PENDING:
         if recorded.digest != asked:
             log.other_arguments(attempt.task, key)
+        if recorded.state is StepState.FAILED:
+            await attempt.let_branches_pass()
+            raise _refused(Failure.from_json(parse(recorded.error or b"null")).message, key)
         await attempt.take_turn()
         return await view.see_own(key)
     await attempt.check()
-    made = view.fit(patch)
-    line = replace(wait_line(attempt, key, PATCH, None, state=StepState.COMPLETED), digest=asked)
+    line = replace(wait_line(attempt, key, PATCH, recorded, state=StepState.COMPLETED), digest=asked)
+    try:
+        made = view.fit(patch)
+    except InvalidValue as error:
+        # Code that catches it goes another way. It has to go the same way again, also once the patch would fit.
+        refused = _refused(str(error), key)
+        why = canonical(Failure.of(refused).to_json())
+        await attempt.commit(WriteStep(replace(line, state=StepState.FAILED, error=why)))
+        raise refused from None
     operation = ApplyPatch(body=canonical(made.to_json()), author=attempt.task.name, reason=reason, step_key=key)
     links = (LinkArtifact(link_to(artifact)) for artifact in made.add_artifacts)
     verdict = await attempt.commit(WriteStep(line), operation, *links)
     view.note_own(verdict.version, operation)
     return await view.see_own(key)
+
+
+def _refused(message: str, key: str) -> InvalidValue:
+    error = InvalidValue(message)
+    error.step = key
+    return error
 
 
 async def refresh_state(attempt: Attempt, key: str) -> AgentState:

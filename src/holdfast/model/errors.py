@@ -56,6 +56,9 @@ class HoldfastError(Exception):
 class InvalidValue(HoldfastError, ValueError):
     """The input was refused at the door; nothing changed."""
 
+    step: str | None = None
+    """The key of the line of the journal that says so, if a task's code was refused something that has one."""
+
 
 class CodecError(InvalidValue):
     """A value that cannot be stored exactly, or stored bytes that cannot be read."""
@@ -160,14 +163,17 @@ class WorkerDead(Conflict):
 class BudgetExceeded(HoldfastError):
     """The reservation does not fit into what is left of the budget."""
 
-    def __init__(self, *, meter: str, limit: int, spent: int, reserved: int, asked: int) -> None:
-        """Say what was asked for and what is left."""
+    def __init__(
+        self, *, meter: str, limit: int, spent: int, reserved: int, asked: int, step: str | None = None
+    ) -> None:
+        """Say what was asked for and what is left. ``step`` is the key of the charge that was refused, if it was one."""
         left = max(0, limit - spent - reserved)
         super().__init__(
             f"budget for {meter} is spent: {asked} asked, {left} left of {limit} "
             f"({spent} spent, {reserved} reserved); raise the limit or let the task ask a person"
         )
         self.meter, self.limit, self.spent, self.reserved, self.asked = meter, limit, spent, reserved, asked
+        self.step = step
 
 
 class CheckpointExpired(HoldfastError):

@@ -46,7 +46,7 @@ NEVER_RETRIED = {
 }
 """Wrong now means wrong next time, for this reason."""
 
-_OF_THE_JOURNAL = (StepFailed, Rejected, DeadlineExceeded, TaskFailed, TaskCancelled)
+_OF_THE_JOURNAL = (StepFailed, Rejected, DeadlineExceeded, TaskFailed, TaskCancelled, BudgetExceeded, InvalidValue)
 """Errors that name the line of the journal they were recorded in."""
 
 
