@@ -360,6 +360,19 @@ async def test_a_patch_before_the_first_claim_can_only_make_the_rules_tighter(ho
     assert [one.author for one in await hold.state_history(handle)] == ["submit", "ann", "holdfast"]
 
 
+async def test_a_patch_before_the_first_claim_makes_nothing_looser_in_a_new_round_either(hold: Holdfast) -> None:
+    """The first round has ended before its model was asked: its deadline had passed when a worker came."""
+    agent, _ = register(hold, ["done"], approve=["external_action"])
+    handle = await hold.submit(agent, "go", deadline=0.001)
+    await hold.patch_state(handle, StatePatch(constraints=Constraints()), version=0, by="ann")
+    async with hold.worker():
+        with pytest.raises(TaskFailed):
+            await handle.result(timeout=PATIENCE)
+        await hold.retry(handle, deadline=PATIENCE)
+        await handle.result(timeout=PATIENCE)
+    assert (await hold.state(handle)).constraints == approving(RiskLevel.EXTERNAL_ACTION)
+
+
 async def test_of_many_patches_at_once_one_is_first(hold: Holdfast) -> None:
     agent, _ = register(hold, ["done"])
     handle = await hold.submit(agent, "go", plan=["a"])

@@ -37,7 +37,7 @@ from holdfast.engine.signals import Unwind
 from holdfast.model.commit import Commit, Verdict
 from holdfast.store import outage
 from holdfast.store.transaction import Work
-from tests.engine.support import crashing_worker, ended, settle, steps_of, until, vanish
+from tests.engine.support import crashing_worker, ended, reaches, settle, steps_of, until, vanish
 from tests.transactions.support import A_WHILE, LONG, Bookings, seats
 
 ONE_ATTEMPT = Retry(max_attempts=1)
@@ -485,6 +485,43 @@ async def test_what_a_cancelled_branch_sent_arrives_before_a_transaction(hold: H
     await work_until_idle(hold, handle)
     assert (await ended(handle), await seats(hold.store)) == ("1A", ["1A"])
     assert set(await steps_of(hold, handle)) == {"slow", "book"}
+
+
+async def test_a_branch_that_is_cut_off_behind_a_transaction_takes_nothing_along(hold: Holdfast) -> None:
+    """What others have buffered is written with the transaction, not with whoever waits behind it."""
+    times: list[datetime] = []
+
+    @hold.task
+    async def trip(ctx: Context) -> str:
+        times.append(ctx.now())
+
+        is_alone, is_cut_off = asyncio.Event(), asyncio.Event()
+
+        async def stand_alone(tx: Transaction) -> None:
+            is_alone.set()
+            await is_cut_off.wait()
+
+        async def be_cut_off() -> None:
+            await is_alone.wait()
+            behind = asyncio.create_task(ctx.progress({"is": "behind"}))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            behind.cancel()
+            await asyncio.wait([behind])
+            is_cut_off.set()
+
+        branches = [ctx.transaction("alone", stand_alone)]
+        await asyncio.gather(*branches, *([be_cut_off()] if len(times) == 1 else []))
+        await ctx.wait_event("go")
+        return "there"
+
+    async with hold.worker():
+        handle = await hold.submit(trip)
+        await reaches(handle, TaskState.WAITING)
+        await hold.emit("go")
+        assert await ended(handle) == "there"
+    assert len(times) == 2
+    assert times[0] == times[1]
 
 
 async def test_a_branch_that_gives_its_transaction_up(hold: Holdfast, bookings: Bookings) -> None:

@@ -25,11 +25,12 @@ from holdfast.model.history import compact
 from holdfast.model.message import Message
 from holdfast.model.operations import Operation, WriteStep
 from holdfast.model.patch import StatePatch
-from holdfast.model.step import Step
+from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue, Task
 
 if TYPE_CHECKING:
     from holdfast.agent.run import AgentRun
+    from holdfast.engine.attempt import Attempt
 
 CARRIED_BYTES = 32_000
 """Of an earlier conversation, at most so much is taken over. It is stored with the new task: the old one may be pruned,
@@ -66,7 +67,7 @@ async def begin(run: AgentRun) -> Beginning:
         every = await insist(partial(store.steps, task.id))
         earlier = [step for step in every if step.round < task.round]
     messages = await _first_messages(run, [step for step in earlier if step.kind == BEGIN])
-    if task.round == 1 and not attempt.is_replaying and not attempt.journal.of_kind(LLM):
+    if not attempt.is_replaying and not _has_answered(attempt, earlier):
         attempt.buffer(*_held_to_rules(run))
     if attempt.journal.get(OTHER_INPUT) is not None:
         # A new piece of work, by an agent that knows what it did for the one before.
@@ -85,6 +86,13 @@ async def begin(run: AgentRun) -> Beginning:
     numbers = [decode(step.output or b"")["number"] for step in [*earlier, *unheard] if step.kind == MESSAGE]
     unheard = [step for step in unheard if step.key != _FEEDBACK]
     return Beginning(messages, max(numbers, default=0), unheard, read_answers(earlier))
+
+
+def _has_answered(attempt: Attempt, earlier: Sequence[Step]) -> bool:
+    """Say whether the model has answered in any round: one may have ended before it did."""
+    return bool(attempt.journal.completed(LLM)) or any(
+        step.kind == LLM and step.state is StepState.COMPLETED for step in earlier
+    )
 
 
 async def _first_messages(run: AgentRun, earlier: Sequence[Step]) -> list[Message]:

@@ -33,7 +33,8 @@ LOOK_EVERY = 1.0
 """Seconds between two looks at the clocks while the attempt rests: some of them may stand still."""
 
 LOOK_AT_CHILDREN = timedelta(minutes=1)
-"""At least so long a task waits for its children before it looks at the clocks: theirs may stand for weeks."""
+"""So long a task waits beyond its time for its children, which end by themselves, before it looks at the clocks: they
+may stand for weeks."""
 
 _KEY = f"{RESERVED}wall_time"
 
@@ -201,13 +202,12 @@ class TimeLimit:
 
         Where it waits for people its clock stands. Where it waits for its children they may: they are held to its clock,
         but one that asks a person keeps a join from ending, and one that no worker claims does not end at all. So the
-        task looks itself, now and then. Anything else does not stop the clock, so the moment is known.
+        task looks itself, a while later. Anything else does not stop the clock, so the moment is known.
         """
         kinds = {type(wait) for wait in waits}
         if self.at is None or (UntilDecided in kinds and UntilChildren not in kinds):
             return ()
-        soonest = self._attempt.services.time.now() + LOOK_AT_CHILDREN
-        return (UntilTime(key=_KEY, at=max(self.at, soonest) if UntilChildren in kinds else self.at),)
+        return (UntilTime(key=_KEY, at=self.at + LOOK_AT_CHILDREN if UntilChildren in kinds else self.at),)
 
 
 async def hold_to_limit(attempt: Attempt) -> None:
