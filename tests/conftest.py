@@ -33,7 +33,7 @@ __all__ = ["emptied_database"]
 
 SOAK = os.environ.get("HOLDFAST_SOAK") == "1"
 FIRST_SEED = int(os.environ.get("HOLDFAST_SEED") or (secrets.randbelow(2**31) if SOAK else 1))
-SEED_COUNT = 500 if SOAK else 5 if everyday.FULL else 3
+SEED_COUNT = 500 if SOAK else 5
 
 # Everyday runs are repeatable: the same examples on every machine, and a failure is never somebody else's bad luck.
 # New examples are looked for in soaks, which remember those that failed. No deadlines: machines may be slow.
