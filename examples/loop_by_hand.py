@@ -1,4 +1,4 @@
-"""Chapter 11, State Management: Mini Code Example. The agent's loop written by hand, on nothing but ``store.save``.
+"""Chapter 11, "Mini Code Example": the agent's loop written by hand, on nothing but ``store.save``.
 
 Kill it at any point and start it again: it goes on with the conversation it had. What a crash costs is the call that
 was under way, which is made again; ``loop_with_steps.py`` shows the same loop with steps that are not.

@@ -1,4 +1,4 @@
-"""Chapter 11, State Management: Mini Code Example. The same loop with ``ctx.step``: nothing that is done is done again.
+"""Chapter 11, "Mini Code Example": the same loop with ``ctx.step``: nothing that is done is done again.
 
 Kill it at any point and start it again. The code runs from its beginning, recorded steps and patches replay, and the
 loop goes on with the first call that was not recorded.
