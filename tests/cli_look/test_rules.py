@@ -41,7 +41,7 @@ def test_a_pipe_gets_no_escape_codes(museum: Museum, name: str) -> None:
 @pytest.mark.parametrize("name", READS)
 def test_no_color_is_honoured(museum: Museum, name: str) -> None:
     plain = in_terminal(*arguments(museum, name), url=museum.url, NO_COLOR="1")
-    assert plain.process.returncode == 0
+    assert plain.code == 0
     colours = {code for codes in re.findall(r"\x1b\[([0-9;]*)m", plain.said) for code in codes.split(";")}
     assert not colours & {str(code) for code in [*range(30, 38), *range(40, 48), *range(90, 98)]}
 

@@ -51,7 +51,7 @@ def test_the_page_says_where_it_stands_and_what_to_do(museum: Museum, name: str,
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_page_fits_the_terminal(museum: Museum, columns: int) -> None:
     terminal = in_terminal("show", museum.short("agent"), url=museum.url, columns=columns)
-    assert terminal.process.returncode == 0
+    assert terminal.code == 0
     lines = terminal.text.split("\n")
     assert max(map(len, lines)) == columns
     assert "What next" in lines

@@ -1,34 +1,12 @@
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
 from holdfast import Holdfast
 from tests.effects.support import World
-from tests.postgres_server import PostgresServer
-from tests.store.contract.truncating import EmptiedDatabase
+from tests.stores import url
 
-
-@pytest.fixture(scope="session")
-def emptied_database(postgres18: PostgresServer) -> Iterator[EmptiedDatabase]:
-    database = EmptiedDatabase(postgres18)
-    yield database
-    database.close()
-
-
-@pytest.fixture(params=["memory", "json", "sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty store of each kind."""
-    match request.param:
-        case "memory":
-            return "memory://"
-        case "json":
-            return f"json:///{tmp_path}/hold"
-        case "sqlite":
-            return f"sqlite:///{tmp_path}/hold.db"
-        case _:
-            emptied: EmptiedDatabase = request.getfixturevalue("emptied_database")
-            return emptied.empty()
+__all__ = ["url"]
 
 
 @pytest.fixture

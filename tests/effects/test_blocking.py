@@ -32,6 +32,7 @@ from holdfast import (
 from holdfast.testing import sandbox
 from tests.effects.support import A_WHILE, World, commits_of, effect_of, effects_by_key, effects_in, open_doubt
 from tests.engine.support import crashing_worker, ended, reaches, until
+from tests.stores import MEMORY, empty_store
 
 S = EffectState
 PATIENCE = 60.0
@@ -195,16 +196,9 @@ async def test_another_worker_takes_over_a_blocking_task(quick: Holdfast, world:
 # hold.sync
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=[MEMORY, "sqlite", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    match request.param:
-        case "memory":
-            return "memory://"
-        case "sqlite":
-            return f"sqlite:///{tmp_path}/hold.db"
-        case _:
-            created: str = request.getfixturevalue("emptied_database").empty()
-            return created
+    return empty_store(request.param, request, tmp_path)
 
 
 def wait_for_doubt(hold: SyncHoldfast, handle: SyncHandle[Any]) -> Any:  # noqa: ANN401

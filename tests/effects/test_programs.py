@@ -36,6 +36,7 @@ from holdfast.model.commit import Commit, Verdict
 from holdfast.store.memory import MemoryStore
 from tests.conftest import SOAK
 from tests.engine.support import settle, vanish
+from tests.everyday import FULL
 
 S = EffectState
 ENOUGH = 300
@@ -403,7 +404,7 @@ async def run(program: Any, plans: list[tuple[int, str]], rejections: int) -> Wo
     return world
 
 
-@settings(max_examples=5000 if SOAK else 300)
+@settings(max_examples=5000 if SOAK else 300 if FULL else 100)
 @given(program=programs, plans=deaths, rejections=st.sampled_from([0, 0, 1]))
 @example(Pay(("lost after",)), [], 0)
 @example(Pay(("dies after",), tool="none"), [], 0)

@@ -1,5 +1,4 @@
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -7,30 +6,9 @@ import pytest
 from holdfast import Holdfast, ManualClock, StateStore
 from holdfast.store.url import make_store
 from tests.engine.support import Watched
-from tests.postgres_server import PostgresServer
-from tests.store.contract.truncating import EmptiedDatabase
+from tests.stores import database_url, emptied_database, url
 
-
-@pytest.fixture(scope="session")
-def emptied_database(postgres18: PostgresServer) -> Iterator[EmptiedDatabase]:
-    database = EmptiedDatabase(postgres18)
-    yield database
-    database.close()
-
-
-@pytest.fixture(params=["memory", "json", "sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty store of each kind."""
-    match request.param:
-        case "memory":
-            return "memory://"
-        case "json":
-            return f"json:///{tmp_path}/hold"
-        case "sqlite":
-            return f"sqlite:///{tmp_path}/hold.db"
-        case _:
-            emptied: EmptiedDatabase = request.getfixturevalue("emptied_database")
-            return emptied.empty()
+__all__ = ["database_url", "emptied_database", "url"]
 
 
 @pytest.fixture
@@ -43,15 +21,6 @@ async def hold(url: str) -> AsyncIterator[Holdfast]:
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database of each kind."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/hold.db"
-    emptied: EmptiedDatabase = request.getfixturevalue("emptied_database")
-    return emptied.empty()
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def test_a_kill_at_any_commit(url: str, kind: str, request: pytest.FixtureReques
     assert kills >= 2 * KINDS[kind]
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [0, 1, *(pytest.param(part, marks=pytest.mark.full) for part in range(2, PARTS))])
 def test_kills_at_any_verb(
     new_database: Callable[[], str], part: int, seeds: Sequence[int], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

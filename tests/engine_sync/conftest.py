@@ -6,19 +6,13 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
+from tests.stores import MEMORY, empty_store
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=[MEMORY, "sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty store, in the process, in a file and in a server."""
-    match request.param:
-        case "memory":
-            return "memory://"
-        case "sqlite":
-            return f"sqlite:///{tmp_path}/hold.db"
-        case _:
-            created: str = request.getfixturevalue("postgres18").create_database()
-            return created
+    return empty_store(request.param, request, tmp_path)
 
 
 @pytest.fixture(autouse=True)

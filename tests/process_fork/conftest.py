@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.postgres_server import PostgresServer
 from tests.store.contract.truncating import EmptiedDatabase
 from tests.store.postgres.support import execute
-
-
-@pytest.fixture(scope="session")
-def emptied_database(postgres18: PostgresServer) -> Iterator[EmptiedDatabase]:
-    database = EmptiedDatabase(postgres18)
-    yield database
-    database.close()
 
 
 @pytest.fixture

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from holdfast import Holdfast, make_store
 from holdfast.store.simple import SimpleInterface
-from tests.postgres_server import PostgresServer
 from tests.store.contract.truncating import EmptiedDatabase
 from tests.store.postgres.support import execute
+from tests.stores import MEMORY, empty_store
 from tests.transactions.support import Bookings
-
-
-@pytest.fixture(scope="session")
-def emptied_database(postgres18: PostgresServer) -> Iterator[EmptiedDatabase]:
-    database = EmptiedDatabase(postgres18)
-    yield database
-    database.close()
 
 
 @pytest.fixture
@@ -30,17 +23,13 @@ def postgres_url(emptied_database: EmptiedDatabase) -> str:
     return url
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=[MEMORY, "sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty store of each kind that has transactions."""
-    match request.param:
-        case "memory":
-            return "memory://"
-        case "sqlite":
-            return f"sqlite:///{tmp_path}/hold.db"
-        case _:
-            found: str = request.getfixturevalue("postgres_url")
-            return found
+    if request.param == "postgres":
+        found: str = request.getfixturevalue("postgres_url")
+        return found
+    return empty_store(request.param, request, tmp_path)
 
 
 @pytest.fixture

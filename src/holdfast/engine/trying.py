@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.engine import log
 from holdfast.engine.calls import Call, Line
 from holdfast.engine.defiance import UNWIND_WITHIN, Driven, SetAside
+from holdfast.engine.timelimit import in_time
 from holdfast.engine.waiting import pause_until
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.codec import round_trip
@@ -120,6 +121,7 @@ async def after_failure(
         random = attempt.services.random.random()
         counted = _counted(failure.tries)
         decision = decide(call.retry, failure.recorded, counted, now, random, deadline=attempt.task.deadline)
+        decision = in_time(attempt, decision)
     if isinstance(decision, GiveUp):
         failure = replace(failure, reason=decision.reason)
         body = canonical(failure.to_json())

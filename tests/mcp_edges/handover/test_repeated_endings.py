@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from holdfast import Conflict, Context, Handle, Holdfast, TaskState
 from holdfast.model.errors import LeaseLost
 from holdfast.service.handover import Holding
+from holdfast.testing.contract._support import row
 from tests.handover.support import Outside, everything, facts, living_workers
 
 ENDINGS: dict[str, Callable[[Holding], Awaitable[object]]] = {
@@ -37,17 +37,17 @@ async def test_a_repetition_is_told_so(hold: Holdfast, ada: Outside, ending: str
     assert await living_workers(hold) == 0
 
 
-@pytest.mark.parametrize(("ending", "other"), list(itertools.permutations(ENDINGS, 2)))
-async def test_another_end_under_the_same_lease_is_refused(
-    hold: Holdfast, ada: Outside, ending: str, other: str
-) -> None:
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_another_end_under_the_same_lease_is_refused(hold: Holdfast, ada: Outside, ending: str) -> None:
     task = await ada.offer()
     holding = ada.holding((await ada.take()).lease)
     await ENDINGS[ending](holding)
     before = await everything(hold, task.id)
-    with pytest.raises((Conflict, LeaseLost)):
-        await ENDINGS[other](holding)
-    assert await everything(hold, task.id) == before
+    for other in ENDINGS.keys() - {ending}:
+        with row(other):
+            with pytest.raises((Conflict, LeaseLost)):
+                await ENDINGS[other](holding)
+            assert await everything(hold, task.id) == before
 
 
 async def test_another_result_is_not_called_unwritten(ada: Outside) -> None:

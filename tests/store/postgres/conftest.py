@@ -6,9 +6,10 @@ import pytest
 
 from holdfast.store.postgres import PostgresStore
 from tests.postgres_server import PostgresServer
+from tests.stores import POSTGRES_VERSIONS
 
 
-@pytest.fixture(params=[15, 16, 18])
+@pytest.fixture(params=POSTGRES_VERSIONS)
 def server(request: pytest.FixtureRequest) -> PostgresServer:
     server: PostgresServer = request.getfixturevalue(f"postgres{request.param}")
     return server

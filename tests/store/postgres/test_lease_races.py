@@ -14,6 +14,7 @@ from holdfast.model.worker import Claim, NewWorker
 from holdfast.store.postgres import PostgresStore
 from tests.postgres_server import PostgresServer, ServerUnavailable, start_postgres
 from tests.store.postgres.support import begin, break_rule, claimed, execute, held, is_blocked, paused, step
+from tests.stores import POSTGRES_VERSIONS
 
 LEASE = 30.0
 
@@ -140,7 +141,7 @@ async def test_a_sweep_waits_for_nobody(url: str, store: PostgresStore, clock: M
     assert (await store.sweep()).failed == ("a",)
 
 
-@pytest.fixture(params=[15, 16, 18])
+@pytest.fixture(params=POSTGRES_VERSIONS)
 def own_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
     try:
         server = start_postgres(request.param)

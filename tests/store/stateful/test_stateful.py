@@ -17,12 +17,13 @@ from holdfast.store.postgres import PostgresStore
 from holdfast.store.simple import SimpleInterface
 from holdfast.store.sqlite import SqliteStore
 from tests.conftest import SOAK
+from tests.everyday import FULL
 from tests.postgres_server import PostgresServer
 from tests.store.contract.truncating import SCHEMA, EmptiedDatabase
 from tests.store.stateful.machine import StoreMachine
 
 SETTINGS = hypothesis.settings(
-    max_examples=1000 if SOAK else 20,
+    max_examples=1000 if SOAK else 20 if FULL else 10,
     stateful_step_count=80 if SOAK else 40,
     deadline=None,
     suppress_health_check=list(hypothesis.HealthCheck),

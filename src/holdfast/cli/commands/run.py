@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,6 +19,7 @@ from holdfast.cli.opening import command, command_line
 from holdfast.cli.options import AsJson, OtherUrl
 from holdfast.cli.progress import show_progress
 from holdfast.cli.signals import StopSignals
+from holdfast.cli.start import ArtifactId, Fact, Plan, State, goal_of, read_start
 from holdfast.cli.tasks import After, Args, Chosen, Deadline, Input, Key, choose, print_result, submit_chosen
 from holdfast.cli.terminal import print_json, say
 from holdfast.cli.times import read_seconds
@@ -53,6 +55,10 @@ async def run(
     key: Key = None,
     deadline: Deadline = None,
     after: After = None,
+    state: State = None,
+    plan: Plan = None,
+    fact: Fact = None,
+    artifact: ArtifactId = None,
     existing: Annotated[
         str | None,
         typer.Option("--id", metavar="TASK", help="Go on with a task that exists instead.", show_default=False),
@@ -85,7 +91,8 @@ async def run(
     It is 6 if the task's model was never reached: the command stops within seconds, and the task is kept as it is.
     """
     tell_troubles()
-    chosen = _chosen(words or [], args, text, existing, database_url)
+    start = read_start(state, plan, fact, artifact)
+    chosen = _chosen(words or [], args, text, existing, database_url, start=start)
     hold = chosen if isinstance(chosen, Holdfast) else chosen.hold
     held_for = current_settings()["worker.lease"] if lease is None else read_seconds(lease, what="--lease")
     NewWorker(lease=held_for)  # refuses a lease that makes no sense before anything is stored
@@ -98,7 +105,7 @@ async def run(
         else:
             is_new = not await service.has_key(chosen.bound.definition.name, key)
             # Workers that are alive must not be faster than this process.
-            options = {"key": key, "deadline": over_in, "delay": KEPT_FOR if is_new else None}
+            options = {"key": key, "deadline": over_in, "delay": KEPT_FOR if is_new else None, **start}
             handle = await submit_chosen(chosen, service, after=after, **options)
         before = await service.overview(handle.id)
         has_ended = before.task.state.is_terminal
@@ -217,13 +224,19 @@ def _is_over(worker: Worker, hold: Holdfast) -> bool:
 
 
 def _chosen(
-    words: list[str], args: str | None, text: str | None, existing: str | None, database_url: str | None
+    words: list[str],
+    args: str | None,
+    text: str | None,
+    existing: str | None,
+    database_url: str | None,
+    *,
+    start: Mapping[str, Any],
 ) -> Chosen | Holdfast:
     """Return the task to begin with; the application alone where there is one already."""
     if existing is None:
         if not words:
             raise InvalidValue("nothing is named; give the name of a task, or --id for one that exists")
-        return choose(words, args, text, database_url)
-    if len(words) > 1 or args is not None or text is not None:
-        raise InvalidValue("--id goes on with a task that has its name and arguments; leave those out")
+        return choose(words, args, text, database_url, goal=goal_of(start))
+    if len(words) > 1 or args is not None or text is not None or start:
+        raise InvalidValue("--id goes on with a task that has its name, arguments and state; leave those out")
     return find_holdfast(words[0] if words else None, database_url)

@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +25,16 @@ NAME = "job"
 
 LEASE = 30.0
 """Seconds of every worker's lease where the test does not care."""
+
+
+@contextmanager
+def row(*name: object) -> Iterator[None]:
+    """Name the row of a table that a test goes through, should it fail there."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"in the row: {', '.join(map(str, name))}")
+        raise
 
 
 def new_task(task_id: str = "task", **options: Any) -> NewTask:

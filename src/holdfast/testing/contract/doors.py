@@ -29,7 +29,7 @@ from holdfast.model.size import LARGEST_BYTES
 from holdfast.model.task import NewTask, Submitted
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
-from holdfast.testing.contract._support import new_task, outside, running_task, send, step, submit_one
+from holdfast.testing.contract._support import new_task, outside, row, running_task, send, step, submit_one
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.snapshot import snapshot
 
@@ -70,16 +70,17 @@ UNSENDABLE: dict[str, tuple[Any, ...]] = {
 class DoorsContract(ContractBase):
     """Bad input, through every door."""
 
-    @pytest.mark.parametrize("operations", UNSENDABLE.values(), ids=UNSENDABLE)
-    async def test_what_cannot_be_sent(self, store: StateStore, operations: tuple[Any, ...]) -> None:
+    async def test_what_cannot_be_sent(self, store: StateStore) -> None:
         """Refused before anything is written, also of its neighbours."""
         attempt = await running_task(store)
         await submit_one(store, "other")
         before = await snapshot(store)
         good = outside("other", Move(to=TaskState.CANCELLED, reason="fine"))
-        with pytest.raises(InvalidValue):
-            await store.commit([good, Commit(task_id="task", guard=attempt.guard(1), operations=operations)])
-        assert await snapshot(store) == before
+        for name, operations in UNSENDABLE.items():
+            with row(name):
+                with pytest.raises(InvalidValue):
+                    await store.commit([good, Commit(task_id="task", guard=attempt.guard(1), operations=operations)])
+                assert await snapshot(store) == before
 
     async def test_a_bad_payload_is_refused_by_every_verb(self, store: StateStore) -> None:
         """With its place in the value."""

@@ -15,7 +15,7 @@ from holdfast.model.operations import Decide, Emit, OpenApproval, WriteOutcome, 
 from holdfast.model.records import MemoryFact
 from holdfast.model.worker import NewWorker
 from holdfast.store.base import StateStore
-from holdfast.testing.contract._support import apply_outside, new_task, step, stored, submit_one
+from holdfast.testing.contract._support import apply_outside, new_task, row, step, stored, submit_one
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.snapshot import all_tasks
 
@@ -60,6 +60,18 @@ PAYLOADS: dict[str, Any] = {
     "mixed": {"list": [None, True, 1, 1.5, "ü", {"k": []}]},
 }
 
+NO_JSON: dict[str, Any] = {
+    "object": object(),
+    "nan": float("nan"),
+    "inf": float("inf"),
+    "bytes": b"bytes",
+    "tuple": (1, 2),
+    "int key": {1: 2},
+    "too deep": _nested(65),
+    "set": {"a": {1}},
+    "too many digits": 10**5000,
+}
+
 
 def same(left: object, right: object) -> bool:
     """Compare as JSON does: 1, 1.0 and true are three values, and so are 0.0 and -0.0."""
@@ -69,55 +81,53 @@ def same(left: object, right: object) -> bool:
 class FidelityContract(ContractBase):
     """Payloads, bytes and times."""
 
-    @pytest.mark.parametrize("name", PAYLOADS)
-    async def test_payloads_come_back_exactly(self, store: StateStore, name: str) -> None:
+    async def test_payloads_come_back_exactly(self, store: StateStore) -> None:
         """Wherever JSON is stored."""
-        payload = PAYLOADS[name]
-        task = await submit_one(store, user_input=payload)
-        assert same(task.user_input, payload)
-        approval = Approval(task_id="task", question="?", step_key="s", id="ask")
-        await apply_outside(
-            store,
-            "task",
-            WriteOutcome(result=payload, error=payload),
-            OpenApproval(approval),
-            Decide(approval_id="ask", state=ApprovalState.ANSWERED, by="bob", answer=payload),
-            Emit(channel="news", payload=payload),
-        )
-        task = await stored(store)
-        assert same(task.result, payload)
-        assert same(task.error, payload)
-        answered = await store.approval("ask")
-        assert answered is not None
-        assert same(answered.answer, payload)
-        [event] = await store.events("news")
-        assert same(event.payload, payload)
-        assert same((await store.emit("direct", payload)).payload, payload)
-        await store.remember(MemoryFact(entity="e", attribute="a", value=payload))
-        [fact] = await store.recall("e")
-        assert same(fact.value, payload)
-        [found] = await all_tasks(store)
-        assert same(found.user_input, payload)
-        assert same((await store.load("task")).task.result, payload)
+        for name, payload in PAYLOADS.items():
+            with row(name):
+                task = await submit_one(store, name, user_input=payload)
+                assert same(task.user_input, payload)
+                approval = Approval(task_id=name, question="?", step_key="s", id=f"ask {name}")
+                await apply_outside(
+                    store,
+                    name,
+                    WriteOutcome(result=payload, error=payload),
+                    OpenApproval(approval),
+                    Decide(approval_id=approval.id, state=ApprovalState.ANSWERED, by="bob", answer=payload),
+                    Emit(channel=name, payload=payload),
+                )
+                task = await stored(store, name)
+                assert same(task.result, payload)
+                assert same(task.error, payload)
+                answered = await store.approval(approval.id)
+                assert answered is not None
+                assert same(answered.answer, payload)
+                [event] = await store.events(name)
+                assert same(event.payload, payload)
+                assert same((await store.emit("direct", payload)).payload, payload)
+                await store.remember(MemoryFact(entity=name, attribute="a", value=payload))
+                [fact] = await store.recall(name)
+                assert same(fact.value, payload)
+                assert same((await store.load(name)).task.result, payload)
+        for found in await all_tasks(store):
+            with row(found.id):
+                assert same(found.user_input, PAYLOADS[found.id])
 
     async def test_none_is_no_outcome(self, store: StateStore) -> None:
         """An input of None is an input; a result of None is none."""
         task = await submit_one(store, user_input=None, result=None)
         assert (task.user_input, task.result, task.error) == (None, None, None)
 
-    @pytest.mark.parametrize(
-        "bad",
-        [object(), float("nan"), float("inf"), b"bytes", (1, 2), {1: 2}, _nested(65), {"a": {1}}, 10**5000],
-        ids=["object", "nan", "inf", "bytes", "tuple", "int key", "too deep", "set", "too many digits"],
-    )
-    async def test_what_json_cannot_bring_back_is_refused(self, store: StateStore, bad: object) -> None:
+    async def test_what_json_cannot_bring_back_is_refused(self, store: StateStore) -> None:
         """At the door; nothing is stored."""
-        with pytest.raises(InvalidValue):
-            await store.submit([new_task(user_input=bad)])
-        with pytest.raises(InvalidValue):
-            await store.emit("news", bad)
-        assert await all_tasks(store) == []
-        assert await store.events("news") == []
+        for name, bad in NO_JSON.items():
+            with row(name):
+                with pytest.raises(InvalidValue):
+                    await store.submit([new_task(user_input=bad)])
+                with pytest.raises(InvalidValue):
+                    await store.emit("news", bad)
+                assert await all_tasks(store) == []
+                assert await store.events("news") == []
 
     async def test_a_bad_payload_in_a_commit_is_refused_with_the_whole_call(self, store: StateStore) -> None:
         """It could not mean anything to any store."""
@@ -153,10 +163,11 @@ class FidelityContract(ContractBase):
         task = await stored(store)
         assert (task.deadline, task.available_at) == (far, far)
 
-    @pytest.mark.parametrize("priority", [0, 1, -1, 100, -100, 10_000, -10_000])
-    async def test_priorities(self, store: StateStore, priority: int) -> None:
+    async def test_priorities(self, store: StateStore) -> None:
         """Any a person would choose."""
-        assert (await submit_one(store, priority=priority)).priority == priority
+        for priority in (0, 1, -1, 100, -100, 10_000, -10_000):
+            with row(priority):
+                assert (await submit_one(store, f"{priority}", priority=priority)).priority == priority
 
     async def test_leases_of_odd_length(self, store: StateStore) -> None:
         """A fraction of a second is a lease too."""

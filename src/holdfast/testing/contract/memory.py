@@ -14,6 +14,7 @@ from holdfast.model.errors import Conflict, InvalidValue, StoreClosed
 from holdfast.model.memory import Subject
 from holdfast.model.records import MemoryFact
 from holdfast.store.base import StateStore
+from holdfast.testing.contract._support import row
 from holdfast.testing.contract.base import ContractBase
 
 AS_SYNTAX = (
@@ -279,11 +280,12 @@ class MemoryContract(ContractBase):
         await store.forget("fact")
         assert await store.search("tea") == []
 
-    @pytest.mark.parametrize("text", AS_SYNTAX, ids=repr)
-    async def test_nothing_in_a_searched_text_is_syntax(self, store: StateStore, text: str) -> None:
+    async def test_nothing_in_a_searched_text_is_syntax(self, store: StateStore) -> None:
         """It finds what has the same words, or nothing."""
         [known] = await store.remember(fact())
-        assert await store.search(text) == ([known] if "tea" in text else [])
+        for text in AS_SYNTAX:
+            with row(repr(text)):
+                assert await store.search(text) == ([known] if "tea" in text else [])
 
     async def test_parts_of_unspaced_texts_and_emoji_are_found(self, store: StateStore) -> None:
         """Where a script has no spaces, any part of a text is a word to somebody."""

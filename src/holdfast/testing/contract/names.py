@@ -35,6 +35,7 @@ from holdfast.testing.contract._support import (
     apply_outside,
     move,
     new_task,
+    row,
     running_task,
     step,
     stored,
@@ -76,37 +77,40 @@ LOOKALIKES = [
 class NamesContract(ContractBase):
     """Ids, names, keys, queues, channels."""
 
-    @pytest.mark.parametrize("name", ODD_NAMES)
-    async def test_an_odd_name_works_everywhere(self, store: StateStore, name: str) -> None:
+    async def test_an_odd_name_works_everywhere(self, store: StateStore) -> None:
         """As the name of everything that has one."""
-        await store.submit(
-            [new_task(name, name=name, agent_id=name, queue=name, key=name, schedule=name, budget={name: 5})]
-        )
-        await store.register(NewWorker(id=name, label=name))
-        [claimed] = await store.claim(Claim(worker_id=name, number=1, limit=1, queues=(name,), names=(name,)))
-        task = claimed.task
-        named = (task.id, task.name, task.agent_id, task.queue, task.key, task.schedule, task.owner)
-        assert named == (name,) * 7
-        attempt = Attempt(store, claimed)
-        effect = Effect(effect_id=name, step_key=name, effect_class=EffectClass.ONCE, state=EffectState.ARMED)
-        await attempt.apply(
-            WriteStep(step(name, kind=name)),
-            WriteEffect(effect),
-            OpenApproval(Approval(task_id=name, question=name, step_key=name, id=name)),
-            Reserve(account=name, step_key=name, amounts={name: 1}),
-            move(TaskState.WAITING, reason=name, waits=(UntilEvent(key=name, channel=name),)),
-        )
-        await store.emit(name, name, key=name, actor=name)
-        await store.remember(MemoryFact(id=name, entity=name, attribute=name, value=name))
-        loaded = await store.load(name)
-        assert loaded.task.state is TaskState.PENDING
-        assert [found.key for found in loaded.steps] == [name]
-        assert [found.effect_id for found in loaded.effects] == [name]
-        assert [found.id for found in loaded.approvals] == [name]
-        assert [(found.meter, found.reserved) for found in loaded.accounts] == [(name, 1)]
-        assert [event.key for event in await store.events(name)] == [name]
-        assert [fact.id for fact in await store.recall(name, name)] == [name]
-        assert (await store.find(TaskFilter(key=name, queue=name, name=name, agent_id=name))).items == (loaded.task,)
+        for name in ODD_NAMES:
+            with row(name):
+                await store.submit(
+                    [new_task(name, name=name, agent_id=name, queue=name, key=name, schedule=name, budget={name: 5})]
+                )
+                await store.register(NewWorker(id=name, label=name))
+                [claimed] = await store.claim(Claim(worker_id=name, number=1, limit=1, queues=(name,), names=(name,)))
+                task = claimed.task
+                named = (task.id, task.name, task.agent_id, task.queue, task.key, task.schedule, task.owner)
+                assert named == (name,) * 7
+                attempt = Attempt(store, claimed)
+                effect = Effect(effect_id=name, step_key=name, effect_class=EffectClass.ONCE, state=EffectState.ARMED)
+                await attempt.apply(
+                    WriteStep(step(name, kind=name)),
+                    WriteEffect(effect),
+                    OpenApproval(Approval(task_id=name, question=name, step_key=name, id=name)),
+                    Reserve(account=name, step_key=name, amounts={name: 1}),
+                    move(TaskState.WAITING, reason=name, waits=(UntilEvent(key=name, channel=name),)),
+                )
+                await store.emit(name, name, key=name, actor=name)
+                await store.remember(MemoryFact(id=name, entity=name, attribute=name, value=name))
+                loaded = await store.load(name)
+                assert loaded.task.state is TaskState.PENDING
+                assert [found.key for found in loaded.steps] == [name]
+                assert [found.effect_id for found in loaded.effects] == [name]
+                assert [found.id for found in loaded.approvals] == [name]
+                assert [(found.meter, found.reserved) for found in loaded.accounts] == [(name, 1)]
+                assert [event.key for event in await store.events(name)] == [name]
+                assert [fact.id for fact in await store.recall(name, name)] == [name]
+                assert (await store.find(TaskFilter(key=name, queue=name, name=name, agent_id=name))).items == (
+                    loaded.task,
+                )
 
     async def test_a_key_of_a_journal_may_be_as_long_as_an_index_holds(self, store: StateStore) -> None:
         """In every table that has one; neither characters of four bytes nor words that cannot be compressed hurt."""

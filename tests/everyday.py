@@ -1,0 +1,57 @@
+"""What `make test` leaves to `make test-all`: the tests with the mark `full`.
+
+HOLDFAST_FULL=1 runs them too, and so does naming one: `pytest 'tests/engine/test_x.py::test_y[memory]'`.
+Whatever is left out has a sibling that is run: the same test on another store, or in another row. A test sees to that.
+"""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+
+FULL: Final = "1" in {os.environ.get("HOLDFAST_FULL"), os.environ.get("HOLDFAST_SOAK")}
+
+LONELY: Final = pytest.StashKey[list[str]]()
+"""What was left out although nothing like it is run."""
+
+_left_out: Final = pytest.StashKey[int]()
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what is not run every day."""
+    if FULL or any("::" in name for name in config.args):
+        return
+    left = [item for item in items if item.get_closest_marker("full")]
+    if not left:
+        return
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if not item.get_closest_marker("full")]
+    config.stash[_left_out] = len(left)
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["left_out"] = len(left)  # for the process that sums up: xdist does not say it
+    if not config.option.keyword and not config.option.markexpr:
+        run = {_kind(item) for item in items}
+        config.stash[LONELY] = sorted(item.nodeid for item in left if _kind(item) not in run)
+
+
+def _kind(item: pytest.Item) -> tuple[str, str]:
+    """Name a test without its class and its row: the stores' contract is a class for each store."""
+    return str(item.path), getattr(item, "originalname", item.name)
+
+
+def add_up(config: pytest.Config, node: Any) -> None:  # noqa: ANN401 - a class of xdist's own
+    """Take over what a process of xdist left out. All of them leave out the same."""
+    left = getattr(node, "workeroutput", {}).get("left_out", 0)
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if left and _left_out not in config.stash and reporter is not None:
+        config.stash[_left_out] = left
+        reporter.stats["deselected"] = [SimpleNamespace()] * left  # pytest counts them in its last line
+
+
+def describe(config: pytest.Config) -> str | None:
+    """Say at the end what was not run."""
+    left = config.stash.get(_left_out, 0)
+    return f"{left} tests were left to `make test-all` (HOLDFAST_FULL=1 runs them here)" if left else None
