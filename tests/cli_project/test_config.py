@@ -63,7 +63,7 @@ def test_no_password_is_shown_of_a_url_in_a_wrong_setting(tmp_path: Path) -> Non
             wrong = {f"HOLDFAST_{name}": "postgresql://anna:opensesame@here/one"}
             answer = holdfast(tmp_path, *command, **wrong)
             assert "opensesame" not in answer.stdout + answer.stderr, (name, command)
-            assert name.lower() in (answer.stdout + answer.stderr).lower().replace(".", "_"), (name, command)
+            assert command == ("doctor",) or "***" in answer.stdout + answer.stderr, (name, command)
 
 
 def test_no_password_is_shown(tmp_path: Path) -> None:
