@@ -1,15 +1,16 @@
-"""An agent that frees disk space. Kill it at any point and start it again: it goes on where it was."""
+"""Chapter 11, "Mini Code Example": the lab's DevOps agent. Kill it at any point, start it again, and it goes on."""
 
 import asyncio
 import os
+from datetime import timedelta
 
-from holdfast import Agent, Budget, Holdfast, ScriptedModel, tool
+from holdfast import Agent, Budget, Holdfast, Retry, ScriptedModel, tool
 from holdfast.agent.scripted import call
 
 hold = Holdfast()
 
 
-@tool(risk="read_only")
+@tool(risk="read_only", retry=Retry(max_attempts=3), timeout=30)
 def check_disk() -> str:
     "Check current disk usage."
     return "Disk Usage: 95% (CRITICAL). Large folder: /var/log"
@@ -35,7 +36,9 @@ devops = hold.register(
 
 async def main() -> None:
     async with hold, hold.worker():
-        fix = await hold.submit(devops, "I'm out of disk space. Fix it.", key="disk-space")  # the same task next time
+        # The same key is the same task the next time; the deadline holds for the whole run, restarts included.
+        text, deadline = "I'm out of disk space. Fix it.", timedelta(minutes=5)
+        fix = await hold.submit(devops, text, key="disk-space", deadline=deadline)
         print("AI:", await fix.result(timeout=300))
         for step in await hold.store.steps(fix.id):
             print(f"  {step.key:16} {step.state}")

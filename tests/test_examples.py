@@ -28,10 +28,79 @@ PRINTED = {
         "known: [('Which customer?', 'Acme', 'human:ann')]",
     ],
     "research_team": ["SQLite for one machine, PostgreSQL for many.", "  steps: 10 of 40, the researchers' included"],
+    "loop_by_hand": [
+        "Executing tool: check_disk",
+        "Executing tool: clean_logs",
+        "AI: The disk was full of logs. I freed 20GB.",
+        "known: ['check_disk', 'clean_logs']",
+        "checkpoints: 2",
+    ],
+    "loop_with_steps": [
+        "Executing tool: check_disk",
+        "Executing tool: clean_logs",
+        "AI: The disk was full of logs. I freed 20GB.",
+        "known: ['check_disk', 'clean_logs']",
+        "steps of the budget: 3",
+    ],
     "forked": [
         "first:  Add an index.",
         "second: Cache the result: the database is read-only.",
         "measured 1 time",
+    ],
+    "course/retry": [
+        "by hand: ok [1, 2]",
+        "by hand: failed after 3 retries: no answer",
+        "as a policy: pauses of [1, 2, 4]",
+        "as a policy: ok",
+        "as a policy: 4 tries",
+    ],
+    "course/idempotency": ["by hand: Freed 20GB.", "with a key: Freed 20GB.", "done: ['by hand', 'with a key']"],
+    "course/resume": [
+        "first process: step 7",
+        "first process: step 8",
+        "second process: step 8",
+        "second process: step 9",
+        "billing is deployed",
+        "  running -> pending: its worker died",
+    ],
+    "course/deadlines": [
+        "the step was stopped: holdfast.DeadlineExceeded",
+        "the run was stopped: holdfast.DeadlineExceeded",
+    ],
+    "course/checkpoints": [
+        "every_step: 3",
+        "every_iteration: 2",
+        "on_state_change: 1",
+        "another trigger saves None",
+        "rotated away, all but 2",
+        "too old: the world may have changed meanwhile",
+        "accepted: pending, 1 fact known",
+        "It is up.",
+    ],
+    "course/context_slice": ["  | replicas: 3", "--- 1 of 2 artifacts, 2 of 100 facts; the freshest is 'probe 100'"],
+    "course/shared_state": [
+        "agent A wrote to state://agents/ops/tasks",
+        "agent B reads: pending ['look', 'clean'] done: ['look']",
+        "agent B ends it: completed",
+    ],
+    "course/two_workers": ["the hotfix did not wait: True", "tasks for each worker: [2, 2]"],
+    "course/state_machine": [
+        "completed: {'attempts': 1, 'result': 'a report with sources'}",
+        "  review -> pending back to the queue",
+        "  review -> completed verified",
+    ],
+    "course/review": [
+        "a report, because: it names no sources",
+        "  review -> pending: rejected: it names no sources",
+        "given up after 2 attempts",
+        "  failed -> pending: user",
+    ],
+    "course/memory": [
+        "now: done",
+        "before: ['in_progress', 'done']",
+        "Ada owns billing.",
+        "in conflict: ['Ada', 'Grace']",
+        "settled: ['Grace']",
     ],
 }
 
@@ -56,8 +125,9 @@ def run(name: str, folder: Path) -> list[str]:
 
 
 def test_all_of_them_are_run_and_listed() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(PRINTED)
-    listed = re.findall(r"^\| `(\w+)\.py` ", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    there = {str(path.relative_to(EXAMPLES).with_suffix("")) for path in EXAMPLES.rglob("*.py")}
+    assert there == set(PRINTED)
+    listed = re.findall(r"^\| `([\w/]+)\.py` ", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert set(listed) == set(PRINTED)
 
 
@@ -66,6 +136,26 @@ def test_it_prints_what_it_promises(name: str, tmp_path: Path) -> None:
     printed = run(name, tmp_path)
     places = [printed.index(line) for line in PRINTED[name]]
     assert places == sorted(places)
+
+
+@pytest.mark.parametrize("name", ["loop_by_hand", "loop_with_steps"])
+def test_a_loop_that_stopped_in_the_middle_goes_on_there(name: str, tmp_path: Path) -> None:
+    """The second tool ends the process; the next run does not begin with the first tool again."""
+    whole = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+    dying = whole.replace('lambda: "Logs cleaned. Freed 20GB."', '(lambda: __import__("os")._exit(7))')
+    dying = dying.replace("hold.worker()", "hold.worker(lease=1)")
+    (tmp_path / "dying.py").write_text(dying, encoding="utf-8")
+    first = subprocess.run(
+        [sys.executable, "dying.py"], cwd=tmp_path, env=environment(), capture_output=True, check=False, timeout=120
+    )
+    assert first.returncode == 7, first.stderr
+    printed = run(name, tmp_path)
+    assert printed.count("AI: The disk was full of logs. I freed 20GB.") == 1
+    assert "known: ['check_disk', 'clean_logs']" in printed
+    if name == "loop_by_hand":
+        assert printed[0] == "Executing tool: clean_logs", "the conversation was saved after the first iteration"
+    else:
+        assert "steps of the budget: 3" in printed, "no step is counted twice"
 
 
 def test_an_example_that_was_killed_goes_on(tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ GROUPS = {
     "Budgets": "Budget Ledger Meter",
     "People": "Ask Approval ApprovalState Decided",
     "Memory and artifacts": "Memory MemoryFact FactConflict effective_confidence Artifacts Artifact",
-    "Stores": "open_store make_store StateStore Capabilities TaskFilter Page Summary encode decode Clock ManualClock",
+    "Stores": "open_store make_store TaskStore StateStore Capabilities TaskFilter Page Summary encode decode Clock "
+    "ManualClock",
 }
 """Where each public name stands. Errors stand in a part of their own, by what they are."""
 

@@ -83,12 +83,12 @@ from holdfast.model.state_diff import Change, ChangeKind, diff
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transitions import TaskState, Transition
-from holdfast.store import Capabilities, StateStore, make_store, open_store
+from holdfast.store import Capabilities, StateStore, TaskStore, make_store, open_store
 from holdfast.store.transaction import Transaction
 
 if TYPE_CHECKING:
     from holdfast.agent.agent import Agent
-    from holdfast.agent.model import Model, ModelError, ModelRefused, Request
+    from holdfast.agent.model import Model, ModelError, ModelRefused, ModelUnreachable, Request
     from holdfast.agent.openai_model import OpenAIModel
     from holdfast.agent.prices import Price
     from holdfast.agent.scripted import ScriptedModel
@@ -104,6 +104,7 @@ _LATER = {
     "Model": "model",
     "ModelError": "model",
     "ModelRefused": "model",
+    "ModelUnreachable": "model",
     "OpenAIModel": "openai_model",
     "Price": "prices",
     "Request": "model",
@@ -200,6 +201,7 @@ __all__ = [
     "Model",
     "ModelError",
     "ModelRefused",
+    "ModelUnreachable",
     "NewTask",
     "NotAStore",
     "NotFound",
@@ -246,6 +248,7 @@ __all__ = [
     "TaskFailed",
     "TaskFilter",
     "TaskState",
+    "TaskStore",
     "Tool",
     "ToolCall",
     "ToolContext",

@@ -5,7 +5,18 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import Agent, Holdfast, ModelError, ModelRefused, Reply, Request, Retry, TaskFailed, TaskState
+from holdfast import (
+    Agent,
+    Holdfast,
+    ModelError,
+    ModelRefused,
+    ModelUnreachable,
+    Reply,
+    Request,
+    Retry,
+    TaskFailed,
+    TaskState,
+)
 from holdfast.agent.scripted import Answer, call
 from holdfast.testing import Sandbox, crash_everywhere
 from holdfast.testing.skipping import START
@@ -58,6 +69,37 @@ async def test_a_model_that_never_answers_ends_in_a_failure(app: Holdfast, error
     with pytest.raises(TaskFailed, match=str(error)):
         await handle.result(timeout=24 * 3600)
     assert len(model.requests) == 3
+
+
+async def test_an_endpoint_that_cannot_be_reached_is_tried_for_long_and_then_the_task_fails_once(
+    app: Holdfast, box: Sandbox
+) -> None:
+    agent, model = register(app, lambda _: ModelUnreachable("cannot reach http://127.0.0.1:9/v1"))
+    handle = await app.submit(agent, "go")
+    with pytest.raises(TaskFailed, match="cannot reach"):
+        await handle.result(timeout=24 * 3600)
+    assert len(model.requests) == 60  # and not as often again in each attempt of the task
+    assert timedelta(minutes=25) < (await box.trace(handle)).took < timedelta(minutes=60)
+
+
+@pytest.mark.usefixtures("box")
+async def test_an_outage_uses_up_none_of_the_tries_that_other_errors_have(app: Holdfast) -> None:
+    away, broken = ModelUnreachable("away"), ModelError("broken")
+    errors = iter([*[away] * 40, broken, broken, *[away] * 40, broken, broken, broken])
+    agent, model = register(app, lambda _: next(errors, "done"), retry=Retry(max_attempts=1))
+    handle = await app.submit(agent, "go")
+    assert await handle.result(timeout=24 * 3600) == "done"
+    assert len(model.requests) == 86
+
+
+@pytest.mark.usefixtures("box")
+async def test_a_policy_of_ones_own_says_what_an_outage_is(app: Holdfast) -> None:
+    policy = Retry(max_attempts=2)
+    agent, model = register(app, lambda _: ModelUnreachable("away"), model_retry=policy, retry=policy)
+    handle = await app.submit(agent, "go")
+    with pytest.raises(TaskFailed, match="away"):
+        await handle.result(timeout=24 * 3600)
+    assert len(model.requests) == 4
 
 
 @pytest.mark.parametrize("retry", [None, Retry(max_attempts=5)])

@@ -167,14 +167,6 @@ def test_pressure_begins_at_four_fifths_of_what_is_spent(line: Line, amounts: di
     assert books({}, {S: line}).pressure(amounts) is False  # whose account it is, is pressed
 
 
-@pytest.mark.parametrize(
-    ("own", "seconds"),
-    [({}, None), ({W: (None, 5, 0)}, None), ({W: (5_000, 2_000, 0)}, 3.0), ({W: (5_000, 9_000, 0)}, 0.001)],
-)
-def test_seconds_left(own: dict[str, Line], seconds: float | None) -> None:
-    assert books(own, {W: (1, 1, 0)}).seconds_left() == seconds
-
-
 def test_the_state_says_what_the_account_says() -> None:
     lines = {meter: account(OWN, meter, (limit, 0, 0)) for meter, limit in ((S, 5), (C, 1_500_000))}
     patch = limits_patch(Budget(max_steps=3, max_llm_tokens=9, max_artifact_bytes_in_context=7), lines)

@@ -118,6 +118,25 @@ def test_what_the_clock_counts_above_others() -> None:
     assert wall_time_ms(asks_as_well, after(50)) == 50_000, "its own question, and a child that works"
 
 
+def test_a_task_that_rests_on_its_worker_waits() -> None:
+    asks = life([(10, P), (12, R), (15, W)], (15, None))
+    table: list[tuple[str, Steps, list[Question], tuple[Life, ...], list[tuple[float, float | None]], float]] = [
+        ("for a person", [(0, P), (10, R)], [(20, None)], (), [(20, None)], 10),
+        ("until they decide", [(0, P), (10, R)], [(20, 30)], (), [(20, 31)], 30),
+        ("and works beside the question otherwise", [(0, P), (10, R)], [(20, None)], (), [(20, 30)], 30),
+        ("for a timer, which is no person", [(0, P), (10, R)], [], (), [(20, 30)], 40),
+        ("for a child that asks a person", [(0, P), (0, R)], [], (asks,), [(11, None)], 15),
+        ("for a child that works", [(0, P), (0, R)], [], (life([(10, P), (12, R)]),), [(11, None)], 50),
+        ("until its worker was found dead", [(0, P), (10, R), (30, P)], [(20, None)], (), [(20, None)], 30),
+        ("and again after that", [(0, P), (10, R), (30, P), (32, R)], [(20, None)], (), [(20, None), (35, None)], 15),
+        ("never beyond its end", [(0, P), (10, R), (30, F)], [(20, None)], (), [(20, 45)], 10),
+    ]
+    for name, steps, questions, children, rests, seconds in table:
+        one = life(steps, *questions, below=children)
+        rested = [(after(start), None if end is None else after(end)) for start, end in rests]
+        assert wall_time_ms(replace(one, rests=rested), after(50)) == seconds * 1000, name
+
+
 @st.composite
 def lives(draw: st.DrawFn, depth: int = 2) -> Life:
     """A legal history, questions asked during it, and children that came after its beginning."""
@@ -191,3 +210,11 @@ def test_it_is_the_seconds_in_which_one_of_them_did_not_wait_for_people(one: Lif
         terminal = max((i for i, state in enumerate(before) if state.is_terminal), default=-1)
         counted += R in before[terminal + 1 :] and not waits_for_people(one, moment)
     assert wall_time_ms(one, after(end)) == counted * 1000
+
+
+@given(lives(), st.lists(st.tuples(st.integers(0, 300), st.none() | st.integers(0, 300)), max_size=4))
+def test_a_rest_never_costs_time(one: Life, rests: list[tuple[int, int | None]]) -> None:
+    rested = [(after(start), None if end is None else after(end)) for start, end in rests]
+    resting = replace(one, rests=rested)
+    assert 0 <= wall_time_ms(resting, after(LATE)) <= wall_time_ms(one, after(LATE))
+    assert wall_time_ms(resting, after(LATE)) <= wall_time_ms(resting, after(LATE + 7))

@@ -46,13 +46,11 @@ SCRIPT: list[Line] = [[call("note", key="a"), call("note", key="b")], call("look
     [
         # The first patch makes the state; a, b and c each make another version of it.
         (EVERY_STEP, [1, 3, 4]),
-        (EVERY_ITERATION, [3, 4]),
+        (EVERY_ITERATION, [3, 3, 4]),  # one an iteration, also after the look, which changed nothing
         (ON_STATE_CHANGE, [4]),
     ],
 )
-async def test_each_strategy_saves_a_state_when_it_has_changed(
-    either: Holdfast, strategy: str, versions: list[int]
-) -> None:
+async def test_each_strategy_saves_when_it_says(either: Holdfast, strategy: str, versions: list[int]) -> None:
     agent, _ = register(either, SCRIPT, tools=[note, look], checkpoint=strategy)
     task = await completed(either, agent)
     saved = await either.store.checkpoints(task.id)

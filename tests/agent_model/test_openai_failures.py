@@ -16,8 +16,8 @@ import httpx2
 import openai
 import pytest
 
-from holdfast.agent.model import ModelError, ModelRefused
-from holdfast.agent.openai_errors import of_status
+from holdfast.agent.model import ModelError, ModelRefused, ModelUnreachable
+from holdfast.agent.openai_errors import of_no_connection, of_status
 from holdfast.agent.openai_model import OpenAIModel
 from holdfast.agent.scripted import call
 from holdfast.model.message import Reply
@@ -123,11 +123,31 @@ async def test_a_wrong_address_is_named() -> None:
             await model.complete(user("Hi."), ignore)
 
 
-async def test_nobody_there() -> None:
-    model = OpenAIModel("small", base_url=f"http://127.0.0.1:{free_port()}/v1")
-    with pytest.raises(ModelError, match=r"the connection to 127\.0\.0\.1 failed") as raised:
-        await model.complete(user("Hi."), ignore)
-    assert not isinstance(raised.value, ModelRefused)
+async def test_an_endpoint_that_cannot_be_reached_is_named_with_what_to_do() -> None:
+    port = free_port()
+    with ChatServer([]) as server:
+        speaks_http = server.base_url.replace("http:", "https:")
+        for base_url, said in (
+            (f"http://127.0.0.1:{port}/v1", "the connection was refused: nothing listens there; see that the server"),
+            (f"http://ann:s3cret@127.0.0.1:{port}/v1?key=s3cret", "the connection was refused"),
+            ("http://no-such-host.invalid/v1", "the name no-such-host.invalid cannot be resolved; check base_url="),
+            (speaks_http, "SSL"),
+        ):
+            with pytest.raises(ModelUnreachable) as raised:
+                await OpenAIModel("small", base_url=base_url).complete(user("Hi."), ignore)
+            shown = base_url.replace("ann:s3cret@", "").partition("?")[0]
+            assert str(raised.value).startswith(f"cannot reach {shown}: "), raised.value
+            assert said in str(raised.value)
+            assert "OPENAI_BASE_URL" in str(raised.value)
+            assert not isinstance(raised.value, ModelRefused)
+            assert "s3cret" not in str(raised.value)
+
+
+def test_a_connection_that_takes_too_long_is_none() -> None:
+    slow = openai.APITimeoutError(httpx2.Request("POST", "http://10.0.0.1"))
+    slow.__cause__ = httpx2.ConnectTimeout("")
+    error = of_no_connection(slow, httpx2.URL("http://10.0.0.1/v1/"), within=10)
+    assert str(error).startswith("cannot reach http://10.0.0.1/v1: no connection within 10 s; see that the server")
 
 
 # Silence

@@ -87,15 +87,21 @@ def test_a_senseless_limit_is_refused(url: str, option: tuple[str, ...], words: 
 async def test_a_doubt_that_settles_is_not_called_again_and_says_when_somebody_looks(url: str) -> None:
     await bring(url, "pay", 5, to=TaskState.WAITING)
     seen = read("show", url=url)
-    assert "nobody knows whether 'pay' happened; it is not called again, and looked into at " in seen["why"]
-    assert "tried again" not in seen["why"]
+    assert "whether 'pay' happened is not known: " in seen["why"]
+    assert "so it is not made again before it has settled" in seen["why"]
+    [then] = seen["then"]
+    assert then["what"] == "reconcile is asked (a person, where the step has none)"
+    assert datetime.fromisoformat(then["at"]) > datetime.fromisoformat(seen["at"])
+    assert [(one["verb"], one["target"]) for one in seen["next"]] == [("resolve", seen["doubts"][0]["effect_id"])]
+    assert "then     reconcile is asked (a person, where the step has none) in " in holdfast("show", url=url).stdout
     for page in (holdfast("show", url=url).stdout, holdfast("steps", seen["task"]["id"], url=url).stdout):
         assert "settles in" in page
         assert "again in" not in page
     [doubt] = read("doubts", url=url)["doubts"]
     assert doubt["decisions"] == []
     shown = in_terminal("doubts", url=url).text
-    assert "the call may still be on its way, and is looked into in" in shown
+    assert "the call may still arrive; reconcile is asked (a person," in " ".join(shown.split())
+    assert " reconcile is asked (a person, where the step has none) in " in holdfast("doubts", url=url).stdout
     assert "decide with" not in shown
     assert doubt["early"] == ["happened", "absent", "abandon"]
     line = refusal(holdfast("resolve", doubt["effect_id"], "compensate", url=url), 4)

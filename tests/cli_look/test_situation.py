@@ -8,15 +8,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from holdfast.engine.doubting import ASKED_EARLY, NO_RECONCILE
 from holdfast.model.approval import Approval
+from holdfast.model.canonical import canonical
 from holdfast.model.doubt import Decision, Doubt
 from holdfast.model.effect import Effect, EffectClass, EffectState
-from holdfast.model.failure import Failure
+from holdfast.model.failure import Failure, Try
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Worker, WorkerState
 from holdfast.service.situation import Evidence, current_steps, is_silent, situation_of
+from holdfast.service.upcoming import Upcoming
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)
@@ -49,6 +52,16 @@ DOUBT = Doubt(
     question="Did it happen?",
     arguments=[],
     decisions=(Decision.HAPPENED, Decision.ABSENT),
+)
+RETRIED = replace(
+    STEP,
+    state=StepState.PENDING,
+    retry_at=LATER,
+    error=canonical(
+        Failure(type_name="shop.NoLuck", message="none")
+        .after((Try(number=1, type_name="shop.NoLuck", message="none", at=NOW),), number=2, at=NOW)
+        .to_json()
+    ),
 )
 FAILED = Failure(type_name="shop.NoLuck", message="none", steps=("charge",), reason="3 attempts failed").to_json()
 
@@ -230,14 +243,14 @@ WAITING = task(TaskState.WAITING)
         pytest.param(
             look(WAITING, doubts=[DOUBT]),
             "waiting, and holds no worker",
-            "nobody knows whether 'charge' happened",
+            "whether 'charge' happened is not known",
             ["resolve effect-1"],
             id="doubt",
         ),
         pytest.param(
             look(WAITING, doubts=[replace(DOUBT, decisions=())]),
             "waiting, and holds no worker",
-            "nobody knows whether 'charge' happened",
+            "whether 'charge' happened is not known",
             [],
             id="a doubt that the engine still clears up",
         ),
@@ -256,11 +269,46 @@ WAITING = task(TaskState.WAITING)
             id="event",
         ),
         pytest.param(
-            look(WAITING, steps=[replace(STEP, state=StepState.PENDING, retry_at=LATER, error=b"{}")]),
+            look(WAITING, steps=[RETRIED]),
             "waiting, and holds no worker",
-            f"step 'apply' is tried again at {CLOCK}",
+            "try 2 of 'apply' failed: NoLuck: none",
             [],
             id="a step that is tried again",
+        ),
+        pytest.param(
+            look(RUNNING, steps=[RETRIED]),
+            "running, on vulcan (db1, pid 7)",
+            "try 2 of 'apply' failed: NoLuck: none",
+            [],
+            id="a step that is tried again soon, on its worker",
+        ),
+        pytest.param(
+            look(RUNNING, steps=[replace(RETRIED, state=StepState.RUNNING, retry_at=None)]),
+            "running in 'apply', on vulcan (db1, pid 7)",
+            "try 2 of 'apply' failed: NoLuck: none",
+            [],
+            id="a step that is being tried again",
+        ),
+        pytest.param(
+            look(steps=[RETRIED], workers=[]),
+            "pending in queue 'deploys'",
+            "no live worker takes 'deploy' tasks from this queue; try 2 of 'apply' failed: NoLuck: none",
+            ["worker "],
+            id="a step that is tried again, handed back",
+        ),
+        pytest.param(
+            replace(look(RUNNING, steps=[STEP]), is_gone=True),
+            "running in 'apply', on a worker whose process is gone",
+            "vulcan (db1, pid 7) has ended without a word, and its lease of 30 s is not over yet",
+            [],
+            id="a worker that was killed",
+        ),
+        pytest.param(
+            replace(look(RUNNING, workers=[replace(WORKER, details={"tasks": ["others"]})]), is_gone=True),
+            "running, on a worker whose process is gone",
+            "vulcan has ended without a word, and its lease of 30 s is not over yet",
+            ["worker "],
+            id="a worker that was killed, and no other is there",
         ),
         pytest.param(
             look(WAITING, open_children=1), "waiting, and holds no worker", "1 child has not ended", [], id="child"
@@ -331,3 +379,74 @@ def test_current_steps_are_the_open_ones_of_the_newest_round() -> None:
 )
 def test_a_worker_is_silent_once_its_lease_is_over(worker: Worker, silent: bool) -> None:
     assert is_silent(worker, NOW) is silent
+
+
+def settling(note: str, *, settles_in: float = 250) -> Doubt:
+    """Return a call that has not settled yet, as one with the default timeout is seen a minute after it was made."""
+    effect = replace(
+        DOUBT.effect,
+        state=EffectState.IN_DOUBT,
+        note=note,
+        dispatch_by=NOW - timedelta(seconds=55),
+        settle_at=NOW + timedelta(seconds=settles_in),
+    )
+    return replace(DOUBT, effect=effect, decisions=(), early=(Decision.HAPPENED, Decision.ABSENT, Decision.ABANDON))
+
+
+def test_a_doubt_says_when_it_is_looked_into_by_whom_and_what_would_make_that_sooner() -> None:
+    for note, what in (
+        (f"lost; {ASKED_EARLY}: it did not happen so far", "reconcile is asked again"),
+        (f"lost; {NO_RECONCILE}", "a person is asked"),
+        ("lost", "reconcile is asked (a person, where the step has none)"),
+    ):
+        found = situation_of(look(WAITING, doubts=[settling(note)]))
+        assert found.then == (Upcoming(what, NOW + timedelta(seconds=250)),)
+        assert found.why == (
+            f"whether 'charge' happened is not known: {note}. The call may still arrive, so it is not made again "
+            "before it has settled. timeout= and settle= of the step allow it 305 s: shorter ones make this wait "
+            "shorter next time"
+        )
+        [advice] = found.next
+        assert (advice.verb, advice.target) == ("resolve", "effect-1")
+        assert advice.why == "now, if you know better: happened or abandon; absent, for when the call has settled"
+    short = situation_of(look(WAITING, doubts=[settling("lost", settles_in=5)]))
+    assert "timeout=" not in short.why  # it is not worth the words
+    assert situation_of(look(WAITING, doubts=[settling("lost", settles_in=-1)])).then == ()
+
+
+def test_what_happens_by_itself_comes_with_its_time() -> None:
+    for seen, what, at in (
+        (look(replace(TASK, available_at=LATER)), "it begins", LATER),
+        (look(replace(TASK, available_at=LATER, attempts=1)), "the next attempt begins", LATER),
+        (look(WAITING, steps=[RETRIED]), "try 3 of 'apply' begins", LATER),
+        (look(RUNNING, steps=[RETRIED]), "try 3 of 'apply' begins", LATER),
+        (
+            look(WAITING, steps=[replace(STEP, kind="sleep", state=StepState.PENDING, retry_at=LATER)]),
+            "it goes on",
+            LATER,
+        ),
+        (
+            replace(look(RUNNING), is_gone=True),
+            "the next worker takes it over",
+            WORKER.seen_at + timedelta(seconds=WORKER.lease),
+        ),
+    ):
+        assert situation_of(seen).then == (Upcoming(what, at),)
+    assert situation_of(look(RUNNING)).then == ()
+
+
+def test_that_a_policy_gave_up_at_once_is_not_what_a_person_reads() -> None:
+    refused = Failure(
+        type_name="holdfast.ModelRefused", message="no key", reason="holdfast.ModelRefused is in give_up_on"
+    )
+    assert situation_of(look(task(TaskState.FAILED, error=refused.to_json()))).why == "ModelRefused: no key"
+
+
+def test_a_call_in_doubt_is_not_taken_for_one_that_is_tried_again_while_another_branch_runs() -> None:
+    waiting = replace(RETRIED, key="charge", effect_id="effect-1")
+    for state in (RUNNING, TASK):
+        found = situation_of(look(state, steps=[waiting], doubts=[settling("lost")]))
+        assert "whether 'charge' happened is not known: lost" in found.why
+        assert "try" not in found.why
+        assert [one.what for one in found.then] == ["reconcile is asked (a person, where the step has none)"]
+        assert [one.verb for one in found.next] == ["resolve"]

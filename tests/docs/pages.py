@@ -9,8 +9,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-TRANSLATIONS = sorted(ROOT.glob("README.*.md"))
+TRANSLATIONS = [*sorted(ROOT.glob("README.*.md")), *sorted((ROOT / "docs").glob("*.*.md"))]
+"""``docs/course.ru.md`` is a translation of ``docs/course.md``: its blocks are those of the original, and run there."""
+PAGES = [
+    page
+    for page in (README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+    if page not in TRANSLATIONS
+]
 DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
 
 _OPENING = re.compile(r"^ *(```+|~~~+)")
@@ -54,6 +59,11 @@ def place(page: Path, line: int) -> str:
     """Return ``docs/tasks.md:12``, which editors and people can follow."""
     shown = page.relative_to(ROOT) if page.is_relative_to(ROOT) else page.name
     return f"{shown}:{line}"
+
+
+def original(page: Path) -> Path:
+    """Return the page that this one translates; itself if it is no translation."""
+    return page.with_name(f"{page.name.partition('.')[0]}.md")
 
 
 def title(page: Path) -> str:

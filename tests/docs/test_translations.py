@@ -1,4 +1,4 @@
-"""A translation of the README says the same: its code, its tables and its links are those of the original."""
+"""A translation says the same as its page: its code, its tables and its links are those of the original."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.links import links
-from tests.docs.pages import README, TRANSLATIONS, Block, blocks, prose, title
-
-# The original is its own first translation, so that the test is there before any other is.
-VERSIONS = [README, *TRANSLATIONS]
+from tests.docs.pages import TRANSLATIONS, Block, blocks, original, prose, title
 
 
 def fenced(page: Path) -> list[tuple[str, str, str]]:
@@ -30,21 +27,25 @@ def table_heights(page: Path) -> list[int]:
 
 def targets(page: Path) -> Counter[str]:
     """Return where the links go. The languages link to each other, and each names its headings in its own."""
-    languages = {version.name for version in VERSIONS} | {page.name}
+    languages = {page.name, original(page).name, *(one.name for one in TRANSLATIONS if original(one) == original(page))}
     return Counter("#" if link.startswith("#") else link for link in links(page) if link not in languages)
 
 
-def compare(page: Path, original: Path) -> None:
-    for number, (theirs, ours) in enumerate(zip(fenced(page), fenced(original), strict=False)):
+def compare(page: Path, with_page: Path) -> None:
+    for number, (theirs, ours) in enumerate(zip(fenced(page), fenced(with_page), strict=False)):
         assert theirs == ours, f"block {number} of {page.name}"
-    assert len(fenced(page)) == len(fenced(original))
-    assert table_heights(page) == table_heights(original)
-    assert targets(page) == targets(original)
+    assert len(fenced(page)) == len(fenced(with_page))
+    assert table_heights(page) == table_heights(with_page)
+    assert targets(page) == targets(with_page)
 
 
-@pytest.mark.parametrize("page", VERSIONS, ids=title)
+def test_the_translations_are_those_of_the_readme_and_of_the_page_for_the_course() -> None:
+    assert {original(page).name for page in TRANSLATIONS} == {"README.md", "course.md"}
+
+
+@pytest.mark.parametrize("page", TRANSLATIONS, ids=title)
 def test_a_translation_has_the_code_the_tables_and_the_links_of_the_original(page: Path) -> None:
-    compare(page, README)
+    compare(page, original(page))
 
 
 ORIGINAL = """\
@@ -75,10 +76,10 @@ make demo  # see
     ],
 )
 def test_what_differs_is_found(before: str, after: str, tmp_path: Path) -> None:
-    original, translation = tmp_path / "original.md", tmp_path / "translation.md"
-    original.write_text(ORIGINAL, encoding="utf-8")
+    page, translation = tmp_path / "original.md", tmp_path / "translation.md"
+    page.write_text(ORIGINAL, encoding="utf-8")
     translation.write_text(ORIGINAL.replace("Languages", "Языки"), encoding="utf-8")
-    compare(translation, original)
+    compare(translation, page)
     translation.write_text(ORIGINAL.replace(before, after), encoding="utf-8")
     with pytest.raises(AssertionError):
-        compare(translation, original)
+        compare(translation, page)

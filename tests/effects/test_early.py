@@ -21,6 +21,7 @@ from holdfast import (
     TaskState,
     Unknown,
 )
+from holdfast.engine.doubting import ASKED_EARLY, LOST, NO_RECONCILE
 from holdfast.model.commit import Commit, Verdict
 from holdfast.testing import Sandbox, sandbox
 from tests.effects.support import World, effect_of, stand_between, stands, writes
@@ -101,12 +102,41 @@ async def test_an_early_answer_but_happened_decides_nothing_and_it_is_asked_agai
             handle = await app.submit(work)
             await crash_in_the_call(box, handle)
             assert len(asked) == 1
-            assert (await effect_of(app, handle)).state is S.IN_DOUBT
+            waiting = await effect_of(app, handle)
+            assert waiting.state is S.IN_DOUBT
+            said = "it did not happen so far" if early is absent else "it could not tell ("
+            assert (waiting.note or "").startswith(f"{LOST}; {ASKED_EARLY}: {said}")
         assert await handle.result() == "paid 5"
     assert len(asked) == 2
     assert asked[0] <= timedelta(seconds=60)
     assert asked[1] >= timedelta(seconds=LONG)
     assert len(world.calls) == 1
+
+
+async def test_a_person_is_asked_without_what_was_only_true_before_it_had_settled(app: Holdfast, world: World) -> None:
+    @app.task
+    async def ask(ctx: Context) -> str:
+        return await ctx.step("pay", world.hang, 5, effect="once", reconcile=unknown, timeout=LONG)
+
+    @app.task
+    async def no_reconcile(ctx: Context) -> str:
+        return await ctx.step("pay", world.hang, 5, effect="once", timeout=LONG)
+
+    for task, early, late in (
+        (ask, f"{LOST}; {ASKED_EARLY}: it could not tell (", f"{LOST}; "),
+        (no_reconcile, f"{LOST}; {NO_RECONCILE}", f"{LOST}; {NO_RECONCILE}"),
+    ):
+        async with sandbox(app) as box:
+            with box.frozen():
+                handle = await app.submit(task)
+                await crash_in_the_call(box, handle)
+                assert ((await effect_of(app, handle)).note or "").startswith(early)
+                await box.advance(LONG)
+                [doubt] = await app.doubts(handle)
+                assert doubt.effect.state is S.NEEDS_HUMAN
+                assert late in doubt.question
+                assert ASKED_EARLY not in doubt.question
+                assert doubt.question.count(NO_RECONCILE) == (task is no_reconcile)
 
 
 # By a person

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, InvalidValue, ManualClock, TaskState
+from holdfast import Budget, Holdfast, InvalidValue, ManualClock, NewTask, TaskState
 from holdfast.model.errors import KeyConflict
 from tests.handover.support import Outside, task_of
 
@@ -31,6 +31,17 @@ async def test_an_offer_without_anything_more_is_its_goal(hold: Holdfast, ada: O
     task = await ada.offer("Look")
     assert (task.user_input, task.agent_id, task.queue) == (["Look"], "default", "default")
     assert (await hold.state(task.id)).plan == ()
+
+
+async def test_what_is_no_state_is_not_believed(hold: Holdfast, ada: Outside) -> None:
+    """Anybody may submit a task of this name, with anything in it."""
+    loose = {"constraints": {}, "budget": {"max_steps": 1}, "goal": "other", "set_flags": ["x"]}
+    for number, more in enumerate(({"state": "?"}, {"state": {"no": 1}}, {"state": loose}, {"state": None})):
+        await hold.store.submit([NewTask(id=f"t{number}", name="handover", user_input=["Look", more])])
+        taken = await ada.take(f"t{number}")
+        assert taken.state is not None
+        assert (taken.state.goal, taken.state.budget) == ("Look", Budget())
+    assert (await hold.state("t2")).risk_flags == ("x",)
 
 
 @pytest.mark.parametrize("details", [0, False, "", [], {}, {"deep": [1, None]}], ids=repr)

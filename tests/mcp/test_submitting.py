@@ -137,11 +137,84 @@ async def test_by_name_without_an_application_it_is_left_to_the_workers(client: 
     assert (await ask(client, "claim_task"))["task"] is None
 
 
-@pytest.mark.parametrize("more", [{"take": True}, {"plan": ["a"]}, {"details": 1}], ids=repr)
+@pytest.mark.parametrize("more", [{"take": True}, {"details": 1}], ids=repr)
 async def test_what_is_only_for_work_without_a_name(hold: Holdfast, client: Client, more: dict[str, object]) -> None:
     answer = await refused(client, "submit_task", goal="x", name="greet", **more)
     assert "or the name, out" in answer["error"]
     assert not (await hold.store.find()).items
+
+
+async def test_an_agent_begins_with_what_its_caller_knows(tmp_path: Path) -> None:
+    hold = Holdfast(f"sqlite:///{tmp_path}/agents.db")
+    hold.register(Agent("clerk", model=ScriptedModel(["done"])))
+    async with hold, connected(hold) as client:
+        stored = await hold.artifacts.write(b"log")
+        knows = {
+            "known_facts": [{"key": "disk", "value": "full", "source": "df"}, {"key": "host", "value": "db1"}],
+            "open_questions": ["why?"],
+            "risk_flags": ["friday"],
+            "completed_steps": ["look"],
+            "current_step": "clean",
+            "artifacts": [stored.id],
+        }
+        answer = await ask(client, "submit_task", name="clerk", goal="Free it", plan=["look", "clean"], state=knows)
+        state = await hold.state(answer["task_id"])
+        assert (state.goal, state.plan, state.current_step) == ("Free it", ("look", "clean"), "clean")
+        assert [(fact.key, fact.source) for fact in state.known_facts] == [("disk", "mcp:ada/df"), ("host", "mcp:ada")]
+        assert (state.open_questions, state.risk_flags) == (("why?",), ("friday",))
+        assert [one.artifact_id for one in state.artifacts] == [stored.id]
+        assert [one.artifact_id for one in await hold.store.artifact_links(answer["task_id"])] == [stored.id]
+        patched = await ask(client, "patch_state", task_id=answer["task_id"], version=0, patch={"set_flags": ["x"]})
+        assert (patched["version"], patched["agent_state"]["risk_flags"]) == (2, ["friday", "x"])
+        async with hold.worker():
+            await hold.handle(answer["task_id"]).result(timeout=60)
+        assert [one.author for one in await hold.state_history(answer["task_id"])] == ["mcp:ada", "mcp:ada"]
+
+
+async def test_work_for_whoever_claims_it_begins_with_it_too(hold: Holdfast, client: Client) -> None:
+    stored = await hold.artifacts.write(b"log")
+    knows = {"known_facts": [{"key": "disk", "value": "full"}], "artifacts": [stored.id], "current_step": "clean"}
+    answer = await ask(client, "submit_task", goal="Free it", plan=["look", "clean"], state=knows, take=True, key="k")
+    state = answer["agent_state"]
+    assert (state["plan"], state["current_step"]) == (["look", "clean"], "clean")
+    assert [(fact["key"], fact["source"]) for fact in state["known_facts"]] == [("disk", "mcp:ada")]
+    assert all(fact["at"] for fact in state["known_facts"])
+    assert [one.artifact_id for one in await hold.store.artifact_links(answer["task_id"])] == [stored.id]
+    again = await ask(client, "submit_task", goal="Free it", plan=["look", "clean"], state=knows, key="k")
+    assert (again["task_id"], again["created"]) == (answer["task_id"], False)
+    other = await refused(client, "submit_task", goal="Free it", plan=["look", "clean"], key="k")
+    assert "k" in other["error"]
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({"budget": {"max_steps": 1}}, "cannot hold budget"),
+        ({"constraints": {}}, "cannot hold constraints"),
+        ({"goal": "x"}, "goal is said beside the state"),
+        ({"known_facts": "x"}, "known_facts"),
+        ({"known_facts": [1]}, "known_facts"),
+        ({"artifacts": ["0" * 64]}, "not in this store"),
+        ({"artifacts": [1]}, "list of artifact ids"),
+        ({"artifacts": {"a": 1}}, "list of artifact ids"),
+        ({"risk_flags": ["x" * 9000]}, "8,000"),
+    ],
+    ids=repr,
+)
+async def test_a_state_that_no_caller_may_give(tmp_path: Path, state: dict[str, object], words: str) -> None:
+    hold = Holdfast(f"sqlite:///{tmp_path}/agents.db")
+    hold.register(Agent("clerk", model=ScriptedModel(["done"])))
+    async with hold, connected(hold) as client:
+        for named in ({}, {"name": "clerk"}):
+            assert words in (await refused(client, "submit_task", goal="x", state=state, **named))["error"]
+        assert not (await hold.store.find()).items
+
+
+async def test_only_agents_that_are_known_here_begin_with_a_state(application: Holdfast, client: Client) -> None:
+    async with connected(application) as other:
+        for one, name in ((other, "greet"), (client, "clerk")):
+            answer = await refused(one, "submit_task", goal="x", name=name, plan=["a"])
+            assert "agents that are registered here can" in answer["error"]
 
 
 async def test_arguments_are_for_a_name(client: Client) -> None:

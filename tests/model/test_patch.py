@@ -145,3 +145,19 @@ def test_a_patch_that_contradicts_itself_is_refused(both: dict[str, Any]) -> Non
 def test_wrong_json_is_refused_with_its_place(value: object, message: str) -> None:
     with pytest.raises(InvalidValue, match=message):
         StatePatch.from_json(value)
+
+
+def test_lists_are_kept_as_tuples() -> None:
+    fact = KnownFact(key="k", value="v", source="s")
+    assert StatePatch(append_facts=[fact], replace_plan=["a"]) == StatePatch(  # type: ignore[arg-type]
+        append_facts=(fact,), replace_plan=("a",)
+    )
+    assert AgentState(goal="g", plan=["a"]) == AgentState(goal="g", plan=("a",))  # type: ignore[arg-type]
+
+
+def test_a_single_text_is_not_taken_for_its_letters() -> None:
+    for name in ("replace_plan", "add_questions", "set_flags", "complete_steps"):
+        with pytest.raises(InvalidValue, match=rf"{name} is 'why'; give a tuple, also for one: \('why',\)"):
+            StatePatch(**{name: "why"})  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match="plan is 'why'"):
+        AgentState(goal="g", plan="why")  # type: ignore[arg-type]

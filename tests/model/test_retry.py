@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -149,3 +150,19 @@ def test_no_retry_starts_at_or_after_the_deadline(seconds: float, retries: bool)
 def test_a_policy_nobody_could_follow_is_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue, match=next(iter(bad))):
         Retry(**bad)
+
+
+def test_attempts_that_did_not_reach_the_other_side_have_a_number_of_their_own() -> None:
+    policy = Retry(max_attempts=2, max_away=4, jitter="none", away_on=(ConnectionRefusedError,))
+    for attempt, error, expected in (
+        (2, OSError(), GiveUp("attempt 2 of 2 failed")),
+        (3, ConnectionRefusedError(), RetryAt(NOW + timedelta(seconds=4), 4.0)),
+        (4, ConnectionRefusedError(), GiveUp("attempt 4 of 4 failed")),
+    ):
+        assert decide(policy, error, attempt, NOW, 0) == expected
+    assert decide(replace(policy, give_up_on=(OSError,)), ConnectionRefusedError(), 1, NOW, 0) == GiveUp(
+        "ConnectionRefusedError is in give_up_on"
+    )
+    for wrong in ({"max_away": 0}, {"max_away": True}, {"away_on": (int,)}):
+        with pytest.raises(InvalidValue, match=next(iter(wrong))):
+            Retry(**wrong)

@@ -23,6 +23,14 @@ def test_ids_are_unique_and_sort_by_the_time_they_were_made() -> None:
     assert all(made[14] == "7" and made[19] in "89ab" for made in ids)
 
 
+def test_ids_of_one_millisecond_sort_by_the_time_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter(range(0, 1_000_000, 250))
+    monkeypatch.setattr("holdfast.model.ids.time.time_ns", lambda: 1_700_000_000_000_000_000 + next(moments))
+    ids = [new_id() for _ in range(4000)]
+    assert ids == sorted(ids)
+    assert len({made[:13] for made in ids}) == 1
+
+
 def test_a_higher_priority_goes_first_until_the_lower_one_has_waited_long_enough() -> None:
     assert rank(NOON, 1) < rank(NOON, 0)
     assert rank(NOON, 1) < rank(NOON - AGEING / 2, 0)
@@ -84,3 +92,10 @@ def test_a_death_condemns_only_whom_it_caught_alone(
 
 def test_a_reboot_alone_makes_no_suspect() -> None:
     assert ALONE_AFTER > 1
+
+
+def test_a_state_given_as_a_plain_text_is_refused_with_the_name_that_is_meant() -> None:
+    with pytest.raises(InvalidValue, match=r"task state is 'running'; use TaskState\.RUNNING$"):
+        NewTask(name="work", state="running")  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match=r"'in_progress'; use TaskState\.PENDING or TaskState\.RUNNING or"):
+        NewTask(name="work", state="in_progress")  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ Each line that has to be refused carries the ignore of its error; one that is no
 
 from typing import Any, assert_type
 
-from holdfast import Context, Handle, Holdfast, SyncContext
+from holdfast import AgentState, Context, Handle, Holdfast, SyncContext
 from holdfast.engine.context import Child
 from holdfast.engine.definition import Bound, TaskDefinition
 
@@ -71,6 +71,10 @@ async def main(unknown: TaskDefinition[..., str], anything: Any) -> None:  # noq
     assert_type(deploy.bind("billing"), Bound[bool])
     assert_type(await hold.submit(unknown, 1, "x"), Handle[str])
     assert_type(await hold.submit("deploy", 1, 2, 3), Handle[Any])
+    given = AgentState(goal="go")
+    assert_type(await hold.submit(unknown, "x", state=given, plan=["a"], facts={"b": 1}, artifacts=["c"]), Handle[str])
+    assert_type(await hold.submit(unknown, state=given), Handle[str])
+    await hold.submit(unknown, "x", state={"goal": "go"})  # type: ignore[call-overload]
     assert_type(await (await hold.submit(count, 3)).result(), int)
     await hold.submit(anything, 1)
     await hold.submit(deploy, 3)  # type: ignore[misc]

@@ -8,6 +8,7 @@ made once more.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,8 +20,7 @@ from holdfast.engine.approving import KIND as APPROVAL_STEP
 from holdfast.engine.approving import decision
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.budgets import BUDGET, new_limit
-from holdfast.engine.family import Family
-from holdfast.engine.journal import CHILD, RESERVED
+from holdfast.engine.journal import RESERVED
 from holdfast.engine.patience import insist
 from holdfast.model.approval import Approval, Ask
 from holdfast.model.budget import Budget, Meter
@@ -31,7 +31,6 @@ from holdfast.model.message import Usage
 from holdfast.model.operations import Operation, Reserve, SetLimits, Settle, SettleStale, WriteStep
 from holdfast.model.records import Account
 from holdfast.model.task import JsonValue
-from holdfast.model.walltime import wall_time_ms
 
 if TYPE_CHECKING:
     from holdfast.agent.agent import Agent
@@ -44,7 +43,6 @@ WAIT_FOR_OTHERS = 0.25
 """Seconds between two looks at an account whose rest others have reserved."""
 
 _ASKED = f"{RESERVED}{BUDGET}:"
-_MOST_ANCESTORS = 32
 
 
 class Accounting:
@@ -68,8 +66,8 @@ class Accounting:
         self._has_no_price = has_no_price
         self._deciders = tuple(deciders)
         self.books = Books(attempt.task.id, price)
-        self._names: tuple[str, ...] = (attempt.task.id,)
-        self._family = Family(attempt.services.store, attempt.task.id)
+        limit = attempt.time_limit
+        self._names: tuple[str, ...] = (attempt.task.id, *(() if limit is None else limit.above))
         self._counted: dict[str, int] = {}
         """Steps that are counted already, by the key of the call: their worker died with it."""
         self._clock_ms = self._booked_ms = 0
@@ -84,8 +82,7 @@ class Accounting:
     # The accounts
 
     async def open(self) -> None:
-        """Find the accounts, and count what dead workers had reserved."""
-        self._names = (self._attempt.task.id, *await self._ancestors())
+        """Count what dead workers had reserved."""
         for step in self._attempt.journal.completed(TAKEN_OVER):
             self._count(decode(step.output or b""))
         loaded = self._attempt.loaded
@@ -104,22 +101,9 @@ class Accounting:
             if one["meter"] == Meter.STEPS and one["account"] == self._attempt.task.id:
                 self._counted[one["step"]] = self._counted.get(one["step"], 0) + one["amount"]
 
-    async def _ancestors(self) -> list[str]:
-        """Return the tasks above this one that have limits, nearest first."""
-        store = self._attempt.services.store
-        found: list[str] = []
-        parent = self._attempt.task.parent_id
-        while parent is not None and len(found) < _MOST_ANCESTORS:
-            lines = await insist(partial(store.accounts, parent))
-            if any(line.limit is not None for line in lines):
-                found.append(parent)
-            above = await insist(partial(store.get, parent))
-            parent = None if above is None else above.parent_id
-        return found
-
     async def read(self) -> None:
         """Read the books anew."""
-        store, own = self._attempt.services.store, self.books.own
+        store = self._attempt.services.store
         for name in self._names:
             lines = await insist(partial(store.accounts, name))
             self.books.lines[name] = {line.meter: line for line in lines}
@@ -129,13 +113,19 @@ class Accounting:
                 raise InvalidValue(
                     f"task {name} has a max_cost, which would never be reached: {self._has_no_price}; then resume it"
                 )
-        clock = self.books.lines[own].get(Meter.WALL_TIME_MS)
-        if clock is not None and clock.limit is not None:
-            has_children = self._attempt.task.round > 1 or bool(self._attempt.journal.of_kind(CHILD))
-            life = await insist(partial(self._family.read, has_children=has_children))
-            spent = wall_time_ms(life, self._attempt.services.time.now())
+        limit = self._attempt.time_limit
+        if limit is not None:
+            await limit.read(self.books.lines)
+            for name in self._names:
+                self._read_clock(name, limit.spent(name))
+
+    def _read_clock(self, name: str, spent: int | None) -> None:
+        clock = self.books.lines[name].get(Meter.WALL_TIME_MS)
+        if clock is None or spent is None:
+            return
+        self.books.lines[name][Meter.WALL_TIME_MS] = replace(clock, spent=spent)
+        if name == self.books.own:
             self._clock_ms, self._booked_ms = spent, max(self._booked_ms, clock.spent)
-            self.books.lines[own][Meter.WALL_TIME_MS] = replace(clock, spent=spent)
 
     # Before a model call
 
@@ -165,6 +155,8 @@ class Accounting:
             usage = Usage(input_tokens=need.input_tokens, output_tokens=output)
             amounts = self.books.amounts(usage, 1 - self._counted.get(key, 0))
             short = self.books.first_short(amounts, need)
+            if short is None:
+                await self._attempt.check()  # the time of a task above may be spent
             if short is not None and short.is_only_reserved and self.is_shared:
                 # Others hold it for calls under way, and give back what those do not take.
                 await self._attempt.services.alarms.sleep(WAIT_FOR_OTHERS)
@@ -210,10 +202,11 @@ class Accounting:
 
     async def check_time(self) -> None:
         """Raise, or ask, if the time is up. Called where something would be begun."""
-        while self.books.limit(Meter.WALL_TIME_MS) is not None:
+        while True:
             await self.read()
             short = self.books.first_short({})
             if short is None:
+                await self._attempt.check()
                 return
             await self._exhausted(short)
 
@@ -246,7 +239,10 @@ class Accounting:
     async def _exhausted(self, short: Short) -> None:
         """Fail; or wait until a person grants more, and see that it is granted."""
         line = short.line
+        is_time, limit = line.meter == Meter.WALL_TIME_MS, self._attempt.time_limit
         if self._budget.on_exhausted == "fail" or line.account != self.books.own:
+            if is_time:
+                await self._attempt.check()  # which ends the attempt as a deadline does
             raise short.error
         grant = max(self._budget.limits().get(Meter(line.meter)) or line.limit or 0, short.missing)
         question = (
@@ -259,7 +255,8 @@ class Accounting:
         granted = partial(_granted, line, grant)
         try:
             # The new limit is written with the decision: a crash in between cannot ask, or grant, once more.
-            await decision(self._attempt, f"{_ASKED}{answered + 1}", ask, details, kind=BUDGET, also=granted)
+            with limit.held() if is_time and limit is not None else nullcontext():
+                await decision(self._attempt, f"{_ASKED}{answered + 1}", ask, details, kind=BUDGET, also=granted)
         except Rejected as rejected:
             raise short.error from rejected
 

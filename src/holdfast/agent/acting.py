@@ -10,9 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agent.keeping import ENGINE
-from holdfast.agent.results import keep_output, link_to, read_output, split_result
+from holdfast.agent.results import keep_output, read_output, split_result
 from holdfast.agent.tool import BadArguments, Tool, ToolError
 from holdfast.agent.transcript import TOOL
+from holdfast.engine.artifacts import link_to
 from holdfast.engine.calls import Call, Compensation, Terms, describe
 from holdfast.engine.crossing import Crossing
 from holdfast.model.agent_state import ArtifactRef
@@ -56,7 +57,7 @@ class Invocation:
             self._invoke_async if tool.is_async else self._invoke,
             (self._arguments,),
             tool.retry,
-            self._timeout(),
+            tool.timeout,
             Any,
             kind=TOOL,
             also=self._consequences,
@@ -71,12 +72,6 @@ class Invocation:
                 compensate=self._undo(terms),
             )
         return call
-
-    def _timeout(self) -> float:
-        left = self._run.accounting.books.seconds_left()
-        if left is None or self._tool.effect is EffectClass.ONCE:
-            return self._tool.timeout  # cutting off what must not be done twice would only make a doubt
-        return min(self._tool.timeout, left)
 
     # What the step calls
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeAlias
 
+from holdfast.agent.accounting import accounting_of
 from holdfast.agent.builtins import BUILT_IN
 from holdfast.agent.checking import checked_budget, checked_function, checked_list, checked_names, checked_text
-from holdfast.agent.model import Model, ModelError, ModelRefused
+from holdfast.agent.model import Model, ModelError, ModelRefused, ModelUnreachable
 from holdfast.agent.prices import Price, unpriced
 from holdfast.agent.prompting import DEFAULT_CONTEXT_TOKENS, DEFAULT_STATE_BYTES, Room
 from holdfast.agent.results import INLINE_BYTES
@@ -20,7 +21,9 @@ from holdfast.agent.tool import Tool, ToolSource
 from holdfast.agent.verifying import Human, Judge, Verifier, verifier_of
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.context import Context, attempt_of
-from holdfast.engine.definition import TaskDefinition, check_retry
+from holdfast.engine.definition import AgentRules, TaskDefinition, check_retry
+from holdfast.engine.start import START
+from holdfast.engine.timelimit import TimeLimit
 from holdfast.model.agent_state import AgentState, Constraints, HumanInTheLoop
 from holdfast.model.budget import Budget
 from holdfast.model.checkpoints import Checkpoints
@@ -42,8 +45,12 @@ MODEL_RETRY = Retry(
     max_attempts=6,
     initial=1.0,
     max_delay=60.0,
+    jitter="equal",
     retry_on=(ModelError, TimeoutError, OSError),
+    away_on=(ModelUnreachable,),
+    max_away=60,
 )
+"""Six tries within half a minute; sixty, for about three quarters of an hour, while the endpoint cannot be reached."""
 MODEL_TIMEOUT = timedelta(minutes=11).total_seconds()
 """A little more than a model gives itself: what it says of a silent endpoint is clearer than that a step took long."""
 
@@ -113,6 +120,8 @@ class Agent:
         self.checkpoints = checkpoint if isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint)
         self.observe = checked_function("observe", observe)
         self.model_retry = _but_no_refusals(check_retry(model_retry) or MODEL_RETRY)
+        # A call that waited so long for its endpoint is not to wait as long again in each attempt of the task.
+        self._final = (ModelUnreachable,) if model_retry is None else ()
         self.model_timeout = as_seconds(model_timeout, what="model_timeout")
         self.max_output_tokens = max_output_tokens
         self.max_identical_calls = max_identical_calls
@@ -165,31 +174,52 @@ class Agent:
         """Return how much the model may be shown."""
         limit = state.budget.max_artifact_bytes_in_context
         tokens, size = self._context
-        return Room(state_bytes=DEFAULT_STATE_BYTES if limit is None else limit, tokens=tokens, bytes=size)
+        facts = DEFAULT_STATE_BYTES if limit is None else limit
+        return Room(state_bytes=facts, artifact_bytes=limit, tokens=tokens, bytes=size)
 
-    def attend(self, attempt: Attempt, text: str, after: str | None = None) -> AgentRun:
+    @property
+    def rules(self) -> AgentRules:
+        """What each of its tasks is held to."""
+        return AgentRules(constraints=self.constraints, budget=self.budget)
+
+    def attend(
+        self, attempt: Attempt, text: str, after: str | None = None, start: StatePatch | None = None
+    ) -> AgentRun:
         """Return the run of one attempt at its task."""
-        return AgentRun(self, attempt, text, after)
+        return AgentRun(self, attempt, text, after, start or StatePatch())
 
     def _define(
         self, *, queue: str, priority: int, retry: Retry | None, deadline: float | timedelta | None
     ) -> TaskDefinition[..., str]:
-        async def agent(ctx: Context, text: str, *, after: str | None = None) -> str:
+        async def agent(ctx: Context, text: str, *, after: str | None = None, start: JsonValue = None) -> str:
             attempt = attempt_of(ctx)
+            given = None if start is None else StatePatch.from_json(start, START)
             equipped = await self.equipped(attempt)
-            return await equipped.attend(attempt, text, after).run()
+            return await equipped.attend(attempt, text, after, given).run()
 
         agent.__doc__ = self.description or self.instructions
-        return TaskDefinition(
+        definition: TaskDefinition[..., str] = TaskDefinition(
             agent,
             name=self.name,
             queue=queue,
             priority=priority,
-            retry=_but_no_refusals(check_retry(retry) or Retry()),
+            retry=_but_no_refusals(check_retry(retry) or Retry(), self._final),
             deadline=deadline,
             limits={str(meter): limit for meter, limit in self.budget.limits().items()},
             companions=[tool.agent.task_definition() for tool in self.tools.values() if isinstance(tool, SubAgent)],
+            rules=self.rules,
         )
+        definition.prepare = self._keep_time
+        return definition
+
+    async def _keep_time(self, attempt: Attempt) -> None:
+        """Hold an attempt to the wall time that is left; ask for more before anything is begun, if none is."""
+        attempt.time_limit = TimeLimit(attempt, asks=self.budget.on_exhausted == "ask")
+        await attempt.time_limit.open()
+        if attempt.time_limit.is_up:
+            accounting = accounting_of(attempt, self, self.model.name)
+            await accounting.open()  # a task that waits has nothing set aside
+            await accounting.check_time()
 
     def _check_numbers(self) -> None:
         for name, least in (
@@ -237,8 +267,8 @@ def as_model(model: Model | str) -> Model:
     return model
 
 
-def _but_no_refusals(policy: Retry) -> Retry:
-    return replace(policy, give_up_on=(*policy.give_up_on, ModelRefused, MissingExtra))
+def _but_no_refusals(policy: Retry, others: tuple[type[Exception], ...] = ()) -> Retry:
+    return replace(policy, give_up_on=(*policy.give_up_on, ModelRefused, MissingExtra, *others))
 
 
 def _constraints(approve: Sequence[RiskLevel | str]) -> Constraints:

@@ -7,30 +7,29 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.agent.keeping import ENGINE
 from holdfast.agent.noting import noted
-from holdfast.agent.results import link_to
-from holdfast.agent.transcript import BEGIN, Answer, read_answers, read_transcript, user_message
+from holdfast.agent.transcript import BEGIN, LLM, Answer, read_answers, read_transcript, user_message
 from holdfast.engine.calls import ONE_TRY, Call
 from holdfast.engine.conversing import MESSAGE
+from holdfast.engine.first_state import Opening, opening, state_before
 from holdfast.engine.journal import OTHER_INPUT
-from holdfast.engine.past import EMPTY, fold
+from holdfast.engine.past import EMPTY
 from holdfast.engine.patience import insist
+from holdfast.engine.start import SUBMITTER
 from holdfast.engine.stepping import perform
 from holdfast.model.agent_state import AgentState
 from holdfast.model.codec import decode
 from holdfast.model.errors import PRUNED, NotFound
 from holdfast.model.history import compact
 from holdfast.model.message import Message
-from holdfast.model.operations import LinkArtifact, Operation, WriteStep
+from holdfast.model.operations import Operation, WriteStep
 from holdfast.model.patch import StatePatch
 from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, Task
 
 if TYPE_CHECKING:
     from holdfast.agent.run import AgentRun
-
-SUBMITTER = "submit"
-"""The author of the first patch."""
 
 CARRIED_BYTES = 32_000
 """Of an earlier conversation, at most so much is taken over. It is stored with the new task: the old one may be pruned,
@@ -67,11 +66,14 @@ async def begin(run: AgentRun) -> Beginning:
         every = await insist(partial(store.steps, task.id))
         earlier = [step for step in every if step.round < task.round]
     messages = await _first_messages(run, [step for step in earlier if step.kind == BEGIN])
+    if task.round == 1 and not attempt.is_replaying and not attempt.journal.of_kind(LLM):
+        attempt.buffer(*_held_to_rules(run))
     if attempt.journal.get(OTHER_INPUT) is not None:
         # A new piece of work, by an agent that knows what it did for the one before.
         messages = [user_message(run.text)]
-        if run.keeper.state.goal != run.text:
-            attempt.buffer(*run.keeper.change(StatePatch(goal=run.text), author=SUBMITTER))
+        goal = run.start.goal or run.text
+        if run.keeper.state.goal != goal:
+            attempt.buffer(*run.keeper.change(StatePatch(goal=goal), author=SUBMITTER))
     elif task.round > 1 and task.feedback is not None:
         messages += read_transcript(step for step in earlier if step.kind != BEGIN)
         messages.append(user_message(REJECTED.format(reason=task.feedback)))
@@ -95,23 +97,29 @@ async def _first_messages(run: AgentRun, earlier: Sequence[Step]) -> list[Messag
         return [Message.from_json(message) for message in (await perform(attempt, call))["messages"]]
     if attempt.version == 0 and not attempt.is_replaying:
         await attempt.check()
-        await attempt.commit(*run.keeper.change(_initial(run, EMPTY), author=SUBMITTER))
+        await attempt.commit(*_written(run, await _open(run)))
     return [user_message(run.text)]
 
 
-def _initial(run: AgentRun, before: AgentState) -> StatePatch:
-    """Return the patch that makes the first state: the task at hand, and what is known from before."""
-    return StatePatch(
-        goal=run.text,
-        constraints=run.agent.constraints,
-        budget=run.agent.budget,
-        replace_plan=before.plan or None,
-        append_facts=before.known_facts,
-        add_questions=before.open_questions,
-        add_artifacts=before.artifacts,
-        current_step=before.current_step,
-        complete_steps=before.completed_steps,
+async def _open(run: AgentRun, before: AgentState = EMPTY) -> Opening:
+    store, task = run.attempt.services.store, run.attempt.task
+    return await opening(store, run.agent.rules, task.id, run.text, start=run.start, before=before)
+
+
+def _written(run: AgentRun, made: Opening) -> tuple[Operation, ...]:
+    return (*made.links, *run.keeper.change(made.patch, author=made.author, reason=made.reason))
+
+
+def _held_to_rules(run: AgentRun) -> tuple[Operation, ...]:
+    """Return what tightens a state that was patched before the agent began: by a process with older code, or a person.
+
+    From its first answer on, what a person changes in its rules counts.
+    """
+    state, rules = run.keeper.state, run.agent.rules
+    tight = StatePatch(
+        constraints=rules.constraints.tightened(state.constraints), budget=rules.budget.tightened(state.budget)
     )
+    return run.keeper.change(tight, author=ENGINE, reason="the rules of its agent")
 
 
 # Going on from another task
@@ -122,23 +130,24 @@ class _Previous:
 
     def __init__(self, run: AgentRun) -> None:
         self._run = run
-        self._state = EMPTY
+        self._opening: Opening | None = None
 
     async def read(self, task_id: str) -> dict[str, JsonValue]:
         """Read its state and conversation; the conversation is what the step records."""
-        store = self._run.attempt.services.store
+        services = self._run.attempt.services
+        store = services.store
         task = await insist(partial(store.get, task_id))
         if task is None:  # it was there when this one was submitted
             raise NotFound("task", task_id, where=PRUNED)
         steps = await insist(partial(store.steps, task_id))
-        self._state = fold(await insist(partial(store.patches, task_id)))
+        if self._run.attempt.version == 0:  # otherwise a patch from outside came before this attempt, and opened it
+            self._opening = await _open(self._run, await state_before(store, services.definitions, task_id))
         said = compact([*_opening(task, steps), *read_transcript(steps)], max_bytes=CARRIED_BYTES)
         return {"messages": [message.to_json() for message in (*said, user_message(self._run.text))]}
 
     def adopt(self, _recorded: object) -> tuple[Operation, ...]:
         """Return what makes its state the first of this task."""
-        links = tuple(LinkArtifact(link_to(artifact)) for artifact in self._state.artifacts)
-        return (*links, *self._run.keeper.change(_initial(self._run, self._state), author=SUBMITTER))
+        return () if self._opening is None else _written(self._run, self._opening)
 
 
 def _opening(task: Task, steps: Sequence[Step]) -> list[Message]:

@@ -81,11 +81,6 @@ class Books:
         """Return what is left on the tightest of the accounts; None if nothing limits it."""
         return min(map(_left, self._limited(meter)), default=None)
 
-    def seconds_left(self) -> float | None:
-        """Return how long the agent may go on working; None without a limit."""
-        line = self.lines[self.own].get(Meter.WALL_TIME_MS)
-        return None if line is None or line.limit is None else max(0.001, (line.limit - line.spent) / 1000)
-
     def room(self, need: Need) -> int | None:
         """Return how many tokens the answer may have for the call to fit; None if nothing limits them."""
         rooms = [room for _, room in self._rooms(need)]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.past import EMPTY, read_patch
 from holdfast.engine.patience import insist
+from holdfast.engine.stating import with_origin
 from holdfast.model.agent_state import AgentState
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.operations import ApplyPatch
@@ -54,7 +54,8 @@ class StateKeeper:
         InvalidValue if it does not fit the state. What is too long in it is shortened. With ``is_own`` False it is not
         the engine's: then it may not let the state grow without end.
         """
-        patch = fit_patch(self._dated(patch), self.state.open_questions)
+        dated = with_origin(patch, self._attempt.services.time.now(), self.state.current_step)
+        patch = fit_patch(dated, self.state.open_questions)
         changed = apply(self.state, patch)
         if not is_own:
             check_growth(self.state, changed)
@@ -65,19 +66,6 @@ class StateKeeper:
         self._own.append(operation)
         self._noted(operation.body)
         return (operation,)
-
-    def _dated(self, patch: StatePatch) -> StatePatch:
-        """Fill in what its author left to us: when a fact was found, and during which step of the plan."""
-        now, step = self._attempt.services.time.now(), self.state.current_step
-        facts = tuple(
-            replace(fact, at=fact.at or now, step=fact.step if fact.step is not None else step)
-            for fact in patch.append_facts
-        )
-        artifacts = tuple(
-            replace(artifact, step=artifact.step if artifact.step is not None else step)
-            for artifact in patch.add_artifacts
-        )
-        return replace(patch, append_facts=facts, add_artifacts=artifacts)
 
     def catch_up(self) -> bool:
         """Take for stored what was stored; say whether the state is now exactly that of ``version``.

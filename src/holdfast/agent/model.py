@@ -63,6 +63,10 @@ class ModelRefused(ModelError):
     """The endpoint refused the request itself: a wrong key, no such model, bad input. Trying again will not help."""
 
 
+class ModelUnreachable(ModelError):
+    """There is no connection to the endpoint: nothing was sent, nothing was paid. It is tried again for a long time."""
+
+
 # Named as users import them, in what is recorded of an error too: the module may move, the name may not.
-for _error in (ModelError, ModelRefused):
+for _error in (ModelError, ModelRefused, ModelUnreachable):
     _error.__module__ = "holdfast"

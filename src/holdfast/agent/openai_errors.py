@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agent.model import ModelError, ModelRefused
+from holdfast.agent.model import ModelError, ModelRefused, ModelUnreachable
 from holdfast.effects.http import read_retry_after, read_seconds
 from holdfast.model.failure import storable
 
@@ -29,6 +31,8 @@ _REMEDIES = {
     413: "the conversation is too large for the endpoint: compact the history, or store outputs as artifacts",
     422: "change the request: the message says what is wrong with it",
 }
+_SEE_THE_SERVER = "see that the server runs, and that base_url= or OPENAI_BASE_URL is its address"
+_SEE_THE_ADDRESS = "check base_url= or OPENAI_BASE_URL, and the network"
 _OUT_OF_CREDIT = "insufficient_quota"
 
 
@@ -50,6 +54,37 @@ def of_transport(error: Exception, where: str) -> ModelError:
     reason = error.__cause__ or error
     said = storable(str(reason), _EXCERPT) or type(reason).__name__
     return ModelError(f"the connection to {where} failed ({said}); no whole reply came")
+
+
+def of_no_connection(error: Exception, base_url: httpx2.URL, *, within: float) -> ModelUnreachable:
+    """Read why there is no connection: nothing listens there, the name is not known, no certificate is accepted."""
+    import httpx2  # noqa: PLC0415 - loaded together with the client
+
+    reasons = list(_reasons(error))
+    where = shown_url(base_url)
+    if any(isinstance(one, httpx2.ConnectTimeout) for one in reasons):
+        said, remedy = f"no connection within {within:g} s", _SEE_THE_SERVER
+    elif any(isinstance(one, ConnectionRefusedError) for one in reasons):
+        said, remedy = "the connection was refused: nothing listens there", _SEE_THE_SERVER
+    elif any(isinstance(one, socket.gaierror) for one in reasons):
+        said, remedy = f"the name {base_url.host} cannot be resolved", _SEE_THE_ADDRESS
+    else:  # such as a certificate, or https where the endpoint speaks http
+        said, remedy = storable(str(reasons[-1]), _EXCERPT) or type(reasons[-1]).__name__, _SEE_THE_ADDRESS
+    return ModelUnreachable(f"cannot reach {where}: {said}; {remedy}")
+
+
+def shown_url(url: httpx2.URL) -> str:
+    """Return an address for people: without a user's name, a password or a query."""
+    return str(url.copy_with(username=None, password=None, query=None, fragment=None)).rstrip("/")
+
+
+def _reasons(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what led to it, the innermost last."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def of_unreadable(error: Exception, where: str) -> ModelError:

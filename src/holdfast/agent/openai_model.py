@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from holdfast.agent.model import ModelError, ModelRefused, Request
-from holdfast.agent.openai_errors import names_parameter, of_event, of_status, of_transport, of_unreadable
+from holdfast.agent.openai_errors import (
+    names_parameter,
+    of_event,
+    of_no_connection,
+    of_status,
+    of_transport,
+    of_unreadable,
+    shown_url,
+)
 from holdfast.agent.openai_stream import LAST_EVENT, Assembly, Chunk, EventDecoder
 from holdfast.agent.openai_wire import DISPENSABLE, write_request
 from holdfast.model.checks import check_name
@@ -21,8 +29,8 @@ from holdfast.model.message import Reply
 from holdfast.redaction import cause_of, know, know_url
 
 if TYPE_CHECKING:
+    import httpx2
     import openai
-    from httpx2 import Response
 
 _TO_CONNECT = 10.0
 _MALFORMED = frozenset({400, 422})
@@ -118,16 +126,31 @@ class OpenAIModel:
         try:
             async with create(**body, extra_headers=headers, extra_body=self._extra) as response:
                 return await _read(response.http_response, Assembly(request, on_text))
-        except (openai.APITimeoutError, httpx2.TimeoutException) as error:
-            raise ModelError(
-                f"{client.base_url.host} sent nothing for {self._idle_timeout:g} s; it was given up as hung"
-            ) from cause_of(error)
         except (openai.APIConnectionError, httpx2.HTTPError) as error:
-            raise of_transport(error, client.base_url.host) from cause_of(error)
+            raise self._broken(error, client.base_url) from cause_of(error)
         except (openai.APIStatusError, HoldfastError):
             raise
         except (openai.OpenAIError, httpx2.InvalidURL, httpx2.StreamError, *_UNREADABLE) as error:
             raise of_unreadable(error, client.base_url.host) from cause_of(error)
+
+    def _broken(self, error: Exception, base_url: httpx2.URL) -> ModelError:
+        """Read what happened to the connection: there is none, nothing comes, it broke off."""
+        import httpx2  # noqa: PLC0415 - loaded together with the client
+        import openai  # noqa: PLC0415
+
+        reason = error.__cause__ if isinstance(error, openai.APIConnectionError) else error
+        if isinstance(reason, httpx2.ConnectError | httpx2.ConnectTimeout):
+            return of_no_connection(error, base_url, within=self._to_connect)
+        if isinstance(error, openai.APITimeoutError | httpx2.TimeoutException):
+            return ModelError(
+                f"{shown_url(base_url)} sent nothing for {self._idle_timeout:g} s; it was given up as hung. "
+                "Raise idle_timeout= of the model if it needs longer"
+            )
+        return of_transport(error, shown_url(base_url))
+
+    @property
+    def _to_connect(self) -> float:
+        return min(self._idle_timeout, _TO_CONNECT)
 
     async def _client(self) -> openai.AsyncOpenAI:
         loop = asyncio.get_running_loop()
@@ -155,7 +178,7 @@ class OpenAIModel:
                 f"there is no key to call {self.name} with; set OPENAI_API_KEY, "
                 "or OPENAI_BASE_URL to use an endpoint of your own"
             )
-        timeout = httpx2.Timeout(self._idle_timeout, connect=min(self._idle_timeout, _TO_CONNECT))
+        timeout = httpx2.Timeout(self._idle_timeout, connect=self._to_connect)
         try:
             client = openai.AsyncOpenAI(
                 api_key=api_key,
@@ -173,7 +196,7 @@ class OpenAIModel:
         return client
 
 
-async def _read(response: Response, assembly: Assembly) -> Reply:
+async def _read(response: httpx2.Response, assembly: Assembly) -> Reply:
     """Read a stream to its last event, and not beyond: some endpoints keep the connection open after it."""
     events = EventDecoder()
     data = None

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from holdfast.agent.excerpts import limit_excerpts, needed_bytes
 from holdfast.model.agent_state import AgentState, ArtifactRef, KnownFact
 from holdfast.model.canonical import canonical
-from holdfast.model.context_slice import filter_relevant_state
+from holdfast.model.context_slice import ContextSlice, filter_relevant_state
 from holdfast.model.excerpt import SMALLEST_EXCERPT, excerpt
 from holdfast.model.history import compact, measure
 from holdfast.model.message import Message, ToolSpec
@@ -35,6 +36,8 @@ class Room:
     """How much a model may be shown."""
 
     state_bytes: int = DEFAULT_STATE_BYTES
+    artifact_bytes: int | None = None
+    """Of artifacts and facts, in the state and in the conversation together; None: the conversation is not limited."""
     tokens: int | None = DEFAULT_CONTEXT_TOKENS
     bytes: int | None = None
 
@@ -63,7 +66,14 @@ def build_prompt(
     excerpts: Mapping[str, str] | None = None,
 ) -> tuple[Message, ...]:
     """Return the messages of a model call: never more than the room, the same for the same state and talk."""
-    described = describe_state(state, room.facts, excerpts, always=room.always)
+    facts = room.facts
+    if room.artifact_bytes is not None:
+        # What the conversation needs it gets, the newest first; half of it stays for what is only known from the state.
+        facts = min(facts, max(room.artifact_bytes - needed_bytes(conversation, state), room.artifact_bytes // 2))
+    chosen = _choose(state, facts, excerpts)
+    if room.artifact_bytes is not None:
+        conversation = limit_excerpts(conversation, state, room.artifact_bytes - chosen.size.bytes)
+    described = _describe(state, chosen, room.always)
     system = "\n\n".join(part for part in (instructions.strip(), described) if part)
     first = [Message(role="system", content=system)] if system else []
     return compact([*first, *conversation], max_bytes=room.bytes, max_tokens=room.tokens)
@@ -87,8 +97,15 @@ def describe_state(
 
     What has grown too long is shown by its ends, and says so: a state must never keep its agent from going on.
     """
+    return _describe(state, _choose(state, max_bytes, excerpts), always)
+
+
+def _choose(state: AgentState, max_bytes: int, excerpts: Mapping[str, str] | None) -> ContextSlice:
     facts = _shown_facts(state.known_facts, max_bytes)
-    chosen = filter_relevant_state(replace(state, known_facts=facts), state.current_step, max_bytes, excerpts=excerpts)
+    return filter_relevant_state(replace(state, known_facts=facts), state.current_step, max_bytes, excerpts=excerpts)
+
+
+def _describe(state: AgentState, chosen: ContextSlice, always: int) -> str:
     is_bare = not (chosen.facts or chosen.artifacts or chosen.open_questions or state.plan or state.risk_flags)
     if is_bare:
         return ""

@@ -13,7 +13,6 @@ from holdfast.model.canonical import canonical, parse
 from holdfast.model.excerpt import excerpt
 from holdfast.model.failure import storable
 from holdfast.model.patch import StatePatch
-from holdfast.model.records import ArtifactLink
 from holdfast.model.task import JsonValue
 
 INLINE_BYTES = 4_000
@@ -85,19 +84,3 @@ async def read_output(attempt: Attempt, output: Any) -> JsonValue:  # noqa: ANN4
     body = await insist(lambda: store.read_artifact(artifact_id))
     is_data = described is not None and described.media_type == _JSON
     return parse(body) if is_data else body.decode("utf-8", "surrogatepass")
-
-
-def link_to(artifact: ArtifactRef) -> ArtifactLink:
-    """Return the other way round: what the store notes of an artifact that the state mentions.
-
-    These are columns of a database, and the words are those of a tool or a model: they may hold anything.
-    """
-    summary = storable(artifact.summary)
-    return ArtifactLink(
-        artifact_id=artifact.artifact_id,
-        name=summary[:_SUMMARY],
-        type=storable(artifact.type),
-        summary=summary,
-        bytes=artifact.bytes,
-        step=None if artifact.step is None else storable(artifact.step),
-    )

@@ -49,12 +49,16 @@ _S = CheckpointStrategy
 class AgentRun:
     """An agent at work on one task."""
 
-    def __init__(self, agent: Agent, attempt: Attempt, text: str, after: str | None) -> None:
-        """``text`` is what it is asked to do, ``after`` the task whose conversation it goes on with."""
+    def __init__(self, agent: Agent, attempt: Attempt, text: str, after: str | None, start: StatePatch) -> None:
+        """``text`` is what it is asked to do, ``after`` the task whose conversation it goes on with.
+
+        ``start`` is what its state was submitted with.
+        """
         self.agent = agent
         self.attempt = attempt
         self.text = text
         self.after = after
+        self.start = start
         self.conversation: list[Message] = []
         self.accounting = accounting_of(attempt, agent, agent.model.name)
         self._progress = Progress(most_identical=agent.max_identical_calls, most_senseless=agent.max_senseless_answers)
@@ -240,8 +244,13 @@ class AgentRun:
 
     async def _end_iteration(self) -> None:
         if self.agent.checkpoints.strategy is _S.EVERY_ITERATION and not self.attempt.is_replaying:
-            self.save(_S.EVERY_ITERATION)
+            if self._has_gone_on:
+                return  # what it had to save is saved
+            # First what the iteration patched: only of a stored state a snapshot is made. It rides in the next Commit.
             await self.attempt.flush()
+            if not self.keeper.catch_up():
+                await self.keeper.refresh()
+            self.save(_S.EVERY_ITERATION)
 
     # Hearing
 
@@ -287,4 +296,6 @@ class AgentRun:
             return
         attempt, keeper = self.attempt, self.keeper
         position, now = attempt.journal.last_position, attempt.services.time.now()
-        attempt.buffer(*self._saver.save(keeper.state, keeper.version, position, now))
+        ends_iteration = trigger is _S.EVERY_ITERATION
+        saved = self._saver.save(keeper.state, keeper.version, position, now, ends_iteration=ends_iteration)
+        attempt.buffer(*saved)

@@ -141,9 +141,7 @@ class Thinker:
                 await self._keeper.refresh()  # what has come to need leave meanwhile needs it for these calls
             return self._answer(replace(reply, usage=settled_usage(request, reply, stream))).to_data()
 
-        left = self._accounting.books.seconds_left()
-        timeout = self._timeout if left is None else min(self._timeout, left)
-        return Call(key, complete, (), self._retry, timeout, dict, kind=LLM)
+        return Call(key, complete, (), self._retry, self._timeout, dict, kind=LLM)
 
     def _consequences(
         self, call: Call, then: Callable[[Answer, Call], tuple[Operation, ...]], data: dict[str, Any]

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.agent.excerpts import kept_note
 from holdfast.agent.readings import Reading
 from holdfast.engine.conversing import MESSAGE
 from holdfast.engine.trying import failure_of
@@ -81,7 +82,7 @@ def tool_message(call_id: str, output: Any) -> Message:  # noqa: ANN401 - what t
     """Return the result of a tool call as the model sees it."""
     if "artifact" in output:
         kept = output["artifact"]
-        note = f"[{kept['bytes']} bytes, kept as artifact {kept['artifact_id']}; read_artifact shows more of it]"
+        note = kept_note(kept["artifact_id"], kept["bytes"])
         return Message(role="tool", content=f"{output['excerpt']}\n{note}", tool_call_id=call_id)
     value = output["value"]
     return Message(role="tool", content=value if isinstance(value, str) else as_text(value), tool_call_id=call_id)

@@ -30,6 +30,8 @@ class ExitCode(IntEnum):
     """The store holds something else than the caller assumed: other input under the key, another state."""
     TASK_FAILED = 5
     """The command did its work; the task it waited for failed or was cancelled."""
+    UNREACHED = 6
+    """The model of the task cannot be reached, and the command stops to wait for it; the task is still open."""
     TIMEOUT = 124
     INTERRUPTED = 130
 

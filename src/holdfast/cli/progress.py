@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 import typer
@@ -14,20 +15,26 @@ from rich.live import Live
 from holdfast.cli.live import can_redraw, with_news_of_the_store
 from holdfast.cli.render.overview import command_for, page
 from holdfast.cli.render.steps import mark_of, step_name, visible
-from holdfast.cli.render.words import safe
+from holdfast.cli.render.words import counted_down, safe
 from holdfast.cli.terminal import words
+from holdfast.cli.times import span
+from holdfast.model.canonical import parse
 from holdfast.model.errors import StoreBusy, StoreUnavailable
-from holdfast.model.step import StepState
+from holdfast.model.failure import Failure, Try
+from holdfast.model.step import Step, StepState
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Worker
 from holdfast.service.following import View
 from holdfast.service.overview import Overview
 from holdfast.service.service import Service
-from holdfast.service.situation import name_of
+from holdfast.service.situation import current_steps, name_of
+from holdfast.service.upcoming import is_retried
 
 _BEGUN = frozenset({TaskState.PENDING, TaskState.RUNNING})
 _TOLD_AT_THE_END = frozenset({TaskState.FAILED, TaskState.CANCELLED})
 """How a task ended that has no result is the error of the command, and would stand there twice."""
+_LONG = (10, 60, 300, 1800, 7200)
+"""Seconds after which a step that is still under way has a line: nothing would look like something that hangs."""
 _BEFORE, _STEP, _AFTER = range(3)
 """What comes first of several things of one moment: a step and the move that it led to share a Commit."""
 
@@ -84,6 +91,10 @@ async def _tell_news(
         typer.echo(f"going on with task {before.task.id}: {steps} done before", err=True)
         if before.worker is not None:
             typer.echo(safe(_held(before.worker, before.at)), err=True)
+        if before.task.state is TaskState.WAITING or any(map(is_retried, current_steps(visible(before.steps)))):
+            typer.echo(safe(f"  {' '.join(before.situation.why.split())}"), err=True)
+            for _, line in [*_upcoming(before), *_advice(before)]:
+                typer.echo(safe(line), err=True)
     async for view in views:
         for key, line in tell(view.seen):
             if key not in told:
@@ -114,10 +125,68 @@ def _lines(seen: Overview) -> list[tuple[str, str]]:
         for step in visible(seen.steps)
         if step.finished_at is not None
     ]
-    lines = [(f"{rank} {number} {line}", line) for _, rank, number, line in sorted(moments)]
-    if seen.task.resting and seen.situation.why:  # it waits in this process, which is no move
+    tries = {
+        (one.at, _STEP, step.position, f"try {one.number}"): _try(step, one, before)
+        for step in visible(seen.steps)
+        for before, one in pairwise((None, *_failed_tries(step)))
+        if one is not None
+    }
+    lines = []
+    for moment in sorted([*moments, *tries]):
+        at, rank, number, line = moment
+        # A try is known by its time: its line says when the next one comes, which only the last one does.
+        key = f"{rank} {number} {line}" if moment not in tries else f"{line} {number} {at}"
+        lines.append((key, tries.get(moment, line)))
+    if seen.task.resting and seen.situation.why and not _only_retries(seen):  # it waits here, which is no move
         lines.append((f"waits {seen.situation.why}", f"waiting: {' '.join(seen.situation.why.split())}"))
-    return lines + _advice(seen)
+        lines += _upcoming(seen)
+    return lines + _long_under_way(seen) + _advice(seen)
+
+
+def _upcoming(seen: Overview) -> list[tuple[str, str]]:
+    """Return what happens by itself, with the time that is left."""
+    then = [one for one in seen.situation.then if one.at > seen.at]
+    return [(f"then {one.what} {one.at}", f"  then: {counted_down(one, seen.at)}") for one in then]
+
+
+def _failed_tries(step: Step) -> tuple[Try, ...]:
+    """Return the tries of a step that another one follows: the last one of a failed step is the step's end."""
+    if step.error is None or step.undone_at is not None:
+        return ()
+    tries = Failure.from_json(parse(step.error)).tries
+    return tries[:-1] if step.state is StepState.FAILED else tries
+
+
+def _try(step: Step, one: Try, before: Try | None) -> str:
+    """Say how a try ended; of the last one, also when the next comes."""
+    is_same = before is not None and before.message == one.message
+    what = "the same" if is_same else " ".join(f"{one.type_name.rpartition('.')[2]}: {one.message}".split())
+    is_last = step.retry_at is not None and step.retry_at > one.at
+    again = f"; again in {span((step.retry_at - one.at).total_seconds())}" if is_last and step.retry_at else ""
+    return f"  ✗ {step_name(step)}, try {one.number}: {what}{again}"
+
+
+def _only_retries(seen: Overview) -> bool:
+    """Say whether all it waits for are further tries, which have lines of their own."""
+    in_doubt = {doubt.effect.effect_id for doubt in seen.doubts}
+    steps = current_steps(visible(seen.steps))
+    return bool(steps) and all(is_retried(step) and step.effect_id not in in_doubt for step in steps)
+
+
+def _long_under_way(seen: Overview) -> list[tuple[str, str]]:
+    """Return a line for each step that has taken long, again and again as it takes longer."""
+    lines: list[tuple[str, str]] = []
+    for step in current_steps(visible(seen.steps)):
+        if step.state is not StepState.RUNNING or step.started_at is None:
+            continue
+        taken = (seen.at - step.started_at).total_seconds()
+        passed = max((limit for limit in _LONG if taken >= limit), default=None)
+        if passed is not None:
+            name = step_name(step)
+            lines.append(
+                (f"long {name} {step.started_at} {passed}", f"  ▶ {name} has been under way for {span(taken)}")
+            )
+    return lines
 
 
 def _advice(seen: Overview) -> list[tuple[str, str]]:

@@ -69,8 +69,10 @@ class Chosen:
     bound: Bound[Any]
 
 
-def choose(words: Sequence[str], args: str | None, text: str | None, database_url: str | None) -> Chosen:
-    """Find the application and its task, and bind the arguments."""
+def choose(
+    words: Sequence[str], args: str | None, text: str | None, database_url: str | None, *, goal: str = ""
+) -> Chosen:
+    """Find the application and its task, and bind the arguments; ``goal`` is the text where none is given."""
     if len(words) > 2:  # noqa: PLR2004 - an application and a task
         raise InvalidValue(f"{' '.join(words)!r} is too much: give MODULE:HOLDFAST and TASK; arguments go into --args")
     if args is not None and text is not None:
@@ -80,6 +82,8 @@ def choose(words: Sequence[str], args: str | None, text: str | None, database_ur
         raise InvalidValue(f"{name!r} names an application; the name of a task goes behind it")
     hold = find_holdfast(application[0] if application else None, database_url)
     definition = _definition(hold, name)
+    if args is None and text is None and definition.rules is not None:
+        text = goal or None
     if args is None and text is None and definition.needs_arguments:
         raise InvalidValue(f"task {name!r} takes {definition.signature}; give it with --input TEXT or --args JSON")
     given = json.dumps([text]) if text is not None else args or "[]"

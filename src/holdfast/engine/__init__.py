@@ -32,6 +32,7 @@ reporting.py   evidence: what was learned too late
 liveness.py    proof that a process is gone
 undoing.py     sagas
 stating.py     an agent's state, from outside; past.py: what it was after a step
+start.py       what an agent's state is submitted with; first_state.py: what it begins with
 forking.py     a new task with another one's past; sharing.py: how much of it; ancestry.py: how it knows
 
 approving.py   asking a person from inside a task; deciding.py: deciding from outside

@@ -8,11 +8,13 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from holdfast.engine.services import Services
 from holdfast.engine.sources import Source, capped, guess_media_type, stream
+from holdfast.model.agent_state import ArtifactRef
 from holdfast.model.checks import check_integer
 from holdfast.model.errors import InvalidValue, NotFound
 from holdfast.model.excerpt import join, share
+from holdfast.model.failure import storable
 from holdfast.model.line_search import LineSearch
-from holdfast.model.records import Artifact
+from holdfast.model.records import Artifact, ArtifactLink
 from holdfast.model.utf8 import decode, decode_anything, drop_cut_end, drop_cut_start, is_text
 
 How: TypeAlias = Literal["head", "tail", "head_tail", "grep"]
@@ -24,6 +26,7 @@ MAX_BYTES: Final = 64 << 20
 MAX_TEXT: Final = 8 << 20
 EXCERPT: Final = 4000
 PART: Final = 256 << 10
+_NAME: Final = 120
 _NOT_SHOWN: Final = {"head": {"tail": 0}, "tail": {"head": 0}, "head_tail": {}}
 
 
@@ -132,6 +135,22 @@ class Artifacts:
             if search.is_full:
                 break
         return search.finish(artifact.size)
+
+
+def link_to(artifact: ArtifactRef) -> ArtifactLink:
+    """Return the other way round: what the store notes of an artifact that the state mentions.
+
+    These are columns of a database, and the words are those of a tool or a model: they may hold anything.
+    """
+    summary = storable(artifact.summary)
+    return ArtifactLink(
+        artifact_id=artifact.artifact_id,
+        name=summary[:_NAME],
+        type=storable(artifact.type),
+        summary=summary,
+        bytes=artifact.bytes,
+        step=None if artifact.step is None else storable(artifact.step),
+    )
 
 
 def _describe(artifact: Artifact, max_bytes: int) -> str:

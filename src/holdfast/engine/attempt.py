@@ -39,14 +39,18 @@ from holdfast.engine.lease import Lease
 from holdfast.engine.outbox import Outbox
 from holdfast.engine.outcome import Raised, Returned
 from holdfast.engine.parking import ParkingLot
+from holdfast.engine.past import EMPTY
 from holdfast.engine.patience import OUTAGE, insist
 from holdfast.engine.scope import SCOPE, SHORT_KEY, Scope, current_branch, path_inside
 from holdfast.engine.services import Services
 from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Lost, Stop, Unwind
 from holdfast.engine.slots import Slots
 from holdfast.engine.sync_context import SyncContext
+from holdfast.engine.timelimit import TimeLimit, hold_to_limit
+from holdfast.engine.view import StateView
 from holdfast.engine.waiting import cursors_of
 from holdfast.engine.where import current_task
+from holdfast.model.budget import Meter
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.errors import HoldfastError, JournalMismatch, StoreClosed
 from holdfast.model.operations import Move, Operation, Rest, ShareWorker, WriteStep
@@ -87,6 +91,7 @@ class Attempt(Outbox):
         "_slots",
         "_sync_calls",
         "_under_way",
+        "_view",
         "again_at",
         "condemned",
         "definition",
@@ -102,6 +107,7 @@ class Attempt(Outbox):
         "stays",
         "stopping",
         "threads",
+        "time_limit",
         "undoing",
     )
 
@@ -136,8 +142,11 @@ class Attempt(Outbox):
         """Read when a later round submits its first child."""
         self.provided: tuple[Operation, ...] = ()
         """What must hold for its result to count. Should the store refuse it, the task goes on instead of ending."""
+        self.time_limit: TimeLimit | None = None
+        """The wall time it may take; None if its task has no budget."""
         self.undoing: Step | None = None
         """It does that, and nothing else: the line of the journal that says why."""
+        self._view: StateView | None = None
         self.scope = Scope(self)
         """The task's own code, as a place in the journal."""
         self._search: Search | None = None
@@ -203,6 +212,7 @@ class Attempt(Outbox):
             if loaded.effects:
                 self.intents.effects.update((effect.effect_id, effect) for effect in loaded.effects)
             self.undoing = undoing.begun(self.journal)
+            self._view = await StateView.read(self)
         await self._set_notes_right()
         if self.undoing is not None:
             if isinstance(self.stopping, Cancelled):
@@ -280,8 +290,19 @@ class Attempt(Outbox):
     def _is_condemned(self) -> bool:
         return self.condemned is not None
 
+    async def _code_after_preparation(self, prepare: Callable[[Attempt], Coroutine[Any, Any, None]]) -> Any:  # noqa: ANN401
+        await prepare(self)
+        return await self._next_code()
+
     def _code(self) -> Coroutine[Any, Any, Any]:
-        """Return what is to be run: the verifier in review, otherwise the task's function."""
+        """Return what is to be run, with what its definition wants to see to before."""
+        prepare = self.definition.prepare
+        if prepare is None and Meter.WALL_TIME_MS in self.definition.limits:
+            prepare = hold_to_limit
+        return self._next_code() if prepare is None else self._code_after_preparation(prepare)
+
+    def _next_code(self) -> Coroutine[Any, Any, Any]:
+        """Return the verifier in review, otherwise the task's function."""
         if self.task.state is TaskState.REVIEW:
             return outcome.ask_verifier(self)
         return self.code()
@@ -349,6 +370,8 @@ class Attempt(Outbox):
         for alarm in (self._alarm, self._overdue):
             if alarm is not None:
                 alarm.cancel()
+        if self.time_limit is not None:
+            self.time_limit.cancel()
 
     # Code that does not let itself be stopped
 
@@ -477,7 +500,11 @@ class Attempt(Outbox):
 
     @property
     def is_late(self) -> bool:
-        """Whether the task's deadline has passed, even if nobody got round to saying so."""
+        """Whether the task's deadline has passed, or its wall time is spent, even if no alarm has said so yet."""
+        return self._is_past_deadline or (self.time_limit is not None and self.time_limit.is_up)
+
+    @property
+    def _is_past_deadline(self) -> bool:
         deadline = self.task.deadline
         return deadline is not None and self.undoing is None and self.services.time.now() >= deadline
 
@@ -492,6 +519,11 @@ class Attempt(Outbox):
     def is_resting(self) -> bool:
         """Whether it has given its slot back and still only waits."""
         return self._slots.is_resting(self) and self.parking is not None and self.parking.only_waits
+
+    @property
+    def rested(self) -> float:
+        """For how many seconds it has rested."""
+        return self._slots.rested(self)
 
     @property
     def least_rest(self) -> float:
@@ -548,9 +580,13 @@ class Attempt(Outbox):
             await self._refuse_what_is_looked_at()
         if self.fatal is not None:
             raise self.fatal  # also if the code has swallowed it: nothing more is done on a journal that does not fit
-        if self.is_late:
+        if self._is_past_deadline:
             self.stop(DeadlinePassed())
             raise Unwind
+        if self.time_limit is not None and self.time_limit.is_up:
+            await self.time_limit.settle()
+            await self.check(only_to_wait=only_to_wait)
+            return
         if not self.lease.holds:
             await self.lease.wait()
             await self.check(only_to_wait=only_to_wait)
@@ -761,6 +797,18 @@ class Attempt(Outbox):
             self.fatal = error
             raise
 
+    @property
+    def view(self) -> StateView:
+        """The AgentState as the task's code sees it. An agent keeps its own."""
+        if self._view is None:
+            self._view = StateView(self, (0, EMPTY), ())
+        return self._view
+
+    def pass_over(self, key: str) -> None:
+        """Note that a try of a step is over: what its code patched is seen by the code after it."""
+        if self._view is not None:
+            self._view.pass_over(key)
+
     def cursors(self) -> dict[str, int]:
         """How far this task has read each channel."""
         if self._cursors is None:
@@ -778,6 +826,7 @@ class Attempt(Outbox):
     def arrive(self, line: Line) -> None:
         """Note that it is not under way any more."""
         self._under_way.pop(line.key, None)
+        self.pass_over(line.key)
 
     @property
     def steps_under_way(self) -> list[str]:

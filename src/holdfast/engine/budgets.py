@@ -13,7 +13,7 @@ from holdfast.model.checks import check_name
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.errors import InvalidValue, NotFound
 from holdfast.model.operations import Decide, Operation, SetLimits
-from holdfast.model.task import JsonValue
+from holdfast.model.task import MANUAL, JsonValue
 from holdfast.model.transitions import TaskState
 from holdfast.model.walltime import wall_time_ms
 from holdfast.store.base import StateStore
@@ -70,8 +70,8 @@ async def read_budget(store: StateStore, task_id: str) -> Ledger:
 async def check_cost(store: StateStore, definitions: Definitions, task_id: str, budget: Budget) -> None:
     """Refuse a limit on the cost of a task whose model has no price: it would never be reached."""
     task = await store.get(task_id) if budget.max_cost is not None else None
-    if task is None:
-        return
+    if task is None or task.name == MANUAL:
+        return  # what it costs is charged by hand
     definition = definitions.get(task.name)
     if definition is not None:
         if definition.unpriced is not None:

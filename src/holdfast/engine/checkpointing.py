@@ -1,6 +1,8 @@
-"""CheckpointManager: snapshots of an agent's state, from outside a worker: save, validate and resume, clean up.
+"""CheckpointManager: snapshots of a task's AgentState, from outside a worker: save, validate and resume, clean up.
 
-An agent at work saves its own, by its ``checkpoint=``; this is for whoever drives a task by hand, or looks after them.
+An agent at work saves its own, by its ``checkpoint=``. This is for programs that drive a task by hand, and for those
+that look after tasks. With a small store (TaskStore), which keeps tasks and no snapshots, the saved task itself is what
+a program goes on from.
 """
 
 from __future__ import annotations
@@ -22,14 +24,17 @@ from holdfast.model.checkpoints import (
     damage_of,
     make_checkpoint,
 )
+from holdfast.model.clock import Clock
 from holdfast.model.commit import Commit, Expect, Refusal
-from holdfast.model.errors import Conflict
+from holdfast.model.errors import Conflict, InvalidValue, NotFound
 from holdfast.model.operations import Operation, SaveCheckpoint, SetAsideCheckpoint
 from holdfast.model.queries import Loaded
 from holdfast.model.records import Checkpoint
-from holdfast.model.task import Task
+from holdfast.model.task import MANUAL, Task
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
+from holdfast.store.clock import SystemClock
+from holdfast.store.task_store import TaskStore
 
 _TRIES = 10
 
@@ -40,10 +45,26 @@ class Resumed:
 
     task: Task
     state: AgentState
+    """Empty if nothing was patched yet."""
     checkpoint: Checkpoint | None
     """The newest good one; None if there is none, and the journal alone gave the state."""
+    requeued: bool = False
+    """Whether the task had failed and was put back into its queue."""
+    note: str = ""
+    """What was done, and who goes on with the task, in words."""
     set_aside: tuple[int, ...] = ()
     """Checkpoints that turned out to be damaged."""
+
+
+_REQUEUED = "it had failed, and is back in its queue: a worker goes on where it stopped"
+_NOTES = {
+    TaskState.PENDING: "it is pending: whoever takes it begins, or goes on; nothing was changed",
+    TaskState.RUNNING: "it is running: its worker, or the program that drives it, goes on; nothing was changed",
+    TaskState.WAITING: "it waits, and goes on by itself when that is over; nothing was changed",
+    TaskState.REVIEW: "its work is being verified; nothing was changed",
+    TaskState.COMPLETED: "it is completed: there is nothing left to do",
+    TaskState.FAILED: "it has failed, and was left as it is; hold.resume puts it back into its queue",
+}
 
 
 class CheckpointManager:
@@ -51,76 +72,136 @@ class CheckpointManager:
 
     def __init__(
         self,
-        store: StateStore,
+        store: TaskStore,
         strategy: CheckpointStrategy | str = CheckpointStrategy.EVERY_STEP,
         *,
         max_age: timedelta | None = timedelta(days=7),
         max_count: int = 20,
         actor: str = "checkpoints",
+        clock: Clock | None = None,
     ) -> None:
-        """``max_age`` and ``max_count`` are explained at Checkpoints; ``actor`` is who it is in the records."""
-        self._store = store
+        """``max_age`` and ``max_count`` are explained at Checkpoints; ``actor`` is who it is in the records.
+
+        ``store`` is that of Holdfast (``hold.store``, ``open_store``), or a TaskStore of your own, whose tasks are then
+        measured by ``clock``.
+        """
+        self._tasks = store
+        self._whole = store if isinstance(store, StateStore) else None
         self._policy = Checkpoints(strategy, max_age, max_count)
         self._actor = actor
+        self._clock = clock or SystemClock()
 
-    async def maybe_save(self, task_id: str, trigger: CheckpointStrategy | str) -> Checkpoint | None:
-        """Save a snapshot of the task's state if ``trigger`` is this manager's strategy, and rotate the old ones."""
+    async def maybe_save(self, task: Task | str, trigger: CheckpointStrategy | str) -> Checkpoint | None:
+        """Save if ``trigger`` is this manager's strategy: the task, if you drive it by hand, and its AgentState.
+
+        Of a Task that is driven by hand the task itself is saved, as ``store.save`` does; given by its id it is stored
+        already. If it has an AgentState, a snapshot is saved and returned, and old ones are rotated.
+        """
         if CheckpointStrategy(trigger) is not self._policy.strategy:
             return None
+        if isinstance(task, Task):
+            if task.name == MANUAL or self._whole is None:
+                task = await self._tasks.save(task)
+            if self._whole is None or task.version == 0:
+                return None
+        elif self._whole is None:
+            await self._stored(task)
+            return None
+        return await self._save_state(self._whole, _id_of(task))
+
+    async def _save_state(self, store: StateStore, task_id: str) -> Checkpoint:
         for _ in range(_TRIES):
-            found = await self._look(task_id)
+            found = await self._look(store, task_id)
             task, steps = found.loaded.task, found.loaded.steps
+            if task.version == 0:
+                raise no_state(task_id)
             position = max((step.position for step in steps), default=0)
             made = make_checkpoint(found.state, number=found.highest + 1, version=task.version, position=position)
-            operations = (SaveCheckpoint(made), self._policy.rotation(await self._store.now()))
-            if await self._commit(task_id, operations, Expect(version=task.version)):
+            operations = (SaveCheckpoint(made), self._policy.rotation(await store.now()))
+            if await self._commit(store, task_id, operations, Expect(version=task.version)):
                 return made
         raise Conflict(f"the state of task {task_id} changes faster than it can be saved; try again when it is calmer")
 
     async def validate_and_resume(
         self,
-        task_id: str,
+        task: Task | str,
         *,
         accept_stale: bool = False,
         deadline: float | timedelta | datetime | None = None,
+        requeue: bool = True,
     ) -> Resumed:
-        """Check what a task would go on with; put a failed one back into its queue. Return it.
+        """Check what a task would go on with, and return it; put a failed one back into its queue.
+
+        ``requeue=False`` leaves a failed task as it is: then nothing is changed but what was found damaged. A task in
+        any other state is never moved; ``note`` says what was done. With a TaskStore of your own there is no queue, and
+        nothing is moved.
 
         Damaged checkpoints are set aside, and the last good one plus the journal is used. Raises CheckpointExpired if
         what is known is too old, unless that is accepted, Conflict if the task was cancelled, Conflict if the deadline
         of a failed one has passed and no new ``deadline`` is given (see Holdfast.resume), and NotFound. Nothing is
         changed then, apart from what was set aside.
         """
-        found = await self._look(task_id)
-        task = found.loaded.task
+        task_id, store = _id_of(task), self._whole
+        if store is None:
+            return await self._validate(await self._stored(task_id), accept_stale=accept_stale)
+        found = await self._look(store, task_id)
         if found.damaged:
             aside = tuple(SetAsideCheckpoint(number=number, why=why) for number, why in found.damaged.items())
-            await self._commit(task_id, aside, Expect())
-        if task.state is TaskState.CANCELLED:
-            raise Conflict(f"task {task_id} was cancelled, which is final; submit it anew, or fork it")
-        if task.state is not TaskState.COMPLETED and not accept_stale:
-            await self._check_age(found.loaded)
-        if task.state is TaskState.FAILED:
-            await reviving.resume(self._store, task_id, actor=self._actor, accept_stale=accept_stale, deadline=deadline)
+            await self._commit(store, task_id, aside, Expect())
+        stored = found.loaded.task
+        _refuse_cancelled(stored)
+        if stored.state is not TaskState.COMPLETED and not accept_stale:
+            await self._check_age(store, found.loaded)
+        requeued = requeue and stored.state is TaskState.FAILED
+        if requeued:
+            await reviving.resume(store, task_id, actor=self._actor, accept_stale=accept_stale, deadline=deadline)
         return Resumed(
-            task=await self._store.get(task_id) or task,
+            task=await store.get(task_id) or stored,
             state=found.state,
             checkpoint=found.checkpoint,
             set_aside=tuple(found.damaged),
+            requeued=requeued,
+            note=f"task {task_id}: {_REQUEUED if requeued else _NOTES[stored.state]}",
         )
 
-    async def cleanup(self, task_id: str) -> int:
-        """Delete the checkpoints that are beyond ``max_count`` and older than ``max_age``; return how many."""
-        before = len(await self._store.checkpoints(task_id))
-        await self._commit(task_id, (self._policy.rotation(await self._store.now()),), Expect())
-        return before - len(await self._store.checkpoints(task_id))
+    async def cleanup(self, task: Task | str) -> int:
+        """Delete the checkpoints that are beyond ``max_count`` and older than ``max_age``; return how many.
 
-    async def _look(self, task_id: str) -> _Found:
+        A TaskStore of your own keeps the tasks alone, so there is nothing to delete in it.
+        """
+        store, task_id = self._whole, _id_of(task)
+        if store is None:
+            return 0
+        before = len(await store.checkpoints(task_id))
+        await self._commit(store, task_id, (self._policy.rotation(await store.now()),), Expect())
+        return before - len(await store.checkpoints(task_id))
+
+    # A store of the user's own
+
+    async def _stored(self, task_id: str) -> Task:
+        task = await self._tasks.get(task_id)
+        if task is None:
+            raise NotFound("task", task_id)
+        return task
+
+    async def _validate(self, task: Task, *, accept_stale: bool) -> Resumed:
+        _refuse_cancelled(task)
+        limit = self._policy.max_age
+        if limit is not None and task.state is not TaskState.COMPLETED and not accept_stale:
+            if task.updated_at is None:
+                raise InvalidValue(
+                    f"task {task.id} has no updated_at, so its age cannot be checked; have your store set it in save, "
+                    "or make the manager with max_age=None"
+                )
+            check_age(self._policy, task.id, self._clock.now() - task.updated_at)
+        return Resumed(task=task, state=EMPTY, checkpoint=None, note=f"task {task.id}: {_NOTES[task.state]}")
+
+    # A store of Holdfast
+
+    async def _look(self, store: StateStore, task_id: str) -> _Found:
         """Read a task, its newest good checkpoint and the state they make."""
-        loaded = await self._store.load(task_id)
-        if loaded.task.version == 0:
-            raise no_state(task_id)
-        saved = await self._store.checkpoints(task_id)
+        loaded = await store.load(task_id)
+        saved = await store.checkpoints(task_id)
         damaged: dict[int, str] = {}
         good = None
         for checkpoint in reversed(saved):
@@ -131,21 +212,23 @@ class CheckpointManager:
             if why is not None and checkpoint.damaged is None:
                 damaged[checkpoint.number] = why
         base = EMPTY if good is None else AgentState.from_json(parse(good.body))
-        patches = await self._store.patches(task_id, after=0 if good is None else good.version)
+        patches = await store.patches(task_id, after=0 if good is None else good.version)
         state = fold((record for record in patches if record.version <= loaded.task.version), base)
         highest = saved[-1].number if saved else 0
         return _Found(loaded=loaded, state=state, checkpoint=good, damaged=damaged, highest=highest)
 
-    async def _check_age(self, loaded: Loaded) -> None:
+    async def _check_age(self, store: StateStore, loaded: Loaded) -> None:
+        task = loaded.task
         moments = [step.finished_at or step.started_at for step in loaded.steps if step.kind != RESUMED]
-        last = max((moment for moment in moments if moment is not None), default=loaded.task.created_at)
+        begun = task.updated_at if task.name == MANUAL else task.created_at  # by hand, every save is a sign of life
+        last = max((moment for moment in moments if moment is not None), default=begun)
         assert last is not None  # noqa: S101 - a stored task has a time
-        history = await self._store.history(loaded.task.id)
-        check_age(self._policy, loaded.task.id, age_of(history, last, await self._store.now()))
+        history = await store.history(task.id)
+        check_age(self._policy, task.id, age_of(history, last, await store.now()))
 
-    async def _commit(self, task_id: str, operations: tuple[Operation, ...], guard: Expect) -> bool:
+    async def _commit(self, store: StateStore, task_id: str, operations: tuple[Operation, ...], guard: Expect) -> bool:
         commit = Commit(task_id=task_id, guard=guard, operations=operations, actor=self._actor)
-        [verdict] = await self._store.commit([commit])
+        [verdict] = await store.commit([commit])
         if not verdict.applied and verdict.refusal is not Refusal.CONFLICT:
             raise verdict.error()
         return verdict.applied
@@ -161,3 +244,12 @@ class _Found:
     damaged: dict[int, str]
     """Why, by number; those that were not set aside yet."""
     highest: int
+
+
+def _id_of(task: Task | str) -> str:
+    return task.id if isinstance(task, Task) else task
+
+
+def _refuse_cancelled(task: Task) -> None:
+    if task.state is TaskState.CANCELLED:
+        raise Conflict(f"task {task.id} was cancelled, which is final; submit it anew, or fork it")

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import cancelling
 from holdfast.engine.definition import Definitions
+from holdfast.engine.family import Family
 from holdfast.engine.journal import AGAIN, CHILD, OTHER_INPUT, RESERVED, RESULT, ROUND_SIZE, ended_by, reopened
 from holdfast.engine.patience import insist
 from holdfast.engine.signals import Unwind
 from holdfast.engine.submission import is_same_input
 from holdfast.engine.waiting import wait_line
+from holdfast.model.budget import Meter
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.codec import decode, encode
 from holdfast.model.errors import Conflict, NotFound, TaskCancelled, TaskFailed
@@ -30,6 +32,7 @@ from holdfast.model.queries import TaskFilter
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue, NewTask, Task
 from holdfast.model.transitions import OPEN, TaskState
+from holdfast.model.walltime import wall_time_ms
 from holdfast.store.base import StateStore
 
 if TYPE_CHECKING:
@@ -37,6 +40,9 @@ if TYPE_CHECKING:
 
 BY_PARENT = "stopped by its parent"
 """How the reason of a cancel begins that a parent, and no person, asked for."""
+
+CALLER_OUT_OF_TIME = "the wall time of its caller is spent"
+"""How the reason begins with which a sub-agent fails that is held to the clock of a task above it."""
 
 _ENDED_BADLY = frozenset({TaskState.FAILED, TaskState.CANCELLED})
 
@@ -168,10 +174,10 @@ async def _go_on(attempt: Attempt, waiting: Step, child: NewTask) -> None:
     """Let a child that failed go on where it stopped, in the Commit that takes the mark off the waiting line."""
     while True:
         task = await _read(attempt, child.id)
-        again: tuple[ReopenChild, ...] = ()
+        again: tuple[ReopenChild | SetLimits, ...] = ()
         is_ours = task.parent_id == attempt.task.id  # not in the past of a fork: those are its origin's
         if is_ours and (task.state is TaskState.FAILED or await _was_cancelled_by_parent(attempt, task)):
-            again = (await _revived(attempt, child),)
+            again = (await _revived(attempt, child), *await _more_time(attempt, task, child))
         try:
             await attempt.commit(*again, WriteStep(waiting))
         except Conflict:
@@ -193,12 +199,17 @@ async def _failed_before(attempt: Attempt, child: NewTask) -> bool:
 async def _ended_with_parent(attempt: Attempt, task: Task, child: NewTask) -> bool:
     """Whether a child ended because its parent did, which goes on since: then the child goes on as well.
 
-    It was stopped by the parent, or it failed at a deadline that the parent had before it was begun again.
+    It was stopped by the parent, or it failed at a deadline that the parent had before it was begun again, or when the
+    wall time of the parent was spent, which has got more since.
     """
     if task.parent_id != attempt.task.id:
         return False
     if task.state is not TaskState.FAILED:
         return await _was_cancelled_by_parent(attempt, task)
+    history = await insist(lambda: attempt.services.store.history(task.id))
+    if history[-1].reason.startswith(CALLER_OUT_OF_TIME) and attempt.time_limit is not None:
+        await attempt.check()  # unless it is spent: then this attempt ends here
+        return True
     begun = attempt.journal.begun_again_at
     if begun is None or task.deadline is None or child.deadline is None:
         return False
@@ -216,6 +227,36 @@ async def _revived(attempt: Attempt, child: NewTask) -> ReopenChild:
         deadline=child.deadline,
         lines=tuple(map(reopened, failed)),
     )
+
+
+async def _more_time(attempt: Attempt, task: Task, child: NewTask) -> tuple[SetLimits, ...]:
+    """Give a child that ended only because its parent did its share of the time that the parent has now.
+
+    Never more than its own agent may take: what the parent has got was not for that.
+    """
+    share, name = child.budget.get(Meter.WALL_TIME_MS), str(Meter.WALL_TIME_MS)
+    if share is None or not await _ended_for_its_parent(attempt, task):
+        return ()
+    definition = attempt.services.definitions.get(task.name)
+    own = None if definition is None else definition.limits.get(name)
+    accounts = await insist(lambda: attempt.services.store.accounts(task.id))
+    before = next((account.limit for account in accounts if account.meter == name), None)
+    limit = await _clock_of(attempt, task) + share
+    limit = limit if own is None else min(limit, own)
+    return () if before is None or limit <= before else (SetLimits(account=task.id, limits={name: limit}),)
+
+
+async def _ended_for_its_parent(attempt: Attempt, task: Task) -> bool:
+    if task.state is not TaskState.FAILED:
+        return True  # cancelled, and by its parent: otherwise it would not be begun again
+    history = await insist(lambda: attempt.services.store.history(task.id))
+    return history[-1].reason.startswith(CALLER_OUT_OF_TIME)
+
+
+async def _clock_of(attempt: Attempt, task: Task) -> int:
+    """Return the wall time of a child: what is booked of it may be old."""
+    life = await insist(Family(attempt.services.store, task.id).read)
+    return wall_time_ms(life, attempt.services.time.now())
 
 
 async def _was_cancelled_by_parent(attempt: Attempt, task: Task) -> bool:
@@ -350,6 +391,8 @@ async def _new_share(attempt: Attempt, task: Task, child: NewTask) -> tuple[SetL
         return ()
     accounts = await insist(lambda: attempt.services.store.accounts(task.id))
     spent = {account.meter: account.spent for account in accounts}
+    if Meter.WALL_TIME_MS in child.budget:
+        spent[Meter.WALL_TIME_MS] = await _clock_of(attempt, task)
     limits = {meter: limit + spent.get(meter, 0) for meter, limit in child.budget.items()}
     return (SetLimits(account=task.id, limits=limits),)
 

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
@@ -14,6 +15,7 @@ from holdfast.engine import children, waiting
 from holdfast.engine.approving import QUESTION, decision
 from holdfast.engine.calls import ONE_TRY, Call, Compensation, Terms, terms_of
 from holdfast.engine.carrying import Intent, carry
+from holdfast.engine.charging import CHARGE, amounts_of, charge
 from holdfast.engine.defiance import dead_end
 from holdfast.engine.definition import Bound, TaskDefinition, check_retry
 from holdfast.engine.journal import RESERVED, VERIFY
@@ -41,16 +43,20 @@ from holdfast.engine.signatures import (
     refuse_for_function,
     refuse_for_task,
 )
+from holdfast.engine.stating import check_patch
 from holdfast.engine.stepping import perform
 from holdfast.engine.submission import new_task
 from holdfast.engine.transacting import TIMEOUT, run_transaction, transaction_call, undo_terms
+from holdfast.engine.view import LOOK, PATCH, patch_state, refresh_state
 from holdfast.engine.where import running_loop
+from holdfast.model.agent_state import AgentState
 from holdfast.model.approval import Ask, Decided
 from holdfast.model.canonical import canonical
 from holdfast.model.checks import check_name
 from holdfast.model.deadline import as_seconds
 from holdfast.model.effect import EffectClass
 from holdfast.model.errors import HoldfastError, InvalidValue
+from holdfast.model.patch import StatePatch
 from holdfast.model.retry import ErrorKind, Retry
 from holdfast.model.task import JsonValue, NewTask, Task
 from holdfast.store.transaction import refuse_inside
@@ -392,6 +398,52 @@ class Context:
 
     async def _ask(self, key: str, ask: Ask, arguments: bytes) -> JsonValue:
         return (await decision(self._attempt, key, ask, arguments, kind=QUESTION)).answer
+
+    # The AgentState
+
+    @property
+    def state(self) -> AgentState:
+        """The task's AgentState, as this code has seen it: the same at the same place whenever the code runs again.
+
+        It is empty until something was patched. It holds what this code has patched, and what others had patched when
+        it looked for the first time, when it patched last, or with ``refresh_state``. Branches that run at the same
+        time go by what their own ``patch`` returned.
+        """
+        self.place()
+        return self._attempt.view.look(self._prefix)
+
+    def patch(self, patch: StatePatch, *, reason: str = "", key: str | None = None) -> Coroutine[Any, Any, AgentState]:
+        """Change the task's AgentState, once, and return it: ``await ctx.patch(StatePatch(add_questions=("Why?",)))``.
+
+        A replay, a retry of the step around it and the next worker do not apply it again; a new round does. Facts get
+        the time and the current step of the plan, artifacts are linked to the task. Raises InvalidValue if the patch
+        does not fit the state, or is too large. Branches that run at the same time each need a ``key``.
+        """
+        check_patch(patch, reason)
+        place = self.place()
+        return place.run(patch_state(self._attempt, self._allot_own(place, PATCH, key), patch, reason=reason))
+
+    def refresh_state(self, *, key: str | None = None) -> Coroutine[Any, Any, AgentState]:
+        """Read what others have patched meanwhile, and return the state; ``state`` is that one from then on."""
+        place = self.place()
+        return place.run(refresh_state(self._attempt, self._allot_own(place, LOOK, key)))
+
+    def charge(
+        self,
+        *,
+        steps: int = 0,
+        llm_tokens: int = 0,
+        cost: Decimal | float = 0,
+        key: str | None = None,
+    ) -> Coroutine[Any, Any, None]:
+        """Count something against the task's budget, once: ``await ctx.charge(steps=1)`` before each of your steps.
+
+        Raises BudgetExceeded, and counts nothing, where that is above a limit of the task or of a task above it, or
+        where the wall time is over. A plain task's budget counts what is charged here and its wall time.
+        """
+        amounts = amounts_of(steps=steps, llm_tokens=llm_tokens, cost=cost)
+        place = self.place()
+        return place.run(charge(self._attempt, self._allot_own(place, CHARGE, key), amounts))
 
     # Waits
 

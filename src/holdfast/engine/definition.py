@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
 
+from holdfast.model.agent_state import Constraints
+from holdfast.model.budget import Budget
 from holdfast.model.canonical import Unreadable
 from holdfast.model.checks import check_integer, check_name, check_queue
 from holdfast.model.deadline import as_seconds
@@ -33,6 +35,14 @@ class Bound(Generic[R_co]):
     user_input: JsonValue
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentRules:
+    """What every task of an agent is held to; what a task is submitted with can only make it tighter."""
+
+    constraints: Constraints
+    budget: Budget
+
+
 class TaskDefinition(Generic[P, R]):
     """A task function with its name and policies. Calling it calls the plain function."""
 
@@ -46,13 +56,16 @@ class TaskDefinition(Generic[P, R]):
         retry: Retry | None = None,
         deadline: float | timedelta | None = None,
         agent_id: str | None = None,
+        budget: Budget | None = None,
         limits: Mapping[str, int] | None = None,
         companions: Sequence[TaskDefinition[..., Any]] = (),
+        rules: AgentRules | None = None,
     ) -> None:
         """``deadline`` is counted from the submission; ``retry`` is for the whole task (three attempts by default).
 
-        ``limits`` are those of its budget, by meter; ``companions`` the tasks it cannot do without, such as those of
-        its sub-agents: they are registered with it.
+        ``budget`` limits what ``ctx.charge`` counts, and the wall time; ``limits`` are those of an agent, by meter.
+        ``companions`` are the tasks it cannot do without, such as those of its sub-agents: they are registered with it.
+        ``rules`` are for agents: only a task that has them can begin with a state.
         """
         _check_function(function)
         self.function = function
@@ -65,10 +78,14 @@ class TaskDefinition(Generic[P, R]):
         self.retry = check_retry(retry) or Retry()
         self.deadline = None if deadline is None else timedelta(seconds=as_seconds(deadline, what="the deadline"))
         self.agent_id = check_name("agent id", agent_id or self.name)
-        self.limits = dict(limits or {})
+        self.limits = {**_limits_of(budget), **(limits or {})}
         self.companions = tuple(companions)
-        self.unpriced: str | None = "it is no agent's, and pays for no model"
+        self.rules = rules
+        has_cost = budget is not None and budget.max_cost is not None
+        self.unpriced: str | None = None if has_cost else "it is no agent's, and pays for no model"
         """Why a limit on its cost would never be reached; None if what it costs is known. Its agent knows."""
+        self.prepare: Callable[[Any], Coroutine[Any, Any, None]] | None = None
+        """Called with each attempt at it, before any of its code, its verifier included."""
         self.verifier: Callable[..., Any] | None = None
         self.is_async = is_async(function)
         self.__doc__ = function.__doc__
@@ -96,6 +113,11 @@ class TaskDefinition(Generic[P, R]):
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound[R]:
         """Return the task with its arguments, checked and with their types: ``hold.submit(deploy.bind("billing"))``."""
         return Bound(self, self.write_input(args, kwargs))
+
+    @property
+    def is_agent(self) -> bool:
+        """Whether it is an agent's, which begins an AgentState by itself and keeps it."""
+        return self.rules is not None
 
     @property
     def needs_arguments(self) -> bool:
@@ -272,6 +294,20 @@ class Definitions:
     def queues(self) -> list[str]:
         """The queues their tasks go to by default, sorted, and the default one."""
         return sorted({definition.queue for definition in self._by_name.values()} | {DEFAULT_QUEUE})
+
+
+def _limits_of(budget: Budget | None) -> dict[str, int]:
+    """Return the limits of a plain task's budget, by meter."""
+    if budget is None:
+        return {}
+    if not isinstance(budget, Budget):
+        raise InvalidValue(f"budget is {budget!r}; give a Budget, for example Budget(max_steps=20)")
+    if budget.on_exhausted != "fail":
+        raise InvalidValue(
+            f"on_exhausted={budget.on_exhausted!r} is for agents; a task's own code catches BudgetExceeded, and asks a "
+            "person with ctx.approval"
+        )
+    return {str(meter): limit for meter, limit in budget.limits().items()}
 
 
 def check_retry(retry: Retry | None) -> Retry | None:

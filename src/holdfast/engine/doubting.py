@@ -45,6 +45,15 @@ DOUBT = "doubt"
 MOST_OPEN = 10_000
 """Questions of one task that are looked through for the one about an effect."""
 
+ASKED_EARLY = "its process is gone, so reconcile was asked at once"
+"""Part of the note of an effect whose call has not settled: reconcile did not find that it happened."""
+
+NO_RECONCILE = "its step names no reconcile="
+"""Part of the note of an effect that only a person can say something about."""
+
+LOST = "its worker was lost before it could tell"
+"""The note of an effect whose worker did not live to say what became of the call."""
+
 _S = EffectState
 _ABOUT_A_CALL = (Decision.HAPPENED, Decision.ABSENT, Decision.ABANDON)
 
@@ -53,10 +62,7 @@ async def find_out(step: OnceStep) -> Effect:
     """Return how an effect that was armed or in doubt stands now: done, intended again, or as a person decided."""
     effect, attempt = step.effect, step.attempt
     assert effect is not None  # noqa: S101 - without one there is no doubt
-    if effect.state is _S.ARMED:  # by an attempt that did not live to say what became of it
-        lost = replace(effect, state=_S.IN_DOUBT, note="its worker was lost before it could tell")
-        effect = await step.move(effect, lost)
-    if effect.state is _S.IN_DOUBT:
+    if effect.state in {_S.ARMED, _S.IN_DOUBT}:
         effect = await _look_early(step, effect)
     if effect.state is _S.IN_DOUBT:
         effect = await _until_settled(step, effect)
@@ -77,19 +83,40 @@ async def _pause(step: OnceStep, until: datetime) -> None:
 
 
 async def _look_early(step: OnceStep, effect: Effect) -> Effect:
-    """Ask the tool at once where the process that made the call is proven to be gone.
+    """Ask the tool at once where the process that made the call is proven to be gone; note what it says.
 
     The end of a process is not the end of its call, which may still be under way at its receiver. So only Happened
     counts; anything else is asked again when the call has settled.
     """
-    if effect.settle_at is None or step.attempt.services.time.now() >= effect.settle_at:
-        return effect
-    if not await _is_caller_gone(step.attempt, effect):
-        return effect
-    outcome: Outcome | None = await reporting.happened(step.attempt, effect, step.returns)
-    if outcome is None and step.terms.reconcile is not None:
-        outcome = await _reconcile(step, effect, tries=1)
-    return await _take_for_done(step, effect, outcome.result) if isinstance(outcome, Happened) else effect
+    outcome: Outcome | None = None
+    if not _is_settled(step, effect) and await _is_caller_gone(step.attempt, effect):
+        outcome = await reporting.happened(step.attempt, effect, step.returns)
+        if outcome is None and step.terms.reconcile is not None:
+            outcome = await _reconcile(step, effect, tries=1)
+    if effect.state is _S.ARMED:  # by an attempt that did not live to say what became of it
+        # In one Commit with the note: as soon as it is in doubt a person may decide, and would be overwritten.
+        effect = await step.move(effect, replace(effect, state=_S.IN_DOUBT, note=_lost(step, effect, outcome)))
+    if effect.state is _S.IN_DOUBT and isinstance(outcome, Happened):
+        return await _take_for_done(step, effect, outcome.result)
+    return effect
+
+
+def _is_settled(step: OnceStep, effect: Effect) -> bool:
+    return effect.settle_at is None or step.attempt.services.time.now() >= effect.settle_at
+
+
+def _lost(step: OnceStep, effect: Effect, outcome: Outcome | None) -> str:
+    """Return the note that people read while they wait until a call has settled that no worker knows the end of."""
+    if _is_settled(step, effect):
+        return LOST
+    match outcome:
+        case Absent():
+            return f"{LOST}; {ASKED_EARLY}: it did not happen so far"
+        case Unknown(why):
+            return storable(f"{LOST}; {ASKED_EARLY}: it could not tell" + (f" ({why})" if why else ""), 1000)
+        case None if step.terms.reconcile is None:
+            return f"{LOST}; {NO_RECONCILE}"
+    return LOST
 
 
 async def _is_caller_gone(attempt: Attempt, effect: Effect) -> bool:
@@ -131,6 +158,11 @@ async def _take_for_done(step: OnceStep, effect: Effect, result: object) -> Effe
     return await step.move(effect, replace(effect, state=_S.DONE, result=body))
 
 
+def _before_settling(effect: Effect) -> str:
+    """Return the note of an effect without what was only true until the call had settled."""
+    return (effect.note or "").partition(f"; {ASKED_EARLY}")[0].partition(f"; {NO_RECONCILE}")[0]
+
+
 async def _settle(step: OnceStep, effect: Effect) -> Effect:
     match await _look(step, effect):
         case Happened(result):
@@ -143,7 +175,7 @@ async def _settle(step: OnceStep, effect: Effect) -> Effect:
             raise StepFailed(failure, step=step.call.key)
         case Unknown(why):
             step.forget_error()
-            note = "; ".join(part for part in (effect.note, why) if part)
+            note = "; ".join(part for part in (_before_settling(effect), why) if part)
             return await step.move(effect, replace(effect, state=_S.NEEDS_HUMAN, note=storable(note, 1000)))
 
 
@@ -155,7 +187,7 @@ async def _look(step: OnceStep, effect: Effect) -> Outcome:
     if (why := step.call.why_unfit()) is not None:
         return Unknown(why)  # nor could its reconcile be asked about these arguments
     if step.terms.reconcile is None:
-        return Unknown("its step names no reconcile=")
+        return Unknown(NO_RECONCILE)
     # Looked at first: a thread may act, and come to its end, while the tool is being asked.
     thread = await reporting.thread_of(step.attempt, effect)
     if thread.ended_at is not None:

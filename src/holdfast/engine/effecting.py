@@ -68,7 +68,10 @@ async def run_once(attempt: Attempt, call: Call, terms: Terms) -> Any:  # noqa: 
     if attempt.over or attempt.stopping is not None:
         raise Unwind
     attempt.announce(call)
-    return await OnceStep(attempt, call, terms).run()
+    try:
+        return await OnceStep(attempt, call, terms).run()
+    finally:
+        attempt.pass_over(call.key)
 
 
 class OnceStep:

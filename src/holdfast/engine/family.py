@@ -1,10 +1,11 @@
-"""A task and all the tasks below it, as the clock of its budget sees them."""
+"""A task, the tasks below it and those above it, as its budget sees them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from holdfast.engine.rests import read_rests
 from holdfast.model.queries import TaskFilter
 from holdfast.model.task import Task
 from holdfast.model.walltime import Life
@@ -12,6 +13,19 @@ from holdfast.store.base import StateStore
 
 _PAGE = 500
 _MOST_APPROVALS = 10_000
+_MOST_ABOVE = 32
+
+
+async def limited_above(store: StateStore, task: Task) -> list[str]:
+    """Return the tasks above one that have limits of any kind, nearest first: it draws on their accounts, too."""
+    found: list[str] = []
+    parent = task.parent_id
+    while parent is not None and len(found) < _MOST_ABOVE:
+        if any(line.limit is not None for line in await store.accounts(parent)):
+            found.append(parent)
+        above = await store.get(parent)
+        parent = None if above is None else above.parent_id
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +67,14 @@ class Family:
         return known
 
     async def _life(self, task_id: str, below: Sequence[_Known]) -> Life:
+        approvals = await self._store.approvals(task_id=task_id, limit=_MOST_APPROVALS)
+        # Without a question and without children it has waited for no person, wherever it did so.
+        rests = await read_rests(self._store, task_id) if approvals or below else []
         return Life(
             history=await self._store.history(task_id),
-            approvals=await self._store.approvals(task_id=task_id, limit=_MOST_APPROVALS),
+            approvals=approvals,
             children=tuple(child.life for child in below),
+            rests=rests,
         )
 
     async def _children(self, task_id: str) -> list[Task]:

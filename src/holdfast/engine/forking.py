@@ -21,16 +21,19 @@ from holdfast.engine.ancestry import Ancestry, Origin, Seed
 from holdfast.engine.budgets import check_cost
 from holdfast.engine.conversing import MESSAGE, inbox
 from holdfast.engine.definition import Bound
+from holdfast.engine.first_state import Opening, opening_of
 from holdfast.engine.journal import ROUND_SIZE
 from holdfast.engine.past import fold
 from holdfast.engine.scope import enclosing
 from holdfast.engine.services import Services
 from holdfast.engine.sharing import Shared, shared_by
-from holdfast.engine.stating import no_state, with_times
+from holdfast.engine.start import with_start_of
+from holdfast.engine.stating import first_operations, no_state, with_times
 from holdfast.engine.submission import new_task
+from holdfast.engine.view import FORKED, LOOK
 from holdfast.model.canonical import canonical, digest
 from holdfast.model.checks import check_name
-from holdfast.model.codec import decode
+from holdfast.model.codec import decode, encode
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.deadline import new_deadline
 from holdfast.model.errors import Conflict, InvalidValue, KeyConflict, NotFound
@@ -84,10 +87,12 @@ async def fork(services: Services, origin_id: str, wish: Wish) -> tuple[str, str
     ancestry = _ancestry_of(services, loaded, shared, wish)
     if wish.patch is not None and wish.patch.budget is not None:
         await check_cost(store, services.definitions, origin_id, wish.patch.budget)
-    new = _new_task(services, loaded, wish)
+    new, opening = _new_task(services, loaded, wish), None
+    if wish.patch is not None and not shared.patches:
+        opening = await opening_of(store, services.definitions, replace(origin, user_input=new.user_input))
     operations = [
         *_lines(origin, shared, ancestry),
-        *_patches(services, origin, shared, wish),
+        *_patches(services, origin, shared, wish, opening),
         *((InheritKeys(key_form=origin.key_form),) if origin.key_form else ()),
         *(LinkArtifact(link) for link in await store.artifact_links(origin_id)),
         _into_queue(origin, ancestry.origin, new.deadline),
@@ -130,7 +135,8 @@ def _new_task(services: Services, loaded: Loaded, wish: Wish) -> NewTask:
         edited, _ = new_task(services.definitions, task, args, now=now, queue=DEFAULT_QUEUE)
         if edited.name != origin.name:
             raise InvalidValue(f"task {origin.id} is a {origin.name!r}; the arguments were bound to {edited.name!r}")
-        user_input = edited.user_input
+        # What it was submitted with made its state, or will make it: other arguments do not take that away.
+        user_input = with_start_of(edited.user_input, origin.user_input)
     return NewTask(
         name=origin.name,
         user_input=user_input,
@@ -223,7 +229,12 @@ def _beginning(task: Task) -> int:
 
 
 def _lines(origin: Task, shared: Shared, ancestry: Ancestry) -> list[Operation]:
+    versions = [record.version for record in shared.patches]
+
     def copy(step: Step) -> WriteStep:
+        if step.kind == LOOK:  # at a version of the origin's state: its patches have other numbers here
+            seen = decode(step.output or b"", name=f"state {step.key!r}")
+            step = replace(step, output=encode(sum(version <= seen for version in versions)))
         # The effect is the origin's, and only named here: by that, later rounds know that it was done. What failed may
         # be tried again, as something of the fork's own.
         return WriteStep(
@@ -233,7 +244,7 @@ def _lines(origin: Task, shared: Shared, ancestry: Ancestry) -> list[Operation]:
     return [*map(copy, shared.before), *map(copy, shared.lines), WriteStep(ancestry.line(origin.round))]
 
 
-def _patches(services: Services, origin: Task, shared: Shared, wish: Wish) -> list[Operation]:
+def _patches(services: Services, origin: Task, shared: Shared, wish: Wish, opening: Opening | None) -> list[Operation]:
     operations: list[Operation] = [
         ApplyPatch(
             body=record.body,
@@ -245,13 +256,14 @@ def _patches(services: Services, origin: Task, shared: Shared, wish: Wish) -> li
         for record in shared.patches
     ]
     if wish.patch is not None:
-        if not shared.patches:
+        if not shared.patches and opening is None:
             raise no_state(origin.id)
+        operations += first_operations(opening, services.time.now())
         patch = with_times(wish.patch, services.time.now())
         check_patch_size(patch)
-        before = fold(shared.patches)
+        before = fold(shared.patches) if opening is None else opening.state
         check_growth(before, apply(before, patch))  # one that does not fit is refused before anything is stored
-        operations.append(ApplyPatch(body=canonical(patch.to_json()), author=wish.by, reason="fork"))
+        operations.append(ApplyPatch(body=canonical(patch.to_json()), author=wish.by, reason=FORKED))
     return operations
 
 

@@ -24,6 +24,7 @@ from holdfast.engine.signatures import (
     B,
     C,
     D,
+    StartOptions,
     SubmitOptions,
     Task0,
     Task1,
@@ -33,14 +34,18 @@ from holdfast.engine.signatures import (
     refuse_for_function,
     refuse_for_task,
 )
+from holdfast.engine.start import SUBMITTER, ArtifactNames, Facts, Start, as_state, link_artifacts, starting
 from holdfast.engine.submission import continuing, new_task, was_submitted_before
 from holdfast.engine.sync_context import SyncContext
 from holdfast.engine.transacting import TIMEOUT, transact
 from holdfast.engine.where import running_loop
 from holdfast.engine.worker import Worker
+from holdfast.model.agent_state import AgentState
+from holdfast.model.budget import Budget
 from holdfast.model.clock import Clock
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import HoldfastError, InvalidValue, KeyConflict, StoreClosed
+from holdfast.model.patch import StatePatch
 from holdfast.model.records import Event
 from holdfast.model.retry import Retry
 from holdfast.model.size import batches, task_size
@@ -105,6 +110,7 @@ class Holdfast(Managing):
         retry: Retry | None = None,
         deadline: float | timedelta | None = None,
         agent_id: str | None = None,
+        budget: Budget | None = None,
     ) -> _TaskDecorator: ...
 
     def task(
@@ -118,16 +124,25 @@ class Holdfast(Managing):
         retry: Retry | None = None,
         deadline: float | timedelta | None = None,
         agent_id: str | None = None,
+        budget: Budget | None = None,
     ) -> Any:
         """Make a function a task: ``@hold.task`` or ``@hold.task(queue="deploys", retry=Retry(max_attempts=5))``.
 
         Its first parameter is the context: a Context for async functions, a SyncContext for blocking ones, which run
-        in threads. ``deadline`` counts from the submission. Without ``retry`` a task gets three attempts.
+        in threads. ``deadline`` counts from the submission. Without ``retry`` a task gets three attempts. ``budget``
+        limits what its code counts with ``ctx.charge``, and its wall time.
         """
 
         def define(function: Callable[..., Any]) -> TaskDefinition[..., Any]:
             definition: TaskDefinition[..., Any] = TaskDefinition(
-                function, name=name, queue=queue, priority=priority, retry=retry, deadline=deadline, agent_id=agent_id
+                function,
+                name=name,
+                queue=queue,
+                priority=priority,
+                retry=retry,
+                deadline=deadline,
+                agent_id=agent_id,
+                budget=budget,
             )
             return self.register(definition)
 
@@ -293,6 +308,10 @@ class Holdfast(Managing):
         delay: float | timedelta | None = None,
         agent_id: str | None = None,
         after: Handle[Any] | str | None = None,
+        state: AgentState | None = None,
+        plan: Sequence[str] | None = None,
+        facts: Facts | None = None,
+        artifacts: ArtifactNames | None = None,
         **unknown: Any,
     ) -> Handle[Any]:
         """Store a task and return its handle at once; a worker somewhere does it.
@@ -301,12 +320,22 @@ class Holdfast(Managing):
         ``deadline`` is a moment, or a time from now; ``delay`` keeps the task from being claimed before. ``after`` is
         for agents: a task that has ended, whose state and conversation this one goes on with.
 
+        So are ``state``, ``plan``, ``facts`` and ``artifacts``: what the AgentState holds from the beginning. They are
+        part of what is asked, so the same ``key`` with others is a KeyConflict. Constraints and budget of the state
+        can only make the agent's own tighter. Without a text, the goal of the state is the text.
+
         Arguments are checked by the annotations of the task's function, and converted as pydantic converts them, here
         and once. What does not fit is an InvalidValue, and nothing is stored. Only for a task that is not defined
         here, and is named with its ``queue``, they are stored as they are.
         """
         refuse_for_task("hold.submit", task, unknown, SubmitOptions.__annotations__)
         services = self.services
+        start = Start(state=state, plan=plan, facts=facts, artifacts=artifacts)
+        args, start = as_state(self.definitions, task, args, start)
+        given = StatePatch()
+        if not start.is_empty:
+            [task], given = await starting(services.store, self.definitions, task, [args], start)
+            args = ()
         if after is not None:
             previous = self._handle(after).id
             task, args = await continuing(services.store, self.definitions, task, args, previous), ()
@@ -322,7 +351,9 @@ class Holdfast(Managing):
             delay=delay,
             agent_id=agent_id,
         )
-        return await _handle_of(services, new, await services.submitter.put(new), definition)
+        handle = await _handle_of(services, new, await services.submitter.put(new), definition)
+        await link_artifacts(services.store, [handle.id], given, actor=new.actor)
+        return handle
 
     async def submit_many(
         self,
@@ -342,7 +373,13 @@ class Holdfast(Managing):
         known = [one for one in SubmitOptions.__annotations__ if one != "after"]
         unknown = {name: value for name, value in options.items() if name not in known}
         refuse_for_task("hold.submit_many", task, unknown, known)
-        made = [new_task(self.definitions, task, tuple(args), now=now, **options) for args in listed]
+        start = Start(**{name: options.pop(name) for name in StartOptions.__annotations__ if name in options})
+        bound: list[tuple[Any, tuple[Any, ...]]] = [(task, tuple(args)) for args in listed]
+        given = StatePatch()
+        if not start.is_empty:
+            with_start, given = await starting(services.store, self.definitions, task, listed, start)
+            bound = [(one, ()) for one in with_start]
+        made = [new_task(self.definitions, one, args, now=now, **options) for one, args in bound]
         handles: list[Handle[R]] = []
         for some in batches(made, lambda one: task_size(one[0]), most=MOST_SUBMITTED):
             answers = await services.store.submit([new for new, _ in some])
@@ -350,6 +387,7 @@ class Holdfast(Managing):
                 await _handle_of(services, new, answer, definition)
                 for (new, definition), answer in zip(some, answers, strict=True)
             ]
+        await link_artifacts(services.store, [handle.id for handle in handles], given, actor=SUBMITTER)
         return handles
 
     def handle(self, task_id: str, returns: Any = Any) -> Handle[Any]:  # noqa: ANN401
@@ -427,17 +465,19 @@ class Holdfast(Managing):
         )
 
     @overload
-    async def run(self, task: Handle[R], *, lease: float | None = None) -> R: ...
+    async def run(self, task: Handle[R], *, resume: bool = False, lease: float | None = None) -> R: ...
     @overload
-    async def run(self, task: str, *, lease: float | None = None) -> Any: ...  # noqa: ANN401
+    async def run(self, task: str, *, resume: bool = False, lease: float | None = None) -> Any: ...  # noqa: ANN401
 
-    async def run(self, task: Handle[Any] | str, *, lease: float | None = None) -> Any:
+    async def run(self, task: Handle[Any] | str, *, resume: bool = False, lease: float | None = None) -> Any:
         """Work on one task here until it has ended, and return its result.
 
         It stays in this process until then, whatever workers are alive; one that a worker holds already, or that waits,
-        is waited for. A completed task is not run again: its result is returned. A failed one raises; ``resume`` it
-        first. ``lease``: as for a worker.
+        is waited for. A completed task is not run again: its result is returned. A failed one raises what it
+        failed with; with ``resume`` it goes on where it stopped, as ``hold.resume`` says. ``lease``: as for a worker.
         """
+        if resume:
+            await self.resume(task)
         seconds = current_settings()["worker.lease"] if lease is None else lease
         return await run_task(self.services, self._handle(task).id, lease=seconds)
 

@@ -43,7 +43,7 @@ VERIFY = "verify/"
 CHILD, RESULT = "child", "result"
 """Kinds of lines: a child was submitted, and its end was waited for."""
 
-ATTEMPT, RESUMED, SPILLED = "attempt", "resumed", "spilled"
+ATTEMPT, RESTED, RESUMED, SPILLED = "attempt", "rested", "resumed", "spilled"
 """Kinds of lines: an attempt failed and is followed by another; a person had the task go on; the task was taken off its
 worker while it rested there."""
 
@@ -190,6 +190,11 @@ class Journal:
         return (self.task_id, self._round) if shared is None else shared
 
     @property
+    def has_left_past(self) -> bool:
+        """Whether the code has come through the past that a fork shares with its origin."""
+        return self._past is None or self._past.seed() is None
+
+    @property
     def was_undone(self) -> bool:
         """Whether a saga has undone steps of this round: what is done now comes behind all that was done before."""
         return self._had_undo
@@ -301,7 +306,7 @@ class Journal:
         return any(
             step.finished_at is not None and step.finished_at > moment
             for step in self._steps.values()
-            if step.kind not in {ATTEMPT, IGNORED_STOP, RESUMED, SPILLED}
+            if step.kind not in {ATTEMPT, IGNORED_STOP, RESTED, RESUMED, SPILLED}
         )
 
     def failed_attempts(self) -> list[Step]:

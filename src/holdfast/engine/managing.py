@@ -8,9 +8,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, TypeVar
 
-from holdfast.engine import budgets, conversing, deciding, forking, reviving, stating
+from holdfast.engine import budgets, charging, conversing, deciding, forking, reviving, stating
 from holdfast.engine.ancestry import Origin
 from holdfast.engine.cancelling import cancel
 from holdfast.engine.definition import Bound, Definitions
@@ -138,12 +139,32 @@ class Managing(ABC):
         await budgets.extend(services.store, services.definitions, self._handle(task).id, budget, by=by, note=note)
         return await self.budget(task)
 
+    async def charge(
+        self,
+        task: Handle[Any] | str,
+        *,
+        by: str,
+        steps: int = 0,
+        llm_tokens: int = 0,
+        cost: Decimal | float = 0,
+        key: str | None = None,
+    ) -> Ledger:
+        """Count something against the budget of a task that you drive by hand; return what it has used then.
+
+        Raises BudgetExceeded, and counts nothing, where that is above a limit (``extend_budget`` sets limits) or where
+        the wall time is over. The same ``key`` again counts nothing. The code of a task uses ``ctx.charge``.
+        """
+        store, task_id = self.services.store, self._handle(task).id
+        amounts = charging.amounts_of(steps=steps, llm_tokens=llm_tokens, cost=cost)
+        await charging.charge_by_hand(store, task_id, amounts, by=by, key=key)
+        return await budgets.read_budget(store, task_id)
+
     async def state(self, task: Handle[Any] | str, *, at: int | str | None = None) -> AgentState:
         """Return an agent's state: now, at a version, or right after the step with this key.
 
-        Raises Conflict for a task that has none.
+        Of an agent that has not begun, the state that it will begin with. Raises Conflict for a task that has none.
         """
-        return await stating.state_of(self.services.store, self._handle(task).id, at)
+        return await stating.state_of(self.services.store, self.definitions, self._handle(task).id, at)
 
     async def patch_state(
         self, task: Handle[Any] | str, patch: StatePatch, *, version: int, by: str, reason: str = ""
@@ -151,7 +172,8 @@ class Managing(ABC):
         """Change the state of an agent that has not ended, and return it; the agent sees it before its next model call.
 
         ``version`` is the one the patch was made for (``(await handle.task()).version``). Should the state be at
-        another one by now, nothing changes, and StateConflict brings the newer state along, to merge with.
+        another one by now, nothing changes, and StateConflict brings the newer state along, to merge with. Before the
+        agent has begun, that is version 0, and the patch is made for the state that it will begin with.
         """
         return await stating.patch_state(
             self.services, self._handle(task).id, patch, version=version, by=by, reason=reason
@@ -159,13 +181,13 @@ class Managing(ABC):
 
     async def state_history(self, task: Handle[Any] | str) -> list[AppliedPatch]:
         """Return every change of an agent's state, first to last: what, by whom, why, in which step."""
-        return await stating.history_of(self.services.store, self._handle(task).id)
+        return await stating.history_of(self.services.store, self.definitions, self._handle(task).id)
 
     async def state_diff(
         self, task: Handle[Any] | str, old: int | str, new: int | str | None = None
     ) -> tuple[Change, ...]:
         """Return what changed in an agent's state between two moments: versions or step keys; by default until now."""
-        return await stating.difference(self.services.store, self._handle(task).id, old, new)
+        return await stating.difference(self.services.store, self.definitions, self._handle(task).id, old, new)
 
     # Deciding
 

@@ -200,11 +200,11 @@ class Outbox(ABC):
                 raise self._refused(verdict)
 
     def _numbered(self, operations: tuple[Operation, ...], holds: Callable[[], bool]) -> Commit:
-        """Give it the next number, and ask only now whether its last operation holds: what comes later has a higher one."""
+        """Number it, and ask only now whether its last operation holds: later ones have higher numbers."""
         if not holds():
             operations = operations[:-1]
-        if not operations:
-            raise Unwind
+            if not operations:
+                raise Unwind
         self._sequence += 1
         guard = Held(self.lease.worker_id, self.task.fence, self._sequence)
         return Commit(task_id=self.task.id, guard=guard, operations=operations, actor=self.lease.worker_id)

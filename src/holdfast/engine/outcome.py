@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import log, undoing
 from holdfast.engine.cancelling import cancel_children
-from holdfast.engine.children import has_sub_agents_at_work, stop_sub_agents
+from holdfast.engine.children import CALLER_OUT_OF_TIME, has_sub_agents_at_work, stop_sub_agents
 from holdfast.engine.context import Context
 from holdfast.engine.definition import is_async
 from holdfast.engine.journal import ATTEMPT, IGNORED_STOP, RESERVED, VERIFY, ended_by, reopened
 from holdfast.engine.patience import insist
-from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Stop
+from holdfast.engine.signals import Cancelled, DeadlinePassed, HandedBack, Stop, TimeSpent
+from holdfast.engine.timelimit import in_time
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.deadline import Deadline
@@ -29,6 +30,8 @@ from holdfast.model.transitions import TaskState
 
 if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt
+
+OUT_OF_TIME = "its wall time is spent"
 
 KEPT_FOR = 5.0
 """Seconds for which no worker claims a task that a process is about to run by name, so that it can lease it."""
@@ -181,6 +184,7 @@ async def _record_failure(attempt: Attempt, error: BaseException) -> None:
         decision = GiveUp(hopeless)
     else:
         decision = decide(policy, failure.recorded, number, now, services.random.random(), deadline=task.deadline)
+        decision = in_time(attempt, decision)
     if isinstance(decision, RetryAt):
         what = f"{failure.type_name}: {failure.message}"
         await attempt.finish(
@@ -189,7 +193,7 @@ async def _record_failure(attempt: Attempt, error: BaseException) -> None:
             Move(
                 to=TaskState.PENDING,
                 reason=f"attempt {number} of {policy.max_attempts} failed, again in {decision.delay:.3g} s: {what}",
-                available_at=_kept(attempt, decision.at),
+                available_at=_kept(attempt, _before_asking(attempt, decision.at)),
                 counts_attempt=True,
             ),
         )
@@ -204,6 +208,12 @@ async def _record_failure(attempt: Attempt, error: BaseException) -> None:
             counts_attempt=True,
         ),
     )
+
+
+def _before_asking(attempt: Attempt, at: datetime) -> datetime:
+    """Return when the next attempt is due: the one that asks a person for more time is not late."""
+    asks_at = None if attempt.time_limit is None else attempt.time_limit.asks_at
+    return at if asks_at is None else min(at, asks_at)
 
 
 def _kept(attempt: Attempt, at: datetime | None) -> datetime | None:
@@ -226,9 +236,15 @@ async def record_stop(attempt: Attempt, why: Stop) -> None:
             await _end_badly(attempt, Move(to=TaskState.CANCELLED, reason=reason))
         case DeadlinePassed():
             await _end_badly(attempt, _late(attempt))
+        case TimeSpent(asks=False):
+            await _end_badly(attempt, _out_of_time(attempt, why))
+        case TimeSpent() if attempt.task.state is TaskState.RUNNING:
+            # The next attempt asks, before it does anything else: what this one left under way is looked into then.
+            again = Move(to=TaskState.PENDING, reason=OUT_OF_TIME, available_at=_kept(attempt, None))
+            await attempt.finish(again)
         case HandedBack() if attempt.task.state is TaskState.RUNNING:
             await attempt.finish(Move(to=TaskState.PENDING, reason="handed back"))
-        case HandedBack():
+        case HandedBack() | TimeSpent():
             await attempt.finish(Release())
         case _:
             pass  # the lease is over
@@ -240,6 +256,13 @@ def _late(attempt: Attempt) -> Move:
     failure = Failure.of(DeadlineExceeded(deadline.message(now)))
     failure = replace(failure.after(_earlier_tries(attempt), number=attempt.task.attempts + 1, at=now), traceback="")
     return Move(to=TaskState.FAILED, reason="deadline passed", error=failure.to_json())
+
+
+def _out_of_time(attempt: Attempt, why: TimeSpent) -> Move:
+    now, number = attempt.services.time.now(), attempt.task.attempts + 1
+    failure = replace(Failure.of(why.error).after(_earlier_tries(attempt), number=number, at=now), traceback="")
+    reason = OUT_OF_TIME if why.caller is None else CALLER_OUT_OF_TIME
+    return Move(to=TaskState.FAILED, reason=reason, error=failure.to_json())
 
 
 # Code that does not let itself be stopped

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.engine import log
 from holdfast.engine.journal import SPILLED
 from holdfast.engine.quiescence import is_joined, is_quiescent
+from holdfast.engine.rests import begin_rest, end_rest
 from holdfast.engine.scope import SCOPE, Scope
 from holdfast.engine.signals import Unwind, expect_unwind
 from holdfast.model.errors import HoldfastError
-from holdfast.model.operations import Move, Rest, UntilChildren, UntilTime, Wait, WriteStep
+from holdfast.model.operations import Move, Rest, UntilChildren, UntilDecided, UntilTime, Wait, WriteStep
 from holdfast.model.step import Step, StepState
 from holdfast.model.transitions import TaskState
 
@@ -168,6 +169,9 @@ class ParkingLot:
         async with self._noting:
             if not self._noted and self._suspending is None and self._attempt.is_resting:
                 lines = [one.step for one in self._waiting.values() if self._attempt.journal.get(one.step.key) is None]
+                kinds = {type(wait) for one in self._waiting.values() for wait in one.waits}
+                if self._attempt.time_limit is not None and not kinds.isdisjoint({UntilDecided, UntilChildren}):
+                    lines.append(begin_rest(self._attempt, self._attempt.rested))
                 await self._attempt.commit(*map(WriteStep, lines), Rest(resting=True))
                 self._noted = True
 
@@ -175,7 +179,7 @@ class ParkingLot:
         """Write down that it rests no more."""
         async with self._noting:
             if self._noted:
-                await self._attempt.commit(Rest(resting=False))
+                await self._attempt.commit(*map(WriteStep, end_rest(self._attempt)), Rest(resting=False))
                 self._noted = False
 
     # Taking the task off its worker
@@ -289,7 +293,8 @@ class ParkingLot:
         waiting = self._parked if line is None else self._waiting  # of which some may just look
         lines = [one.step for one in waiting.values()] + ([] if line is None else [line])
         waits = (*self._waits(waiting), *more)
-        move = Move(to=TaskState.WAITING, reason=_describe(waits), waits=waits)
+        besides = () if attempt.time_limit is None else attempt.time_limit.waits(waits)
+        move = Move(to=TaskState.WAITING, reason=_describe(waits), waits=(*waits, *besides))
         try:
             await attempt.commit(*attempt.loose_ends(), *(WriteStep(one) for one in lines), move)
         except (HoldfastError, Unwind) as error:
@@ -299,7 +304,7 @@ class ParkingLot:
             attempt.over = True
             attempt.expect_end()
             log.moved(attempt.task, move)
-            for timer in (wait for wait in waits if isinstance(wait, UntilTime)):
+            for timer in (wait for wait in move.waits if isinstance(wait, UntilTime)):
                 attempt.services.note_due(timer.at)
         finally:
             self._suspending = None

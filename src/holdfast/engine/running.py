@@ -14,7 +14,7 @@ from holdfast.engine.children import stop_orphans
 from holdfast.engine.handle import LOOK_EVERY, outcome_of
 from holdfast.engine.host import Host
 from holdfast.engine.services import Services
-from holdfast.model.errors import Conflict, InvalidValue, NotFound, WorkerDead
+from holdfast.model.errors import Conflict, InvalidValue, NotFound, TaskFailed, WorkerDead
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claimed
@@ -40,7 +40,7 @@ async def run_task(services: Services, task_id: str, *, lease: float, at_once: b
                     raise NotFound("task", task_id)
                 definition = services.definitions.get(task.name)
                 if task.state.is_terminal:
-                    return outcome_of(task, Any if definition is None else definition.returns)
+                    return _outcome(task, Any if definition is None else definition.returns, was_run=host is not None)
                 if definition is None:
                     raise InvalidValue(
                         f"task {task_id} is {task.name!r}, which is not defined here; import its module first"
@@ -66,6 +66,19 @@ async def run_task(services: Services, task_id: str, *, lease: float, at_once: b
     finally:
         if host is not None:
             await host.stop(grace=0.0)
+
+
+def _outcome(task: Task, returns: object, *, was_run: bool) -> Any:  # noqa: ANN401
+    """Return the result of an ended task, or raise what it ended with; of one that was not run, also how to run it."""
+    try:
+        return outcome_of(task, returns)
+    except TaskFailed as error:
+        if not was_run:
+            error.add_note(
+                f"task {task.id} had failed before, and was not run. To go on where it stopped: hold.run({task.id!r}, "
+                f"resume=True). To start over: hold.retry({task.id!r}), then hold.run({task.id!r})"
+            )
+        raise
 
 
 async def _lease(host: Host, task: Task) -> Claimed | None:

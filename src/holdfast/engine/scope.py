@@ -65,6 +65,10 @@ class Digests:
         if len(key) > SHORT_KEY and (path := path_inside(key)).startswith(_DIGEST):
             self._around[path] = enclosing_path(key)
 
+    def around(self, path: str) -> str:
+        """Return the path around the step that a path is inside of; nothing for a step of the task's own code."""
+        return self._around.get(path, "") if path.startswith(_DIGEST) else enclosing_path(path[: -len(INSIDE)])
+
     def is_inside(self, key: str, path: str) -> bool:
         """Say whether a key stands below a path, however deep."""
         around: str | None = enclosing_path(key)

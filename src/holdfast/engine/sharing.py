@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from holdfast.engine import undoing
 from holdfast.engine.ancestry import KIND
 from holdfast.engine.children import is_result_of
-from holdfast.engine.journal import ATTEMPT, CHILD, IGNORED_STOP, RESERVED, RESUMED, SPILLED, VERIFY, ended_by
-from holdfast.engine.past import patches_before
+from holdfast.engine.journal import ATTEMPT, CHILD, IGNORED_STOP, RESERVED, RESTED, RESUMED, SPILLED, VERIFY, ended_by
+from holdfast.engine.past import OVER, is_before, patches_before
 from holdfast.engine.scope import enclosing
-from holdfast.engine.stating import OVER
 from holdfast.engine.visiting import TRANSITION
 from holdfast.model.canonical import parse
 from holdfast.model.codec import decode
@@ -29,7 +28,7 @@ from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
 
-_ABOUT_ITSELF = frozenset({ATTEMPT, IGNORED_STOP, RESUMED, SPILLED, "undo", KIND})
+_ABOUT_ITSELF = frozenset({ATTEMPT, IGNORED_STOP, RESTED, RESUMED, SPILLED, "undo", KIND})
 """Kinds of lines that tell of the origin alone: its failed attempts, its undoing, where it came from."""
 _OWN_VERDICT = (VERIFY, f"{RESERVED}{VERIFY}")
 """A verifier looks at the fork's own result."""
@@ -56,7 +55,7 @@ async def shared_by(store: StateStore, loaded: Loaded, at: str | int | None) -> 
     journal = [step for step in loaded.steps if step.round == task.round and step.kind != KIND]
     point = None if at is None else _point(task, journal, at)
     around = set() if point is None else _around(loaded, point, journal)
-    lines = [step for step in journal if point is None or _is_before(step, point, around, journal)]
+    lines = [step for step in journal if point is None or is_before(step, point, around, journal)]
     failures = _ended_by(loaded)
     not_shared = (
         around
@@ -91,14 +90,6 @@ def _point(task: Task, journal: Sequence[Step], at: str | int) -> Step:
             "is over, or without at= to share all that are"
         )
     return point
-
-
-def _is_before(step: Step, point: Step, around: set[str], journal: Sequence[Step]) -> bool:
-    """Say whether a line belongs to the past of the point: it stands before it, or inside a step that does."""
-    if step.position <= point.position:
-        return True
-    outer = [one for one in enclosing(step.key, journal) if one.key not in around]
-    return any(one.position <= point.position and one.state in OVER for one in outer)
 
 
 def _around(loaded: Loaded, point: Step, journal: Sequence[Step]) -> set[str]:

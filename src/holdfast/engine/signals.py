@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakSet
 
 from holdfast.engine.where import current_task
+from holdfast.model.errors import BudgetExceeded
 
 
 class Unwind(BaseException):
@@ -58,6 +59,17 @@ class DeadlinePassed:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeSpent:
+    """The wall time of the task, or of one above it, is spent."""
+
+    error: BudgetExceeded
+    asks: bool
+    """A person is to be asked for more, and the task does not fail."""
+    caller: str | None
+    """The task above whose time it is; None if it is its own."""
+
+
+@dataclass(frozen=True, slots=True)
 class HandedBack:
     """This worker stops; another one goes on."""
 
@@ -69,4 +81,4 @@ class Lost:
     why: str
 
 
-Stop = Cancelled | DeadlinePassed | HandedBack | Lost
+Stop = Cancelled | DeadlinePassed | TimeSpent | HandedBack | Lost

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from holdfast.engine.carrying import Intent
     from holdfast.engine.definition import Bound
     from holdfast.engine.handle import Handle
+    from holdfast.engine.start import ArtifactNames, Facts
     from holdfast.engine.sync import SyncHandle
+    from holdfast.model.agent_state import AgentState
     from holdfast.model.approval import Ask
     from holdfast.model.effect import EffectClass
     from holdfast.model.retry import ErrorKind, Retry
@@ -102,6 +104,15 @@ class TakesId4(Protocol[A_contra, B_contra, C_contra, D_contra, R_co]):
     def __call__(self, a: A_contra, b: B_contra, c: C_contra, d: D_contra, /, *, effect_id: str) -> R_co: ...  # noqa: D102
 
 
+class StartOptions(TypedDict, total=False):
+    """What an agent's state holds from the beginning."""
+
+    state: AgentState | None
+    plan: Sequence[str] | None
+    facts: Facts | None
+    artifacts: ArtifactNames | None
+
+
 class ChildOptions(TypedDict, total=False):
     """What ``ctx.submit`` takes beside the arguments of the task."""
 
@@ -112,14 +123,14 @@ class ChildOptions(TypedDict, total=False):
     delay: float | timedelta | None
 
 
-class SubmitOptions(ChildOptions, total=False):
+class SubmitOptions(ChildOptions, StartOptions, total=False):
     """What ``hold.submit`` takes beside the arguments of the task."""
 
     agent_id: str | None
     after: Handle[Any] | str | None
 
 
-class SyncSubmitOptions(ChildOptions, total=False):
+class SyncSubmitOptions(ChildOptions, StartOptions, total=False):
     """What ``hold.sync.submit`` takes beside the arguments of the task."""
 
     agent_id: str | None

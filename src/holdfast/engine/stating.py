@@ -6,12 +6,15 @@ checkpoint only saves folding again what it holds already: one that is damaged i
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from holdfast.engine.budgets import check_cost
-from holdfast.engine.past import EMPTY, fold, patches_before, read_patch
+from holdfast.engine.definition import Definitions
+from holdfast.engine.first_state import Opening, opening_of
+from holdfast.engine.past import EMPTY, OVER, fold, patches_before, read_patch
 from holdfast.engine.services import Services
 from holdfast.model.agent_state import AgentState
 from holdfast.model.canonical import canonical, parse
@@ -19,17 +22,17 @@ from holdfast.model.checkpoints import damage_of
 from holdfast.model.checks import check_integer, check_name, check_text
 from holdfast.model.commit import Commit, Expect, Refusal
 from holdfast.model.errors import Conflict, InvalidValue, NotFound, StateConflict
-from holdfast.model.operations import ApplyPatch
+from holdfast.model.operations import ApplyPatch, Operation
 from holdfast.model.patch import StatePatch, apply
 from holdfast.model.records import PatchRecord
 from holdfast.model.state_diff import Change, diff
-from holdfast.model.state_size import check_growth, check_patch_size
-from holdfast.model.step import StepState
-from holdfast.model.task import Task
-from holdfast.model.transitions import OPEN
+from holdfast.model.state_size import check_growth, check_patch_size, fit_patch
+from holdfast.model.task import MANUAL, Task
+from holdfast.model.transitions import OPEN, TaskState
 from holdfast.store.base import StateStore
 
-OVER = (StepState.COMPLETED, StepState.FAILED)
+_LOOK_EVERY, _MOST_LOOKS = 0.05, 100
+"""Seconds between two looks at a task whose first attempt has just begun, and how many there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +49,28 @@ class AppliedPatch:
     at: datetime
 
 
-async def state_of(store: StateStore, task_id: str, at: int | str | None = None) -> AgentState:
-    """Return the state now, at a version, or right after a step."""
+async def state_of(
+    store: StateStore, definitions: Definitions, task_id: str, at: int | str | None = None
+) -> AgentState:
+    """Return the state now, at a version, or right after a step.
+
+    Of an agent that has not begun: the state that it will begin with.
+    """
     if isinstance(at, str):
         return await _state_after_step(store, task_id, at)
-    task = await _stateful(store, task_id)
+    task = await found(store, task_id)
+    if task.version == 0 and at is None:
+        return (await _opening(store, definitions, task)).state
+    if task.version == 0:
+        raise no_state(task_id)
     return await _state_at_version(store, task_id, task.version if at is None else _version(task, at))
 
 
-async def history_of(store: StateStore, task_id: str) -> list[AppliedPatch]:
-    """Return every change of the state, first to last."""
-    await _stateful(store, task_id)
+async def history_of(store: StateStore, definitions: Definitions, task_id: str) -> list[AppliedPatch]:
+    """Return every change of the state, first to last; none of an agent that has not begun."""
+    task = await found(store, task_id)
+    if task.version == 0:
+        await _opening(store, definitions, task)
     return [
         AppliedPatch(
             version=record.version,
@@ -70,9 +84,11 @@ async def history_of(store: StateStore, task_id: str) -> list[AppliedPatch]:
     ]
 
 
-async def difference(store: StateStore, task_id: str, old: int | str, new: int | str | None) -> tuple[Change, ...]:
+async def difference(
+    store: StateStore, definitions: Definitions, task_id: str, old: int | str, new: int | str | None
+) -> tuple[Change, ...]:
     """Return what changed between two moments of the state."""
-    return diff(await state_of(store, task_id, old), await state_of(store, task_id, new))
+    return diff(await state_of(store, definitions, task_id, old), await state_of(store, definitions, task_id, new))
 
 
 class TaskMoved(Conflict):
@@ -93,32 +109,59 @@ async def patch_state(
 
     With ``revision``, only if the whole task is still as it was read. Raises TaskMoved if only that is not so.
     """
-    if not isinstance(patch, StatePatch):
-        raise InvalidValue(f"{patch!r} is no StatePatch; write StatePatch(add_questions=(...,)), for example")
+    check_patch(patch, reason)
     check_integer("version", version, lowest=0)
     check_name("by", by)
-    check_text("reason", reason)
-    check_patch_size(patch)
     store, dated = services.store, with_times(patch, services.time.now())
-    task = await _patchable(store, task_id)
     if patch.budget is not None:
         await check_cost(store, services.definitions, task_id, patch.budget)
-    if task.version != version:
-        raise await _conflict(store, task, version)
-    before = await _state_at_version(store, task_id, version)
-    changed = apply(before, dated)
-    check_growth(before, changed)
     operation = ApplyPatch(body=canonical(dated.to_json()), author=by, reason=reason)
-    guard = Expect(states=OPEN, version=version, revision=revision)
-    [verdict] = await store.commit([Commit(task_id=task_id, guard=guard, operations=(operation,), actor=by)])
-    if verdict.applied:
-        return changed
-    if verdict.refusal is Refusal.CONFLICT:
-        task = await _patchable(store, task_id)
-        if revision is not None and task.version == version:
+    while True:
+        task, opening = await _patchable(services, task_id)
+        before = await _state_at_version(store, task_id, task.version) if opening is None else opening.state
+        if task.version != version:
+            raise StateConflict(task_id, state=before, version=task.version, expected=version)
+        changed = apply(before, dated)
+        check_growth(before, changed)
+        # The first state is written here only while no worker has the task: one that has it writes it itself.
+        states = OPEN if opening is None else frozenset({TaskState.PENDING})
+        guard = Expect(states=states, version=version, revision=revision)
+        operations = (*first_operations(opening, services.time.now()), operation)
+        [verdict] = await store.commit([Commit(task_id=task_id, guard=guard, operations=operations, actor=by)])
+        if verdict.applied:
+            return changed
+        if verdict.refusal is not Refusal.CONFLICT:
+            raise verdict.error()
+        task = await found(store, task_id)
+        if revision is not None and task.version == version and not task.state.is_terminal:
             raise TaskMoved(f"task {task_id} has changed since it was read; nothing was changed")
-        raise await _conflict(store, task, version)
-    raise verdict.error()
+
+
+def first_operations(opening: Opening | None, now: datetime) -> tuple[Operation, ...]:
+    """Return what writes the first state, if it is not there yet."""
+    if opening is None:
+        return ()
+    patch = fit_patch(with_times(opening.patch, now))
+    return (
+        *opening.links,
+        ApplyPatch(body=canonical(patch.to_json()), author=opening.author, reason=opening.reason),
+    )
+
+
+def check_patch(patch: StatePatch, reason: str) -> None:
+    """Refuse what is not a patch, or is too large."""
+    if not isinstance(patch, StatePatch):
+        raise InvalidValue(f"{patch!r} is no StatePatch; write StatePatch(add_questions=(...,)), for example")
+    check_text("reason", reason)
+    check_patch_size(patch)
+
+
+def with_origin(patch: StatePatch, now: datetime, step: str | None) -> StatePatch:
+    """Return the patch with what its author left out: when a fact was found, and during which step of the plan."""
+    dated = with_times(patch, now)
+    facts = tuple(replace(fact, step=fact.step if fact.step is not None else step) for fact in dated.append_facts)
+    artifacts = tuple(replace(one, step=one.step if one.step is not None else step) for one in patch.add_artifacts)
+    return replace(patch, append_facts=facts, add_artifacts=artifacts)
 
 
 def with_times(patch: StatePatch, now: datetime) -> StatePatch:
@@ -129,33 +172,57 @@ def with_times(patch: StatePatch, now: datetime) -> StatePatch:
 def no_state(task_id: str) -> Conflict:
     """Return the error for a task without a state."""
     return Conflict(
-        f"task {task_id} has no AgentState: it is no agent's, or its agent has not begun yet; only agents keep one"
+        f"task {task_id} has no AgentState: nothing was patched yet. An agent begins one with its first step, the code "
+        "of another task with ctx.patch, and a program that drives a task by hand with hold.patch_state"
     )
 
 
-async def _stateful(store: StateStore, task_id: str) -> Task:
-    """Return a task that has a state."""
+async def found(store: StateStore, task_id: str) -> Task:
+    """Return a task. Raises NotFound."""
     task = await store.get(task_id)
     if task is None:
         raise NotFound("task", task_id)
-    if task.version == 0:
-        raise no_state(task_id)
     return task
 
 
-async def _patchable(store: StateStore, task_id: str) -> Task:
-    task = await _stateful(store, task_id)
-    if task.state.is_terminal:
-        raise Conflict(
-            f"task {task_id} is {task.state}: nobody goes by its state any more, nothing was changed; to go on from "
-            "there, fork it: hold.fork(task, at=..., patch=...)"
-        )
-    return task
+async def _opening(store: StateStore, definitions: Definitions, task: Task) -> Opening:
+    """Return what the state of a task will begin with that has none yet. Raises Conflict if it never has one."""
+    opening = await opening_of(store, definitions, task)
+    if opening is None:
+        raise no_state(task.id)
+    return opening
 
 
-async def _conflict(store: StateStore, task: Task, expected: int) -> StateConflict:
-    state = await _state_at_version(store, task.id, task.version)
-    return StateConflict(task.id, state=state, version=task.version, expected=expected)
+async def _patchable(services: Services, task_id: str) -> tuple[Task, Opening | None]:
+    """Return a task whose state can be patched, and what the state will begin with if it is not there yet."""
+    store, opening, looks = services.store, None, 0
+    while True:
+        task = await found(store, task_id)
+        begins_empty = _begins_empty(services.definitions, task)
+        if task.version == 0 and opening is None and not begins_empty:
+            opening = await _opening(store, services.definitions, task)
+        if task.state.is_terminal:
+            raise Conflict(
+                f"task {task_id} is {task.state}: nobody goes by its state any more, nothing was changed; to go on "
+                "from there, fork it: hold.fork(task, at=..., patch=...)"
+            )
+        if task.version > 0 or begins_empty:
+            return task, None
+        if task.state is TaskState.PENDING:
+            return task, opening
+        looks += 1
+        if looks > _MOST_LOOKS or task.state is TaskState.WAITING:
+            raise Conflict(
+                f"task {task_id} is {task.state} and its agent has not begun its state yet; nothing was changed, try "
+                "again in a while"
+            )
+        await asyncio.sleep(_LOOK_EVERY)  # its first attempt is about to write the first state
+
+
+def _begins_empty(definitions: Definitions, task: Task) -> bool:
+    """Say whether the first patch of a task begins its state: it is driven by hand, or its code is not an agent's."""
+    definition = definitions.get(task.name)
+    return task.name == MANUAL or (definition is not None and not definition.is_agent)
 
 
 def _version(task: Task, version: int) -> int:

@@ -49,6 +49,7 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
     if call.terms is not None:
         attempt.announce(call)
     recorded = attempt.find(call.key, call.kind)
+    attempt.pass_over(call.key)  # earlier tries may have patched the state
     if attempt.is_replaying:
         await _search(attempt, call, known, recorded)
     if recorded is not None and recorded.state in OVER and (attempt.is_replaying or _stands(attempt, recorded)):

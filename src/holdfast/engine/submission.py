@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from holdfast.engine.definition import Bound, Definitions, TaskDefinition
+from holdfast.engine.start import limits_with_start
 from holdfast.model.checks import check_queue
 from holdfast.model.deadline import as_seconds, moment_of
 from holdfast.model.errors import Conflict, InvalidValue, NotFound
@@ -68,7 +69,7 @@ def new_task(
         key=key,
         available_at=None if delay is None else now + timedelta(seconds=as_seconds(delay, what="the delay")),
         deadline=None if limit is None else moment_of(limit, now),
-        budget=definition.limits if definition else {},
+        budget=limits_with_start(definition, user_input) if definition else {},
         actor=actor,
     )
     return new, definition
@@ -96,7 +97,13 @@ async def continuing(
     previous_id: str,
 ) -> Bound[Any]:
     """Return an agent's task with its arguments, as one that goes on from a task that has ended."""
-    definition = definitions.get(task) if isinstance(task, str) else task
+    named: dict[str, Any] = {}
+    definition: object = definitions.get(task) if isinstance(task, str) else task
+    if isinstance(definition, Bound):
+        if args:
+            raise InvalidValue("give the arguments to bind() or to submit(), not to both")
+        bound, definition = definition, definition.definition
+        args, named = definition.read_input(bound.user_input)
     if not isinstance(definition, TaskDefinition) or not definition.takes("after"):
         raise InvalidValue(f"{task!r} cannot go on from another task with after=; agents that are registered here can")
     previous = await store.get(previous_id)
@@ -108,4 +115,4 @@ async def continuing(
             f"task {previous_id} is {previous.state} and has not ended; talk to it with hold.send(task, text), or wait "
             "for its result"
         )
-    return definition.bind(*args, after=previous_id)
+    return definition.bind(*args, **{**named, "after": previous_id})

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from decimal import Decimal
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, cast, overload
 
@@ -32,9 +33,11 @@ from holdfast.engine.signatures import (
     Task3,
     Task4,
 )
+from holdfast.engine.start import ArtifactNames, Facts
 from holdfast.engine.stating import AppliedPatch
 from holdfast.engine.sync_artifacts import SyncArtifacts
 from holdfast.engine.sync_memory import SyncMemory
+from holdfast.engine.sync_store import SyncTaskStore
 from holdfast.engine.transacting import TIMEOUT
 from holdfast.engine.worker import Worker
 from holdfast.model.agent_state import AgentState
@@ -151,6 +154,10 @@ class SyncHoldfast:
         delay: float | timedelta | None = None,
         agent_id: str | None = None,
         after: SyncHandle[Any] | str | None = None,
+        state: AgentState | None = None,
+        plan: Sequence[str] | None = None,
+        facts: Facts | None = None,
+        artifacts: ArtifactNames | None = None,
         **unknown: Any,
     ) -> SyncHandle[Any]:
         """See Holdfast."""
@@ -165,6 +172,10 @@ class SyncHoldfast:
                 delay=delay,
                 agent_id=agent_id,
                 after=None if after is None else _plain(after),
+                state=state,
+                plan=plan,
+                facts=facts,
+                artifacts=artifacts,
                 **unknown,
             )
         )
@@ -226,13 +237,13 @@ class SyncHoldfast:
         return SyncWorker(thread, worker)
 
     @overload
-    def run(self, task: SyncHandle[R], *, lease: float | None = None) -> R: ...
+    def run(self, task: SyncHandle[R], *, resume: bool = False, lease: float | None = None) -> R: ...
     @overload
-    def run(self, task: str, *, lease: float | None = None) -> Any: ...  # noqa: ANN401
+    def run(self, task: str, *, resume: bool = False, lease: float | None = None) -> Any: ...  # noqa: ANN401
 
-    def run(self, task: SyncHandle[Any] | str, *, lease: float | None = None) -> Any:
+    def run(self, task: SyncHandle[Any] | str, *, resume: bool = False, lease: float | None = None) -> Any:
         """See Holdfast."""
-        return self.wait(self._hold.run(_plain(task), lease=lease))
+        return self.wait(self._hold.run(_plain(task), resume=resume, lease=lease))
 
     def resume(
         self,
@@ -294,6 +305,20 @@ class SyncHoldfast:
     def extend_budget(self, task: SyncHandle[Any] | str, budget: Budget, *, by: str, note: str | None = None) -> Ledger:
         """See Holdfast."""
         return self.wait(self._hold.extend_budget(_plain(task), budget, by=by, note=note))
+
+    def charge(
+        self,
+        task: SyncHandle[Any] | str,
+        *,
+        by: str,
+        steps: int = 0,
+        llm_tokens: int = 0,
+        cost: Decimal | float = 0,
+        key: str | None = None,
+    ) -> Ledger:
+        """See Holdfast."""
+        call = self._hold.charge(_plain(task), by=by, steps=steps, llm_tokens=llm_tokens, cost=cost, key=key)
+        return self.wait(call)
 
     def state(self, task: SyncHandle[Any] | str, *, at: int | str | None = None) -> AgentState:
         """See Holdfast."""
@@ -362,6 +387,11 @@ class SyncHoldfast:
     def memory(self) -> SyncMemory:
         """See Holdfast."""
         return SyncMemory(self._hold.memory, self.wait)
+
+    @property
+    def store(self) -> SyncTaskStore:
+        """Tasks that you drive by hand: ``save``, ``get``, ``list_by_state``, ``execute_step``."""
+        return SyncTaskStore(self._hold.store, self.wait)
 
     @property
     def artifacts(self) -> SyncArtifacts:

@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
@@ -34,8 +35,10 @@ from holdfast.engine.signatures import (
     Task4,
 )
 from holdfast.engine.transacting import TIMEOUT
+from holdfast.model.agent_state import AgentState
 from holdfast.model.approval import Ask, Decided
 from holdfast.model.effect import EffectClass
+from holdfast.model.patch import StatePatch
 from holdfast.model.retry import ErrorKind, Retry
 from holdfast.model.task import JsonValue, Task
 
@@ -373,6 +376,23 @@ class SyncContext:
             )
         )
         return SyncChild(self, child)
+
+    @property
+    def state(self) -> AgentState:
+        """See Context."""
+        return self._context.state
+
+    def patch(self, patch: StatePatch, *, reason: str = "", key: str | None = None) -> AgentState:
+        """See Context."""
+        return self._wait(self._context.patch(patch, reason=reason, key=key))
+
+    def refresh_state(self, *, key: str | None = None) -> AgentState:
+        """See Context."""
+        return self._wait(self._context.refresh_state(key=key))
+
+    def charge(self, *, steps: int = 0, llm_tokens: int = 0, cost: Decimal | float = 0, key: str | None = None) -> None:
+        """See Context."""
+        self._wait(self._context.charge(steps=steps, llm_tokens=llm_tokens, cost=cost, key=key))
 
     def progress(self, step: int, total: int | None = None, message: str = "", *, key: str | None = None) -> None:
         """See Context."""

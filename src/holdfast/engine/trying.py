@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import log
 from holdfast.engine.calls import Call, Line
 from holdfast.engine.defiance import UNWIND_WITHIN, Driven, SetAside
+from holdfast.engine.timelimit import in_time
 from holdfast.engine.waiting import pause_until
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.codec import round_trip
@@ -18,7 +20,7 @@ from holdfast.model.deadline import Deadline
 from holdfast.model.errors import DeadlineExceeded, StepFailed
 from holdfast.model.failure import Failure, Try
 from holdfast.model.operations import Operation
-from holdfast.model.retry import GiveUp, RetryAt, decide
+from holdfast.model.retry import GiveUp, RetryAt, decide, matches
 from holdfast.model.step import Step, StepState
 
 if TYPE_CHECKING:
@@ -109,13 +111,17 @@ async def after_failure(
     """Record the failure; return when it is time for the next try, or raise StepFailed."""
     now = attempt.services.time.now()
     number = tries[-1].number + 1 if tries else 1  # of many, only the last are kept
-    failure = Failure.of(error).after(tries, number=number, at=now)
+    failure = Failure.of(error)
+    is_away = matches(failure.recorded, call.retry.away_on)
+    failure = failure.after(tries, number=number, at=now, is_away=is_away)
     decision: RetryAt | GiveUp
     if (hopeless := failure.hopeless) is not None:
         decision = GiveUp(hopeless)
     else:
         random = attempt.services.random.random()
-        decision = decide(call.retry, failure.recorded, number, now, random, deadline=attempt.task.deadline)
+        counted = _counted(failure.tries)
+        decision = decide(call.retry, failure.recorded, counted, now, random, deadline=attempt.task.deadline)
+        decision = in_time(attempt, decision)
     if isinstance(decision, GiveUp):
         failure = replace(failure, reason=decision.reason)
         body = canonical(failure.to_json())
@@ -128,6 +134,16 @@ async def after_failure(
     log.step_retried(attempt.task, call.key, number, f"{failure.type_name}: {failure.message}", decision)
     await pause_until(attempt, again.step, decision.at)
     return failure.tries
+
+
+def _counted(tries: tuple[Try, ...]) -> int:
+    """Return which number the last try has among those that count with it.
+
+    Tries that did not reach the other side are counted in a row, and use up none of the others.
+    """
+    if tries[-1].is_away:
+        return sum(1 for _ in takewhile(lambda one: one.is_away, reversed(tries)))
+    return tries[-1].number - sum(one.is_away for one in tries)
 
 
 def failure_of(step: Step) -> Failure:

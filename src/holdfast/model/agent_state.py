@@ -13,6 +13,7 @@ from datetime import datetime
 
 from holdfast.model.budget import Budget
 from holdfast.model.canonical import check_json
+from holdfast.model.checks import as_tuple
 from holdfast.model.errors import InvalidValue
 from holdfast.model.json_object import JsonObject, without_none
 from holdfast.model.limits import DEFAULT_LIMITS
@@ -48,6 +49,14 @@ class Constraints:
     def requires_approval(self, risk: RiskLevel) -> bool:
         """Tell whether a person must agree to an action of this risk."""
         return self.human_in_the_loop is not None and risk in self.human_in_the_loop.required_for_risk_levels
+
+    def tightened(self, other: Constraints) -> Constraints:
+        """Return rules under which a person must agree to what either of the two asks for."""
+        own, more = self.human_in_the_loop, other.human_in_the_loop
+        if own is None or more is None:
+            return other if own is None else self
+        levels = dict.fromkeys((*own.required_for_risk_levels, *more.required_for_risk_levels))
+        return Constraints(human_in_the_loop=HumanInTheLoop(required_for_risk_levels=tuple(levels)))
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the JSON form."""
@@ -128,6 +137,9 @@ class ArtifactRef:
         )
 
 
+_SEQUENCES = ("plan", "known_facts", "open_questions", "artifacts", "risk_flags", "completed_steps")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentState:
     """The state of one agent run."""
@@ -143,6 +155,11 @@ class AgentState:
     risk_flags: tuple[str, ...] = ()
     current_step: str | None = None
     completed_steps: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Keep lists as tuples: a state is compared with others, and never changes."""
+        for name in _SEQUENCES:
+            object.__setattr__(self, name, as_tuple(name, getattr(self, name)))
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the JSON form; ``canonical`` of it is what a checkpoint stores."""

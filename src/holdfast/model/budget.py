@@ -7,11 +7,11 @@ for each meter and do the same arithmetic in SQL; this page says what it must co
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal, InvalidOperation
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, Literal, TypeAlias, cast, get_args
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from holdfast.model.errors import BudgetExceeded, InvalidValue
 from holdfast.model.json_object import JsonObject, without_none
@@ -73,6 +73,14 @@ class Budget:
             Meter.COST_MICROS: None if self.max_cost is None else as_micros(self.max_cost, what="max_cost"),
         }
         return {meter: limit for meter, limit in named.items() if limit is not None}
+
+    def tightened(self, other: Budget) -> Budget:
+        """Return the smaller of each two limits. What happens when one is spent stays as this budget says."""
+        named = {name: (getattr(self, name), getattr(other, name)) for name in (*_LIMITS, "max_cost")}
+        least: dict[str, Any] = {
+            name: min((one for one in both if one is not None), default=None) for name, both in named.items()
+        }
+        return replace(self, **least)
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the JSON form, without what is not set."""

@@ -37,6 +37,11 @@ SMALL: Final = 1_024
 grown as large as it is, so that all checkpoints together stay in proportion to the journal."""
 
 
+SMALL_FOR_ITERATION: Final = 16_384
+"""Bytes. With ``every_iteration``, a state up to this size is saved after every iteration: one checkpoint each. An
+iteration writes an answer and its results, so that is still in proportion to the journal."""
+
+
 class CheckpointStrategy(StrEnum):
     """When an agent's journal is made durable."""
 
@@ -83,23 +88,33 @@ class Saver:
         self._policy = policy
         self._number = number
         self._last = (0, -1) if last is None else (len(last.body), last.version)
+        self._position = -1 if last is None else last.position
         self._grown = 0
 
     def note(self, patch: bytes) -> None:
         """Count a patch that was applied since the last checkpoint."""
         self._grown += len(patch)
 
-    def save(self, state: AgentState, version: int, position: int, now: datetime) -> tuple[Operation, ...]:
-        """Return what saves the state and deletes what is old; nothing if it would cost more than it is worth."""
+    def save(
+        self, state: AgentState, version: int, position: int, now: datetime, *, ends_iteration: bool = False
+    ) -> tuple[Operation, ...]:
+        """Return what saves the state and deletes what is old; nothing if it would cost more than it is worth.
+
+        ``ends_iteration``: every iteration gets its checkpoint, also if the state has stayed as it was, unless it is
+        large.
+        """
         size, saved = self._last
-        if version == saved or (size > SMALL and self._grown < size):
+        is_worth_it = version != saved and (size <= SMALL or self._grown >= size)
+        if not is_worth_it and (not ends_iteration or position == self._position):
             return ()
         try:
             made = make_checkpoint(state, number=self._number + 1, version=version, position=position)
         except CodecError:
             return ()  # too large to be stored in one piece, as states of old stores can be; the journal has all of it
+        if not is_worth_it and len(made.body) > SMALL_FOR_ITERATION:
+            return ()
         self._number += 1
-        self._last, self._grown = (len(made.body), version), 0
+        self._last, self._position, self._grown = (len(made.body), version), position, 0
         return SaveCheckpoint(made), self._policy.rotation(now)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
+from typing import TypeVar
 
 from holdfast.model.errors import InvalidValue
+
+T = TypeVar("T")
 
 MAX_NAME_LENGTH = 200
 
@@ -83,7 +86,18 @@ def check_integer(what: str, value: int, *, lowest: int | None = None, highest: 
 def check_member(what: str, value: object, members: type[Enum]) -> None:
     """Refuse what is no member of the enum: a plain string would work here and fail there."""
     if not isinstance(value, members):
-        raise InvalidValue(f"{what} is {value!r}; use {members.__name__}.{next(iter(members)).name} or another of them")
+        meant = [member.name for member in members if member.value == value]
+        names = " or ".join(f"{members.__name__}.{name}" for name in meant or [member.name for member in members])
+        raise InvalidValue(f"{what} is {value!r}; use {names}")
+
+
+def as_tuple(what: str, value: Sequence[T]) -> tuple[T, ...]:
+    """Return a tuple of what was given as any sequence. A single text is refused: it would count letter by letter."""
+    if isinstance(value, tuple):
+        return value
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise InvalidValue(f"{what} is {value!r}; give a tuple, also for one: ({value!r},)")
+    return tuple(value)
 
 
 def check_amounts(amounts: Mapping[str, int | None], *, unlimited: bool = False) -> None:

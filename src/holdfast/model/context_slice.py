@@ -33,6 +33,12 @@ class ContextSlice:
     excerpts: Mapping[str, str] = field(default_factory=dict)
     """Of the artifacts above, by artifact id: what the model is shown of their bytes."""
 
+    @property
+    def size(self) -> TextSize:
+        """The room that its artifacts and facts take: see ``filter_relevant_state`` for what counts."""
+        shown = [TextSize.of(one.summary, self.excerpts.get(one.artifact_id, "")) for one in self.artifacts]
+        return sum((*shown, *(TextSize.of(_render_fact(fact)) for fact in self.facts)), start=TextSize())
+
     def to_json(self) -> dict[str, JsonValue]:
         """Return the JSON form; an artifact that has an excerpt has it in a field of its own."""
         return {

@@ -58,10 +58,13 @@ class Try:
     type_name: str
     message: str
     at: datetime
+    is_away: bool = False
+    """The other side could not be reached: an error of the policy's ``away_on``."""
 
     def to_json(self) -> JsonValue:
         """Return it as plain data."""
-        return {"number": self.number, "type": self.type_name, "message": self.message, "at": self.at.isoformat()}
+        data = {"number": self.number, "type": self.type_name, "message": self.message, "at": self.at.isoformat()}
+        return data | {"away": True} if self.is_away else data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Try:
@@ -71,6 +74,7 @@ class Try:
             type_name=data["type"],
             message=data["message"],
             at=datetime.fromisoformat(data["at"]),
+            is_away=bool(data.get("away", False)),
         )
 
 
@@ -149,9 +153,9 @@ class Failure:
         why = next((NEVER_RETRIED[name] for name in self.type_names if name in NEVER_RETRIED), None)
         return None if why is None else f"{self.type_name} is not retried: {why}"
 
-    def after(self, earlier: tuple[Try, ...], *, number: int, at: datetime) -> Failure:
+    def after(self, earlier: tuple[Try, ...], *, number: int, at: datetime, is_away: bool = False) -> Failure:
         """Return it as the outcome of try ``number``, with those before it."""
-        latest = Try(number=number, type_name=self.type_name, message=self.message, at=at)
+        latest = Try(number=number, type_name=self.type_name, message=self.message, at=at, is_away=is_away)
         return replace(self, tries=(*earlier, latest)[-MOST_TRIES:])
 
     def to_json(self) -> JsonValue:

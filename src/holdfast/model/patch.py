@@ -12,10 +12,16 @@ from dataclasses import dataclass, fields, replace
 from holdfast.model.agent_state import AgentState, ArtifactRef, Constraints, KnownFact
 from holdfast.model.budget import Budget
 from holdfast.model.canonical import canonical
+from holdfast.model.checks import as_tuple
 from holdfast.model.errors import InvalidValue
 from holdfast.model.json_object import JsonObject
 from holdfast.model.state_size import freshest
 from holdfast.model.task import JsonValue
+
+_SEQUENCES = (
+    *("append_facts", "replace_plan", "add_questions", "resolve_questions", "add_artifacts"),
+    *("set_flags", "clear_flags", "complete_steps"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +44,10 @@ class StatePatch:
     budget: Budget | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a patch that contradicts itself."""
+        """Refuse a patch that contradicts itself; keep lists as tuples, which cannot change any more."""
+        for name in _SEQUENCES:
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, as_tuple(name, given))
         for name, one, other in (
             ("flag", self.set_flags, self.clear_flags),
             ("question", self.add_questions, self.resolve_questions),

@@ -58,18 +58,27 @@ class Retry:
     give_up_on: tuple[ErrorKind, ...] = ()
     """Wins over ``retry_on``."""
     max_retry_after: float = _ONE_DAY
+    away_on: tuple[ErrorKind, ...] = ()
+    """Errors that say that the other side cannot be reached. A step counts them apart: see max_away.
+
+    A task counts all its attempts together, and allows max_away of them if the last one ended so.
+    """
+    max_away: int = 60
+    """Attempts in a row that may end with an error of ``away_on``. Their pauses grow as those of other attempts do."""
 
     def __post_init__(self) -> None:
         """Refuse a policy that could not be followed."""
-        if isinstance(self.max_attempts, bool) or not isinstance(self.max_attempts, int) or self.max_attempts < 1:
-            raise InvalidValue(f"max_attempts is {self.max_attempts!r}; it must be a whole number of at least 1")
+        for name in ("max_attempts", "max_away"):
+            count = getattr(self, name)
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise InvalidValue(f"{name} is {count!r}; it must be a whole number of at least 1")
         for name, least in (("initial", 0.0), ("factor", 1.0), ("max_delay", 0.0), ("max_retry_after", 0.0)):
             number = getattr(self, name)
             if not least <= number <= _LONGEST:
                 raise InvalidValue(f"{name} is {number!r}; it must be {least:g} to {_LONGEST:g}")
         if self.jitter not in get_args(Jitter):
             raise InvalidValue(f"jitter is {self.jitter!r}; choose one of {', '.join(get_args(Jitter))}")
-        for name in ("retry_on", "give_up_on"):
+        for name in ("retry_on", "give_up_on", "away_on"):
             object.__setattr__(self, name, check_kinds(name, getattr(self, name)))
 
     def backoff(self, attempt: int, random: float) -> float:
@@ -111,14 +120,18 @@ def decide(
     *,
     deadline: datetime | None = None,
 ) -> RetryAt | GiveUp:
-    """Decide what follows failed attempt number ``attempt`` (the first is 1); ``random`` is in [0, 1)."""
+    """Decide what follows failed attempt number ``attempt`` (the first is 1); ``random`` is in [0, 1).
+
+    For an error of ``away_on``, ``attempt`` counts the attempts in a row that ended so.
+    """
     name = error.type_names[0] if isinstance(error, RecordedError) else qualified_name(type(error))
     if matches(error, policy.give_up_on):
         return GiveUp(f"{name} is in give_up_on")
     if not matches(error, policy.retry_on):
         return GiveUp(f"{name} is not in retry_on")
-    if attempt >= policy.max_attempts:
-        allowed = f"of {policy.max_attempts} failed" if attempt <= policy.max_attempts else "failed"
+    most = policy.max_away if matches(error, policy.away_on) else policy.max_attempts
+    if attempt >= most:
+        allowed = f"of {most} failed" if attempt <= most else "failed"
         return GiveUp(f"attempt {attempt} {allowed}")
     delay = policy.backoff(attempt, random)
     asked = error.retry_after if isinstance(error, RecordedError) else _read_retry_after(error)

@@ -2,6 +2,7 @@
 
 The clock runs from the first claim, through crashes and queues. It stands still while the task lies failed, and while
 the task and all its open descendants wait for people. One of them that works, or stands in a queue, keeps it running.
+A task that rests on its worker waits, too.
 The clock is computed from what the store has anyway, so there is nothing that a crash could forget to add.
 """
 
@@ -15,6 +16,8 @@ from holdfast.model.approval import Approval
 from holdfast.model.transitions import TaskState, Transition
 
 Interval = tuple[datetime, datetime]
+Rest = tuple[datetime, datetime | None]
+"""From when to when a task rested on its worker; one without an end lasted until the task moved, or lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,7 @@ class Life:
     history: Sequence[Transition]
     approvals: Sequence[Approval] = ()
     children: tuple[Life, ...] = ()
+    rests: Sequence[Rest] = ()
 
 
 def wall_time_ms(life: Life, now: datetime) -> int:
@@ -36,12 +40,12 @@ def wall_time_ms(life: Life, now: datetime) -> int:
 def _busy(life: Life, now: datetime) -> list[Interval]:
     """Return when the task or one of its descendants was open and did not wait for people, in no order.
 
-    A task waits for people while it is ``waiting`` and has asked one, or has an open child: what that one waits for
-    counts by itself. A task that waits for a timer or an event waits for no person.
+    A task waits for people while it is ``waiting``, or rests, and has asked one, or has an open child: what that one
+    waits for counts by itself. A task that waits for a timer or an event waits for no person.
     """
     asked = [interval for one in life.approvals if (interval := _asked(one, now)) is not None]
     below = [interval for child in life.children for interval in _in_states(child.history, now)]
-    waiting = _in_states(life.history, now, only=TaskState.WAITING)
+    waiting = _merged([*_in_states(life.history, now, only=TaskState.WAITING), *_resting(life, now)])
     busy = _without(_in_states(life.history, now), _common(waiting, _merged([*asked, *below])))
     for child in life.children:
         busy += _busy(child, now)
@@ -54,6 +58,17 @@ def _asked(approval: Approval, now: datetime) -> Interval | None:
         return None
     ends = (approval.decided_at or now, approval.expires_at or now)
     return approval.created_at, max(approval.created_at, min(ends))
+
+
+def _resting(life: Life, now: datetime) -> list[Interval]:
+    """Return when the task rested: never beyond the move after it, which a worker that died may not have noted."""
+    intervals = []
+    for start, end in life.rests:
+        moved = next((move.at for move in life.history if move.at > start), now)
+        last = moved if end is None else min(end, moved)
+        if start < last:
+            intervals.append((start, last))
+    return _common(_merged(intervals), _in_states(life.history, now))
 
 
 def _at_work(history: Sequence[Transition], now: datetime) -> list[Interval]:

@@ -10,14 +10,29 @@ from holdfast.engine.holdfast import Holdfast
 from holdfast.model.approval import Approval
 from holdfast.model.doubt import Doubt
 from holdfast.model.queries import QueueCounts, Summary, TaskFilter
-from holdfast.model.step import Step
+from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import TaskState
 from holdfast.service import forms
 from holdfast.service.crew import Crew, read_crew
+from holdfast.service.situation import SLEEP, current_steps
+from holdfast.service.upcoming import Upcoming, about_try, is_retried, last_error, next_look
 from holdfast.store.base import StateStore
 
 _MOST = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coming:
+    """A task that waits for a time: for the next try of a step, or until a call in doubt has settled."""
+
+    task: Task
+    then: Upcoming
+    why: str
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the JSON form."""
+        return {"task_id": self.task.id, "name": self.task.name, **self.then.to_json(), "why": self.why}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +53,8 @@ class Board:
     """Those that a person can decide now."""
     failed: Sequence[Task]
     """The newest ones."""
+    coming: Sequence[Coming] = ()
+    """What goes on by itself, the nearest first."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the JSON form."""
@@ -52,6 +69,7 @@ class Board:
             ],
             "approvals": [forms.approval_form(approval) for approval in self.approvals],
             "doubts": [forms.doubt_form(doubt) for doubt in self.doubts],
+            "coming": [one.to_json() for one in self.coming],
             "failed": [forms.task_form(task) for task in self.failed],
         }
 
@@ -60,18 +78,46 @@ async def read_board(hold: Holdfast, *, queue: str | None = None, most: int = _M
     """Look at everything, or at one queue; of each list, at the first ``most``."""
     store = hold.store
     running = await _find(store, queue, TaskState.RUNNING, TaskState.REVIEW, most=most, newest_first=False)
+    waiting = await _find(store, queue, TaskState.WAITING, most=most)
+    doing = await store.last_steps([task.id for task in (*running, *waiting)])
     approvals, doubts = await _decisions(hold, queue, most)
+    at = await store.now()
     return Board(
-        at=await store.now(),
+        at=at,
         summary=Summary(tasks=await store.count(TaskFilter(queue=queue))) if queue else await store.summary(),
         queues=[counts for counts in await store.queues() if queue in {None, counts.name}],
         crew=await read_crew(store, queue=queue, most=most),
         running=running,
-        doing=await store.last_steps([task.id for task in running]),
+        doing={task.id: doing[task.id] for task in running if task.id in doing},
         approvals=approvals,
         doubts=[doubt for doubt in doubts if doubt.decisions],
         failed=await _find(store, queue, TaskState.FAILED, most=most),
+        coming=await _coming(store, [*running, *waiting], doing, doubts, at),
     )
+
+
+async def _coming(
+    store: StateStore, tasks: Sequence[Task], doing: Mapping[str, Step], doubts: Sequence[Doubt], at: datetime
+) -> list[Coming]:
+    """Return what goes on by itself of these tasks, as far as their newest steps and the doubts about them say."""
+    by_id = {task.id: task for task in tasks}
+    found = [
+        Coming(task=by_id[doubt.effect.task_id], then=then, why=doubt.effect.note or "")
+        for doubt in doubts
+        if doubt.effect.task_id in by_id and (then := next_look(doubt, at)) is not None
+    ]
+    in_doubt = {doubt.effect.effect_id for doubt in doubts}
+    for task in tasks:
+        step = doing.get(task.id)
+        if step is None or step.state is not StepState.PENDING or step.retry_at is None or step.kind == SLEEP:
+            continue
+        # The newest lines come without their errors.
+        found += [
+            Coming(task=task, then=about_try(whole)[1], why=last_error(whole))
+            for whole in current_steps(await store.steps(task.id))
+            if is_retried(whole) and whole.effect_id not in in_doubt
+        ]
+    return sorted(found, key=lambda one: one.then.at)
 
 
 async def _decisions(hold: Holdfast, queue: str | None, most: int) -> tuple[list[Approval], list[Doubt]]:

@@ -99,6 +99,7 @@ class Overview:
             "task": forms.task_form(self.task),
             "now": self.situation.now,
             "why": self.situation.why,
+            "then": [upcoming.to_json() for upcoming in self.situation.then],
             "next": [advice.to_json() for advice in self.situation.next],
             "at": forms.moment(self.at),
             "plan": [{"text": step.text, "is_done": step.is_done, "is_current": step.is_current} for step in self.plan],
@@ -137,6 +138,7 @@ async def read_overview(hold: Holdfast, task_id: str) -> Overview:
         open_children=sum(count for state, count in children.items() if state in OPEN),
         workers=workers,
         at=at,
+        is_gone=task.owner is not None and hold.services.is_gone(task.owner, workers),
     )
     return Overview(
         task=task,

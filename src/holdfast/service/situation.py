@@ -8,12 +8,16 @@ from datetime import datetime, timedelta
 
 from holdfast.engine.journal import RESERVED
 from holdfast.model.approval import Approval
-from holdfast.model.doubt import Doubt
+from holdfast.model.doubt import Decision, Doubt
 from holdfast.model.failure import Failure
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import HANDOVER, MANUAL, Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import ALONE_AFTER, Worker, WorkerState
+from holdfast.service.upcoming import Upcoming, about_try, is_retried, last_error, next_look, next_try, why_in_doubt
+
+SLEEP = "sleep"
+"""The kind of step that waits for a time and for nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,8 @@ class Situation:
     """Where is it?"""
     why: str = ""
     """Why is it there? Empty where there is nothing to explain."""
+    then: tuple[Upcoming, ...] = ()
+    """What happens by itself, and when? The nearest first; empty where that is not known."""
     next: tuple[Advice, ...] = ()
     """What can somebody do about it? Empty where it goes on by itself."""
 
@@ -57,6 +63,8 @@ class Evidence:
     open_children: int
     workers: Sequence[Worker]
     at: datetime
+    is_gone: bool = False
+    """The process of the worker that holds it is proven to be over."""
 
 
 def situation_of(seen: Evidence) -> Situation:
@@ -99,12 +107,21 @@ def serves(worker: Worker, task: Task) -> bool:
 
 
 def _pending(seen: Evidence) -> Situation:
+    """Say why nothing is done about it, and what was tried before."""
+    found = _not_begun(seen)
+    why, then = _under_way(seen)
+    why = "; ".join(filter(None, (found.why, why)))
+    return replace(found, why=why, then=found.then + then, next=(*found.next, *_about_doubts(seen)))
+
+
+def _not_begun(seen: Evidence) -> Situation:
     task = seen.task
     if task.name == MANUAL:
         return Situation(now="pending", why="it was saved by hand, and no worker claims it")
     if task.available_at is not None and task.available_at > seen.at:
         why = "it is tried again later" if task.attempts else "it was asked not to begin before"
-        return Situation(now=f"pending until {_clock(task.available_at)}", why=why)
+        then = Upcoming("the next attempt begins" if task.attempts else "it begins", task.available_at)
+        return Situation(now=f"pending until {_clock(task.available_at)}", why=why, then=(then,))
     if task.name == HANDOVER:
         why = "it waits for an agent that claims it over MCP (holdfast mcp, or holdfast serve)"
         return Situation(now=f"pending in queue {task.queue!r}", why=why)
@@ -144,35 +161,71 @@ def _worked_on(seen: Evidence) -> Situation:
             "the next worker that claims takes the task back",
             next=() if _anybody(seen) else (Advice("worker", "", "no other worker is alive: start one"),),
         )
+    if worker is not None and seen.is_gone:
+        return Situation(
+            now=f"{doing}{inside}, on a worker whose process is gone{stopping}",
+            why=f"{name_of(worker)} has ended without a word, and its lease of {worker.lease:g} s is not over yet",
+            then=(Upcoming("the next worker takes it over", worker.seen_at + timedelta(seconds=worker.lease)),),
+            next=() if _anybody(seen) else (Advice("worker", "", "no other worker is alive: start one"),),
+        )
     who = name_of(worker) if worker is not None else task.owner
     if task.resting:
         return replace(_waiting(seen), now=f"waiting{inside}, without a slot, on {who}{stopping}")
-    return Situation(now=f"{doing}{inside}, on {who}{stopping}")
+    why, then = _under_way(seen)
+    return Situation(now=f"{doing}{inside}, on {who}{stopping}", why=why, then=then, next=_about_doubts(seen))
+
+
+def _under_way(seen: Evidence) -> tuple[str, tuple[Upcoming, ...]]:
+    """Say which calls are in doubt, which tries of the steps under way have failed, and when the next ones begin."""
+    reasons = [why_in_doubt(doubt, seen.at) for doubt in seen.doubts]
+    then = [then for doubt in seen.doubts if (then := next_look(doubt, seen.at)) is not None]
+    in_doubt = {doubt.effect.effect_id for doubt in seen.doubts}
+    for step in current_steps(seen.steps):
+        if step.effect_id in in_doubt:
+            continue
+        if is_retried(step):
+            why, tried = about_try(step)
+            reasons.append(why)
+            then += [tried] if tried.at > seen.at else []
+        elif step.state is StepState.RUNNING and (error := last_error(step)):
+            reasons.append(f"try {next_try(step) - 1} of {step.key.removeprefix(RESERVED)!r} failed: {error}")
+    return "; ".join(dict.fromkeys(reasons)), tuple(sorted(then, key=lambda one: one.at))
 
 
 def _waiting(seen: Evidence) -> Situation:
     reasons: list[str] = []
+    then: list[Upcoming] = []
     advice: list[Advice] = []
     for approval in seen.approvals:
         reasons.append(f"a person has to decide: {approval.question}")
         advice += about_approval(approval)
     advice += _about_doubts(seen)
-    reasons += [_in_doubt(doubt, seen.at) for doubt in seen.doubts]
+    for doubt in seen.doubts:
+        reasons.append(why_in_doubt(doubt, seen.at))
+        then += filter(None, (next_look(doubt, seen.at),))
     in_doubt = {doubt.effect.effect_id for doubt in seen.doubts}
     for step in current_steps(seen.steps):
         if step.effect_id in in_doubt:
             continue
         match step.kind:
-            case "sleep" if step.retry_at is not None:
+            case kind if kind == SLEEP and step.retry_at is not None:
                 reasons.append(f"it sleeps until {_clock(step.retry_at)}")
+                then.append(Upcoming("it goes on", step.retry_at))
             case "event":
                 reasons.append(f"it waits for the event {step.key.removeprefix('event:')!r}")
-            case _ if step.state is StepState.PENDING and step.retry_at is not None and step.error is not None:
-                reasons.append(f"step {step.key!r} is tried again at {_clock(step.retry_at)}")
+            case _ if is_retried(step):
+                why, tried = about_try(step)
+                reasons.append(why)
+                then.append(tried)
     if seen.open_children:
         one = seen.open_children == 1
         reasons.append(f"{seen.open_children} {'child has' if one else 'children have'} not ended")
-    return Situation(now="waiting, and holds no worker", why="; ".join(dict.fromkeys(reasons)), next=tuple(advice))
+    return Situation(
+        now="waiting, and holds no worker",
+        why="; ".join(dict.fromkeys(reasons)),
+        then=tuple(sorted(dict.fromkeys(then), key=lambda one: one.at)),
+        next=tuple(advice),
+    )
 
 
 def _failed(seen: Evidence) -> Situation:
@@ -183,7 +236,9 @@ def _failed(seen: Evidence) -> Situation:
     if seen.task.deadline is not None and seen.task.deadline <= seen.at:
         back = tuple(_with_a_new_deadline(one) for one in back)
     advice = (*_about_doubts(seen), *back)
-    why = f"{kind}: {failure.message}" + (f" ({failure.reason})" if failure.reason else "")
+    # That a policy gives up on such errors at once says nothing to a person who reads what the error is.
+    reason = "" if failure.reason.endswith("is in give_up_on") else failure.reason
+    why = f"{kind}: {failure.message}" + (f" ({reason})" if reason else "")
     return Situation(now=f"failed{where}", why=why, next=advice)
 
 
@@ -209,14 +264,6 @@ def _with_a_new_deadline(advice: Advice) -> Advice:
     return replace(advice, options=" ".join(filter(None, (advice.options, "--deadline SPAN"))))
 
 
-def _in_doubt(doubt: Doubt, at: datetime) -> str:
-    settles = doubt.effect.settle_at
-    known = f"nobody knows whether {doubt.effect.step_key!r} happened"
-    if not doubt.decisions and settles is not None and settles > at:
-        return f"{known}; it is not called again, and looked into at {_clock(settles)}, when the call has settled"
-    return known
-
-
 def about_approval(approval: Approval) -> tuple[Advice, ...]:
     """Say how an open approval or question can be decided, the likeliest first."""
     refuse = Advice("reject", approval.id, "refuse")
@@ -231,11 +278,15 @@ def about_approval(approval: Approval) -> tuple[Advice, ...]:
 
 def about_doubt(doubt: Doubt) -> Advice:
     """Say how an effect in doubt can be decided."""
-    return Advice("resolve", doubt.effect.effect_id, f"decide: {', '.join(doubt.decisions)}")
+    if doubt.decisions:
+        return Advice("resolve", doubt.effect.effect_id, f"decide: {', '.join(doubt.decisions)}")
+    at_once = [str(decision) for decision in doubt.early if decision is not Decision.ABSENT]
+    later = "; absent, for when the call has settled" if Decision.ABSENT in doubt.early else ""
+    return Advice("resolve", doubt.effect.effect_id, f"now, if you know better: {' or '.join(at_once)}{later}")
 
 
 def _about_doubts(seen: Evidence) -> tuple[Advice, ...]:
-    return tuple(about_doubt(doubt) for doubt in seen.doubts if doubt.decisions)
+    return tuple(about_doubt(doubt) for doubt in seen.doubts if doubt.decisions or doubt.early)
 
 
 def _anybody(seen: Evidence) -> bool:

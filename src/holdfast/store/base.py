@@ -40,6 +40,7 @@ from holdfast.model.task import SCOPED_KEYS, JsonValue, NewTask, Submitted, Task
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker
 from holdfast.store.outage import Outage
+from holdfast.store.task_store import TaskStore
 from holdfast.store.transaction import Work
 
 T = TypeVar("T")
@@ -412,8 +413,12 @@ class Keeping(ABC):
         """
 
 
-class StateStore(WorkVerbs, Reads, Keeping):
-    """A place where tasks survive. Open one by URL: ``async with open_store("sqlite:///agents.db") as store``."""
+class StateStore(WorkVerbs, Reads, Keeping, TaskStore):
+    """A place where tasks survive. Open one by URL: ``async with open_store("sqlite:///agents.db") as store``.
+
+    This is everything that engine, agents and commands need. What a program needs that drives its tasks by hand, and
+    what a small store of your own has to implement for it, are the four methods of TaskStore.
+    """
 
     capabilities: Capabilities
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import suppress
 from datetime import datetime
 
@@ -23,6 +23,8 @@ from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claimed, NewWorker
 from holdfast.store import background
 from holdfast.store.base import StateStore
+from holdfast.store.ownership import check_kept, check_new, name_set_by_store
+from holdfast.store.task_store import TaskStep
 
 _SET_BY_CALLER = frozenset({"name", "agent_id", "user_input", "queue", "priority", "key", "deadline", "schedule"})
 _PAGE = 500
@@ -34,11 +36,18 @@ class SimpleInterface(StateStore):
     async def save(self, task: Task) -> Task:
         """Store the task, or bring the stored one to this state, result and error; return it as it is stored.
 
+        ``attempts`` may grow by one, and ``feedback`` change, with a change of state. No other field is this call's to
+        change: one that was changed is refused (InvalidValue), never dropped. In a copy that was read before the last
+        change, fields of the store's own may be old; they are left as they are.
+
         The last save wins; ``execute_step`` is for those who must not lose a change. Raises IllegalMove where the table
         does not allow the change of state, and LeaseHeld while somebody has the task. Reviving a failed task forgets
         its result and error.
         """
-        (submitted,) = await self.submit([_new(task)])
+        new = _new(task)
+        if name_set_by_store(task) is not None and await self.get(task.id) is None:
+            check_new(task)
+        (submitted,) = await self.submit([new])
         if submitted.created:
             return await self._stored(task.id)
         if submitted.task_id != task.id:
@@ -67,9 +76,7 @@ class SimpleInterface(StateStore):
             if (after := page.next) is None:
                 return tasks
 
-    async def execute_step(
-        self, task_id: str, step: Callable[[Task], Task | Awaitable[Task]], *, lease: float = 30.0
-    ) -> Task:
+    async def execute_step(self, task_id: str, step: TaskStep, *, lease: float = 30.0) -> Task:
         """Run ``step`` on the task while nobody else can change it, and store what it returns: all of it or nothing.
 
         A lease and a fenced commit, not a lock: however slow ``step`` is, nothing in the database waits for it. If it
@@ -137,7 +144,7 @@ def _new(task: Task) -> NewTask:
     )
 
 
-async def _run(step: Callable[[Task], Task | Awaitable[Task]], task: Task) -> Task:
+async def _run(step: TaskStep, task: Task) -> Task:
     """Run an async step on the loop, and any other in a thread: it must not keep its own lease from being renewed."""
     if inspect.iscoroutinefunction(step):
         changed: Task = await step(task)
@@ -165,11 +172,21 @@ def _changes(before: Task, after: object) -> tuple[Operation, ...]:
     for name in sorted(_SET_BY_CALLER | {"id", "parent_id"}):
         if not _same(getattr(before, name), getattr(after, name)):
             raise InvalidValue(f"{name} of task {before.id} is fixed since it was submitted; submit a new task instead")
+    check_kept(before, after)
     operations: list[Operation] = []
     if not (_same(after.result, before.result) and _same(after.error, before.error)):
         operations.append(WriteOutcome(result=after.result, error=after.error))
     if after.state is not before.state:
-        operations.append(Move(to=after.state, reason="by hand", result=after.result, error=after.error))
+        operations.append(
+            Move(
+                to=after.state,
+                reason="by hand",
+                result=after.result,
+                error=after.error,
+                counts_attempt=after.attempts > before.attempts,
+                feedback=after.feedback if after.feedback != before.feedback else None,
+            )
+        )
     return tuple(operations)
 
 

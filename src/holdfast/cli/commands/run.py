@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from holdfast.cli.endpoint import Watch, end, tell_end
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.finding import find_holdfast
 from holdfast.cli.logs import tell_troubles
@@ -17,6 +19,7 @@ from holdfast.cli.opening import command, command_line
 from holdfast.cli.options import AsJson, OtherUrl
 from holdfast.cli.progress import show_progress
 from holdfast.cli.signals import StopSignals
+from holdfast.cli.start import ArtifactId, Fact, Plan, State, goal_of, read_start
 from holdfast.cli.tasks import After, Args, Chosen, Deadline, Input, Key, choose, print_result, submit_chosen
 from holdfast.cli.terminal import print_json, say
 from holdfast.cli.times import read_seconds
@@ -30,6 +33,7 @@ from holdfast.model.worker import NewWorker, Worker
 from holdfast.service.forms import task_form
 from holdfast.service.identify import short
 from holdfast.service.overview import Overview
+from holdfast.service.reach import Unreached
 from holdfast.service.service import Service
 from holdfast.service.working import run_family
 
@@ -51,6 +55,10 @@ async def run(
     key: Key = None,
     deadline: Deadline = None,
     after: After = None,
+    state: State = None,
+    plan: Plan = None,
+    fact: Fact = None,
+    artifact: ArtifactId = None,
     existing: Annotated[
         str | None,
         typer.Option("--id", metavar="TASK", help="Go on with a task that exists instead.", show_default=False),
@@ -63,6 +71,14 @@ async def run(
             show_default=False,
         ),
     ] = None,
+    patience: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPAN",
+            help="How long to wait for a model that cannot be reached: seconds, or 5m. By default, three tries.",
+            show_default=False,
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress, only the result.")] = False,
     as_json: AsJson = False,
     database_url: OtherUrl = None,
@@ -72,12 +88,15 @@ async def run(
     It runs in this process, whatever workers are alive. Whatever happens to this process, nothing is lost: run it again
     with the same --key, or with --id, and it goes on. A task that returns nothing prints nothing.
     The exit code is 5 if the task failed or was cancelled, 130 after Ctrl-C; the task is handed back then.
+    It is 6 if the task's model was never reached: the command stops within seconds, and the task is kept as it is.
     """
     tell_troubles()
-    chosen = _chosen(words or [], args, text, existing, database_url)
+    start = read_start(state, plan, fact, artifact)
+    chosen = _chosen(words or [], args, text, existing, database_url, start=start)
     hold = chosen if isinstance(chosen, Holdfast) else chosen.hold
     held_for = current_settings()["worker.lease"] if lease is None else read_seconds(lease, what="--lease")
     NewWorker(lease=held_for)  # refuses a lease that makes no sense before anything is stored
+    waits_for = None if patience is None else read_seconds(patience, what="--patience")
     over_in = None if deadline is None else read_seconds(deadline, what="--deadline")
     async with hold:
         service = Service(hold)
@@ -86,7 +105,7 @@ async def run(
         else:
             is_new = not await service.has_key(chosen.bound.definition.name, key)
             # Workers that are alive must not be faster than this process.
-            options = {"key": key, "deadline": over_in, "delay": KEPT_FOR if is_new else None}
+            options = {"key": key, "deadline": over_in, "delay": KEPT_FOR if is_new else None, **start}
             handle = await submit_chosen(chosen, service, after=after, **options)
         before = await service.overview(handle.id)
         has_ended = before.task.state.is_terminal
@@ -94,11 +113,18 @@ async def run(
             if has_ended:
                 await handle.result()
             else:
-                await _work(service, before, lease=held_for, quiet=quiet, at_once=is_new)
+                watch = Watch(service, handle.id, before.at, waits_for)
+                await _work(service, before, watch, lease=held_for, quiet=quiet, at_once=is_new)
         except _StoppedError:
-            application = f" {words[0]}" if words and (existing is not None or len(words) > 1) else ""
-            say(await _left(service, handle.id, f"holdfast run{application} --id {short(handle.id)}"))
+            again = f"holdfast run{_application(words, existing)} --id {short(handle.id)}"
+            say(await _left(service, handle.id, again))
             raise typer.Exit(ExitCode.INTERRUPTED) from None
+        except _UnreachedError as stopped:
+            if as_json:
+                print_json(task_form(await handle.task()))
+            waited = (await service.now() - before.at).total_seconds()
+            tell_end(stopped.found, handle.id, hold, application=_application(words, existing), waited=waited)
+            raise typer.Exit(ExitCode.UNREACHED) from None
         except (TaskFailed, TaskCancelled) as error:
             if as_json:
                 print_json(task_form(await handle.task()))
@@ -113,7 +139,20 @@ class _StoppedError(Exception):
     """A signal asked to stop in the middle of the work."""
 
 
-async def _work(service: Service, before: Overview, *, lease: float, quiet: bool, at_once: bool) -> None:
+class _UnreachedError(Exception):
+    """The task's model cannot be reached."""
+
+    def __init__(self, found: Unreached) -> None:
+        super().__init__(found.message)
+        self.found = found
+
+
+def _application(words: list[str] | None, existing: str | None) -> str:
+    """Return the application as it was typed, for commands that need it again; empty if it was not."""
+    return f" {words[0]}" if words and (existing is not None or len(words) > 1) else ""
+
+
+async def _work(service: Service, before: Overview, watch: Watch, *, lease: float, quiet: bool, at_once: bool) -> None:
     """Work on a task until it has ended, and show how it gets on; raise its failure."""
     hold, task = service.hold, before.task
     if task.name not in hold.definitions.names:
@@ -122,6 +161,7 @@ async def _work(service: Service, before: Overview, *, lease: float, quiet: bool
             f"holdfast run MODULE:HOLDFAST --id {short(task.id)}"
         )
     working = asyncio.create_task(run_family(hold, hold.handle(task.id), lease=lease, at_once=at_once))
+    watching = asyncio.create_task(watch.run(working.cancel))
     interrupted: list[signal.Signals] = []
 
     def stop(number: signal.Signals) -> None:
@@ -136,10 +176,13 @@ async def _work(service: Service, before: Overview, *, lease: float, quiet: bool
             finally:  # the store is about to be closed, and what still works on the task has to hand it back first
                 working.cancel()
                 await asyncio.gather(working, return_exceptions=True)
+                await end(watching)
     except asyncio.CancelledError:
-        if not interrupted:
-            raise
-        raise _StoppedError from None
+        if interrupted:
+            raise _StoppedError from None
+        if watch.given_up is not None:
+            raise _UnreachedError(watch.given_up) from None
+        raise
 
 
 def _add_advice(error: TaskFailed | TaskCancelled, hold: Holdfast, *, had_ended: bool) -> None:
@@ -181,13 +224,19 @@ def _is_over(worker: Worker, hold: Holdfast) -> bool:
 
 
 def _chosen(
-    words: list[str], args: str | None, text: str | None, existing: str | None, database_url: str | None
+    words: list[str],
+    args: str | None,
+    text: str | None,
+    existing: str | None,
+    database_url: str | None,
+    *,
+    start: Mapping[str, Any],
 ) -> Chosen | Holdfast:
     """Return the task to begin with; the application alone where there is one already."""
     if existing is None:
         if not words:
             raise InvalidValue("nothing is named; give the name of a task, or --id for one that exists")
-        return choose(words, args, text, database_url)
-    if len(words) > 1 or args is not None or text is not None:
-        raise InvalidValue("--id goes on with a task that has its name and arguments; leave those out")
+        return choose(words, args, text, database_url, goal=goal_of(start))
+    if len(words) > 1 or args is not None or text is not None or start:
+        raise InvalidValue("--id goes on with a task that has its name, arguments and state; leave those out")
     return find_holdfast(words[0] if words else None, database_url)

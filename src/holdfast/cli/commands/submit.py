@@ -8,6 +8,7 @@ import typer
 
 from holdfast.cli.opening import command, command_line, with_store
 from holdfast.cli.options import AsJson, OtherUrl
+from holdfast.cli.start import ArtifactId, Fact, Plan, State, goal_of, read_start
 from holdfast.cli.tasks import (
     After,
     Args,
@@ -47,6 +48,10 @@ async def submit(
         typer.Option(metavar="SPAN", help="It does not begin before: seconds, or 10m, 2h.", show_default=False),
     ] = None,
     after: After = None,
+    state: State = None,
+    plan: Plan = None,
+    fact: Fact = None,
+    artifact: ArtifactId = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end, and print the result as JSON.")] = False,
     timeout: Annotated[
         str | None,
@@ -73,8 +78,9 @@ async def submit(
         "queue": queue,
         "deadline": None if deadline is None else read_seconds(deadline, what="--deadline"),
         "delay": None if delay is None else read_seconds(delay, what="--delay"),
+        **(start := read_start(state, plan, fact, artifact)),
     }
-    chosen = choose(words, args, text, database_url)
+    chosen = choose(words, args, text, database_url, goal=goal_of(start))
     async with chosen.hold:
         if not chosen.hold.store.capabilities.durable:
             url = chosen.hold.url

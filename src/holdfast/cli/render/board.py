@@ -103,6 +103,8 @@ def _sections(board: Board) -> Iterator[_Section]:
         unseen = board.summary.open_approvals - len(board.approvals) - len(board.doubts)
         columns = ("waits for you", "task", "asked", "type")
         yield _Section(columns, {"waits for you", "type"}, _decisions(board), max(0, unseen), whole="type")
+    if board.coming:
+        yield _Section(("comes by itself", "task", "when", "why"), {"comes by itself", "why"}, _coming(board))
     if board.failed:
         unseen = counts.get(TaskState.FAILED, 0) - len(board.failed)
         yield _Section(("failed", "task", "when", "why"), {"task", "why"}, _failed(board), max(0, unseen))
@@ -155,6 +157,18 @@ def _decisions(board: Board) -> list[list[str | Text]]:
             Text(command_for(about_doubt(doubt)), "cyan"),
         ]
         for doubt in board.doubts
+    ]
+
+
+def _coming(board: Board) -> list[list[str | Text]]:
+    return [
+        [
+            safe(one.then.what),
+            short(one.task.id),
+            age(one.then.at, board.at) if one.then.at > board.at else "now",
+            Text(safe(one.why), "dim"),
+        ]
+        for one in board.coming
     ]
 
 

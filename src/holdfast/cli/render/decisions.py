@@ -12,18 +12,19 @@ from rich.text import Text
 
 from holdfast.cli.render.exact import Exact, exact_json, exact_text, in_ascii
 from holdfast.cli.render.fitting import FittingTable
-from holdfast.cli.render.words import safe, value
-from holdfast.cli.times import age, local, local_with_age
+from holdfast.cli.render.words import counted_down, safe, value
+from holdfast.cli.times import age, local_with_age
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.canonical import parse
 from holdfast.model.doubt import Decision, Doubt
 from holdfast.service.decisions import MEANING
 from holdfast.service.identify import short
+from holdfast.service.upcoming import next_look, shorter
 
 APPROVAL_COLUMNS = (
     *("id", "task", "kind", "state", "question", "risk", "arguments", "asked", "expires", "may decide"),
 )
-DOUBT_COLUMNS = ("id", "task", "step", "state", "arguments", "since", "decisions", "question")
+DOUBT_COLUMNS = ("id", "task", "step", "state", "arguments", "since", "decisions", "then", "question")
 
 _EXACT = frozenset({"asks", "arguments", "in ASCII"})
 """What is decided about: it is broken where the line ends, and not at blanks."""
@@ -105,7 +106,8 @@ def doubt_rows(doubts: Sequence[Doubt], now: datetime) -> list[list[str]]:
             str(doubt.effect.state),
             exact_json(doubt.arguments, _WIDE),
             age(doubt.effect.updated_at, now),
-            ",".join(doubt.decisions),
+            ",".join(doubt.decisions or doubt.early),
+            "" if (then := next_look(doubt, now)) is None else counted_down(then, now),
             _on_one_line(doubt.question),
         ]
         for doubt in doubts
@@ -130,16 +132,16 @@ def doubt_page(doubt: Doubt, now: datetime, *decisions: Decision) -> RenderableT
     choices = _facts(*((str(one), MEANING[one]) for one in possible), name_style="cyan")
     if not doubt.decisions:
         pending = f"  nothing to decide yet: {still_finding_out(doubt, now)}"
+        hint = f"\n  {words}" if (words := shorter(doubt, now)) else ""
         better = "\n  if you know better:" if doubt.early else ""
-        choices = Group(Text(f"{pending}{better}", "dim"), *([choices] if doubt.early else []))
+        choices = Group(Text(f"{pending}{hint}{better}", "dim"), *([choices] if doubt.early else []))
     return Group(head, known, choices, Text())
 
 
 def still_finding_out(doubt: Doubt, now: datetime) -> str:
     """Say what a doubt waits for that is not a person's yet."""
-    settles = doubt.effect.settle_at
-    if settles is not None and settles > now:
-        return f"the call may still be on its way, and is looked into {age(settles, now)}, at {local(settles, now)}"
+    if (then := next_look(doubt, now)) is not None:
+        return f"the call may still arrive; {counted_down(then, now)}"
     return "a worker is finding out by itself; if it cannot, it will ask"
 
 

@@ -16,6 +16,7 @@ from holdfast.cli.render.exact import Exact, exact_json
 from holdfast.cli.render.steps import mark_of, step_name, step_text, visible, waits_how
 from holdfast.cli.render.words import (
     bar,
+    counted_down,
     cut,
     input_of,
     meter_name,
@@ -41,6 +42,7 @@ from holdfast.service.situation import Advice, current_steps, name_of
 
 _STEPS = 8
 _EVENTS = 6
+_THEN = 5
 _WIDE = 100
 _TALL = 45
 """Lines that a page of an agent at work takes."""
@@ -81,6 +83,8 @@ def _head(seen: Overview) -> RenderableType:
     grid.add_row(Text("now", "dim"), Text(safe(seen.situation.now)))
     if seen.situation.why:
         grid.add_row(Text("why", "dim"), Text(safe(" ".join(seen.situation.why.split()))))
+    for number, upcoming in enumerate(seen.situation.then[:_THEN]):
+        grid.add_row(Text("" if number else "then", "dim"), Text(safe(counted_down(upcoming, seen.at))))
     outcome = outcome_of(task, 400)
     if outcome.plain and task.state is TaskState.COMPLETED:
         grid.add_row(Text("outcome", "dim"), outcome)
@@ -195,7 +199,8 @@ def _decisions(seen: Overview) -> RenderableType | None:
             lines.append((Text(), Exact(exact_json(approval.arguments, _WIDE), "dim")))
     for doubt in seen.doubts:
         words = f"{doubt.effect.step_key}: {doubt.effect.state}"
-        note = f"  {doubt.effect.note}" if doubt.effect.note else ""
+        is_new = doubt.effect.note and doubt.effect.note not in seen.situation.why  # which stands at the top already
+        note = f"  {doubt.effect.note}" if is_new else ""
         lines.append((Text("!", "red"), Text.assemble(safe(words), (safe(note), "dim"))))
         lines.append((Text(), Exact(exact_json(doubt.arguments, _WIDE), "dim")))
     return _marked(lines) if lines else None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import datetime
 from typing import Final
 
 from rich.text import Text
 
-from holdfast.cli.times import span
+from holdfast.cli.times import age, local, span
 from holdfast.model.budget import Line, Meter, from_micros
 from holdfast.model.failure import Failure
 from holdfast.model.payload import plain
@@ -17,6 +18,7 @@ from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import TaskState
 from holdfast.service.forms import plain_input
 from holdfast.service.identify import short
+from holdfast.service.upcoming import Upcoming
 
 _COLOURS: Final = {
     "pending": "cyan",
@@ -133,3 +135,9 @@ def bar(meter: Meter, line: Line) -> Text:
     if line.reserved:
         drawn.append(f" ({amount(meter, line.reserved)} set aside)", "yellow")
     return drawn
+
+
+def counted_down(upcoming: Upcoming, now: datetime) -> str:
+    """Say what happens by itself, in how long, and at what time."""
+    when = f"{age(upcoming.at, now)}, at {local(upcoming.at, now)}" if upcoming.at > now else "now"
+    return f"{upcoming.what} {when}"

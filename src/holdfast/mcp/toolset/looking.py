@@ -40,8 +40,9 @@ class Looking:
         """Look at one task: where it stands, why, its plan, facts, open questions, last steps and result.
 
         Call it to find out how a task is doing, or before you go on with one. "version" is what patch_state asks for.
-        "why" says what it waits for, or why it is as it is; "questions" are open ones that a person has to answer. What
-        is empty is left out: no "result" means that there is none yet, no "agent_state" that no agent keeps one.
+        "why" says what it waits for, or why it is as it is; "then" says what happens next by itself, and when;
+        "questions" are open ones that a person has to answer. What is empty is left out: no "result" means that there
+        is none yet, no "agent_state" that no agent keeps one.
         """
         overview = await self._service.overview(task_id)
         task = overview.task
@@ -49,6 +50,7 @@ class Looking:
             {
                 "now": overview.situation.now,
                 "why": overview.situation.why,
+                "then": [upcoming.to_json() for upcoming in overview.situation.then],
                 **shared_of(task, overview.state),
                 "questions": [{"id": one.id, "kind": one.kind, "question": one.question} for one in overview.approvals],
                 "doubts": [one.question for one in overview.doubts],

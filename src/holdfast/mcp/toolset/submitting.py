@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from holdfast.engine.definition import Bound
+from holdfast.engine.start import Start, link_artifacts, patch_of, starting
 from holdfast.engine.submission import new_task, was_submitted_before
 from holdfast.mcp.desk import Desk
 from holdfast.mcp.forms import detail_of, line_of
 from holdfast.mcp.toolset.handing import LeaseSeconds, taken_form
 from holdfast.mcp.toolset.looking import TaskId
 from holdfast.model.errors import InvalidValue, KeyConflict
+from holdfast.model.patch import StatePatch
 from holdfast.model.queries import TaskFilter
 from holdfast.model.task import DEFAULT_QUEUE, HANDOVER, JsonValue, Task
 from holdfast.service.access import Scope
 from holdfast.service.handover import claim, offer
 from holdfast.service.handover.lease import USUAL
+from holdfast.service.handover.start import checked_start
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,14 @@ class Submitting:
         arguments: Annotated[
             list[JsonValue] | None, Field(description="Only with name, instead of a goal: its arguments.")
         ] = None,
-        plan: Annotated[list[str] | None, Field(description="Only without name: the steps you have in mind.")] = None,
+        plan: Annotated[list[str] | None, Field(description="For an agent: the steps you have in mind.")] = None,
+        state: Annotated[
+            dict[str, Any] | None,
+            Field(
+                description="For an agent: what it knows from the beginning. Any of: known_facts [{key, value, "
+                "source?}], open_questions, risk_flags, completed_steps [text], current_step text, artifacts [id]."
+            ),
+        ] = None,
         details: Annotated[JsonValue, Field(description="Only without name: any JSON that belongs to it.")] = None,
         queue: Annotated[
             str | None, Field(description="Where it waits: by default the task's own queue, or 'default'.")
@@ -98,13 +107,14 @@ class Submitting:
         you might call it twice; "created" false means that the task was there already. "why" says what it waits for.
         """
         wanted = _Wanted(queue, priority, key, agent_id, delay_seconds, deadline_seconds)
+        start = checked_start(state, plan, self._desk.caller.actor)
         if name is not None:
-            if take or plan or details is not None:
-                raise InvalidValue("take, plan and details are for tasks without a name; leave them, or the name, out")
+            if take or details is not None:
+                raise InvalidValue("take and details are for tasks without a name; leave them, or the name, out")
             if agent_id is not None:
                 # What an agent remembers stands under its id: a caller who chose one could speak for another agent.
                 raise InvalidValue(f"agent_id is for tasks without a name; what {name!r} does stands under its own id")
-            return await self._submit_named(name, _arguments(goal, arguments), wanted)
+            return await self._submit_named(name, _arguments(goal, arguments), start, wanted)
         if arguments is not None or not goal:
             raise InvalidValue("without a name it takes a goal, and no arguments; what belongs to it goes into details")
         if take and (follow or delay_seconds):
@@ -112,21 +122,22 @@ class Submitting:
         if take:
             self._desk.check(Scope.WORK)
         existed = await self._exists(HANDOVER, key)
-        task = await self._offer(goal, plan or (), details, wanted)
+        task = await self._offer(goal, start, details, wanted)
         if not take:
             return {"created": not existed} | line_of(task)
         hold, by = self._service.hold, self._desk.caller.actor
         taken = await claim(hold, by=by, names=self._desk.claimable, queues=(), task_id=task.id, seconds=lease_seconds)
         return {"created": not existed} | ({} if taken is None else taken_form(taken))
 
-    async def _offer(self, goal: str, plan: Sequence[str], details: JsonValue, wanted: _Wanted) -> Task:
-        now = await self._service.now()
+    async def _offer(self, goal: str, start: Start, details: JsonValue, wanted: _Wanted) -> Task:
+        now, given = await self._service.now(), await patch_of(self._service.hold.services.store, start)
         return await offer(
             self._service.hold,
             goal,
             by=self._desk.caller.actor,
-            plan=plan,
+            plan=given.replace_plan or (),
             details=details,
+            start=replace(given, replace_plan=None),
             agent_id=wanted.agent_id,
             queue=wanted.queue,
             priority=wanted.priority,
@@ -135,7 +146,9 @@ class Submitting:
             deadline=None if wanted.deadline is None else now + timedelta(seconds=wanted.deadline),
         )
 
-    async def _submit_named(self, name: str, arguments: list[JsonValue], wanted: _Wanted) -> dict[str, Any]:
+    async def _submit_named(
+        self, name: str, arguments: list[JsonValue], start: Start, wanted: _Wanted
+    ) -> dict[str, Any]:
         """Submit for Holdfast's own workers; the definition is known here if the application was loaded."""
         if name == HANDOVER:
             raise InvalidValue(f"work for whichever agent claims it has no name; leave out name={HANDOVER!r}")
@@ -144,7 +157,11 @@ class Submitting:
         if definition is None and definitions.names:
             raise InvalidValue(f"there is no task {name!r} here; there are: {', '.join(definitions.names)}")
         task: Bound[Any] | str = name
-        if definition is None:
+        store, given = self._service.hold.services.store, StatePatch()
+        if not start.is_empty:
+            [task], given = await starting(store, definitions, name, [arguments], start)
+            arguments = []
+        elif definition is None:
             queue = queue or DEFAULT_QUEUE
         else:
             task, arguments = definition.bind(*arguments), []
@@ -161,10 +178,10 @@ class Submitting:
             delay=wanted.delay or None,
             actor=self._desk.caller.actor,
         )
-        [answer] = await self._service.hold.store.submit([new])
-        store = self._service.hold.services.store
+        [answer] = await store.submit([new])
         if answer.conflict and not await was_submitted_before(store, definitions, new, answer.task_id):
             raise KeyConflict(new.name, new.key or new.id, answer.task_id)
+        await link_artifacts(store, [answer.task_id], given, actor=new.actor)
         overview = await self._service.overview(answer.task_id)
         return {"created": not existed, "why": overview.situation.why} | line_of(overview.task)
 

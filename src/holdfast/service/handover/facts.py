@@ -1,4 +1,4 @@
-"""Facts that are said again: agents repeat themselves, and a call whose answer was lost is made twice."""
+"""Facts of agents outside: whose they are, and which are said again, since agents repeat themselves."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ def without_known_facts(patch: StatePatch, state: AgentState) -> StatePatch:
         if (known := last.get((fact.key, fact.source))) is None or not _say_the_same(known, fact)
     )
     return replace(patch, append_facts=new)
+
+
+def in_name_of(fact: KnownFact, by: str) -> KnownFact:
+    """Return a fact of an agent outside, under its name."""
+    return replace(fact, source=f"{by}/{fact.source}" if fact.source else by, at=None)
 
 
 def _say_the_same(one: KnownFact, other: KnownFact) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
+from holdfast.engine.artifacts import link_to
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.past import EMPTY
 from holdfast.model.agent_state import AgentState
@@ -12,14 +14,15 @@ from holdfast.model.canonical import canonical
 from holdfast.model.checks import check_queue, check_text
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.errors import InvalidValue, KeyConflict, NotFound
-from holdfast.model.operations import ApplyPatch
+from holdfast.model.operations import ApplyPatch, LinkArtifact, Operation
 from holdfast.model.patch import StatePatch, apply
 from holdfast.model.state_size import check_patch_size, fit_patch
 from holdfast.model.task import DEFAULT_QUEUE, HANDOVER, JsonValue, NewTask, Task
 from holdfast.model.transitions import OPEN
+from holdfast.service.handover.start import read_start
 from holdfast.store.base import StateStore
 
-PLAN, DETAILS = "plan", "details"
+PLAN, DETAILS, STATE = "plan", "details", "state"
 
 
 async def offer(
@@ -29,6 +32,7 @@ async def offer(
     by: str,
     plan: Sequence[str] = (),
     details: JsonValue = None,
+    start: StatePatch | None = None,
     agent_id: str | None = None,
     queue: str | None = None,
     priority: int = 0,
@@ -36,14 +40,19 @@ async def offer(
     delay: float = 0.0,
     deadline: datetime | None = None,
 ) -> Task:
-    """Store a task for whichever agent claims it; return it. The same key with the same goal is the same task."""
+    """Store a task for whichever agent claims it; return it. The same key with the same goal is the same task.
+
+    ``start`` is what its state begins with, beside goal and plan.
+    """
     if not goal.strip():
         raise InvalidValue("the goal is empty; say what is to be done")
     check_text("the goal", goal)
-    check_patch_size(StatePatch(goal=goal, replace_plan=tuple(plan)))
+    check_patch_size(replace(start or StatePatch(), goal=goal, replace_plan=tuple(plan) or None))
     more: dict[str, JsonValue] = {PLAN: list(plan)} if plan else {}
     if details is not None:
         more[DETAILS] = details
+    if start is not None and not start.is_empty:
+        more[STATE] = start.to_json()
     store, now = hold.store, await hold.store.now()
     new = NewTask(
         name=HANDOVER,
@@ -67,7 +76,10 @@ def first_patch(task: Task) -> StatePatch | None:
     match task.user_input:
         case [str() as goal, *rest] if task.name == HANDOVER:
             more = rest[0] if rest and isinstance(rest[0], dict) else {}
-            return fit_patch(StatePatch(goal=goal, replace_plan=_plan(more.get(PLAN))))
+            start = read_start(more.get(STATE))
+            dated = tuple(replace(fact, at=fact.at or task.created_at) for fact in start.append_facts)
+            plan = _plan(more.get(PLAN)) or start.replace_plan
+            return fit_patch(replace(start, goal=goal, replace_plan=plan, append_facts=dated))
     return None
 
 
@@ -92,12 +104,13 @@ def first_state(task: Task) -> AgentState | None:
     return None if patch is None else apply(EMPTY, patch)
 
 
-def beginning(task: Task, by: str) -> tuple[ApplyPatch, ...]:
+def beginning(task: Task, by: str) -> tuple[Operation, ...]:
     """Return what gives a task its first state, if it has none."""
     patch = first_patch(task) if task.version == 0 else None
     if patch is None:
         return ()
-    return (ApplyPatch(body=canonical(patch.to_json()), author=by, reason="offered"),)
+    links = (LinkArtifact(link_to(artifact)) for artifact in patch.add_artifacts)
+    return (*links, ApplyPatch(body=canonical(patch.to_json()), author=by, reason="offered"))
 
 
 async def begun(store: StateStore, task_id: str, *, by: str) -> Task:

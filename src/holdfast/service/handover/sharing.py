@@ -14,7 +14,7 @@ from holdfast.engine.artifacts import MAX_BYTES
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.stating import TaskMoved
 from holdfast.engine.stating import patch_state as change_state
-from holdfast.model.agent_state import AgentState, ArtifactRef, KnownFact
+from holdfast.model.agent_state import AgentState, ArtifactRef
 from holdfast.model.canonical import canonical
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.errors import Conflict, InvalidValue, StateConflict
@@ -24,7 +24,7 @@ from holdfast.model.records import ArtifactLink
 from holdfast.model.state_size import TEXT_BYTES, check_growth, check_patch_size, check_size
 from holdfast.model.task import Task
 from holdfast.model.transitions import OPEN
-from holdfast.service.handover.facts import without_known_facts
+from holdfast.service.handover.facts import in_name_of, without_known_facts
 from holdfast.service.handover.holding import Holding
 from holdfast.service.handover.lease import Lease
 from holdfast.service.handover.offering import begun, found
@@ -71,11 +71,7 @@ def checked_patch(given: dict[str, object], by: str) -> StatePatch:
     check_patch_size(patch)
     if patch.is_empty:
         raise InvalidValue(f"the patch changes nothing; name one of {', '.join(sorted(ALLOWED))}")
-    return replace(patch, append_facts=tuple(_in_name_of(fact, by) for fact in patch.append_facts))
-
-
-def _in_name_of(fact: KnownFact, by: str) -> KnownFact:
-    return replace(fact, source=f"{by}/{fact.source}" if fact.source else by, at=None)
+    return replace(patch, append_facts=tuple(in_name_of(fact, by) for fact in patch.append_facts))
 
 
 async def patch_state(hold: Holdfast, task_id: str, patch: StatePatch, *, version: int, by: str, reason: str) -> Shared:

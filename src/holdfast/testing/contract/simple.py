@@ -107,6 +107,68 @@ class SaveContract(ContractBase):
             await store.save(replace(task, **change))
         assert await snapshot(store) == before
 
+    async def test_no_field_is_dropped_silently(self, store: SimpleInterface, clock: ManualClock) -> None:
+        """What is the store's own is refused where somebody has changed it."""
+        own: dict[str, Any] = {
+            "created_at": clock.now() + timedelta(hours=1),
+            "updated_at": clock.now() + timedelta(hours=1),
+            "started_at": clock.now(),
+            "finished_at": clock.now(),
+            "available_at": clock.now() + timedelta(hours=1),
+            "round": 2,
+            "attempts": 1,
+            "deaths": 1,
+            "lone_deaths": 1,
+            "feedback": "better",
+            "cancel_requested": "stop",
+            "must_undo": True,
+            "owner": "me",
+            "fence": 7,
+            "sequence": 7,
+            "revision": 7,
+            "version": 7,
+            "key_form": 2,
+            "resting": True,
+        }
+        task = await store.save(by_hand())
+        for name, value in own.items():
+            with pytest.raises(InvalidValue, match=name):
+                await store.save(replace(task, **{name: value}))
+            if name != "revision":
+                with pytest.raises(InvalidValue, match=name):
+                    await store.save(by_hand(**{name: value}))
+            if name != "available_at":  # that one is the caller's, of a new task
+                with pytest.raises(InvalidValue, match=name):
+                    await store.save(by_hand("new", **{name: value}))
+        with pytest.raises(InvalidValue, match="attempts"):
+            await store.execute_step("task", lambda leased: replace(leased, attempts=1))
+        assert (await stored(store)).attempts == 0
+        assert await store.get("new") is None
+
+    async def test_attempts_and_feedback_are_stored_with_a_move(self, store: SimpleInterface) -> None:
+        """A loop that verifies by hand counts its rejections, one at a time."""
+        task = await store.save(by_hand(state=TaskState.REVIEW, result=1))
+        again = await store.save(replace(task, state=TaskState.PENDING, attempts=1, feedback="too short"))
+        assert (again.state, again.attempts, again.feedback) == (TaskState.PENDING, 1, "too short")
+        with pytest.raises(InvalidValue, match="grows by one"):
+            await store.save(replace(again, state=TaskState.RUNNING, attempts=3))
+        with pytest.raises(InvalidValue, match="never becomes less"):
+            await store.save(replace(again, state=TaskState.RUNNING, attempts=0))
+        running = await store.save(replace(again, state=TaskState.RUNNING))
+        assert (running.attempts, running.feedback) == (1, "too short")
+
+    async def test_an_old_copy_changes_nothing_that_is_not_its_own(
+        self, store: SimpleInterface, clock: ManualClock
+    ) -> None:
+        """The last save wins, as to state, result and error; the rest of an old copy is only old."""
+        first = await store.save(by_hand(state=TaskState.RUNNING))
+        clock.advance(1)
+        await store.save(replace(first, state=TaskState.PENDING, attempts=1, feedback="why"))
+        clock.advance(1)
+        saved = await store.save(replace(first, state=TaskState.RUNNING, result="half"))
+        assert (saved.state, saved.result, saved.attempts, saved.feedback) == (TaskState.RUNNING, "half", 1, "why")
+        assert (saved.created_at, saved.updated_at) == (first.created_at, clock.now())
+
     async def test_a_leased_task_is_not_moved(self, store: SimpleInterface) -> None:
         """A worker is at it."""
         attempt = await running_task(store)
