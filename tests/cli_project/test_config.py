@@ -61,7 +61,7 @@ def test_no_password_is_shown_of_a_url_in_a_wrong_setting(tmp_path: Path) -> Non
     for name in ("APPLICATION", "USER", "SCHEMA", "WORKER_QUEUES", "WORKER_LEASE"):
         for command in (("config",), ("config", "--json"), ("doctor",)):
             wrong = {f"HOLDFAST_{name}": "postgresql://anna:opensesame@here/one"}
-            answer = holdfast(tmp_path, *command, **wrong)
+            answer = holdfast(tmp_path, *command, check=False, **wrong)
             assert "opensesame" not in answer.stdout + answer.stderr, (name, command)
             assert command == ("doctor",) or "***" in answer.stdout + answer.stderr, (name, command)
 
