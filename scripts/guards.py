@@ -207,7 +207,7 @@ GUARDS = (
     Guard(
         "no-reconcile-is-unknown",
         _ENGINE + "doubting.py",
-        'return Unknown("its step names no reconcile=")',
+        "return Unknown(NO_RECONCILE)",
         "return Absent()",
         _EFFECTS,
     ),

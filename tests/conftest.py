@@ -13,7 +13,7 @@ from a skip into a failure.
 import os
 import secrets
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -33,7 +33,7 @@ __all__ = ["emptied_database"]
 
 SOAK = os.environ.get("HOLDFAST_SOAK") == "1"
 FIRST_SEED = int(os.environ.get("HOLDFAST_SEED") or (secrets.randbelow(2**31) if SOAK else 1))
-SEED_COUNT = 500 if SOAK else 5 if everyday.FULL else 3
+SEED_COUNT = 500 if SOAK else 5
 
 # Everyday runs are repeatable: the same examples on every machine, and a failure is never somebody else's bad luck.
 # New examples are looked for in soaks, which remember those that failed. No deadlines: machines may be slow.
@@ -92,15 +92,16 @@ def pytest_terminal_summary(
         terminalreporter.write_line(words)
 
 
-@pytest.hookimpl(trylast=True)  # after the conftest.py of folders, which mark tests
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
     """Mark what a soak makes longer, so that `make soak` selects exactly that; leave out what is not for every day."""
     for item in items:
-        if not isinstance(item, pytest.Function):
-            continue
-        if "seeds" in item.fixturenames or hypothesis.is_hypothesis_test(item.obj):
-            item.add_marker(pytest.mark.soak)
-    everyday.leave_out(config, items)
+        if isinstance(item, pytest.Function) and (
+            "seeds" in item.fixturenames or hypothesis.is_hypothesis_test(item.obj)
+        ):
+            item.add_marker(pytest.mark.soak)  # before `-m soak` selects
+    yield
+    everyday.leave_out(config, items)  # after the conftest.py of folders, which mark tests
     if hasattr(config, "workerinput"):  # one process alone goes from front to back
         items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 

@@ -7,7 +7,6 @@ start the command as a shell does.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -18,9 +17,11 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from holdfast.cli import main
+from tests.forkserver import CONTEXT, preload
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["holdfast.cli.application", "holdfast.store.sqlite", "tests.forked"])
+preload("holdfast.cli.application", "holdfast.store.sqlite", "tests.forked", "holdfast.agent", "holdfast.service")
+# What the command imports when it is needed, and nearly every test needs.
+preload("pydantic.main", "typer._adapters", "typer.rich_utils", "rich.table")
 
 
 def run_holdfast(
@@ -47,7 +48,7 @@ def start_holdfast(
     *arguments: str, folder: Path, environment: Mapping[str, str], files: Sequence[str]
 ) -> ForkServerProcess:
     """Start ``holdfast`` with these files, or one terminal three times, for stdin, stdout and stderr."""
-    process = _CONTEXT.Process(target=_run, args=(arguments, str(folder), dict(environment), list(files)))
+    process = CONTEXT.Process(target=_run, args=(arguments, str(folder), dict(environment), list(files)))
     process.start()
     return process
 

@@ -68,3 +68,9 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
 def test_nothing_is_left_out_whose_sibling_is_not_run(request: pytest.FixtureRequest) -> None:
     """Of the tests that this very run has collected."""
     assert request.config.stash.get(LONELY, []) == []
+
+
+def test_a_soak_selects_the_randomised_tests() -> None:
+    said = run(ROOT, "-m", "soak", "--collect-only", "-q", "tests/program_fuzz")
+    assert "test_programs.py::test_random_programs[sqlite]" in said
+    assert "test_judge.py" not in said

@@ -142,7 +142,7 @@ def test_never_more_than_the_limit_and_no_call_without_its_result(sizes: list[tu
         (one.role, one.tool_calls, one.tool_call_id) for one in talk
     ]
     assert open_calls(limited) == ()
-    ids_alone = sum(len(text) for text in results(limit_excerpts(talk, state, 0)))
+    ids_alone = sum(len(text.encode()) for text in results(limit_excerpts(talk, state, 0)))
     changed = [place for place, message in enumerate(talk) if message != limited[place]]
     if changed:
         assert needed_bytes(talk, state) > most

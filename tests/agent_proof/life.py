@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import faulthandler
 import logging
-import multiprocessing
 import os
 import random
 import signal
@@ -33,6 +32,7 @@ from tests.engine_proof.conditions import PATIENCE, eventually
 from tests.engine_proof.doom import die
 from tests.engine_proof.nursery import impatient
 from tests.engine_proof.test_frozen_worker import may_write
+from tests.forkserver import CONTEXT, preload
 
 LEASE = 2.0
 """Seconds, of a worker that is killed or frozen: short, as whoever takes over waits for its end."""
@@ -47,9 +47,8 @@ LOOK_EVERY = 0.2
 
 _CLIENT = ["openai.resources.chat.completions", "httpx2", "httpcore2", "truststore", "anyio._backends._asyncio"]
 _LIVES = [__name__, "tests.agent_proof.casts", "tests.effects_proof.life"]
-_context = multiprocessing.get_context("forkserver")
 # pytest itself as well: a child may import what its parent's main module is.
-_context.set_forkserver_preload([*_LIVES, "holdfast.store.sqlite", "holdfast.store.postgres", *_CLIENT, "pytest"])
+preload(*_LIVES, "holdfast.store.sqlite", "holdfast.store.postgres", *_CLIENT, "pytest")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +97,7 @@ class Life:
 
     def __init__(self, orders: Orders) -> None:
         self.orders = orders
-        self._process = _context.Process(target=_live, args=(orders,), daemon=True)
+        self._process = CONTEXT.Process(target=_live, args=(orders,), daemon=True)
         self._process.start()
 
     def __enter__(self) -> Self:

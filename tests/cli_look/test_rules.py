@@ -165,7 +165,7 @@ def test_the_application_may_stand_in_the_settings(tmp_path: Path) -> None:
         (["run", APPLICATION], "names an application; the name of a task goes behind it"),
         (["submit", APPLICATION, "gret"], "there is no task 'gret' in this application; it has: greet"),
         (["run", APPLICATION, "greet", "x"], "is too much: give MODULE:HOLDFAST and TASK"),
-        (["run", APPLICATION, "greet", "--id", "x"], "--id goes on with a task that has its name and arguments"),
+        (["run", APPLICATION, "greet", "--id", "x"], "--id goes on with a task that has its name, arguments and state"),
         (["run", APPLICATION, "greet", "-i", "x", "--args", "[]"], "--args and --input exclude each other"),
         (["state", "x", "--at", "1", "--history"], "give one of them"),
     ],

@@ -37,7 +37,7 @@ async def test_doubts_are_listed_with_what_can_be_decided(url: str) -> None:
     task_id, effect_id = await in_doubt(url)
     listed = holdfast("doubts", url=url)
     head, line = listed.out.splitlines()
-    assert head.split() == ["id", "task", "step", "state", "arguments", "since", "decisions", "question"]
+    assert head.split() == ["id", "task", "step", "state", "arguments", "since", "decisions", "then", "question"]
     assert line.startswith(f"{effect_id[-8:]}  {task_id[-8:]}  pay   needs_human  [5] ")
     assert "happened,absent,abandon" in line
     [one] = json.loads(holdfast("doubts", task_id[-8:], "--json", url=url).out)["doubts"]
@@ -135,9 +135,7 @@ async def test_evidence_is_shown_and_what_nobody_can_decide_yet(url: str) -> Non
     with pytest.raises(Conflict, match="cannot be decided yet: a worker is finding out by itself"):
         _check_possible(undecidable, Decision.ABSENT, now)
     settling = replace(undecidable, effect=replace(doubt.effect, settle_at=now + timedelta(minutes=5)))
-    assert "the call may still arrive; reconcile is asked (a person, where the step has none) in 5m" in text_of(
-        doubt_page(settling, now)
-    )
+    assert "the call may still arrive; a person is asked in 5m" in text_of(doubt_page(settling, now))
 
 
 async def test_who_knows_better_decides_before_the_call_has_settled(url: str) -> None:

@@ -57,6 +57,15 @@ def test_for_people(tmp_path: Path) -> None:
     assert "HOLDFAST_DATABASE is set, and nobody reads it; did you mean HOLDFAST_DATABASE_URL?" in answer.stderr
 
 
+def test_no_password_is_shown_of_a_url_in_a_wrong_setting(tmp_path: Path) -> None:
+    for name in ("APPLICATION", "USER", "SCHEMA", "WORKER_QUEUES", "WORKER_LEASE"):
+        for command in (("config",), ("config", "--json"), ("doctor",)):
+            wrong = {f"HOLDFAST_{name}": "postgresql://anna:opensesame@here/one"}
+            answer = holdfast(tmp_path, *command, check=False, **wrong)
+            assert "opensesame" not in answer.stdout + answer.stderr, (name, command)
+            assert command == ("doctor",) or "***" in answer.stdout + answer.stderr, (name, command)
+
+
 def test_no_password_is_shown(tmp_path: Path) -> None:
     url = "postgresql://anna:sesame@here/one?sslpassword=sesame"
     for options in ([], ["--json"]):

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import faulthandler
 import logging
-import multiprocessing
 import os
 import random
 import signal
@@ -36,6 +35,7 @@ from tests.engine_proof.conditions import PATIENCE, eventually
 from tests.engine_proof.doom import die
 from tests.engine_proof.nursery import impatient
 from tests.engine_proof.test_frozen_worker import may_write
+from tests.forkserver import CONTEXT, preload
 
 LEASE = 1.0
 """Seconds: short, as every test waits for its end. A machine that stands still for longer is not mistaken for a bug."""
@@ -47,9 +47,8 @@ LOOK_EVERY = 0.2
 
 logger = logging.getLogger(__name__)
 
-_context = multiprocessing.get_context("forkserver")
 # pytest itself as well: a child may import what its parent's main module is.
-_context.set_forkserver_preload([__name__, "holdfast.store.sqlite", "holdfast.store.postgres", "pytest"])
+preload(__name__, "holdfast.store.sqlite", "holdfast.store.postgres", "pytest")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +89,7 @@ class Life:
 
     def __init__(self, orders: Orders) -> None:
         self.orders = orders
-        self._process = _context.Process(target=_live, args=(orders,), daemon=True)
+        self._process = CONTEXT.Process(target=_live, args=(orders,), daemon=True)
         self._process.start()
 
     def __enter__(self) -> Self:

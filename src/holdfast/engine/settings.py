@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 from holdfast.model.errors import InvalidValue
+from holdfast.redaction import know_url, redacted
 from holdfast.store.url import read_switch, split_options
 
 N = TypeVar("N", int, float)
@@ -217,12 +218,15 @@ def _value(setting: Setting, environment: Mapping[str, str], file: Path | None, 
 
 
 def _checked(setting: Setting, given: object, where: str) -> Any:  # noqa: ANN401 - each has a type of its own
+    for part in given if isinstance(given, list) else [given]:
+        if isinstance(part, str) and "://" in part:
+            know_url(part)  # a URL typed into a wrong setting is shown without its password as well
     try:
         return setting.read(given)
     except ValueError as error:
         if setting.name in _URLS:  # it may hold a password, wherever in it
             raise InvalidValue(f"{where} cannot be meant; {error}") from None
-        raise InvalidValue(f"{where} is {given!r}; {error}") from None
+        raise InvalidValue(redacted(f"{where} is {given!r}; {error}")) from None
 
 
 def _read_file(file: Path) -> dict[str, Any]:

@@ -84,4 +84,4 @@ def shorter(doubt: Doubt, at: datetime) -> str:
     if effect.settle_at is None or effect.dispatch_by is None or effect.settle_at - at <= LONG:
         return ""
     allowed = (effect.settle_at - effect.dispatch_by).total_seconds()
-    return f"timeout= and settle= of the step allow it {allowed:g} s: shorter ones make this wait shorter next time"
+    return f"timeout= and settle= of the step allow it {allowed:.0f} s: shorter ones make this wait shorter next time"

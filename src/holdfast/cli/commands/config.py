@@ -11,6 +11,7 @@ from holdfast.cli.options import AsJson
 from holdfast.cli.terminal import console, print_json, print_page, print_table, say, table
 from holdfast.engine.settings import FILE, Settings, Value, current_settings, unknown_variables
 from holdfast.model.task import JsonValue
+from holdfast.redaction import redacted
 from holdfast.store.url import without_password
 
 COLUMNS = ("setting", "from", "value")
@@ -56,7 +57,9 @@ def _shown(value: Value) -> JsonValue:
     """Return a value as everybody may see it."""
     if value.setting.name in {"database_url", "listen_url"} and value.value is not None:
         return without_password(value.value)
-    return list(value.value) if isinstance(value.value, tuple) else value.value
+    if isinstance(value.value, tuple):
+        return [redacted(part) for part in value.value]
+    return redacted(value.value) if isinstance(value.value, str) else value.value
 
 
 def _form(settings: Settings, unknown: Mapping[str, str | None]) -> dict[str, JsonValue]:
