@@ -497,13 +497,13 @@ async def test_a_branch_that_is_cut_off_behind_a_transaction_takes_nothing_along
 
         is_alone, is_cut_off = asyncio.Event(), asyncio.Event()
 
-        async def stand_alone(tx: Transaction) -> None:
+        async def stand_alone(_: Transaction) -> None:
             is_alone.set()
             await is_cut_off.wait()
 
         async def be_cut_off() -> None:
             await is_alone.wait()
-            behind = asyncio.create_task(ctx.progress({"is": "behind"}))
+            behind = asyncio.create_task(ctx.progress(1))
             for _ in range(20):
                 await asyncio.sleep(0)
             behind.cancel()

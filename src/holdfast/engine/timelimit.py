@@ -200,9 +200,9 @@ class TimeLimit:
     def waits(self, waits: Iterable[Wait]) -> tuple[Wait, ...]:
         """Return what wakes the task, beside what it waits for, when its time is up.
 
-        Where it waits for people its clock stands. Where it waits for its children they may: they are held to its clock,
-        but one that asks a person keeps a join from ending, and one that no worker claims does not end at all. So the
-        task looks itself, a while later. Anything else does not stop the clock, so the moment is known.
+        Where it waits for people its clock stands. Its children are held to its clock. But one that asks a person keeps
+        a join from ending, and one that no worker claims does not end at all: so the task looks itself, a while later.
+        Anything else does not stop the clock, so the moment is known.
         """
         kinds = {type(wait) for wait in waits}
         if self.at is None or (UntilDecided in kinds and UntilChildren not in kinds):

@@ -166,7 +166,7 @@ class BudgetExceeded(HoldfastError):
     def __init__(
         self, *, meter: str, limit: int, spent: int, reserved: int, asked: int, step: str | None = None
     ) -> None:
-        """Say what was asked for and what is left. ``step`` is the key of the charge that was refused, if it was one."""
+        """Say what was asked for and what is left. ``step`` is the key of the charge, if code of a task made one."""
         left = max(0, limit - spent - reserved)
         super().__init__(
             f"budget for {meter} is spent: {asked} asked, {left} left of {limit} "
