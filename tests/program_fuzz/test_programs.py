@@ -9,25 +9,20 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import SOAK
-from tests.everyday import FULL
 from tests.postgres_server import PostgresServer
 from tests.program_fuzz.driver import HANGS, Verdict, run_case
 from tests.program_fuzz.generation import EVERYTHING, make_case
 from tests.program_fuzz.grammar import Case, case_from_json
 from tests.program_fuzz.report import explain
-from tests.stores import JSON, MEMORY
 
 CASES = {"memory": 8, "json": 3, "sqlite": 22, "postgres": 20}
 """Of 60, with those of ``test_processes``."""
-
-EVERY_DAY = 0.5
-"""The part of them that is run every day, on the stores that are."""
 
 SOAKED = 33
 """Times as many in a soak."""
 
 
-@pytest.mark.parametrize("store", [MEMORY, JSON, "sqlite", "postgres"])
+@pytest.mark.parametrize("store", CASES)
 async def test_random_programs(
     store: str, seeds: Sequence[int], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -39,8 +34,7 @@ async def test_random_programs(
         folder.mkdir()
         return await run_case(case, new_url(folder), folder, hangs_after=hangs_after)
 
-    times = SOAKED if SOAK else 1 if FULL else EVERY_DAY
-    for seed in range(seeds[0], seeds[0] + int(CASES[store] * times)):
+    for seed in range(seeds[0], seeds[0] + CASES[store] * (SOAKED if SOAK else 1)):
         case = make_case(seed, store, features=EVERYTHING)
         assert case_from_json(case.to_json()).text() == case.text()
         verdict = await run(case)
