@@ -8,22 +8,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from holdfast._version import __version__
-from holdfast.engine.ancestry import Origin
-from holdfast.engine.artifacts import Artifacts
-from holdfast.engine.calls import Compensation, current_effect_id
-from holdfast.engine.carrying import Intent
-from holdfast.engine.checkpointing import CheckpointManager, Resumed
-from holdfast.engine.context import Child, Context
-from holdfast.engine.definition import TaskDefinition
-from holdfast.engine.handle import Handle
-from holdfast.engine.holdfast import Holdfast
-from holdfast.engine.machine import Machine
-from holdfast.engine.remembering import Memory
-from holdfast.engine.stating import AppliedPatch
-from holdfast.engine.sync import SyncHandle, SyncHoldfast, SyncWorker
-from holdfast.engine.sync_context import SyncContext
-from holdfast.engine.transacting import SyncTransaction
-from holdfast.engine.worker import Worker
+from holdfast.engine.api.definition import TaskDefinition
+from holdfast.engine.api.handle import Handle
+from holdfast.engine.api.holdfast import Holdfast
+from holdfast.engine.api.machine.machine import Machine
+from holdfast.engine.api.sync.context import SyncContext
+from holdfast.engine.api.sync.holdfast import SyncHandle, SyncHoldfast, SyncWorker
+from holdfast.engine.attempt.context import Child, Context
+from holdfast.engine.effects.carried_intents import Intent
+from holdfast.engine.manage.artifacts import Artifacts
+from holdfast.engine.manage.checkpoints import CheckpointManager, Resumed
+from holdfast.engine.manage.fork.ancestry import Origin
+from holdfast.engine.manage.memory import Memory
+from holdfast.engine.manage.state import AppliedPatch
+from holdfast.engine.steps.call import Compensation, current_effect_id
+from holdfast.engine.steps.transaction import SyncTransaction
+from holdfast.engine.worker.worker import Worker
 from holdfast.model.agent_state import AgentState, ArtifactRef, Constraints, HumanInTheLoop, KnownFact, RiskLevel
 from holdfast.model.approval import Approval, ApprovalState, Ask, Decided
 from holdfast.model.budget import Budget, Ledger, Meter
@@ -95,12 +95,12 @@ if TYPE_CHECKING:
     from holdfast.agent.subagent import SubAgent
     from holdfast.agent.tool import Tool, ToolError, tool
     from holdfast.agent.tool_context import ToolContext
-    from holdfast.agent.verifying import Human, Judge
+    from holdfast.agent.verifier import Human, Judge
 
 _LATER = {
     "Agent": "agent",
-    "Human": "verifying",
-    "Judge": "verifying",
+    "Human": "verifier",
+    "Judge": "verifier",
     "Model": "model",
     "ModelError": "model",
     "ModelRefused": "model",

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast import Agent, Approval, Handle, Holdfast, ScriptedModel, Step, TaskDefinition, decode, tool
 from holdfast.agent.scripted import Line, Writer
 from holdfast.agent.transcript import LLM, TOOL
-from holdfast.engine.conversing import MESSAGE
+from holdfast.engine.manage.message import MESSAGE
 from tests.engine.support import until
 
 PATIENCE = 30.0

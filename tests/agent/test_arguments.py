@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, Field
 
 from holdfast import InvalidValue, tool
-from holdfast.agent.likeness import is_same
-from holdfast.agent.readings import Reading, fingerprint
+from holdfast.agent.fixed_arguments import Reading, fingerprint
+from holdfast.agent.round_trip import is_same
 from holdfast.agent.tool import BadArguments, Tool
 from holdfast.model.canonical import canonical
 from holdfast.model.message import ToolCall

@@ -17,7 +17,7 @@ from holdfast import (
     TaskState,
     tool,
 )
-from holdfast.agent.beginning import CARRIED_BYTES
+from holdfast.agent.first_messages import CARRIED_BYTES
 from holdfast.agent.scripted import Answer, call
 from holdfast.agent.transcript import read_transcript
 from holdfast.model.commit import Commit, Verdict

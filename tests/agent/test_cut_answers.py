@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast import Agent, Holdfast, ModelRefused, Reply, ScriptedModel, TaskFailed, ToolCall, tool
-from holdfast.agent import dispatching
-from holdfast.agent.endings import ended_well, was_cut
+from holdfast.agent import tool_calls
+from holdfast.agent.finish_reason import ended_well, was_cut
 from holdfast.agent.scripted import Line
 from tests.agent.support import PATIENCE, finished, register, told
 
@@ -89,7 +89,7 @@ async def test_what_an_older_version_made_of_a_cut_answer_stands(
     handle = await hold.submit(agent, "go")
     async with hold.worker():
         with monkeypatch.context() as older:
-            older.setattr(dispatching, "why_not_made", lambda _call, _reason: None)
+            older.setattr(tool_calls, "why_not_made", lambda _call, _reason: None)
             with pytest.raises(TaskFailed, match="no credit"):
                 await handle.result(timeout=PATIENCE)
         await hold.resume(handle)

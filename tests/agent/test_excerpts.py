@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from holdfast import AgentState, ArtifactRef, Budget, Holdfast, KnownFact, Request, tool
 from holdfast.agent.excerpts import kept_note, limit_excerpts, needed_bytes
-from holdfast.agent.prompting import Room, build_prompt
+from holdfast.agent.prompt import Room, build_prompt
 from holdfast.agent.scripted import Answer, call
 from holdfast.model.history import open_calls
 from holdfast.model.message import Message, ToolCall
 from holdfast.testing import crash_everywhere
-from holdfast.testing.sandboxing import Sandbox
+from holdfast.testing.sandboxes import Sandbox
 from tests.agent.support import finished, register
 
 GOAL = Message(role="user", content="go")

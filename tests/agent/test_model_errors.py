@@ -19,7 +19,7 @@ from holdfast import (
 )
 from holdfast.agent.scripted import Answer, call
 from holdfast.testing import Sandbox, crash_everywhere
-from holdfast.testing.skipping import START
+from holdfast.testing.skipping_clock import START
 from tests.agent.support import PATIENCE, keys_of, look, register
 
 

@@ -24,8 +24,8 @@ from holdfast import (
 )
 from holdfast.agent.scripted import call
 from holdfast.agent.tool import Tool
-from holdfast.engine.cancelling import cancel
-from holdfast.engine.children import BY_PARENT, has_sub_agents_at_work
+from holdfast.engine.manage.cancel import cancel
+from holdfast.engine.steps.children import BY_PARENT, has_sub_agents_at_work
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.operations import Move
 from holdfast.model.worker import Swept
@@ -287,7 +287,7 @@ async def test_a_caller_that_lost_its_lease_stops_no_sub_agent(
     async with either.worker():
         await reaches(either, "asker", TaskState.WAITING)
         await reaches(either, "agent", TaskState.WAITING)
-        monkeypatch.setattr("holdfast.engine.outcome.has_sub_agents_at_work", look_and_lose)
+        monkeypatch.setattr("holdfast.engine.attempt.outcome.has_sub_agents_at_work", look_and_lose)
         burn.approved = True
         [leave] = await either.approvals(handle)
         await either.approve(leave.id, by="anna")

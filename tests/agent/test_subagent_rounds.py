@@ -21,9 +21,9 @@ from holdfast import (
     TaskFilter,
 )
 from holdfast import tool as make_tool
-from holdfast.agent.dispatching import Dispatcher
 from holdfast.agent.model import Request
 from holdfast.agent.scripted import Answer, Line, ScriptedCall, call
+from holdfast.agent.tool_calls import Dispatcher
 from tests.agent.support import Defined, finished, register, shown, told
 from tests.engine.support import until
 

@@ -20,7 +20,7 @@ from holdfast import (
     tool,
 )
 from holdfast.agent.scripted import call
-from holdfast.engine.context import Context, attempt_of
+from holdfast.engine.attempt.context import Context, attempt_of
 from holdfast.model.operations import ApplyPatch
 from holdfast.testing import sandbox
 from tests.agent.support import PATIENCE

@@ -19,7 +19,7 @@ from holdfast import (
     TaskFailed,
     tool,
 )
-from holdfast.agent.prompting import describe_state
+from holdfast.agent.prompt import describe_state
 from holdfast.agent.scripted import Line, call
 from holdfast.model.canonical import canonical
 from holdfast.model.commit import Commit, Expect

@@ -17,10 +17,10 @@ from holdfast import (
     TaskState,
     tool,
 )
-from holdfast.agent.beginning import REJECTED
+from holdfast.agent.first_messages import REJECTED
 from holdfast.agent.model import Request
 from holdfast.agent.scripted import Line, call, verdict
-from holdfast.agent.verifying import code_in, read_judgement
+from holdfast.agent.verifier import code_in, read_judgement
 from holdfast.testing import Sandbox, crash_everywhere
 from tests.agent.support import PATIENCE, asked, finished, heard, keys_of, look, register, shown, told
 from tests.engine.support import reaches

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Budget, Handle, Holdfast, Retry, TaskFailed, TaskState, tool
-from holdfast.engine.outcome import OUT_OF_TIME
+from holdfast.engine.attempt.outcome import OUT_OF_TIME
 from tests.agent_budget.support import PATIENCE, asked, spent_ms
 from tests.engine.support import until
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Budget, Price, Usage
-from holdfast.agent.books import LEAST_OUTPUT, Books, Need, in_words, limits_patch
+from holdfast.agent.budget_figures import LEAST_OUTPUT, Books, Need, in_words, limits_patch
 from holdfast.agent.prices import FREE
 from holdfast.model.budget import Meter
 from holdfast.model.records import Account

@@ -6,7 +6,7 @@ import asyncio
 
 from holdfast import Agent, Budget, Handle, Holdfast, Meter, ScriptedModel, TaskFilter, TaskState, tool
 from holdfast.agent.scripted import call
-from holdfast.engine.family import Family
+from holdfast.engine.manage.family import Family
 from holdfast.model.walltime import wall_time_ms
 from tests.agent_budget.support import PATIENCE, register
 from tests.engine.support import until

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from holdfast import Budget, Holdfast, Meter, Price, Request, Retry, Usage, tool
-from holdfast.agent.prompting import estimate_prompt
+from holdfast.agent.prompt import estimate_prompt
 from holdfast.agent.scripted import Answer, Line, call
 from holdfast.testing import sandbox
 from tests.agent_budget.support import books, completed, failed, line, look, register, spent_ms, why

@@ -21,7 +21,7 @@ from holdfast import (
     Usage,
 )
 from holdfast.agent.model import note_unseen
-from holdfast.agent.prompting import estimate_prompt
+from holdfast.agent.prompt import estimate_prompt
 from holdfast.agent.scripted import Answer, Line, call
 from holdfast.model.operations import Reserve, Settle, WriteStep
 from holdfast.testing import Sandbox, crash_everywhere, sandbox

@@ -23,7 +23,7 @@ from holdfast import (
     Usage,
     tool,
 )
-from holdfast.agent.books import Books
+from holdfast.agent.budget_figures import Books
 from holdfast.agent.prices import FREE
 from holdfast.agent.scripted import Answer, call
 from holdfast.model.commit import Commit, Verdict

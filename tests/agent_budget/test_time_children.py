@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from holdfast import Budget, Context, Holdfast, StatePatch, TaskFilter
-from holdfast.engine.children import CALLER_OUT_OF_TIME
+from holdfast.engine.steps.children import CALLER_OUT_OF_TIME
 from holdfast.testing import sandbox
 from tests.agent_budget.hanging import HOUR, LONG, MINUTE, failed_in_time, last_reason, waits
 from tests.agent_budget.support import PATIENCE, spent_ms

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast import Agent, Budget, Handle, Holdfast, Meter, Request, ScriptedModel, TaskFilter, TaskState
 from holdfast.agent.scripted import Answer, Line, call
-from holdfast.engine.children import CALLER_OUT_OF_TIME
+from holdfast.engine.steps.children import CALLER_OUT_OF_TIME
 from holdfast.testing import sandbox
 from tests.agent_budget.hanging import (
     AT_ONCE,

@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 
 from holdfast import Checkpoint, Handle, Holdfast, KnownFact, StatePatch, tool
-from holdfast.engine.past import fold
+from holdfast.engine.manage.past_state import fold
 from holdfast.model.canonical import canonical
 from holdfast.model.records import PatchRecord
 

@@ -24,7 +24,7 @@ from holdfast import (
     tool,
 )
 from holdfast.agent.scripted import Answer, Line, call
-from holdfast.engine.past import fold
+from holdfast.engine.manage.past_state import fold
 from holdfast.model.canonical import canonical
 from holdfast.model.commit import Commit
 from holdfast.model.operations import ApplyPatch

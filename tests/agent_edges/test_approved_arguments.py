@@ -30,7 +30,7 @@ from holdfast import (
     decode,
     tool,
 )
-from holdfast.agent.likeness import is_same
+from holdfast.agent.round_trip import is_same
 from holdfast.agent.scripted import Line, call
 from holdfast.agent.tool import Tool
 from holdfast.agent.transcript import Answer

@@ -10,7 +10,7 @@ import pytest
 from holdfast import Conflict, Handle, Holdfast, InvalidValue, Retry, StatePatch, TaskFailed, tool
 from holdfast.agent.model import Request
 from holdfast.agent.scripted import Answer, ScriptedCall, call
-from holdfast.engine.conversing import inbox
+from holdfast.engine.manage.message import inbox
 from holdfast.model.agent_state import Constraints, HumanInTheLoop
 from holdfast.model.risk import RiskLevel
 from holdfast.model.task import JsonValue

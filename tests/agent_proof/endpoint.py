@@ -13,7 +13,7 @@ from typing import Self
 import msgspec
 
 from holdfast.agent.transcript import model_key
-from holdfast.engine.calls import effect_id
+from holdfast.engine.steps.call import effect_id
 from holdfast.model.message import Usage
 from holdfast.testing.chat_server import Answer, Exchange, read_log
 

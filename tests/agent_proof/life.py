@@ -25,7 +25,8 @@ import psutil
 
 from holdfast import Holdfast, StateStore, TaskDefinition
 from holdfast.agent.openai_model import OpenAIModel
-from holdfast.engine import host, parking, worker
+from holdfast.engine.steps import suspension
+from holdfast.engine.worker import host, worker
 from tests.agent_proof.watching import Trail, WatchedModel, watch_commits
 from tests.effects_proof.trap import hold_until, kill_soon
 from tests.engine_proof.conditions import PATIENCE, eventually
@@ -233,8 +234,8 @@ def _prepared(trail: Trail) -> Iterator[None]:
     with (
         impatient(prepare),
         mock.patch.object(host, "NOTE_STEPS_AFTER", LONGEST),  # a slow machine must not write more than a fast one
-        mock.patch.object(parking, "HOLD_SLOT", LONGEST),
-        mock.patch.object(parking, "LOOK_EVERY", LOOK_EVERY),
+        mock.patch.object(suspension, "HOLD_SLOT", LONGEST),
+        mock.patch.object(suspension, "LOOK_EVERY", LOOK_EVERY),
         mock.patch.object(worker, "LOOK_EVERY", LOOK_EVERY),
     ):
         yield

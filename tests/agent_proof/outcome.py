@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from holdfast import AgentState, Holdfast, Message, Meter, StepState, Task, TaskState, Usage
 from holdfast.agent.transcript import LLM, read_answers, read_transcript
-from holdfast.engine.journal import RESERVED
+from holdfast.engine.attempt.journal import RESERVED
 from holdfast.model.effect import EffectState
 
 

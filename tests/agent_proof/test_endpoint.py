@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast import TaskState
 from holdfast.agent.transcript import LLM, read_answers
-from holdfast.engine.waiting import event_channel
+from holdfast.engine.steps.waits import event_channel
 from holdfast.testing.chat_server import Answer, Exchange
 from tests.agent_proof.casts import DISK_SCRIPT, Disk
 from tests.agent_proof.endpoint import Endpoint

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast import Context, Holdfast, StoreDamaged
-from holdfast.engine import host
+from holdfast.engine.worker import host
 from holdfast.model.worker import Claim, Claimed
 
 

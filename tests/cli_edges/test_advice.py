@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.opening import command_line
+from holdfast.cli.store_session import command_line
 from holdfast.model.failure import Failure
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast import Holdfast, StoreUnavailable, Task, TaskState
-from holdfast.cli.choosing import report
+from holdfast.cli.selection import report
 from holdfast.model.queries import TaskFilter
-from holdfast.service.selecting import Done
+from holdfast.service.selection import Done
 from tests.cli_edges.support import FOLDER
 from tests.cli_look.support import PATIENCE, surroundings
 

@@ -18,12 +18,12 @@ import pytest
 from holdfast import Handle, Holdfast
 from holdfast.cli.commands.run import _left
 from holdfast.cli.logs import Troubles
-from holdfast.engine.liveness import PROCESS, this_process
+from holdfast.engine.worker.liveness import PROCESS, this_process
 from holdfast.model.errors import StoreClosed
 from holdfast.model.worker import NewWorker
-from holdfast.service.diagnosis.diagnosing import diagnose
+from holdfast.service.diagnosis.evidence_collector import gather
 from holdfast.service.diagnosis.finding import Level
-from holdfast.service.diagnosis.gathering import gather
+from holdfast.service.diagnosis.report import diagnose
 from holdfast.service.service import Service
 from tests.cli_edges.support import holdfast, submit
 from tests.cli_look.support import FOLDER, PATIENCE, Terminal, command, surroundings, until

@@ -23,8 +23,8 @@ from holdfast.cli.logs import FIELDS
 from holdfast.model.agent_state import AgentState
 from holdfast.model.failure import Try
 from holdfast.service import forms
+from holdfast.service.benchmark import Figures
 from holdfast.service.board import read_board
-from holdfast.service.measuring import Figures
 from holdfast.service.overview import read_overview
 from tests.cli_look.museum import Museum
 from tests.demo.support import good_run

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console, RenderableType
 
 from holdfast import Holdfast
-from holdfast.cli.render.fitting import ORDER, Wish, fit
 from holdfast.cli.render.overview import page
+from holdfast.cli.render.table_fit import ORDER, Wish, fit
 from holdfast.cli.terminal import table
 from holdfast.service.overview import read_overview
 from tests.cli_look.museum import Museum

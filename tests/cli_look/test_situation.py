@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.engine.doubting import ASKED_EARLY, NO_RECONCILE
+from holdfast.engine.effects.doubt import ASKED_EARLY, NO_RECONCILE
 from holdfast.model.approval import Approval
 from holdfast.model.canonical import canonical
 from holdfast.model.doubt import Decision, Doubt
@@ -18,8 +18,8 @@ from holdfast.model.step import Step, StepState
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Worker, WorkerState
+from holdfast.service.next_events import Upcoming
 from holdfast.service.situation import Evidence, current_steps, is_silent, situation_of
-from holdfast.service.upcoming import Upcoming
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Handle, Holdfast, InvalidValue, NotFound
-from holdfast.engine.journal import ROUND_SIZE
+from holdfast.engine.attempt.journal import ROUND_SIZE
 from holdfast.model.step import Step, StepState
 from holdfast.service.service import Service
 from holdfast.service.step_names import find_step

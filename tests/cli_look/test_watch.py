@@ -18,7 +18,7 @@ from rich.console import Console
 from holdfast import Context, Holdfast
 from holdfast.cli.render.board import page
 from holdfast.cli.render.crew import lease_bar
-from holdfast.cli.render.fitting import share
+from holdfast.cli.render.table_fit import share
 from holdfast.model.approval import Approval
 from holdfast.model.queries import QueueCounts, Summary
 from holdfast.model.step import Step, StepState

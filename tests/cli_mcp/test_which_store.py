@@ -9,7 +9,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from holdfast import Holdfast
-from holdfast.cli.opening import holdfast_to_serve, opened_to_serve
+from holdfast.cli.store_session import holdfast_to_serve, opened_to_serve
 from tests.cli_mcp.support import STARTING, entry, option, printed, write_application
 from tests.cli_project.support import clean_environment, contents, holdfast, refusal
 from tests.postgres_server import PostgresServer

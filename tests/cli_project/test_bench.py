@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from holdfast import StoreError
-from holdfast.service.measuring import measure
+from holdfast.service.benchmark import measure
 from tests.cli_project.support import PATIENCE, clean_environment, contents, holdfast, refusal
 from tests.postgres_server import PostgresServer
 
@@ -115,7 +115,7 @@ def test_other_stores_have_nothing_to_measure(tmp_path: Path) -> None:
 async def test_a_schema_that_cannot_be_dropped_is_named(database: str) -> None:
     told: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.service.measuring._Bench.steps", _pull_the_plug)
+        patch.setattr("holdfast.service.benchmark._Bench.steps", _pull_the_plug)
         with pytest.raises(
             StoreError, match=r"could not be dropped .* psql -c 'DROP SCHEMA holdfast_bench_\w+ CASCADE'"
         ):

@@ -17,11 +17,12 @@ from holdfast.model.queries import QueueCounts, Vitals
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Worker, WorkerState
-from holdfast.service.diagnosis import durability, growing, people, reaching, surroundings, working
-from holdfast.service.diagnosis.diagnosing import diagnose
+from holdfast.service.diagnosis import durability, growth, people, reachability, surroundings
+from holdfast.service.diagnosis import workers as working
 from holdfast.service.diagnosis.evidence import Application, Evidence, Inside
 from holdfast.service.diagnosis.filesystem import file_system_in, file_system_of
 from holdfast.service.diagnosis.finding import Finding, Level, worst
+from holdfast.service.diagnosis.report import diagnose
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 SQLITE = Vitals(
@@ -107,10 +108,10 @@ def levels(findings: Iterator[Finding] | Sequence[Finding]) -> list[tuple[str, L
 )
 def test_a_store_that_cannot_be_opened(error: HoldfastError, check: str, level: Level, remedy: str) -> None:
     seen = evidence(inside=None, failure=error)
-    assert levels(reaching.check_store(seen)) == [(check, level)]
-    (finding,) = reaching.check_store(seen)
+    assert levels(reachability.check_store(seen)) == [(check, level)]
+    (finding,) = reachability.check_store(seen)
     assert remedy in str(finding.remedy)
-    assert list(reaching.check_schema(seen)) == []
+    assert list(reachability.check_schema(seen)) == []
 
 
 @pytest.mark.parametrize(
@@ -125,8 +126,8 @@ def test_a_store_that_cannot_be_opened(error: HoldfastError, check: str, level: 
 )
 def test_the_schema(schema: tuple[int, int] | None, level: Level, remedy: str) -> None:
     seen = evidence(schema=schema)
-    assert levels(reaching.check_schema(seen)) == [("schema", level)]
-    assert remedy in str(next(reaching.check_schema(seen)).remedy)
+    assert levels(reachability.check_schema(seen)) == [("schema", level)]
+    assert remedy in str(next(reachability.check_schema(seen)).remedy)
 
 
 @pytest.mark.parametrize(
@@ -359,20 +360,20 @@ def test_doubts_that_only_a_person_can_end() -> None:
 
 
 def test_growth() -> None:
-    assert levels(growing.check_size(inside(prunable=999))) == [("growth", Level.OK)]
-    assert levels(growing.check_size(inside(prunable=1000))) == [("growth", Level.NOTE)]
-    assert next(growing.check_size(inside())).words == "4 kB, 3 tasks and 7 steps"
-    assert next(growing.check_size(inside(POSTGRES))).words == "4 kB, about 3 tasks and 7 steps"
+    assert levels(growth.check_size(inside(prunable=999))) == [("growth", Level.OK)]
+    assert levels(growth.check_size(inside(prunable=1000))) == [("growth", Level.NOTE)]
+    assert next(growth.check_size(inside())).words == "4 kB, 3 tasks and 7 steps"
+    assert next(growth.check_size(inside(POSTGRES))).words == "4 kB, about 3 tasks and 7 steps"
     for seconds, expected in ((None, []), (3600.0, []), (3601.0, [("vacuum", Level.WARNING)])):
         seen = inside(replace(POSTGRES, oldest_snapshot_seconds=seconds))
-        assert levels(growing.check_snapshot(seen)) == expected
+        assert levels(growth.check_snapshot(seen)) == expected
 
 
 @pytest.mark.parametrize(
     ("size", "words"), [(0, "0 bytes"), (999, "999 bytes"), (1e6, "1 MB"), (3.4e9, "3 GB"), (5e15, "5,000 TB")]
 )
 def test_sizes(size: float, words: str) -> None:
-    assert growing.in_bytes(size) == words
+    assert growth.in_bytes(size) == words
 
 
 def test_settings() -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from holdfast import Context, Handle, Holdfast, TaskState
 from holdfast.model.worker import Claim, NewWorker
-from holdfast.service.diagnosis.diagnosing import diagnose
 from holdfast.service.diagnosis.evidence import Inside
+from holdfast.service.diagnosis.evidence_collector import gather
 from holdfast.service.diagnosis.finding import Finding, Level
-from holdfast.service.diagnosis.gathering import gather
+from holdfast.service.diagnosis.report import diagnose
 from tests.postgres_server import PostgresServer
 
 LEASE = 0.02

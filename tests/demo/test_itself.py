@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.itself import own_command
+from holdfast.cli.own_command import own_command
 
 
 @pytest.fixture

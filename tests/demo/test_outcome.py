@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from holdfast.cli.demo.application import FATAL_STEP
-from holdfast.cli.demo.closing import proof, verdict
 from holdfast.cli.demo.crew import Member
 from holdfast.cli.demo.ledger import Entry, Ledger, What
 from holdfast.cli.demo.outcome import Outcome
 from holdfast.cli.demo.snapshot import Snapshot
+from holdfast.cli.demo.summary import proof, verdict
 from holdfast.model.approval import ApprovalState
 from holdfast.model.effect import EffectState
 from holdfast.model.transitions import TaskState

@@ -21,7 +21,7 @@ from holdfast import (
     TaskState,
     Unknown,
 )
-from holdfast.engine.doubting import ASKED_EARLY, LOST, NO_RECONCILE
+from holdfast.engine.effects.doubt import ASKED_EARLY, LOST, NO_RECONCILE
 from holdfast.model.commit import Commit, Verdict
 from holdfast.testing import Sandbox, sandbox
 from tests.effects.support import World, effect_of, stand_between, stands, writes

@@ -20,8 +20,8 @@ from holdfast import (
     TaskFailed,
     TaskState,
 )
-from holdfast.engine.lease import Lease
-from holdfast.engine.storetime import StoreTime
+from holdfast.engine.runtime.store_time import StoreTime
+from holdfast.engine.worker.lease import Lease
 from holdfast.model.commit import Commit, Verdict
 from holdfast.testing import sandbox
 from tests.effects.support import Send, World, effect_of, effects_in, stand_between, step_states, writes

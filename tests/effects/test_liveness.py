@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import liveness
-from holdfast.engine.liveness import PROCESS, is_gone, this_process
+from holdfast.engine.worker import liveness
+from holdfast.engine.worker.liveness import PROCESS, is_gone, this_process
 from holdfast.model.worker import Worker, WorkerState
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is ever proven")

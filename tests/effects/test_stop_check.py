@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast import Context, EffectState, Holdfast
-from holdfast.engine.signals import HandedBack
-from holdfast.engine.threads import DaemonThreads
+from holdfast.engine.attempt.stop_reasons import HandedBack
+from holdfast.engine.runtime.threads import DaemonThreads
 from tests.effects.support import World, effect_of
 from tests.engine.support import until
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import EffectClass, InvalidValue, effects
 from holdfast.effects import Probed, create_file, effect, insert_row, run_command
-from holdfast.engine.calls import describe
+from holdfast.engine.steps.call import describe
 from holdfast.model.doubt import Absent, Happened, Outcome
 
 

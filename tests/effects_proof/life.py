@@ -24,7 +24,8 @@ from unittest import mock
 import psutil
 
 from holdfast import Conflict, Handle, Holdfast, StateStore, StoreUnavailable
-from holdfast.engine import parking, worker
+from holdfast.engine.steps import suspension
+from holdfast.engine.worker import worker
 from holdfast.model.doubt import Decision
 from holdfast.model.effect import EffectState
 from holdfast.testing.ledger import Ledger, Trouble
@@ -256,8 +257,8 @@ def prepared(trap: Trap, orders: Orders) -> Iterator[None]:
     with (
         impatient(prepare),
         watching_checks(trap),
-        mock.patch.object(parking, "HOLD_SLOT", LONGEST if orders.keeps_slot else 0.05),
-        mock.patch.object(parking, "LOOK_EVERY", LOOK_EVERY),
+        mock.patch.object(suspension, "HOLD_SLOT", LONGEST if orders.keeps_slot else 0.05),
+        mock.patch.object(suspension, "LOOK_EVERY", LOOK_EVERY),
         mock.patch.object(worker, "LOOK_EVERY", LOOK_EVERY),
     ):
         yield

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from holdfast import Absent, Context, Holdfast, Retry
-from holdfast.engine import liveness
+from holdfast.engine.worker import liveness
 from holdfast.model.canonical import parse
 from holdfast.model.effect import EffectState
 from holdfast.testing.ledger import Ledger

@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 from holdfast import StateStore, StepState, TaskState
-from holdfast.engine.effecting import OnceStep
+from holdfast.engine.effects.once_step import OnceStep
 from holdfast.model.commit import Commit, Held, Verdict
 from holdfast.model.effect import Effect, EffectState
 from holdfast.model.operations import Move, OpenApproval, Operation, WriteEffect, WriteStep

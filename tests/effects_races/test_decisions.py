@@ -230,7 +230,9 @@ async def test_a_wish_to_undo_is_carried_out_by_code_that_learned_how_meanwhile(
 ) -> None:
     """The step was armed by code without a ``compensate``; it is found in doubt, and undone, by code that has one."""
     agency, terms = Agency(), dict[str, Any]()
-    monkeypatch.setattr("holdfast.engine.parking.HOLD_SLOT", 0.0)  # it waits off its worker until it has settled
+    monkeypatch.setattr(
+        "holdfast.engine.steps.suspension.HOLD_SLOT", 0.0
+    )  # it waits off its worker until it has settled
 
     async def send(what: str) -> None:
         raise ConnectionResetError("the answer was lost")

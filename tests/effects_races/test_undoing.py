@@ -21,9 +21,9 @@ from holdfast import (
     TaskCancelled,
     TaskState,
 )
-from holdfast.engine.definition import TaskDefinition
-from holdfast.engine.host import Host
-from holdfast.engine.intents import LOOK_FOR_BRANCHES
+from holdfast.engine.api.definition import TaskDefinition
+from holdfast.engine.effects.intents import LOOK_FOR_BRANCHES
+from holdfast.engine.worker.host import Host
 from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.model.worker import Claimed
 from holdfast.testing import Sandbox, sandbox

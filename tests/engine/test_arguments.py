@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel
 
 from holdfast import Context, Holdfast, InvalidValue, KeyConflict, NewTask, Retry, TaskFailed, TaskFilter, TaskState
 from holdfast.cli.arguments import bind_json
-from holdfast.engine.definition import TaskDefinition
+from holdfast.engine.api.definition import TaskDefinition
 from holdfast.model.task import JsonValue
 from tests.engine.support import ended
 from tests.mcp.support import ask, connected

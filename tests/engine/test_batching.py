@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast import InvalidValue, StoreClosed, StoreUnavailable
-from holdfast.engine import batching
-from holdfast.engine.batching import Batcher
+from holdfast.engine.runtime import batcher as batching
+from holdfast.engine.runtime.batcher import Batcher
 from holdfast.model.errors import StoreError
 from tests.engine.support import PATIENCE, settle
 

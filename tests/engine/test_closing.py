@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Handle, Holdfast, ManualClock, Retry, StoreClosed, TaskState
-from holdfast.engine import host, services
-from holdfast.engine.host import Host
-from holdfast.engine.threads import DaemonThreads
+from holdfast.engine.runtime import services
+from holdfast.engine.runtime.threads import DaemonThreads
+from holdfast.engine.worker import host
+from holdfast.engine.worker.host import Host
 from holdfast.model.worker import WorkerState
 from tests.engine.support import PATIENCE, pass_time, settle, until, vanish
 

@@ -21,9 +21,10 @@ from holdfast import (
     TaskFailed,
     TaskState,
 )
-from holdfast.engine import host, visiting
-from holdfast.engine.defiance import MANY_CALLS, STUCK, UNWIND_WITHIN
-from holdfast.engine.journal import IGNORED_STOP
+from holdfast.engine.api.machine import visit
+from holdfast.engine.attempt.defiance import MANY_CALLS, STUCK, UNWIND_WITHIN
+from holdfast.engine.attempt.journal import IGNORED_STOP
+from holdfast.engine.worker import host
 from tests.engine.support import ended, pass_time, reaches, settle, steps_of, until
 
 Code = Callable[[Any], Any]
@@ -198,7 +199,7 @@ async def test_a_timeout_that_is_caught_fails_the_step(still: Holdfast, clock: M
 async def test_a_states_timeout_that_is_caught_fails_the_visit(
     quick: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(visiting, "UNWIND_WITHIN", 0.01)
+    monkeypatch.setattr(visit, "UNWIND_WITHIN", 0.01)
     machine: Machine[None] = Machine("stuck", initial="begin", transitions={"begin": ["end"]}, final=["end"])
 
     @machine.state("begin", timeout=0.01)

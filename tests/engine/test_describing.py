@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast import Context, Holdfast
-from holdfast.engine import calls
-from holdfast.engine.calls import describe
+from holdfast.engine.steps import call
+from holdfast.engine.steps.call import describe
 from tests.engine.support import ended
 
 
@@ -61,8 +61,8 @@ def test_a_function_is_looked_at_once() -> None:
 
 def test_what_is_gone_is_forgotten() -> None:
     gc.collect()
-    before = len(calls._KNOWN)
+    before = len(call._KNOWN)
     for _ in range(10):
         describe(fetcher(Invoice))
     gc.collect()
-    assert len(calls._KNOWN) <= before
+    assert len(call._KNOWN) <= before

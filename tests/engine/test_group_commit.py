@@ -22,7 +22,7 @@ from holdfast import (
     TaskFailed,
     TaskState,
 )
-from holdfast.engine.committer import Committer
+from holdfast.engine.runtime.committer import Committer
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
 from holdfast.model.operations import Emit, SubmitChild, WriteStep
 from holdfast.model.size import BATCH_BYTES, LARGEST_BYTES, commit_size

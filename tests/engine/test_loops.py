@@ -19,7 +19,7 @@ import holdfast
 from holdfast import Context, Holdfast, TaskDefinition
 from holdfast.mcp import server
 from holdfast.mcp.desk import Desk
-from holdfast.mcp.watching import Watcher
+from holdfast.mcp.watches import Watcher
 from holdfast.model.task import NewTask, Task
 from holdfast.service.service import Service
 from holdfast.store.background import Loop
@@ -29,12 +29,15 @@ from tests.postgres_server import PostgresServer
 SOURCE = Path(holdfast.__file__).parent
 STARTERS = {"create_task", "ensure_future", "start", "Thread"}
 ENDS_BY_ITSELF = {
-    ("engine/alarms.py", "_ring"): "goes on to the next alarm whatever a callback raises",
-    ("engine/attempt.py", "run"): "runs a task's code and then its verifier, and is over with the attempt",
-    ("engine/batching.py", "_flush"): "hands each error to those who wait for that batch, and takes the next one",
-    ("engine/threads.py", "_work"): "catches BaseException around every job",
+    ("engine/runtime/alarms.py", "_ring"): "goes on to the next alarm whatever a callback raises",
+    ("engine/attempt/attempt.py", "run"): "runs a task's code and then its verifier, and is over with the attempt",
+    (
+        "engine/runtime/batcher.py",
+        "_flush",
+    ): "hands each error to those who wait for that batch, and takes the next one",
+    ("engine/runtime/threads.py", "_work"): "catches BaseException around every job",
     ("agent/text_stream.py", "_tell_now_and_then"): "catches whatever the store raises, and ends with the answer",
-    ("mcp/watching.py", "_send"): "catches whatever the client's connection raises, and ends with the last word",
+    ("mcp/watches.py", "_send"): "catches whatever the client's connection raises, and ends with the last word",
     ("store/postgres/notices.py", "_send_all"): "catches whatever the store raises; the next hint starts it again",
 }
 """What is started and has a loop in it without being a Loop: why it survives."""

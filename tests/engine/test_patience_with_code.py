@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast import Context, Holdfast, Retry, StoreUnavailable
-from holdfast.engine import trying
+from holdfast.engine.steps import one_try
 from holdfast.model.commit import Commit, Verdict
 from tests.engine.support import ended, until
 
@@ -15,7 +15,7 @@ async def test_what_was_sent_to_a_store_that_is_away_is_not_done_again(
     quick: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The timeout of the step around it comes, and more time than code gets to unwind."""
-    monkeypatch.setattr(trying, "UNWIND_WITHIN", 0.01)
+    monkeypatch.setattr(one_try, "UNWIND_WITHIN", 0.01)
     made: list[str] = []
     refused = 0
     is_away = False

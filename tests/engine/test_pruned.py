@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Agent, Holdfast, NotFound, ScriptedModel, TaskFailed
 from holdfast.model.task import Task
-from holdfast.service.following import follow
+from holdfast.service.changes import follow
 
 PATIENCE = 60.0
 

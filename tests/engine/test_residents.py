@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from holdfast import Ask, Context, Handle, Holdfast, ManualClock, StepState, SyncContext, TaskState, Worker
-from holdfast.engine import approving
-from holdfast.engine import host as hosting
-from holdfast.engine import slots as slotting
-from holdfast.engine import worker as working
-from holdfast.engine.attempt import LEAST_REST
-from holdfast.engine.parking import SPILLED_FOR, SPILLED_KEY
+from holdfast.engine.attempt.attempt import LEAST_REST
+from holdfast.engine.steps import approval as approving
+from holdfast.engine.steps.suspension import SPILLED_FOR, SPILLED_KEY
+from holdfast.engine.worker import host as hosting
+from holdfast.engine.worker import slots as slotting
+from holdfast.engine.worker import worker as working
 from holdfast.model.commit import Commit, Held
 from holdfast.model.operations import Rest
 from holdfast.model.worker import POISON_AFTER, QUIET_FOR, Claim, Claimed, NewWorker

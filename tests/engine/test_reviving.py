@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Conflict, Context, Handle, Holdfast, InvalidValue, ManualClock, Retry, Task, TaskFailed, TaskState
-from holdfast.engine.undoing import MARKER
+from holdfast.engine.effects.compensation import MARKER
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.operations import Move
 from holdfast.model.step import StepState

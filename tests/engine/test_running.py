@@ -32,8 +32,8 @@ from holdfast import (
     TaskFailed,
     TaskState,
 )
-from holdfast.engine.outcome import KEPT_FOR
-from holdfast.engine.running import run_task
+from holdfast.engine.attempt.outcome import KEPT_FOR
+from holdfast.engine.worker.run_one import run_task
 from holdfast.store.memory import MemoryStore
 from tests.engine.support import PATIENCE, moves_of, pass_time, reaches, steps_of
 

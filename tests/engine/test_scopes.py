@@ -28,7 +28,7 @@ from holdfast import (
     TaskFailed,
     TaskState,
 )
-from holdfast.engine.scope import INSIDE, LONGEST_PATH, path_inside
+from holdfast.engine.attempt.scope import INSIDE, LONGEST_PATH, path_inside
 from holdfast.model.task import FLAT_KEYS
 from holdfast.model.worker import ALONE_AFTER, Claim, NewWorker
 from tests.engine.support import crash, ended, pass_time, reaches, steps_of, until
@@ -724,7 +724,7 @@ async def test_a_blocking_step_inside_a_blocking_step_is_done_once(quick: Holdfa
 async def test_a_branch_that_ignores_its_cancel_can_do_no_harm_at_any_depth(
     quick: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.scope.LAST_WORDS", 0.05)
+    monkeypatch.setattr("holdfast.engine.attempt.scope.LAST_WORDS", 0.05)
     bank, fail, ready, go = Bank(), failing(1), asyncio.Event(), asyncio.Event()
 
     @quick.task(retry=ONE_TRY)

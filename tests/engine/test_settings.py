@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Holdfast, InvalidValue
-from holdfast.engine.settings import (
+from holdfast.engine.api.settings import (
     SETTINGS,
     Setting,
     Settings,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast import ManualClock
-from holdfast.engine.alarms import Alarms
-from holdfast.engine.slots import PATIENCE, Slots
+from holdfast.engine.runtime.alarms import Alarms
+from holdfast.engine.worker.slots import PATIENCE, Slots
 from tests.engine.support import settle
 
 

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Holdfast, Step, StepState, TaskState
-from holdfast.engine import stepping, turns
-from holdfast.engine.scope import Digests
+from holdfast.engine.attempt.scope import Digests
+from holdfast.engine.runtime import loop_turns
+from holdfast.engine.steps import step
 from holdfast.model.commit import Commit, Held
 from holdfast.model.operations import Emit, Move, UntilEvent, WriteStep
 from holdfast.model.task import NewTask
 from holdfast.model.worker import Claim, NewWorker
 from holdfast.store.base import StateStore
-from holdfast.store.sqlite import lifecycle, submitting
+from holdfast.store.sqlite import lifecycle, submission
 from holdfast.store.sqlite.records import RECORDS
 from tests.engine.support import PATIENCE
 
@@ -46,7 +47,7 @@ class Turns:
 
 async def test_a_replay_gives_way_now_and_then(hold: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where several long journals are replayed at the same time: they share a turn."""
-    steps, tasks = 3 * turns.READ_IN_A_TURN, 2
+    steps, tasks = 3 * loop_turns.READ_IN_A_TURN, 2
 
     @hold.task
     async def long(ctx: Context) -> int:
@@ -71,16 +72,16 @@ async def test_a_replay_gives_way_now_and_then(hold: Holdfast, monkeypatch: pyte
         await hold.store.commit([Commit(task_id=one.task.id, guard=guard, operations=tuple(map(WriteStep, lines)))])
     await hold.store.retire(worker.id)
     replayed, noted, read = Turns(), Turns(), Turns()
-    monkeypatch.setattr(stepping, "decode", replayed.counting(lambda *_, **__: 1))
+    monkeypatch.setattr(step, "decode", replayed.counting(lambda *_, **__: 1))
     monkeypatch.setattr(Digests, "note", noted.counting(Digests.note))
     monkeypatch.setattr(RECORDS, "step", read.counting(RECORDS.step))
     async with hold.worker():
         assert [await handle.result(timeout=PATIENCE) for handle in handles] == [steps] * tasks
     assert replayed.total == steps * tasks
-    assert replayed.most <= turns.REPLAYED_IN_A_TURN + tasks
+    assert replayed.most <= loop_turns.REPLAYED_IN_A_TURN + tasks
     assert noted.total == steps * tasks
-    assert noted.most <= turns.READ_IN_A_TURN * tasks
-    assert read.most <= turns.READ_IN_A_TURN
+    assert noted.most <= loop_turns.READ_IN_A_TURN * tasks
+    assert read.most <= loop_turns.READ_IN_A_TURN
 
 
 @pytest.mark.parametrize("how", ["emit", "commit"])
@@ -107,7 +108,7 @@ async def test_an_event_for_very_many_wakes_them_beside_the_loop(
         await store.submit([NewTask(id="teller", name="teller")])
         [teller] = await store.claim(Claim(worker_id=worker.id, number=100, limit=1, names=["teller"]))
         woken = Turns()
-        monkeypatch.setattr(submitting, "wake", woken.counting(lifecycle.wake))
+        monkeypatch.setattr(submission, "wake", woken.counting(lifecycle.wake))
         if how == "emit":
             await asyncio.gather(store.emit("news", 1), _read_meanwhile(store))
         else:

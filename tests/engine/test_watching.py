@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from holdfast import Context, Holdfast, TaskCancelled
-from holdfast.engine.watcher import Watcher
+from holdfast.engine.runtime.watcher import Watcher
 from holdfast.model.canonical import parse
 from holdfast.model.records import Event
 from holdfast.store import records

@@ -21,8 +21,8 @@ from holdfast import (
     TaskState,
     Worker,
 )
-from holdfast.engine import host as hosting
-from holdfast.engine import worker as working
+from holdfast.engine.worker import host as hosting
+from holdfast.engine.worker import worker as working
 from holdfast.model.worker import Claim, Claimed, WorkerState
 from tests.engine.support import PATIENCE, Watched, ended, moves_of, pass_time, reaches, settle, steps_of, until, vanish
 

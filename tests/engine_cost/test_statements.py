@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 
 from holdfast import Context, Handle, Holdfast
-from holdfast.engine import host, worker
+from holdfast.engine.worker import host, worker
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.sqlite import SqliteStore
 

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast import Handle, Holdfast, ManualClock, TaskState
-from holdfast.engine.attempt import Attempt
-from holdfast.engine.signals import Unwind
+from holdfast.engine.attempt.attempt import Attempt
+from holdfast.engine.attempt.stop_reasons import Unwind
 from holdfast.model.commit import Verdict
 from holdfast.model.operations import Operation
 

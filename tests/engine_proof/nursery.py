@@ -27,7 +27,8 @@ from typing import Any
 from unittest import mock
 
 from holdfast import Holdfast, StateStore, make_store, open_store
-from holdfast.engine import parking, worker
+from holdfast.engine.steps import suspension
+from holdfast.engine.worker import worker
 from holdfast.model import worker as rules
 from holdfast.model.transitions import OPEN
 from tests.engine_proof.conditions import eventually, until_nobody_else_is_connected
@@ -44,7 +45,7 @@ LAST_LEASE = 5.0
 
 # What a life of a tenth of a second needs: shorter waits, and no verdict that a task which saw so many workers die must
 # be what killed them.
-SETTINGS = [(parking, "HOLD_SLOT", 0.05), (parking, "LOOK_EVERY", 0.05), (worker, "LOOK_EVERY", 0.05)]
+SETTINGS = [(suspension, "HOLD_SLOT", 0.05), (suspension, "LOOK_EVERY", 0.05), (worker, "LOOK_EVERY", 0.05)]
 SETTINGS += [(rules, "POISON_AFTER", 1_000_000)]
 
 DECK = [
@@ -164,7 +165,7 @@ def impatient(prepare: Callable[[StateStore], None]) -> Iterator[None]:
     with contextlib.ExitStack() as patches:
         for module, name, value in SETTINGS:
             patches.enter_context(mock.patch.object(module, name, value))
-        patches.enter_context(mock.patch("holdfast.engine.holdfast.make_store", make_prepared))
+        patches.enter_context(mock.patch("holdfast.engine.api.holdfast.make_store", make_prepared))
         yield
 
 

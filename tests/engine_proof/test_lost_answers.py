@@ -13,7 +13,8 @@ from unittest import mock
 import pytest
 
 from holdfast import Holdfast, StateStore, StoreUnavailable, make_store
-from holdfast.engine import parking, worker
+from holdfast.engine.steps import suspension
+from holdfast.engine.worker import worker
 from holdfast.model.transitions import OPEN
 from holdfast.store import outage
 from tests.engine_proof.conditions import PATIENCE, eventually
@@ -52,11 +53,11 @@ async def work_with_lost_answers(seed: int, concurrency: int, evidence: Evidence
     hold = Holdfast("memory://")
     kinds = define(hold, evidence)
     with (
-        mock.patch("holdfast.engine.holdfast.make_store", make_unreliable),
+        mock.patch("holdfast.engine.api.holdfast.make_store", make_unreliable),
         mock.patch.object(outage, "LONGEST_PAUSE", 0.01),
         mock.patch.object(worker, "LOOK_EVERY", 0.02),
-        mock.patch.object(parking, "LOOK_EVERY", 0.02),
-        mock.patch.object(parking, "HOLD_SLOT", 0.05),
+        mock.patch.object(suspension, "LOOK_EVERY", 0.02),
+        mock.patch.object(suspension, "HOLD_SLOT", 0.05),
     ):
         async with hold:
             for kind in kinds.values():

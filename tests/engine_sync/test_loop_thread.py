@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holdfast import StoreClosed
-from holdfast.engine import loop_thread
-from holdfast.engine.loop_thread import LoopThread
+from holdfast.engine.api.sync import loop_thread
+from holdfast.engine.api.sync.loop_thread import LoopThread
 
 
 class Room:

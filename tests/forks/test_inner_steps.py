@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from holdfast import Conflict, Context, Holdfast, Retry, TaskFailed
-from holdfast.engine.scope import INSIDE
+from holdfast.engine.attempt.scope import INSIDE
 
 PATIENCE = 60
 

@@ -20,7 +20,7 @@ from holdfast import (
     TaskFailed,
     TaskState,
 )
-from holdfast.engine.ancestry import Origin
+from holdfast.engine.manage.fork.ancestry import Origin
 from holdfast.model.commit import Commit
 from holdfast.model.operations import LinkArtifact, Reserve, SetLimits, Settle
 from holdfast.model.records import ArtifactLink

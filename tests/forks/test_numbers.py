@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast import Context, Goto, Handle, Holdfast, Machine, Retry, SyncContext
-from holdfast.engine.scope import INSIDE
+from holdfast.engine.attempt.scope import INSIDE
 from tests.engine.support import until
 from tests.forks.support import finish, is_over
 

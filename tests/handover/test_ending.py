@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import DeadlineExceeded, Handle, Holdfast, InvalidValue, ManualClock, TaskState
-from holdfast.engine.journal import RESUMED
+from holdfast.engine.attempt.journal import RESUMED
 from holdfast.model.errors import CodecError, LeaseLost
 from holdfast.model.task import NewTask
 from tests.handover.support import NOTHING, VERBS, Outside, facts, living_workers, task_of

@@ -15,7 +15,7 @@ from holdfast.model.operations import OpenApproval
 from holdfast.model.patch import StatePatch
 from holdfast.model.task import NewTask
 from holdfast.service.handover import Lease, add_artifact, patch_state
-from holdfast.service.handover.sharing import ALLOWED, append, checked_patch
+from holdfast.service.handover.shared_state import ALLOWED, append, checked_patch
 from tests.handover.support import Outside, everything, facts, task_of
 
 

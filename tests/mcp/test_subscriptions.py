@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from holdfast import Holdfast, Task
 from holdfast.mcp.addresses import FactAddress, QueueAddress, StateAddress
 from holdfast.mcp.server import McpServer
-from holdfast.mcp.subscribing import MOST_AT_ONCE
+from holdfast.mcp.subscriptions import MOST_AT_ONCE
 from holdfast.model.errors import StoreUnavailable
 from holdfast.model.patch import StatePatch
 from holdfast.model.records import MemoryFact

@@ -14,7 +14,7 @@ from holdfast.mcp import AnswerUnclear, ServerAway, ServerTools, tools
 from holdfast.mcp.client import pipe, transports
 from holdfast.mcp.client.schema import Form
 from holdfast.mcp.client.tool import ServerTool
-from holdfast.mcp.client.validating import MOST_DEPTH, TooMuchWork, Validator
+from holdfast.mcp.client.validator import MOST_DEPTH, TooMuchWork, Validator
 from tests.mcp_client.support import old_command, old_over_http
 
 SOME = 4_000

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from holdfast.mcp.client import connection
-from holdfast.mcp.client.reaching import Reach
+from holdfast.mcp.client.reach import Reach
 from holdfast.mcp.client.servers import Command
 from tests.engine.support import until
 from tests.mcp_client.support import HERE, PATIENCE
@@ -77,7 +77,7 @@ async def test_a_server_that_hung_is_replaced_before_the_next_call(
         return await call(self, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(connection.Connection, "call", note)
-    monkeypatch.setattr("holdfast.mcp.client.reaching.PROBE", SOON / 4)
+    monkeypatch.setattr("holdfast.mcp.client.reach.PROBE", SOON / 4)
     second, third = await asyncio.gather(order(reached, "noise"), order(reached, "noise"))
     assert second == third != first
     assert used not in sent

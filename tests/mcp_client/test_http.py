@@ -9,8 +9,8 @@ import pytest
 from holdfast import Holdfast, TaskState
 from holdfast.agent.scripted import Line, ScriptedCall, call
 from holdfast.mcp import AnswerUnclear, CallRefused, Declared, ServerAway, tools
-from holdfast.mcp.client import reaching
-from holdfast.mcp.client.reaching import reach
+from holdfast.mcp.client import reach as reaching
+from holdfast.mcp.client.reach import reach
 from tests.agent.support import register, told
 from tests.engine.support import until
 from tests.mcp_client.support import PATIENCE, World, finished, old_over_http

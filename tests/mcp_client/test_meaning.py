@@ -14,9 +14,9 @@ from holdfast import Decision, Happened, Holdfast, Retry, StepState
 from holdfast.agent.scripted import call
 from holdfast.agent.tool import ToolError
 from holdfast.mcp import AnswerUnclear, CallRefused, Declared, ServerAway, tools
+from holdfast.mcp.client.dispatch import CURRENT, Sending
+from holdfast.mcp.client.error_meaning import meaning_of
 from holdfast.mcp.client.health import Health
-from holdfast.mcp.client.meaning import meaning_of
-from holdfast.mcp.client.sending import CURRENT, Sending
 from holdfast.mcp.client.servers import Endpoint
 from holdfast.mcp.client.transports import transport_to
 from holdfast.model.proof import proves_absence

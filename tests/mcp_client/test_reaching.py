@@ -9,7 +9,7 @@ import weakref
 import pytest
 
 from holdfast.mcp import ServerAway
-from holdfast.mcp.client.reaching import Reach, reach
+from holdfast.mcp.client.reach import Reach, reach
 from holdfast.mcp.client.servers import Command
 from tests.engine.support import settle
 from tests.mcp_client.support import PATIENCE, World, old_command

@@ -11,7 +11,7 @@ import pytest
 from holdfast import Agent, Holdfast, Retry, ScriptedModel, TaskFailed
 from holdfast.agent.scripted import Line, call
 from holdfast.mcp import Declared, ServerAway, ServerTools, tools
-from holdfast.mcp.client.reaching import Reach
+from holdfast.mcp.client.reach import Reach
 from tests.agent.support import asked, register, told
 from tests.mcp_client.support import PATIENCE, World, old_command
 

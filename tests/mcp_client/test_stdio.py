@@ -16,7 +16,7 @@ import pytest
 from holdfast import Holdfast, Retry, TaskFailed
 from holdfast.agent.scripted import Line, call
 from holdfast.mcp import CannotStart, Declared, ServerAway, tools
-from holdfast.mcp.client.reaching import reach
+from holdfast.mcp.client.reach import reach
 from holdfast.mcp.client.servers import Command
 from tests.agent.support import output_of, register, told
 from tests.engine.support import until

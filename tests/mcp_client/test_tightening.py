@@ -9,7 +9,7 @@ import pytest
 from holdfast import EffectClass, Holdfast, InvalidValue, RiskLevel
 from holdfast.agent.scripted import Line, call
 from holdfast.mcp import Declared, tools
-from holdfast.mcp.client.declaring import Hints, tightened
+from holdfast.mcp.client.declarations import Hints, tightened
 from tests.agent.support import asked, register
 from tests.mcp_client.support import PATIENCE, World
 

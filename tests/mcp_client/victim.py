@@ -16,7 +16,7 @@ from typing import Any
 from holdfast import Agent, Holdfast, ScriptedModel, TaskDefinition
 from holdfast.agent.scripted import call
 from holdfast.mcp import Declared, ServerTools, tools
-from holdfast.mcp.client.reaching import Reach
+from holdfast.mcp.client.reach import Reach
 
 LEASE = 5.0
 

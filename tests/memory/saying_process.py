@@ -12,7 +12,7 @@ import random
 import sys
 
 from holdfast import Holdfast
-from holdfast.engine.remembering import Memory
+from holdfast.engine.manage.memory import Memory
 
 HESITATION = 0.005
 

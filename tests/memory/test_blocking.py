@@ -8,8 +8,8 @@ from typing import assert_type
 import pytest
 
 from holdfast import Holdfast, MemoryFact, StoreClosed
-from holdfast.engine.remembering import Memory
-from holdfast.engine.sync_memory import SyncMemory
+from holdfast.engine.api.sync.memory import SyncMemory
+from holdfast.engine.manage.memory import Memory
 
 
 def test_blocking_calls_do_the_same() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, InvalidValue, ManualClock, MemoryFact, NotFound, StoreClosed
-from holdfast.engine.remembering import Memory
+from holdfast.engine.manage.memory import Memory
 from holdfast.model.memory import DEFAULT_HALF_LIFE, effective_confidence
 
 DAY = timedelta(days=1)
@@ -241,7 +241,7 @@ async def test_a_document_that_is_wrong_anywhere_brings_in_nothing(hold: Holdfas
 
 
 async def test_an_export_goes_on_where_a_page_ends(hold: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.engine.remembering.MOST_FACTS", 3)
+    monkeypatch.setattr("holdfast.engine.manage.memory.MOST_FACTS", 3)
     for number in range(7):
         await hold.memory.store("alice", f"a{number}", number)
     assert sorted(fact["value"] for fact in (await hold.memory.export())["facts"]) == list(range(7))

@@ -39,7 +39,7 @@ async def test_in_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as before:
         before.setattr("holdfast.store.jsonfile.store.MIGRATIONS", earlier)
         before.setattr("holdfast.store.jsonfile.store.SCHEMA", earlier[-1].version)
-        before.setattr("holdfast.store.sqlite.migrating.migrate.__defaults__", (earlier,))
+        before.setattr("holdfast.store.sqlite.migration.migrate.__defaults__", (earlier,))
         async with JsonStore(tmp_path) as store:
             await store.remember(FACT)
     [document] = (tmp_path / "memory").glob("*.json")

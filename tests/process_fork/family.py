@@ -13,7 +13,7 @@ import sys
 import time
 
 from holdfast import Context, Holdfast, StoreForked, SyncContext
-from holdfast.engine.transacting import SyncTransaction
+from holdfast.engine.steps.transaction import SyncTransaction
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.transaction import Transaction
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from holdfast import Context, Handle, Holdfast, SyncContext
-from holdfast.engine.sync import SyncHandle
-from holdfast.engine.transacting import SyncTransaction
-from holdfast.engine.worker import Worker
+from holdfast.engine.api.sync.holdfast import SyncHandle
+from holdfast.engine.steps.transaction import SyncTransaction
+from holdfast.engine.worker.worker import Worker
 from holdfast.store.base import StateStore
 from holdfast.store.transaction import Transaction
 from tests.process_fork.child import ask_child

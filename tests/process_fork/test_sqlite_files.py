@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 
 from holdfast import Holdfast
-from holdfast.store.sqlite.peeking import peek
+from holdfast.store.sqlite.peek import peek
 from tests.process_fork.child import ask_child, run_family
 
 

@@ -13,7 +13,7 @@ from unittest import mock
 from holdfast import Holdfast, StateStore, Transaction, make_store
 from holdfast.model import worker as rules
 from holdfast.store import outage
-from holdfast.testing.skipping import SkippingClock
+from holdfast.testing.skipping_clock import SkippingClock
 from tests.program_fuzz.grammar import Case
 from tests.program_fuzz.interpreter import TABLE, Interpreter
 from tests.program_fuzz.judge import Evidence, judge
@@ -93,7 +93,7 @@ class Scene:
         with contextlib.ExitStack() as patches:
             for module, name, value in SETTINGS:
                 patches.enter_context(mock.patch.object(module, name, value))
-            patches.enter_context(mock.patch("holdfast.engine.holdfast.make_store", self._line_to_open))
+            patches.enter_context(mock.patch("holdfast.engine.api.holdfast.make_store", self._line_to_open))
             yield
 
     def _line_to_open(self, *_: object, **__: object) -> Line | None:

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from holdfast import Holdfast, ReadOnlyStore, StateStore, StoreClosed, StoreUnavailable
 from holdfast.testing.mortal import MortalCommitter, MortalWorker, Stage
-from holdfast.testing.skipping import SkippingClock
+from holdfast.testing.skipping_clock import SkippingClock
 from tests.program_fuzz.grammar import Case, Fault
 from tests.program_fuzz.interpreter import Interpreter
 from tests.program_fuzz.records import Records

@@ -25,7 +25,9 @@ from typing import Any
 from unittest import mock
 
 from holdfast import Holdfast, StateStore, StoreBusy, make_store
-from holdfast.engine import effecting, parking, worker
+from holdfast.engine.effects import once_step
+from holdfast.engine.steps import suspension
+from holdfast.engine.worker import worker
 from holdfast.model import worker as rules
 from tests.program_fuzz.driver import HANGS, create_table, evidence_of
 from tests.program_fuzz.grammar import Case, Fault, case_from_json
@@ -40,10 +42,10 @@ FROZEN = 1.5 * LEASE
 """Seconds that a stopped worker stays so: its lease is over then, and whether it is decides no verdict."""
 
 SETTINGS = [
-    (parking, "HOLD_SLOT", 0.05),
-    (parking, "LOOK_EVERY", 0.1),
+    (suspension, "HOLD_SLOT", 0.05),
+    (suspension, "LOOK_EVERY", 0.1),
     (worker, "LOOK_EVERY", 0.1),
-    (effecting, "DISPATCH_WITHIN", 0.5),
+    (once_step, "DISPATCH_WITHIN", 0.5),
     (rules, "POISON_AFTER", 1_000_000),
 ]
 
@@ -102,7 +104,7 @@ class Nursery:
             vars(store)["commit"] = strike.around(store.commit)
             return store
 
-        with mock.patch("holdfast.engine.holdfast.make_store", make_watched):
+        with mock.patch("holdfast.engine.api.holdfast.make_store", make_watched):
             async with hold:
                 # The office, another process, makes the table and submits first.
                 while not records.count("ready", ""):  # noqa: ASYNC110

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast import Decision, Doubt, Handle, Happened, Holdfast, StateStore, StepState, Task, TaskState
-from holdfast.engine.ancestry import MARKER
+from holdfast.engine.manage.fork.ancestry import MARKER
 from holdfast.model.errors import Conflict, HoldfastError
 from holdfast.model.transitions import OPEN
 from tests.program_fuzz.grammar import Case

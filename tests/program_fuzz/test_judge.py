@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import effecting, undoing
-from holdfast.engine.attempt import Attempt
-from holdfast.engine.journal import Journal
-from holdfast.engine.scope import Scope
-from holdfast.engine.standing import Standing
+from holdfast.engine.attempt.attempt import Attempt
+from holdfast.engine.attempt.journal import Journal
+from holdfast.engine.attempt.scope import Scope
+from holdfast.engine.effects import compensation, once_step
+from holdfast.engine.effects.recorded_call import Standing
 from tests.program_fuzz.driver import HANGS, Verdict, run_case
 from tests.program_fuzz.grammar import Case, Fault, Node, case_from_json
 from tests.program_fuzz.interpreter import Interpreter
@@ -53,7 +53,7 @@ def forget_once_steps(patch: pytest.MonkeyPatch) -> None:
     def look_up_nothing(attempt: Attempt, *_: object) -> Standing:
         return Standing(recorded=None, effect=None, effect_id=f"{attempt.task.id}-{next(numbers)}", error=None)
 
-    patch.setattr(effecting, "look_up", look_up_nothing)
+    patch.setattr(once_step, "look_up", look_up_nothing)
 
 
 async def test_a_once_step_whose_journal_is_ignored(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ async def test_keys_that_are_positions(run: Run, monkeypatch: pytest.MonkeyPatch
 async def test_numbers_that_differ_in_a_replay(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = Node("draw", "draw")
     assert await run(draw, LOOK, STUMBLE) == ()
-    monkeypatch.setattr("holdfast.engine.waiting.draw", lambda *_: random.randbytes(32))
+    monkeypatch.setattr("holdfast.engine.steps.waits.draw", lambda *_: random.randbytes(32))
     assert any("draw returned two values" in wrong for wrong in await run(draw, LOOK, STUMBLE))
 
 
@@ -119,11 +119,11 @@ async def test_sagas_that_forget_or_go_forwards(run: Run, monkeypatch: pytest.Mo
     booked = [Node(name, "once", {**PAY.options, "undo": "once"}) for name in ("first", "second")]
     broken = Node("broken", "broken")
     assert await run(*booked, broken) == ()
-    to_do = undoing._to_do
+    to_do = compensation._to_do
     with monkeypatch.context() as patch:
-        patch.setattr(undoing, "_to_do", lambda attempt: to_do(attempt)[::-1])
+        patch.setattr(compensation, "_to_do", lambda attempt: to_do(attempt)[::-1])
         assert any("first was undone before" in wrong for wrong in await run(*booked, broken))
-    monkeypatch.setattr(undoing, "_to_do", lambda attempt: to_do(attempt)[:1])
+    monkeypatch.setattr(compensation, "_to_do", lambda attempt: to_do(attempt)[:1])
     assert any("first was not undone" in wrong for wrong in await run(*booked, broken))
 
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from holdfast.engine import log
+from holdfast.engine.runtime import log
 from holdfast.model.approval import ApprovalState
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.effect import Effect, EffectClass, EffectState

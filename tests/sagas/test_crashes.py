@@ -16,7 +16,7 @@ from holdfast import (
     TaskFailed,
     TaskState,
 )
-from holdfast.engine.calls import effect_id
+from holdfast.engine.steps.call import effect_id
 from holdfast.testing import Sandbox, crash_everywhere, sandbox
 from tests.engine.support import reaches, steps_of
 from tests.sagas.support import AT_ONCE, ONE_TRY, Agency, Booking, doubts_of, states_of, undos_of

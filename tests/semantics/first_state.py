@@ -4,7 +4,7 @@ from typing import Any
 
 from holdfast import Agent, AgentState, Budget, Handle, Holdfast, Request, ScriptedModel
 from holdfast.agent.scripted import Answer, call
-from holdfast.engine.first_state import GIVEN
+from holdfast.engine.api.first_state import GIVEN
 from tests.engine.support import ended, until
 from tests.semantics.scene import AT_ONCE, ONE_TRY, SOON, Scene
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast import Conflict, Context, StepState, TaskState
-from holdfast.engine.scope import INSIDE
+from holdfast.engine.attempt.scope import INSIDE
 from holdfast.model.worker import QUIET_FOR
 from tests.engine.support import ended, steps_of
 from tests.semantics.scene import AT_ONCE, SOON, Calls, Part, Scene

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.engine.past import patches_before
+from holdfast.engine.manage.past_state import patches_before
 from holdfast.model.records import PatchRecord
 from holdfast.model.step import Step, StepState
 

@@ -12,7 +12,7 @@ from holdfast import (
     TaskFailed,
     TaskState,
 )
-from holdfast.engine.handle import Handle
+from holdfast.engine.api.handle import Handle
 from holdfast.model.budget import Meter
 from tests.engine.support import ended, reaches
 

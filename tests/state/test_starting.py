@@ -33,8 +33,8 @@ from holdfast import (
     tool,
 )
 from holdfast.agent.scripted import call
-from holdfast.engine import stating
-from holdfast.engine.first_state import GIVEN
+from holdfast.engine.api.first_state import GIVEN
+from holdfast.engine.manage import state as stating
 from holdfast.model.checkpoints import damage_of
 from holdfast.model.worker import Claim, NewWorker
 from tests.agent.support import PATIENCE, asked, finished, register, shown

@@ -28,7 +28,7 @@ from holdfast import (
     TaskState,
     filter_relevant_state,
 )
-from holdfast.engine import view
+from holdfast.engine.attempt import state_view
 from holdfast.model.budget import Meter
 from holdfast.model.codec import decode
 from holdfast.testing import sandbox
@@ -269,7 +269,7 @@ async def test_a_damaged_checkpoint_is_passed_over(hold: Holdfast, monkeypatch: 
         with pytest.raises(TaskFailed):
             await ended(handle)
         await CheckpointManager(hold.store).maybe_save(handle.id, "every_step")
-        monkeypatch.setattr(view, "damage_of", lambda _: "its checksum does not match")
+        monkeypatch.setattr(state_view, "damage_of", lambda _: "its checksum does not match")
         await hold.retry(handle)
         assert await ended(handle) == ["one"]
 
@@ -378,7 +378,7 @@ async def test_a_fork_looks_at_the_patches_it_shares(hold: Holdfast) -> None:
         await ended(fork)
     looks = []
     for handle in (origin, fork):
-        [line] = [step for step in await hold.store.steps(handle.id) if step.kind == view.LOOK]
+        [line] = [step for step in await hold.store.steps(handle.id) if step.kind == state_view.LOOK]
         looks.append(decode(line.output or b""))
     assert looks == [1, 0]
     assert (await hold.state(fork)).risk_flags == ("behind",)

@@ -14,7 +14,7 @@ from holdfast.model.clock import ManualClock
 from holdfast.model.errors import StoreError
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.uploading import CHUNK, PIECE
+from holdfast.store.upload import CHUNK, PIECE
 from tests.postgres_server import PostgresServer
 
 UploadingStore = SqliteStore | PostgresStore

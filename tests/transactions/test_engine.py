@@ -32,8 +32,8 @@ from holdfast import (
     TaskState,
     Transaction,
 )
-from holdfast.engine import host
-from holdfast.engine.signals import Unwind
+from holdfast.engine.attempt.stop_reasons import Unwind
+from holdfast.engine.worker import host
 from holdfast.model.commit import Commit, Verdict
 from holdfast.store import outage
 from holdfast.store.transaction import Work

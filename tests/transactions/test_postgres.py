@@ -24,7 +24,7 @@ from holdfast import (
 )
 from holdfast.model.commit import Commit, Refusal
 from holdfast.model.worker import NewWorker
-from holdfast.store.postgres import PostgresStore, transacting
+from holdfast.store.postgres import PostgresStore, user_transaction
 from holdfast.store.postgres.connections import Connection, Row
 from holdfast.store.postgres.statements import refuse_control
 from holdfast.store.transaction import Transaction
@@ -180,7 +180,7 @@ async def test_it_asks_for_as_long_as_it_takes(
     store: PostgresStore, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither answer may be given before the database said which: it is away for longer than any verb waits."""
-    monkeypatch.setattr(transacting, "_LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(user_transaction, "_LONGEST_PAUSE", 0.01)
     fetch, asked = store._fetch, 0
 
     async def away(query: str, *values: object, repeatable: bool = True) -> list[Row]:
@@ -485,7 +485,7 @@ async def test_a_statement_that_ends_the_transaction_after_all(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Should one ever slip through: Holdfast's own part is not written behind it."""
-    monkeypatch.setattr(transacting, "refuse_control", lambda _sql: None)
+    monkeypatch.setattr(user_transaction, "refuse_control", lambda _sql: None)
     claimed = await claim(store)
 
     async def work(tx: Transaction) -> tuple[None, Commit]:

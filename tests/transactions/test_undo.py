@@ -21,7 +21,7 @@ from holdfast import (
     Transaction,
 )
 from holdfast.testing import crash_everywhere
-from holdfast.testing.sandboxing import Sandbox
+from holdfast.testing.sandboxes import Sandbox
 from tests.engine.support import crashing_worker, ended, until
 from tests.transactions.support import ask, seats
 

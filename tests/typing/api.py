@@ -6,8 +6,8 @@ Each line that has to be refused carries the ignore of its error; one that is no
 from typing import Any, assert_type
 
 from holdfast import AgentState, Context, Handle, Holdfast, SyncContext
-from holdfast.engine.context import Child
-from holdfast.engine.definition import Bound, TaskDefinition
+from holdfast.engine.api.definition import Bound, TaskDefinition
+from holdfast.engine.attempt.context import Child
 
 hold = Holdfast("memory://")
 

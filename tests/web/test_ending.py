@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from holdfast.web import ending
-from holdfast.web.ending import Requests
+from holdfast.web import shutdown
+from holdfast.web.shutdown import Requests
 from tests.engine.support import settle
 
 START: Message = {"type": "http.response.start", "status": 200, "headers": []}
@@ -80,7 +80,7 @@ async def test_a_listener_without_an_answer_is_sent_away() -> None:
 async def test_a_call_may_finish(begins: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     served = Served(begins=begins)
     requests, exchange = await started(served, "POST")
-    monkeypatch.setattr(ending, "GRACE", 3600.0)
+    monkeypatch.setattr(shutdown, "GRACE", 3600.0)
     requests.stop()
     answered = asyncio.create_task(requests.answered())
     await asyncio.sleep(0.05)
@@ -94,8 +94,8 @@ async def test_a_call_may_finish(begins: bool, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("begins", [True, False])
 async def test_a_call_has_its_grace_and_no_more(begins: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ending, "GRACE", 0.01)
-    monkeypatch.setattr(ending, "LAST_WORDS", 0.01)
+    monkeypatch.setattr(shutdown, "GRACE", 0.01)
+    monkeypatch.setattr(shutdown, "LAST_WORDS", 0.01)
     requests, exchange = await started(Served(begins=begins), "POST")
     requests.stop()
     await asyncio.wait_for(requests.answered(), 60)

@@ -15,7 +15,7 @@ from holdfast.web.address import bound, resolve, url_of
 from holdfast.web.application import Application, Page
 from holdfast.web.guard import Door
 from holdfast.web.names import Names
-from holdfast.web.serving import Server
+from holdfast.web.server_process import Server
 from holdfast.web.tokens import make_token
 from tests.engine.support import settle
 

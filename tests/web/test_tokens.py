@@ -6,7 +6,7 @@ import hmac
 
 import pytest
 
-from holdfast.engine.settings import unknown_variables
+from holdfast.engine.api.settings import unknown_variables
 from holdfast.model.errors import InvalidValue
 from holdfast.service.access import EVERYTHING, Caller, Scope
 from holdfast.web import tokens as module

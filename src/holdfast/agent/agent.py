@@ -8,22 +8,22 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeAlias
 
-from holdfast.agent.accounting import accounting_of
+from holdfast.agent.budget import accounting_of
 from holdfast.agent.builtins import BUILT_IN
-from holdfast.agent.checking import checked_budget, checked_function, checked_list, checked_names, checked_text
+from holdfast.agent.description import checked_budget, checked_function, checked_list, checked_names, checked_text
 from holdfast.agent.model import Model, ModelError, ModelRefused, ModelUnreachable
 from holdfast.agent.prices import Price, unpriced
-from holdfast.agent.prompting import DEFAULT_CONTEXT_TOKENS, DEFAULT_STATE_BYTES, Room
+from holdfast.agent.prompt import DEFAULT_CONTEXT_TOKENS, DEFAULT_STATE_BYTES, Room
 from holdfast.agent.results import INLINE_BYTES
 from holdfast.agent.run import AgentRun
 from holdfast.agent.subagent import SubAgent
 from holdfast.agent.tool import Tool, ToolSource
-from holdfast.agent.verifying import Human, Judge, Verifier, verifier_of
-from holdfast.engine.attempt import Attempt
-from holdfast.engine.context import Context, attempt_of
-from holdfast.engine.definition import AgentRules, TaskDefinition, check_retry
-from holdfast.engine.start import START
-from holdfast.engine.timelimit import TimeLimit
+from holdfast.agent.verifier import Human, Judge, Verifier, verifier_of
+from holdfast.engine.api.definition import AgentRules, TaskDefinition, check_retry
+from holdfast.engine.api.start import START
+from holdfast.engine.attempt.attempt import Attempt
+from holdfast.engine.attempt.context import Context, attempt_of
+from holdfast.engine.attempt.time_limit import TimeLimit
 from holdfast.model.agent_state import AgentState, Constraints, HumanInTheLoop
 from holdfast.model.budget import Budget
 from holdfast.model.checkpoints import Checkpoints

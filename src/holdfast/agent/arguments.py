@@ -17,7 +17,7 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError
 
-from holdfast.agent.likeness import in_order, is_same, never_comes_back
+from holdfast.agent.round_trip import in_order, is_same, never_comes_back
 from holdfast.agent.tool_context import ToolContext
 from holdfast.model.canonical import canonical
 from holdfast.model.errors import CodecError, InvalidValue

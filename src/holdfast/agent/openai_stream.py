@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.endings import was_cut
+from holdfast.agent.finish_reason import was_cut
 from holdfast.agent.model import ModelError, Request, note_unseen
 from holdfast.agent.openai_wire import well_formed
 from holdfast.model.failure import storable

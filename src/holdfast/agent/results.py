@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from holdfast.engine.attempt import Attempt
-from holdfast.engine.patience import insist
+from holdfast.engine.attempt.attempt import Attempt
+from holdfast.engine.runtime.store_retry import insist
 from holdfast.model.agent_state import ArtifactRef
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.excerpt import excerpt

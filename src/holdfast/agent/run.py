@@ -12,25 +12,25 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.agent import beginning, prompting
-from holdfast.agent.accounting import accounting_of
-from holdfast.agent.books import limits_patch
-from holdfast.agent.dispatching import Dispatcher
-from holdfast.agent.keeping import ENGINE, StateKeeper
-from holdfast.agent.noting import noted
+from holdfast.agent import first_messages, prompt
+from holdfast.agent.budget import accounting_of
+from holdfast.agent.budget_figures import limits_patch
+from holdfast.agent.earlier_calls import EarlierCalls
+from holdfast.agent.model_call import Thinker
+from holdfast.agent.notes import noted
 from holdfast.agent.progress import LOOP_FLAG, Progress
-from holdfast.agent.resuming import check_freshness, stored_state
-from holdfast.agent.siblings import EarlierCalls
-from holdfast.agent.thinking import Thinker
+from holdfast.agent.resumption import check_freshness, stored_state
+from holdfast.agent.run_state import ENGINE, StateKeeper
+from holdfast.agent.tool_calls import Dispatcher
 from holdfast.agent.tool_context import ToolContext
 from holdfast.agent.transcript import LLM, Answer, answer_message, is_answer, model_key, turn_of, user_message
-from holdfast.engine.artifacts import Artifacts
-from holdfast.engine.attempt import Attempt
-from holdfast.engine.calls import Call
-from holdfast.engine.children import check_caller
-from holdfast.engine.conversing import MESSAGE, inbox, is_message
-from holdfast.engine.patience import insist
-from holdfast.engine.remembering import Memory
+from holdfast.engine.attempt.attempt import Attempt
+from holdfast.engine.manage.artifacts import Artifacts
+from holdfast.engine.manage.memory import Memory
+from holdfast.engine.manage.message import MESSAGE, inbox, is_message
+from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.steps.call import Call
+from holdfast.engine.steps.children import check_caller
 from holdfast.model.checkpoints import CheckpointStrategy, Saver
 from holdfast.model.codec import decode
 from holdfast.model.errors import NotFound
@@ -113,7 +113,7 @@ class AgentRun:
             timeout=agent.model_timeout,
             max_output_tokens=agent.max_output_tokens,
         )
-        began = await beginning.begin(self)
+        began = await first_messages.begin(self)
         self.conversation += began.messages
         self._heard, self._unheard = began.heard, began.unheard
         self.past.note_own(began.earlier)
@@ -168,16 +168,16 @@ class AgentRun:
     async def _read_excerpts(self) -> None:
         """Read what the model may be shown of the artifacts of its current step."""
         state, artifacts = self.keeper.state, Artifacts(lambda: self.attempt.services)
-        for artifact in prompting.artifacts_to_show(state, self.conversation):
+        for artifact in prompt.artifacts_to_show(state, self.conversation):
             if artifact.artifact_id not in self._excerpts:
                 with suppress(NotFound):  # pruned, or only mentioned by somebody
                     self._excerpts[artifact.artifact_id] = await artifacts.excerpt(
-                        artifact.artifact_id, how="head_tail", max_bytes=prompting.EXCERPT_BYTES
+                        artifact.artifact_id, how="head_tail", max_bytes=prompt.EXCERPT_BYTES
                     )
 
     def _prompt(self) -> tuple[Message, ...]:
         agent, state = self.agent, self.keeper.state
-        return prompting.build_prompt(agent.instructions, state, self.conversation, agent.room(state), self._excerpts)
+        return prompt.build_prompt(agent.instructions, state, self.conversation, agent.room(state), self._excerpts)
 
     @property
     def is_lazy(self) -> bool:

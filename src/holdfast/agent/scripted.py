@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from holdfast.agent.model import ModelRefused, Request
 from holdfast.agent.script import Script
-from holdfast.agent.verifying import code_in
+from holdfast.agent.verifier import code_in
 from holdfast.model.checks import check_name
 from holdfast.model.errors import InvalidValue
 from holdfast.model.message import Message, Reply, ToolCall, Usage

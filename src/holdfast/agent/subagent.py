@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.agent.books import Books
+from holdfast.agent.budget_figures import Books
 from holdfast.agent.tool import Tool, check_tool_name
 from holdfast.model.budget import Meter
 from holdfast.model.errors import InvalidValue

@@ -6,8 +6,8 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
-from holdfast.engine.attempt import Attempt
-from holdfast.engine.waiting import event_channel
+from holdfast.engine.attempt.attempt import Attempt
+from holdfast.engine.steps.waits import event_channel
 from holdfast.model.failure import storable
 from holdfast.model.utf8 import encode
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from holdfast.agent.arguments import Arguments
 from holdfast.agent.docstrings import read_docstring
 from holdfast.agent.tool_context import ToolContext
-from holdfast.engine.calls import Compensation, Terms, terms_of
-from holdfast.engine.definition import check_retry, is_async, type_hints
+from holdfast.engine.api.definition import check_retry, is_async, type_hints
+from holdfast.engine.steps.call import Compensation, Terms, terms_of
 from holdfast.model.deadline import as_seconds
 from holdfast.model.effect import EffectClass
 from holdfast.model.errors import InvalidValue, NotHappened
@@ -24,7 +24,7 @@ from holdfast.model.risk import RiskLevel
 from holdfast.model.task import JsonValue
 
 if TYPE_CHECKING:
-    from holdfast.engine.attempt import Attempt
+    from holdfast.engine.attempt.attempt import Attempt
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.engine.artifacts import Artifacts
-from holdfast.engine.remembering import Memory
+from holdfast.engine.manage.artifacts import Artifacts
+from holdfast.engine.manage.memory import Memory
 from holdfast.model.agent_state import AgentState
 
 

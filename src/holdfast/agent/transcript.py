@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.agent.excerpts import kept_note
-from holdfast.agent.readings import Reading
-from holdfast.engine.conversing import MESSAGE
-from holdfast.engine.trying import failure_of
+from holdfast.agent.fixed_arguments import Reading
+from holdfast.engine.manage.message import MESSAGE
+from holdfast.engine.steps.one_try import failure_of
 from holdfast.model.codec import decode
 from holdfast.model.failure import Failure
 from holdfast.model.message import Message, Reply

@@ -7,7 +7,7 @@ billion.
 from __future__ import annotations
 
 from holdfast.agent.model import Request
-from holdfast.agent.prompting import estimate_prompt
+from holdfast.agent.prompt import estimate_prompt
 from holdfast.agent.text_stream import TextStream
 from holdfast.model.history import measure
 from holdfast.model.message import Reply, Usage

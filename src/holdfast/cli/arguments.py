@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.cli.reading import as_bytes
-from holdfast.engine.definition import Bound, TaskDefinition
+from holdfast.cli.json_input import as_bytes
+from holdfast.engine.api.definition import Bound, TaskDefinition
 from holdfast.model.canonical import parse
 from holdfast.model.errors import CodecError, InvalidValue
 

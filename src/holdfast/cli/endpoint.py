@@ -10,11 +10,11 @@ from datetime import datetime
 
 import typer
 
-from holdfast.cli.opening import command_line
 from holdfast.cli.render.words import safe
+from holdfast.cli.store_session import command_line
 from holdfast.cli.terminal import say
 from holdfast.cli.times import span
-from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.api.holdfast import Holdfast
 from holdfast.model.errors import NotFound, StoreError
 from holdfast.service.identify import short
 from holdfast.service.reach import Reach, Unreached, read_reach

@@ -21,7 +21,7 @@ from holdfast.cli.render.words import safe
 from holdfast.cli.signals import StopSignals
 from holdfast.cli.terminal import console, print_line, print_page, say
 from holdfast.model.task import JsonValue
-from holdfast.service.following import View
+from holdfast.service.changes import View
 
 T = TypeVar("T")
 

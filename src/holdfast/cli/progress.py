@@ -24,11 +24,11 @@ from holdfast.model.failure import Failure, Try
 from holdfast.model.step import Step, StepState
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Worker
-from holdfast.service.following import View
+from holdfast.service.changes import View
+from holdfast.service.next_events import is_retried
 from holdfast.service.overview import Overview
 from holdfast.service.service import Service
 from holdfast.service.situation import current_steps, name_of
-from holdfast.service.upcoming import is_retried
 
 _BEGUN = frozenset({TaskState.PENDING, TaskState.RUNNING})
 _TOLD_AT_THE_END = frozenset({TaskState.FAILED, TaskState.CANCELLED})

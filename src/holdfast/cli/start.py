@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from holdfast.cli.reading import read_json, read_value
+from holdfast.cli.json_input import read_json, read_value
 from holdfast.model.agent_state import AgentState
 from holdfast.model.errors import InvalidValue
 

@@ -11,11 +11,11 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from holdfast.cli.arguments import bind_json
-from holdfast.cli.finding import find_holdfast
+from holdfast.cli.locator import find_holdfast
 from holdfast.cli.terminal import print_json, print_line
-from holdfast.engine.definition import Bound, TaskDefinition
-from holdfast.engine.handle import Handle
-from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.api.definition import Bound, TaskDefinition
+from holdfast.engine.api.handle import Handle
+from holdfast.engine.api.holdfast import Holdfast
 from holdfast.model.errors import InvalidValue
 from holdfast.model.task import Task
 from holdfast.service.forms import task_form

@@ -14,7 +14,7 @@ from rich import box
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from holdfast.cli.render.fitting import FittingTable
+from holdfast.cli.render.table_fit import FittingTable
 from holdfast.cli.render.words import safe
 from holdfast.cli.signs import readable
 from holdfast.model.task import JsonValue

@@ -7,10 +7,23 @@ run_command    runs a command, with marks on disk
 effect         declares what a function of your own does to the world, how to find out, and how to undo it
 
 Each carries what ``ctx.step`` needs to know: ``await ctx.step("write-report", create_file, path, text)``.
+
+Modules:
+
+commands.py     Running a command, with marks on disk that say whether it was started and how it ended
+declaration.py  Declaring what a function does to the world: how often it may be called, how to find out, how to undo it
+durable.py      What the tools that leave files behind share: names made of effect ids, and writes that outlast a power
+                cut
+errors.py       What the ready-made tools raise
+exchange.py     One HTTP exchange, within limits: a connection of its own, a time, a size, no redirects
+files.py        Creating a file: whole or not at all, never over another one
+http.py         An HTTP request with the effect id as its Idempotency-Key, and what each answer to it proves
+marks.py        The marks that a command leaves on disk, and the lock that says whether it lives; see commands.py
+rows.py         Inserting a row into a database of your own, with the effect id as its unique key
 """
 
 from holdfast.effects.commands import CommandResult, run_command
-from holdfast.effects.declaring import Probed, effect
+from holdfast.effects.declaration import Probed, effect
 from holdfast.effects.errors import (
     CommandFailed,
     CommandRefused,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from holdfast.effects.declaring import Probed, effect
+from holdfast.effects.declaration import Probed, effect
 from holdfast.effects.durable import absolute
 from holdfast.effects.errors import CommandFailed, CommandRefused, CommandTimedOut, Impossible, StillRunning
 from holdfast.effects.marks import End, Marks

@@ -14,7 +14,7 @@ import os
 import secrets
 from pathlib import Path
 
-from holdfast.effects.declaring import effect
+from holdfast.effects.declaration import effect
 from holdfast.effects.durable import absolute, file_name, sync_directory, write_new
 from holdfast.effects.errors import FileTaken, Impossible, NotReached
 from holdfast.model.doubt import Absent, Happened, Outcome, Unknown

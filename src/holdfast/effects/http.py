@@ -16,7 +16,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote
 
-from holdfast.effects.declaring import Probed, effect
+from holdfast.effects.declaration import Probed, effect
 from holdfast.effects.errors import Impossible, RequestRefused, UnclearResponse
 from holdfast.effects.exchange import Client, HttpResponse
 from holdfast.model.canonical import canonical

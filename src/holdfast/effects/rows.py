@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol
 
-from holdfast.effects.declaring import Probed, effect
+from holdfast.effects.declaration import Probed, effect
 from holdfast.effects.errors import Impossible, NotReached, RowRefused
 from holdfast.model.doubt import Absent, Happened, Outcome
 

@@ -1,14 +1,25 @@
 """Holdfast and the Model Context Protocol: agent state as shared, standard resources.
 
-server       the server, whichever way it is reached; stdio and HTTP
-resources/   what can be read: states, steps, checkpoints, the queue, artifacts, facts
-toolset/     what can be called: submit, share state, take a task over and hand it back, remember
-prompts      briefings for whoever goes on with a task
-watching     who watches what, and when it changed; subscribing: how both eras of clients ask for it
-protocol_tasks   the extension for tasks of the protocol
-pace         how many requests of a client on stdio are under way at once
-addresses    URIs; forms, excerpts: what is shown, and how much of it; desk: one request, and its caller
-client/      the other way round: the tools of any MCP server, for an Agent
+The server offers tasks and their state to any client; ``client/`` is the other way round: the tools of any MCP server,
+for an Agent.
+
+Modules:
+
+client/            The tools of any MCP server, for an Agent: journaled, approved and retried like the agent's own
+resources/         Resources: what can be read, under which URI, and how large it may be
+toolset/           Tools: what an agent outside may call
+addresses.py       The URIs of resources: what each of them names
+desk.py            The desk: where one request from outside is served, for one caller
+excerpts.py        Keeping answers small: a model reads them, and its context is dear
+forms.py           The JSON that agents are shown: the forms of ``holdfast.service``, without what only a machine room
+                   needs
+pace.py            Pace: how many requests of one client on stdio are under way at once
+prompts.py         Prompts: briefings for whoever goes on with a task, or leaves one
+protocol_tasks.py  The protocol's own tasks (the extension io.modelcontextprotocol/tasks): a submission that is followed
+                   by polling
+server.py          The MCP server, whichever way it is reached: over stdio by one client, or over HTTP by many
+subscriptions.py   Subscriptions, as both eras of clients ask for them
+watches.py         Watching resources: whoever watches one is told soon after any process has changed it
 """
 
 import importlib

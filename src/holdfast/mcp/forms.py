@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.engine.journal import RESERVED
+from holdfast.engine.attempt.journal import RESERVED
 from holdfast.mcp.addresses import artifact_uri, state_uri
 from holdfast.mcp.excerpts import shortened, shortened_value
 from holdfast.model.agent_state import AgentState
@@ -12,7 +12,7 @@ from holdfast.model.step import Step
 from holdfast.model.task import HANDOVER, JsonValue, Task
 from holdfast.service.forms import Form, moment, plain_input, stored, task_form
 from holdfast.service.handover.lines import ASKED, NOTE, their_key
-from holdfast.service.handover.offering import details_of, first_state
+from holdfast.service.handover.offer import details_of, first_state
 
 _GOAL = 300
 _OUTPUT = 300

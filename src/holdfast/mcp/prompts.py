@@ -13,7 +13,7 @@ from holdfast.model.context_slice import filter_relevant_state
 from holdfast.model.errors import InvalidValue
 from holdfast.model.step import StepState
 from holdfast.service.handover.lines import notes_of, their_key
-from holdfast.service.handover.offering import first_state
+from holdfast.service.handover.offer import first_state
 from holdfast.service.overview import Overview
 
 _BRIEFING_BYTES = 6000

@@ -42,16 +42,17 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as HttpScope
 
 from holdfast._version import __version__
-from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.api.holdfast import Holdfast
 from holdfast.mcp import protocol_tasks
 from holdfast.mcp.addresses import has_nul, read_address
 from holdfast.mcp.desk import Desk, NotAllowed
 from holdfast.mcp.pace import Pace, PacedInput, PacedOutput
 from holdfast.mcp.prompts import PROMPTS, get_prompt
-from holdfast.mcp.resources import completing, listing, reading
-from holdfast.mcp.subscribing import Subscriptions
+from holdfast.mcp.resources import catalogue, completions
+from holdfast.mcp.resources import content as reading
+from holdfast.mcp.subscriptions import Subscriptions
 from holdfast.mcp.toolset import toolbox
-from holdfast.mcp.watching import Watcher
+from holdfast.mcp.watches import Watcher
 from holdfast.model.errors import HoldfastError, InvalidValue, NotFound, StoreError
 from holdfast.model.task import HANDOVER
 from holdfast.redaction import make_logger, redacted
@@ -186,11 +187,11 @@ class McpServer:
         return await protocol_tasks.or_task(ctx, desk, params, result)
 
     async def _list_resources(self, ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
-        return await listing.list_resources(self._reader(ctx), params.cursor if params else None)
+        return await catalogue.list_resources(self._reader(ctx), params.cursor if params else None)
 
     async def _list_templates(self, ctx: Context, _: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
         self._reader(ctx)
-        return listing.list_templates()
+        return catalogue.list_templates()
 
     async def _read_resource(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         desk, uri = self._reader(ctx), str(params.uri)
@@ -224,8 +225,8 @@ class McpServer:
 
     async def _complete(self, ctx: Context, params: CompleteRequestParams) -> CompleteResult:
         chosen = (params.context.arguments if params.context else None) or {}
-        values = await completing.complete(self._reader(ctx), params.argument.name, params.argument.value, chosen)
-        return CompleteResult(completion=Completion(values=values, has_more=len(values) >= completing.MOST))
+        values = await completions.complete(self._reader(ctx), params.argument.name, params.argument.value, chosen)
+        return CompleteResult(completion=Completion(values=values, has_more=len(values) >= completions.MOST))
 
 
 def _known_by_its_caller(sessions: Mapping[str, ASGIApp]) -> ASGIApp:

@@ -1,11 +1,17 @@
 """Redaction: the credentials that this process carries, replaced in every text that leaves it.
 
-text.py         what is known, and replacing it in a text, in data, in a stream
-credentials.py  what counts as a credential in a header, a URL, an environment, a command line
-logs.py         log records without credentials, ours and those of the libraries that carry them
-
 Whatever sends a credential makes it known first. Every error, note, reason and log line then passes ``redacted`` before
 it is stored or shown. docs/security.md says what that covers, and what it does not.
+
+Modules:
+
+credentials.py  What counts as a credential in a header, a URL, an environment or a command line: where it stands says
+                so
+logs.py         Log records without credentials: those of this package, and those of the libraries that carry
+                credentials for it
+names.py        Names of what holds a credential: of headers, variables, options, and parameters of a URL
+text.py         What is known of credentials, and replacing it: by value, so that it does not matter where a text comes
+                from
 """
 
 from holdfast.redaction.credentials import (

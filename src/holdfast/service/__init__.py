@@ -1,13 +1,25 @@
 """What every front end asks and does: reads to look at tasks, verbs to look after them. Front ends hold no queries.
 
-service.py      Service: the door; everything below, on one open Holdfast
+Modules:
 
-identify.py     ids, of which people type a few characters
-overview.py     one task on one page            situation.py   where it stands, why, and what next
-board.py        everything at a glance          following.py   look again whenever something changed
-crew.py         who works, and on how much      selecting.py   many tasks at once, by id or filter
-working.py      one task, here and now          migrating.py   set a store up, or upgrade it
-diagnosis/      what is wrong with a store, and what to do about it
-measuring.py    how fast a store is on this machine
-forms.py        the JSON of every record
+diagnosis/      What is wrong with a store, and what to do about it
+handover/       Handover: agents outside take a task from the queue, work on it under a lease, and hand it back
+access.py       Who calls from outside, and what such a caller may do
+benchmark.py    How fast a store is on this machine: a few seconds each of what an application does most, beside the raw
+                limit
+board.py        Everything at a glance: queues, workers, what runs, what waits for people, what went wrong last
+changes.py      Looking again whenever something changed: hints from the store, and a slow poll behind them
+crew.py         Who works: the workers, with what each of them holds
+decisions.py    What each decision about an effect in doubt means, in words for whoever makes it
+forms.py        The JSON of every record, as ``--json`` prints it and as other front ends send it
+identify.py     Ids as people type them: whole, or a few characters of the beginning or the end
+local_run.py    Working on one task here and now, and on the children it waits for: nobody else may be there to do them
+migration.py    Setting up a store, or bringing an older one to the schema of this version
+next_events.py  What happens to a task by itself, and when: the next try of a step, the next look at a call in doubt
+overview.py     Everything about one task on one page: what it is, where it stands, what it used, what happened last
+reach.py        Whether the model of a task, or of one of its children, was ever reached
+selection.py    Many tasks at once: which ones, and what became of each
+service.py      Service: what every front end asks and does, on one open Holdfast
+situation.py    Where a task stands, why, and what could be done next: the sentences every front end shows
+step_names.py   Steps as people name them: by their key, by the number in front of them, or by what they are shown as
 """

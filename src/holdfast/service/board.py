@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.api.holdfast import Holdfast
 from holdfast.model.approval import Approval
 from holdfast.model.doubt import Doubt
 from holdfast.model.queries import QueueCounts, Summary, TaskFilter
@@ -15,8 +15,8 @@ from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import TaskState
 from holdfast.service import forms
 from holdfast.service.crew import Crew, read_crew
+from holdfast.service.next_events import Upcoming, about_try, is_retried, last_error, next_look
 from holdfast.service.situation import SLEEP, current_steps
-from holdfast.service.upcoming import Upcoming, about_try, is_retried, last_error, next_look
 from holdfast.store.base import StateStore
 
 _MOST = 20

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.engine.stating import AppliedPatch
+from holdfast.engine.manage.state import AppliedPatch
 from holdfast.model.approval import Approval
 from holdfast.model.budget import Ledger, Meter, from_micros
 from holdfast.model.canonical import parse

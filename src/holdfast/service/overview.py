@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from holdfast.agent.text_stream import TEXT
-from holdfast.engine import forking
-from holdfast.engine.ancestry import Origin
-from holdfast.engine.conversing import inbox
-from holdfast.engine.holdfast import Holdfast
-from holdfast.engine.waiting import event_channel
+from holdfast.engine.api.holdfast import Holdfast
+from holdfast.engine.manage.fork import fork
+from holdfast.engine.manage.fork.ancestry import Origin
+from holdfast.engine.manage.message import inbox
+from holdfast.engine.steps.waits import event_channel
 from holdfast.model.agent_state import AgentState
 from holdfast.model.approval import Approval
 from holdfast.model.budget import Ledger
@@ -151,7 +151,7 @@ async def read_overview(hold: Holdfast, task_id: str) -> Overview:
         budget=await hold.budget(task_id),
         worker=next((worker for worker in workers if worker.id == task.owner), None),
         children=children,
-        origin=await forking.forked_from(store, task_id),
+        origin=await fork.forked_from(store, task_id),
         state=await hold.state(task_id) if task.version else None,
         artifacts=await store.artifact_links(task_id),
         events=told,

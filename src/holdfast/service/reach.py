@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from holdfast.agent.transcript import LLM
-from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.api.holdfast import Holdfast
 from holdfast.model.canonical import parse
 from holdfast.model.failure import Failure, Try
 from holdfast.model.queries import TaskFilter

@@ -6,13 +6,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from holdfast.engine.ancestry import Origin
-from holdfast.engine.deciding import as_they_stand
-from holdfast.engine.definition import Bound
-from holdfast.engine.handle import Handle
-from holdfast.engine.holdfast import Holdfast
-from holdfast.engine.remembering import Memory
-from holdfast.engine.stating import AppliedPatch
+from holdfast.engine.api.definition import Bound
+from holdfast.engine.api.handle import Handle
+from holdfast.engine.api.holdfast import Holdfast
+from holdfast.engine.manage.decide import as_they_stand
+from holdfast.engine.manage.fork.ancestry import Origin
+from holdfast.engine.manage.memory import Memory
+from holdfast.engine.manage.state import AppliedPatch
 from holdfast.model.agent_state import AgentState
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.budget import Budget, Ledger
@@ -25,13 +25,13 @@ from holdfast.model.state_diff import Change
 from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import TERMINAL, Transition
-from holdfast.service import board, overview, selecting
+from holdfast.service import board, overview, selection
 from holdfast.service.board import Board
+from holdfast.service.changes import View, follow
 from holdfast.service.crew import Crew, read_crew
-from holdfast.service.following import View, follow
 from holdfast.service.identify import identify
 from holdfast.service.overview import Overview
-from holdfast.service.selecting import Done
+from holdfast.service.selection import Done
 from holdfast.service.step_names import find_step
 
 _ALL = 10_000
@@ -219,7 +219,7 @@ class Service:
     async def select(self, parts: Sequence[str], where: TaskFilter | None) -> list[Task]:
         """Return the tasks that are named, or those that fit a filter."""
         if where is not None:
-            return [task async for task in selecting.every(self.hold.store, where)]
+            return [task async for task in selection.every(self.hold.store, where)]
         named = [await self.task(part) for part in parts]
         return list({task.id: task for task in named}.values())
 
@@ -230,7 +230,7 @@ class Service:
             await self.hold.resume(task_id, by=by, **options)
             return (await self.task(task_id)).state
 
-        return selecting.do_each(task_ids, act)
+        return selection.do_each(task_ids, act)
 
     def retry(self, task_ids: Sequence[str], *, by: str, **options: Any) -> AsyncIterator[Done]:  # noqa: ANN401
         """Start failed tasks over in a new round; ``options`` are those of ``hold.retry``."""
@@ -239,7 +239,7 @@ class Service:
             await self.hold.retry(task_id, by=by, **options)
             return (await self.task(task_id)).state
 
-        return selecting.do_each(task_ids, act)
+        return selection.do_each(task_ids, act)
 
     def cancel(self, task_ids: Sequence[str], reason: str, *, by: str) -> AsyncIterator[Done]:
         """Stop tasks and their children."""
@@ -247,7 +247,7 @@ class Service:
         async def act(task_id: str) -> str:
             return await self.hold.cancel(task_id, reason, by=by)
 
-        return selecting.do_each(task_ids, act)
+        return selection.do_each(task_ids, act)
 
     async def fork(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from holdfast.engine.journal import RESERVED
+from holdfast.engine.attempt.journal import RESERVED
 from holdfast.model.approval import Approval
 from holdfast.model.doubt import Decision, Doubt
 from holdfast.model.failure import Failure
@@ -14,7 +14,7 @@ from holdfast.model.step import Step, StepState
 from holdfast.model.task import HANDOVER, MANUAL, Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import ALONE_AFTER, Worker, WorkerState
-from holdfast.service.upcoming import Upcoming, about_try, is_retried, last_error, next_look, next_try, why_in_doubt
+from holdfast.service.next_events import Upcoming, about_try, is_retried, last_error, next_look, next_try, why_in_doubt
 
 SLEEP = "sleep"
 """The kind of step that waits for a time and for nothing else."""

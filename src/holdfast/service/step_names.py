@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.engine.journal import RESERVED, ROUND_SIZE
+from holdfast.engine.attempt.journal import RESERVED, ROUND_SIZE
 from holdfast.model.errors import InvalidValue
 from holdfast.model.step import Step
 

@@ -1,4 +1,39 @@
-"""Where tasks survive: one contract, four stores, opened by URL."""
+"""Where tasks survive: one contract, four stores, opened by URL.
+
+Modules:
+
+jsonfile/        The JSON store: one readable file a task, for one process
+postgres/        The store for many machines: PostgreSQL, through psycopg 3
+sqlite/          The SQLite store: one file, any number of processes on one machine
+background.py    What goes on in the background: started by name, survives its own errors, and ended so that nothing of
+                 it is left
+base.py          The contract every store keeps: a few domain verbs, in four groups
+checks.py        What is refused at a store's door, before anything is written: the same for every store
+clock.py         The machine's own time: the clock a store goes by unless it is given another
+cursor.py        The place in a listing where the next page begins: opaque to callers, the same in every store
+facts.py         What the stores share about facts: what is refused at the door, and in which words
+handles.py       File handles: a process, or a machine, that has none left has a passing trouble, and its store has none
+                 at all
+hints.py         Hints inside one process: who listens, and what they have not been told yet
+idparts.py       Ids by a few of their characters: where each kind of id stands, and what is no part of one
+memory.py        MemoryStore: the contract for tests and experiments; everything is gone with the process
+outage.py        Outages: times in which a store cannot be used
+ownership.py     Which fields of a Task a program that drives it by hand may change with ``save``
+place.py         The place of a store: the files it opened, compared with those that stand at their paths now
+placeholders.py  ``$1``, ``$2``: the placeholders that mean the same in every database
+privacy.py       Privacy: a new store is its owner's alone, whatever the umask; what stands beside a store follows its
+                 permissions
+rawspeed.py      What a database can do at best: commits of one row, or of a hundred, with nothing around them
+records.py       From rows to records, for every SQL store: the same columns in the same order, whatever the database
+                 calls a time
+simple.py        The simple interface: save, get, list_by_state, execute_step
+sqlfiles.py      SQL that lives in .sql files: named queries, and numbered migrations with checksums
+task_store.py    TaskStore: the smallest store there is
+transaction.py   Transaction: one's own SQL, in the same database transaction as what Holdfast writes
+upload.py        Storing a stream: piece by piece under the name of an upload, which becomes an artifact when the last
+                 piece is there
+url.py           A URL opens any store, and can be shown without its password
+"""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from holdfast.store.place import Nowhere, Place
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.gate import OpenGate
-from holdfast.store.sqlite.migrating import migrate
-from holdfast.store.sqlite.reading import Reader
+from holdfast.store.sqlite.migration import migrate
+from holdfast.store.sqlite.queries import Reader
 from holdfast.store.sqlite.writer import Writer, plain_commit
 
 

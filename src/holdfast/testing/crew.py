@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.api.holdfast import Holdfast
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Swept, WorkerState

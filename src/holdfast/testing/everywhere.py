@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.api.holdfast import Holdfast
 from holdfast.testing.crashes import CrashDidNotHappen
-from holdfast.testing.sandboxing import Sandbox, sandbox
+from holdfast.testing.sandboxes import Sandbox, sandbox
 
 T = TypeVar("T")
 

@@ -11,16 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from holdfast.engine.attempt import Attempt
-from holdfast.engine.calls import Line
-from holdfast.engine.committer import Committer
-from holdfast.engine.definition import TaskDefinition
-from holdfast.engine.host import Host
-from holdfast.engine.outbox import TransactedWork
-from holdfast.engine.parking import ParkingLot
-from holdfast.engine.services import Services
-from holdfast.engine.signals import Unwind
-from holdfast.engine.worker import Worker
+from holdfast.engine.api.definition import TaskDefinition
+from holdfast.engine.attempt.attempt import Attempt
+from holdfast.engine.attempt.outbox import TransactedWork
+from holdfast.engine.attempt.stop_reasons import Unwind
+from holdfast.engine.runtime.committer import Committer
+from holdfast.engine.runtime.services import Services
+from holdfast.engine.steps.call import Line
+from holdfast.engine.steps.suspension import ParkingLot
+from holdfast.engine.worker.host import Host
+from holdfast.engine.worker.worker import Worker
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
 from holdfast.model.effect import Evidence
 from holdfast.model.operations import Operation

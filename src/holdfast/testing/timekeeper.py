@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.testing.crew import Crew
 from holdfast.testing.pulse import Pulse
-from holdfast.testing.skipping import SkippingClock
+from holdfast.testing.skipping_clock import SkippingClock
 
 QUIET = 0.002
 """Real seconds without any sign of life, after which time moves."""

@@ -1,14 +1,16 @@
 """``holdfast serve``: what Holdfast offers over HTTP.
 
-application  the routes, and what lives as long as the server
-answers      what every answer carries; refusals in words; the access log
-guard        who may come in: Host, Origin, token
-names        the names the server is known by
-tokens       the tokens, and what each of them allows
-health       /healthz and /readyz
-ending       the requests under way, and their end when the server stops
-address      where to listen, and whether only this machine can reach it
-serving      the server process
+A request passes through these in this order: answers, shutdown, guard, application.
 
-A request passes through them in this order: answers, ending, guard, application.
+Modules:
+
+address.py         Where to listen, and whether only this machine can reach it
+answers.py         What every answer carries, refusals in words, and the access log
+application.py     The application: every route in one place, and what lives as long as the server
+guard.py           The guard: who may come in
+health.py          /healthz and /readyz: for whoever starts, restarts and routes to the server
+names.py           The names a server is known by
+server_process.py  The server process: uvicorn on a socket of ours, until it is told to stop
+shutdown.py        The requests under way, and their end when the server stops
+tokens.py          Tokens: who holds which, and what each of them allows
 """

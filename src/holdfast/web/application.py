@@ -13,13 +13,13 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.api.holdfast import Holdfast
 from holdfast.model.task import HANDOVER
 from holdfast.web.answers import MCP, Answers, refuse
-from holdfast.web.ending import Requests
 from holdfast.web.guard import Door, Guard
 from holdfast.web.health import Readiness, alive
 from holdfast.web.names import Names
+from holdfast.web.shutdown import Requests
 from holdfast.web.tokens import Tokens
 
 LARGEST_BODY: Final = 64 * 1024

@@ -16,8 +16,8 @@ from urllib.parse import unquote, urlsplit
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from holdfast.engine.holdfast import Holdfast
-from holdfast.engine.settings import is_postgres
+from holdfast.engine.api.holdfast import Holdfast
+from holdfast.engine.api.settings import is_postgres
 from holdfast.model.errors import HoldfastError, SchemaMismatch, StoreUnavailable
 from holdfast.redaction import make_logger
 from holdfast.store.sqlfiles import migrations
@@ -92,7 +92,7 @@ async def _try(hold: Holdfast) -> None:
         await hold.store.get(_NOBODY)
         if hold.url.partition(":")[0].lower() != "sqlite":
             return
-        from holdfast.store.sqlite.peeking import peek  # noqa: PLC0415 - each store when it is asked for
+        from holdfast.store.sqlite.peek import peek  # noqa: PLC0415 - each store when it is asked for
 
         # Not by its vitals: SQLite counts all rows for them.
         schema = (await asyncio.to_thread(peek, Path(unquote(urlsplit(hold.url).path.removeprefix("/"))))).schema

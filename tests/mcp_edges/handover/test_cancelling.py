@@ -7,7 +7,7 @@ import pytest
 from holdfast import Conflict, Holdfast, ManualClock, TaskState
 from holdfast.model.errors import LeaseLost
 from holdfast.model.task import NewTask
-from holdfast.service.handover.sweeping import sweep, tidy
+from holdfast.service.handover.sweep import sweep, tidy
 from tests.handover.support import Outside, everything, task_of
 
 

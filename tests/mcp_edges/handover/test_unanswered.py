@@ -10,14 +10,14 @@ import pytest
 from holdfast import Holdfast, ManualClock, TaskState
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.codec import decode
-from holdfast.service.handover import asking
+from holdfast.service.handover import questions
 from tests.handover.support import Outside, outside_steps, task_of
 
 
 @pytest.fixture(autouse=True)
 def a_minute(monkeypatch: pytest.MonkeyPatch, clock: ManualClock) -> None:
     """Give people a minute to answer. Agents outside cannot say so today; a store holds such questions all the same."""
-    monkeypatch.setattr(asking, "Approval", partial(Approval, expires_at=clock.now() + timedelta(seconds=60)))
+    monkeypatch.setattr(questions, "Approval", partial(Approval, expires_at=clock.now() + timedelta(seconds=60)))
 
 
 async def test_it_comes_back_without_an_answer(hold: Holdfast, ada: Outside, clock: ManualClock) -> None:

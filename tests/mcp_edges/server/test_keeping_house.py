@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import Holdfast, TaskState
-from holdfast.mcp import watching
+from holdfast.mcp import watches
 from tests.engine_proof.conditions import eventually
 from tests.handover.support import Outside, task_of
 from tests.mcp.support import server_of
@@ -17,7 +17,7 @@ from tests.mcp.watching import watcher_of
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a server keep house more often than every five seconds."""
-    monkeypatch.setattr(watching, "KEEP_HOUSE_EVERY", 0.1)
+    monkeypatch.setattr(watches, "KEEP_HOUSE_EVERY", 0.1)
 
 
 def is_in(hold: Holdfast, task_id: str, state: TaskState) -> Callable[[], object]:

@@ -12,9 +12,9 @@ from mcp import Client
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 from holdfast import Holdfast, InvalidValue
-from holdfast.mcp import subscribing, watching
+from holdfast.mcp import subscriptions, watches
 from holdfast.mcp.addresses import FactAddress
-from holdfast.mcp.subscribing import MOST_AT_ONCE, MOST_OF_ONE_CALLER
+from holdfast.mcp.subscriptions import MOST_AT_ONCE, MOST_OF_ONE_CALLER
 from tests.engine_proof.conditions import eventually
 from tests.handover.support import Outside
 from tests.mcp.support import client_of, server_of
@@ -66,7 +66,7 @@ async def test_each_is_told_under_the_name_it_asked_for(hold: Holdfast) -> None:
 
 
 async def test_a_server_watches_only_so_much(hold: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "MOST_WATCHED", 3)
+    monkeypatch.setattr(watches, "MOST_WATCHED", 3)
     watcher = server_of(hold)._watcher
     for number in range(3):
         await watcher.watch(f"fact://e{number}", FactAddress(f"e{number}"), nobody)
@@ -78,7 +78,7 @@ async def test_a_server_watches_only_so_much(hold: Holdfast, monkeypatch: pytest
 
 
 async def test_a_caller_has_only_so_many_places_in_either_era(hold: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscribing, "MOST_OF_ONE_CALLER", 4)
+    monkeypatch.setattr(subscriptions, "MOST_OF_ONE_CALLER", 4)
     server = server_of(hold)
     async with server.http(), client_of(server) as client, client_of(server, "legacy") as legacy:
         async with client.listen(resource_subscriptions=["fact://a", "fact://b"]):
@@ -103,7 +103,7 @@ async def test_a_caller_has_only_so_many_places_in_either_era(hold: Holdfast, mo
 
 
 async def test_what_could_not_be_watched_takes_no_place(hold: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "MOST_WATCHED", 1)
+    monkeypatch.setattr(watches, "MOST_WATCHED", 1)
     server = server_of(hold)
     async with server.http(), client_of(server) as client, client_of(server, "legacy") as legacy:
         await subscribe(legacy, "fact://a")

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.mcp.addresses import FactAddress, QueueAddress
-from holdfast.mcp.watching import Messenger
+from holdfast.mcp.watches import Messenger
 from tests.engine_proof.conditions import PATIENCE, eventually
 from tests.handover.support import Outside
 from tests.mcp.support import server_of

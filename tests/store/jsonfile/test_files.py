@@ -33,7 +33,7 @@ from holdfast.model.worker import Claim, NewWorker
 from holdfast.store.jsonfile import JsonStore
 from holdfast.store.jsonfile.store import SCHEMA
 from holdfast.store.sqlite.connection import MIGRATIONS, connect
-from holdfast.store.sqlite.migrating import migrate
+from holdfast.store.sqlite.migration import migrate
 
 
 async def test_a_task_is_a_file_a_person_can_read(tmp_path: Path) -> None:

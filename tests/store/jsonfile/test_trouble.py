@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast import ManualClock, NewTask, NotFound, SchemaMismatch, StoreDamaged, StoreReplaced, StoreUnavailable
-from holdfast.engine.patience import endless_patience
+from holdfast.engine.runtime.store_retry import endless_patience
 from holdfast.model.commit import Commit, Held
 from holdfast.model.operations import Move, SubmitChild
 from holdfast.model.transitions import TaskState
@@ -162,7 +162,7 @@ def know_next(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = (*MIGRATIONS, NEXT)
     monkeypatch.setattr("holdfast.store.jsonfile.store.MIGRATIONS", steps)
     monkeypatch.setattr("holdfast.store.jsonfile.store.SCHEMA", NEXT.version)
-    monkeypatch.setattr("holdfast.store.sqlite.migrating.migrate.__defaults__", (steps,))
+    monkeypatch.setattr("holdfast.store.sqlite.migration.migrate.__defaults__", (steps,))
 
 
 def tiers_in(root: Path) -> set[object]:

@@ -13,7 +13,7 @@ from holdfast.model.transitions import TaskState
 from holdfast.store.idparts import about
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.base import _QUERIES
-from holdfast.store.postgres.listing import page_query
+from holdfast.store.postgres.listings import page_query
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.support import claimed, execute, held, step
 

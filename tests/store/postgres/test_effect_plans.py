@@ -11,7 +11,7 @@ from psycopg import sql
 
 from holdfast.model.effect import EffectState
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres.listing import effects_query
+from holdfast.store.postgres.listings import effects_query
 from tests.store.postgres.support import execute
 
 ROWS = 100_000

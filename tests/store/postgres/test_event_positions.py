@@ -123,7 +123,7 @@ async def test_a_store_from_before_positions(url: str, monkeypatch: pytest.Monke
     """Its tasks keep the rule by time for its events, and see every event since; a waiting one gets its event."""
     known = migrations("holdfast.store.postgres.migrations")
     with monkeypatch.context() as older:
-        older.setattr("holdfast.store.postgres.migrating.migrations", lambda _: known[: THIS - 1])
+        older.setattr("holdfast.store.postgres.migration.migrations", lambda _: known[: THIS - 1])
         async with PostgresStore(url) as store:
             await store.emit("paid", "long ago")
             await submit(store, "waiter")

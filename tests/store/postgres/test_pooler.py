@@ -8,8 +8,8 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from holdfast.cli.opening import opened
-from holdfast.engine.holdfast import Holdfast
+from holdfast.cli.store_session import opened
+from holdfast.engine.api.holdfast import Holdfast
 from holdfast.model.errors import InvalidURL
 from holdfast.model.task import NewTask
 from holdfast.store.postgres import PostgresStore

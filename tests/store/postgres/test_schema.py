@@ -15,7 +15,7 @@ from holdfast.model.task import FLAT_KEYS, NewTask
 from holdfast.model.transitions import TERMINAL, TaskState, is_legal
 from holdfast.model.worker import ALONE_AFTER, POISON_AFTER, Claim
 from holdfast.store.postgres import PostgresStore, grant_work
-from holdfast.store.postgres.migrating import _migrate
+from holdfast.store.postgres.migration import _migrate
 from holdfast.store.sqlfiles import Migration, migrations
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.support import COMPLETE, claimed, execute, held, step

@@ -10,9 +10,9 @@ import pytest
 
 from holdfast.model.task import SCOPED_KEYS
 from holdfast.model.worker import Claim, NewWorker
-from holdfast.store.sqlite import leasing
+from holdfast.store.sqlite import lease
 from holdfast.store.sqlite.connection import connect
-from holdfast.store.sqlite.migrating import migrate
+from holdfast.store.sqlite.migration import migrate
 from holdfast.store.sqlite.transaction import QUERIES, Transaction
 
 QUEUES, NAMES, TASKS = 20, 10, 20_000
@@ -87,7 +87,7 @@ def test_a_claim_is_as_many_statements_for_many_lines_as_for_two(connection: aps
     for number, names in enumerate((2, NAMES, 2_000), 1):
         tx = Transaction(connection, now=NOW + 10, boot=0, boot_id="boot")
         worker = NewWorker(id=f"worker {number}")
-        leasing.register(tx, worker)
+        lease.register(tx, worker)
         asked = Claim(
             worker_id=worker.id,
             number=1,
@@ -98,7 +98,7 @@ def test_a_claim_is_as_many_statements_for_many_lines_as_for_two(connection: aps
         seen.clear()
         connection.exec_trace = trace
         tx = Transaction(connection, now=NOW + 10, boot=0, boot_id="boot")
-        assert len(leasing.claim(tx, asked)) == 5
+        assert len(lease.claim(tx, asked)) == 5
         connection.exec_trace = None
         counts.append(len(seen))
     connection.execute("ROLLBACK")

@@ -25,8 +25,8 @@ from holdfast import (
 )
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.connection import APPLICATION_ID, MIGRATIONS, prove_version
-from holdfast.store.sqlite.migrating import migrate
-from holdfast.store.sqlite.peeking import peek
+from holdfast.store.sqlite.migration import migrate
+from holdfast.store.sqlite.peek import peek
 
 
 def edit(path: Path, *statements: str) -> None:
@@ -223,7 +223,7 @@ async def test_looking_at_an_open_store_drops_none_of_its_locks(tmp_path: Path) 
 WITHOUT_HANDLES = """
 import asyncio, os, resource, sys
 from holdfast import NewTask
-from holdfast.engine.patience import endless_patience
+from holdfast.engine.runtime.store_retry import endless_patience
 from holdfast.model.errors import StoreUnavailable
 from holdfast.store.url import make_store
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))

@@ -15,7 +15,7 @@ import apsw
 import pytest
 
 from holdfast import NewTask, StoreReplaced, TaskState
-from holdfast.engine.patience import endless_patience
+from holdfast.engine.runtime.store_retry import endless_patience
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.gate import file_gate
 from holdfast.store.sqlite.writer import Writer

@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from holdfast.store.sqlite.connection import connect
-from holdfast.store.sqlite.migrating import migrate
+from holdfast.store.sqlite.migration import migrate
 from holdfast.store.sqlite.transaction import QUERIES
 
 READY, DELAYED = 20_000, 5_000

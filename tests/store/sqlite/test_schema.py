@@ -19,8 +19,8 @@ from holdfast.model.task import FLAT_KEYS
 from holdfast.model.transitions import TaskState, is_legal
 from holdfast.store.idparts import about
 from holdfast.store.sqlite.connection import MIGRATIONS, connect
-from holdfast.store.sqlite.listing import approvals_query, effects_query
-from holdfast.store.sqlite.migrating import migrate
+from holdfast.store.sqlite.listings import approvals_query, effects_query
+from holdfast.store.sqlite.migration import migrate
 from holdfast.store.sqlite.rows import TASK_COLUMNS
 from holdfast.store.sqlite.transaction import QUERIES
 

@@ -30,7 +30,8 @@ from holdfast.model.task import NewTask
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, NewWorker
 from holdfast.store.memory import MemoryStore
-from holdfast.store.sqlite import committing, shortcuts
+from holdfast.store.sqlite import commit as committing
+from holdfast.store.sqlite import shortcuts
 from holdfast.testing.snapshot import snapshot
 
 TASKS = ("plain", "other", "child", "sibling", "asks", "reserves", "reviewed", "parent", "late")

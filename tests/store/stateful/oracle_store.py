@@ -25,7 +25,7 @@ from holdfast.store.facts import check_facts
 from holdfast.store.hints import Hints
 from holdfast.store.idparts import check_part
 from holdfast.store.simple import SimpleInterface
-from holdfast.store.uploading import in_pieces
+from holdfast.store.upload import in_pieces
 from tests.store.stateful.oracle import Oracle
 from tests.store.stateful.oracle.tables import Tables
 

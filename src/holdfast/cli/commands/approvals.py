@@ -10,18 +10,18 @@ from typing import Annotated, Final
 import typer
 from rich.text import Text
 
-from holdfast.cli.asking import ask_person
+from holdfast.cli.confirmation import ask_person
 from holdfast.cli.filters import complete_listed
+from holdfast.cli.json_input import read_value
 from holdfast.cli.live import show_live
-from holdfast.cli.opening import command, opened, user
 from holdfast.cli.options import AsJson, AsText, By, DatabaseUrl, Limit, Note, OneTask, Yes
-from holdfast.cli.reading import read_value
 from holdfast.cli.render.decisions import APPROVAL_COLUMNS, approval_page, approval_rows, approvals_table
 from holdfast.cli.render.words import safe, value
+from holdfast.cli.store_session import command, opened, user
 from holdfast.cli.terminal import console, print_json, print_page, print_table, say, say_if_cut
-from holdfast.engine.approving import APPROVAL, QUESTION
-from holdfast.engine.budgets import BUDGET
-from holdfast.engine.doubting import DOUBT
+from holdfast.engine.effects.doubt import DOUBT
+from holdfast.engine.manage.budget import BUDGET
+from holdfast.engine.steps.approval import APPROVAL, QUESTION
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.errors import InvalidValue
 from holdfast.service.forms import approval_form, listed

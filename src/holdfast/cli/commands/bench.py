@@ -10,12 +10,12 @@ import typer
 from rich.text import Text
 
 from holdfast.cli.exits import SIGNALLED
-from holdfast.cli.opening import command
 from holdfast.cli.options import AsJson, DatabaseUrl
 from holdfast.cli.signals import StopSignals
+from holdfast.cli.store_session import command
 from holdfast.cli.terminal import print_json, print_table, say
-from holdfast.engine.settings import current_settings
-from holdfast.service.measuring import CROWD, Figures, measure
+from holdfast.engine.api.settings import current_settings
+from holdfast.service.benchmark import CROWD, Figures, measure
 
 COLUMNS = ("what", "figure", "to the raw limit")
 

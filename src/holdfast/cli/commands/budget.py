@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.opening import command, command_line, opened, user
 from holdfast.cli.options import AsJson, By, DatabaseUrl, Note, TaskId
 from holdfast.cli.render.overview import budget_grid
+from holdfast.cli.store_session import command, command_line, opened, user
 from holdfast.cli.terminal import print_json, print_page, say
 from holdfast.cli.times import read_span
 from holdfast.model.budget import Budget

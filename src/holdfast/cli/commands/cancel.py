@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.asking import ask
-from holdfast.cli.choosing import check_choice, chosen, count, nothing_chosen, preview, report
+from holdfast.cli.confirmation import ask
 from holdfast.cli.filters import Filters, filtered
-from holdfast.cli.opening import command, opened, user
 from holdfast.cli.options import AsJson, By, DatabaseUrl, TaskIds, Yes
+from holdfast.cli.selection import check_choice, chosen, count, nothing_chosen, preview, report
+from holdfast.cli.store_session import command, opened, user
 from holdfast.model.task import Task
 from holdfast.model.transitions import OPEN, TaskState
-from holdfast.service.selecting import Done
+from holdfast.service.selection import Done
 
 
 @command

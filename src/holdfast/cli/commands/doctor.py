@@ -15,17 +15,17 @@ from rich.text import Text
 
 from holdfast.cli.errors import in_one_line
 from holdfast.cli.exits import ExitCode
-from holdfast.cli.finding import distrust, find_holdfast
-from holdfast.cli.opening import command, with_store
+from holdfast.cli.locator import distrust, find_holdfast
 from holdfast.cli.options import AsJson, DatabaseUrl
 from holdfast.cli.render.words import safe
+from holdfast.cli.store_session import command, with_store
 from holdfast.cli.terminal import console, print_json, print_page, say
-from holdfast.engine.settings import DEFAULT_URL, Settings, current_settings, unknown_variables
+from holdfast.engine.api.settings import DEFAULT_URL, Settings, current_settings, unknown_variables
 from holdfast.model.errors import HoldfastError
-from holdfast.service.diagnosis.diagnosing import diagnose
 from holdfast.service.diagnosis.evidence import Application
+from holdfast.service.diagnosis.evidence_collector import gather
 from holdfast.service.diagnosis.finding import Finding, Level, worst
-from holdfast.service.diagnosis.gathering import gather
+from holdfast.service.diagnosis.report import diagnose
 
 _SIGNS = {
     Level.OK: ("✓", "green"),

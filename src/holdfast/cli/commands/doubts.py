@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.asking import ask_person
-from holdfast.cli.opening import command, opened, user
+from holdfast.cli.confirmation import ask_person
+from holdfast.cli.json_input import read_json
 from holdfast.cli.options import AsJson, By, DatabaseUrl, Limit, Note, OneTask, Yes
-from holdfast.cli.reading import read_json
 from holdfast.cli.render.decisions import DOUBT_COLUMNS, doubt_page, doubt_rows, still_finding_out
 from holdfast.cli.render.words import safe
+from holdfast.cli.store_session import command, opened, user
 from holdfast.cli.terminal import console, print_json, print_page, print_table, say, say_if_cut
 from holdfast.cli.times import local
 from holdfast.model.doubt import Decision, Doubt

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli.arguments import bind_json
-from holdfast.cli.finding import find_holdfast
-from holdfast.cli.opening import command, opened, user
+from holdfast.cli.json_input import read_json
+from holdfast.cli.locator import find_holdfast
 from holdfast.cli.options import AsJson, By, DatabaseUrl, TaskId
-from holdfast.cli.reading import read_json
 from holdfast.cli.render.words import safe
+from holdfast.cli.store_session import command, opened, user
 from holdfast.cli.terminal import print_json, say
 from holdfast.cli.times import read_seconds
-from holdfast.engine.definition import Bound, Definitions
+from holdfast.engine.api.definition import Bound, Definitions
 from holdfast.model.errors import InvalidValue
 from holdfast.service.service import Service
 

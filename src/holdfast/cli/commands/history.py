@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.cli.opening import command, opened
 from holdfast.cli.options import AsJson, DatabaseUrl, NewestTask
 from holdfast.cli.render.words import safe, state_text, who
+from holdfast.cli.store_session import command, opened
 from holdfast.cli.terminal import print_json, print_table
 from holdfast.cli.times import local
 from holdfast.service.forms import listed, transition_form

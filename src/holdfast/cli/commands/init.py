@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from holdfast.cli.asking import ask
+from holdfast.cli.confirmation import ask
 from holdfast.cli.options import AsJson, Yes
 from holdfast.cli.terminal import print_json, words
 from holdfast.model.errors import Conflict, HoldfastError

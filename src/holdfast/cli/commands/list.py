@@ -11,9 +11,9 @@ from rich.text import Text as Styled
 
 from holdfast.cli.filters import Filters, filtered
 from holdfast.cli.live import show_live
-from holdfast.cli.opening import command, opened
 from holdfast.cli.options import AsJson, DatabaseUrl, Limit, Watch
 from holdfast.cli.render.words import input_of, outcome_of, standing_of
+from holdfast.cli.store_session import command, opened
 from holdfast.cli.terminal import print_json, print_table, say, table
 from holdfast.cli.times import age
 from holdfast.model.queries import Page

@@ -15,9 +15,9 @@ import typer
 from holdfast.cli.commands.mcp_config import Client, to_reach, to_start
 from holdfast.cli.exits import SIGNALLED
 from holdfast.cli.logs import log_to_stderr
-from holdfast.cli.opening import command, holdfast_to_serve, opened_to_serve, user
 from holdfast.cli.options import Application, Claim, OtherUrl, ReadOnly, checked_claims
 from holdfast.cli.signals import StopSignals
+from holdfast.cli.store_session import command, holdfast_to_serve, opened_to_serve, user
 from holdfast.cli.terminal import say
 from holdfast.model.checks import check_name
 from holdfast.model.errors import InvalidValue, MissingExtra, need_extras

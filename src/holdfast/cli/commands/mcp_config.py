@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final, assert_never
 from urllib.parse import unquote, urlsplit
 
-from holdfast.cli.opening import holdfast_to_serve
-from holdfast.engine.settings import PREFIX, current_settings, is_postgres, store_options
+from holdfast.cli.store_session import holdfast_to_serve
+from holdfast.engine.api.settings import PREFIX, current_settings, is_postgres, store_options
 from holdfast.model.errors import InvalidValue
 from holdfast.store.url import without_password
 

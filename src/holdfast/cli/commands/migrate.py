@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.opening import command, holdfast_to_look_at
 from holdfast.cli.options import AsJson, DatabaseUrl
+from holdfast.cli.store_session import command, holdfast_to_look_at
 from holdfast.cli.terminal import print_json, say
-from holdfast.service.migrating import migrate as bring_up_to_date
+from holdfast.service.migration import migrate as bring_up_to_date
 from holdfast.store.url import without_password
 
 

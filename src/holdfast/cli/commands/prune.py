@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.asking import ask
-from holdfast.cli.opening import command, opened
+from holdfast.cli.confirmation import ask
 from holdfast.cli.options import AsJson, DatabaseUrl, Yes
+from holdfast.cli.store_session import command, opened
 from holdfast.cli.terminal import print_json, print_table, say, words
 from holdfast.cli.times import read_span, span
 from holdfast.model.queries import Pruned

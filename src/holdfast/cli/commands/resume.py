@@ -7,16 +7,16 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from holdfast.cli.asking import ask
-from holdfast.cli.choosing import check_choice, chosen, count, nothing_chosen, preview, report
+from holdfast.cli.confirmation import ask
 from holdfast.cli.filters import Filters, filtered
-from holdfast.cli.opening import command, opened, user
 from holdfast.cli.options import AsJson, By, DatabaseUrl, TaskIds, Yes
+from holdfast.cli.selection import check_choice, chosen, count, nothing_chosen, preview, report
+from holdfast.cli.store_session import command, opened, user
 from holdfast.cli.times import read_seconds
 from holdfast.model.deadline import as_seconds
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
-from holdfast.service.selecting import Done
+from holdfast.service.selection import Done
 from holdfast.service.service import Service
 
 _FAILED = frozenset({TaskState.FAILED})

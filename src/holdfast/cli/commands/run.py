@@ -13,29 +13,29 @@ import typer
 
 from holdfast.cli.endpoint import Watch, end, tell_end
 from holdfast.cli.exits import ExitCode
-from holdfast.cli.finding import find_holdfast
+from holdfast.cli.locator import find_holdfast
 from holdfast.cli.logs import tell_troubles
-from holdfast.cli.opening import command, command_line
 from holdfast.cli.options import AsJson, OtherUrl
 from holdfast.cli.progress import show_progress
 from holdfast.cli.signals import StopSignals
 from holdfast.cli.start import ArtifactId, Fact, Plan, State, goal_of, read_start
+from holdfast.cli.store_session import command, command_line
 from holdfast.cli.tasks import After, Args, Chosen, Deadline, Input, Key, choose, print_result, submit_chosen
 from holdfast.cli.terminal import print_json, say
 from holdfast.cli.times import read_seconds
-from holdfast.engine.holdfast import Holdfast
-from holdfast.engine.liveness import PROCESS, is_gone, this_process
-from holdfast.engine.outcome import KEPT_FOR
-from holdfast.engine.settings import current_settings
+from holdfast.engine.api.holdfast import Holdfast
+from holdfast.engine.api.settings import current_settings
+from holdfast.engine.attempt.outcome import KEPT_FOR
+from holdfast.engine.worker.liveness import PROCESS, is_gone, this_process
 from holdfast.model.errors import InvalidValue, StoreError, TaskCancelled, TaskFailed
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import NewWorker, Worker
 from holdfast.service.forms import task_form
 from holdfast.service.identify import short
+from holdfast.service.local_run import run_family
 from holdfast.service.overview import Overview
 from holdfast.service.reach import Unreached
 from holdfast.service.service import Service
-from holdfast.service.working import run_family
 
 
 @command

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.opening import command, opened, user
 from holdfast.cli.options import AsJson, By, DatabaseUrl, TaskId
+from holdfast.cli.store_session import command, opened, user
 from holdfast.cli.terminal import print_json, say
 
 

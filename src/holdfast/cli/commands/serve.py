@@ -17,11 +17,11 @@ import typer
 
 from holdfast.cli.exits import SIGNALLED
 from holdfast.cli.logs import log_to_stderr
-from holdfast.cli.opening import command, holdfast_to_serve, opened_to_serve
 from holdfast.cli.options import Application, Claim, OtherUrl, ReadOnly, checked_claims
 from holdfast.cli.signals import StopSignals
+from holdfast.cli.store_session import command, holdfast_to_serve, opened_to_serve
 from holdfast.cli.terminal import say
-from holdfast.engine.settings import DEFAULT_HOST, DEFAULT_PORT, current_settings
+from holdfast.engine.api.settings import DEFAULT_HOST, DEFAULT_PORT, current_settings
 from holdfast.model.errors import need_extras
 from holdfast.redaction import know
 from holdfast.store.url import without_password
@@ -64,7 +64,7 @@ async def serve(
     from holdfast.web.address import bound, resolve, url_of  # noqa: PLC0415
     from holdfast.web.application import application as web_application  # noqa: PLC0415
     from holdfast.web.names import Names  # noqa: PLC0415
-    from holdfast.web.serving import Server  # noqa: PLC0415
+    from holdfast.web.server_process import Server  # noqa: PLC0415
     from holdfast.web.tokens import find_tokens, introduction  # noqa: PLC0415
 
     settings = current_settings()

@@ -8,9 +8,9 @@ import typer
 
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.live import show_live
-from holdfast.cli.opening import command, opened
 from holdfast.cli.options import AsJson, DatabaseUrl, NewestTask
 from holdfast.cli.render.overview import page
+from holdfast.cli.store_session import command, opened
 from holdfast.cli.terminal import console, print_json, print_page
 from holdfast.model.transitions import TaskState
 from holdfast.service.overview import Overview

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.opening import command, opened
 from holdfast.cli.options import AsJson, DatabaseUrl, NewestTask, TaskId
 from holdfast.cli.render.state import PATCH_COLUMNS, PATCH_FLEXIBLE, changes, page, patch_rows
+from holdfast.cli.store_session import command, opened
 from holdfast.cli.terminal import print_json, print_page, print_table, say
 from holdfast.model.errors import InvalidValue
 from holdfast.service.forms import listed, patch_form

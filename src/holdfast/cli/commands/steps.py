@@ -11,9 +11,9 @@ import typer
 from rich.text import Text
 
 from holdfast.cli.live import show_live
-from holdfast.cli.opening import command, opened
 from holdfast.cli.options import AsJson, DatabaseUrl, NewestTask
 from holdfast.cli.render.journal import FLEXIBLE, columns, current, one_step, rows
+from holdfast.cli.store_session import command, opened
 from holdfast.cli.terminal import print_json, print_page, print_table, table
 from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, Task

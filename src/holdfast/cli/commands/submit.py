@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli.opening import command, command_line, with_store
 from holdfast.cli.options import AsJson, OtherUrl
 from holdfast.cli.start import ArtifactId, Fact, Plan, State, goal_of, read_start
+from holdfast.cli.store_session import command, command_line, with_store
 from holdfast.cli.tasks import (
     After,
     Args,
@@ -24,7 +24,7 @@ from holdfast.cli.tasks import (
 )
 from holdfast.cli.terminal import print_json, say
 from holdfast.cli.times import read_seconds
-from holdfast.engine.handle import Handle
+from holdfast.engine.api.handle import Handle
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import DeadlineExceeded, InvalidValue, TaskCancelled, TaskFailed
 from holdfast.service.forms import task_form

@@ -6,9 +6,9 @@ from rich.console import RenderableType
 
 from holdfast.cli.filters import Queue
 from holdfast.cli.live import show_live
-from holdfast.cli.opening import command, opened
 from holdfast.cli.options import AsJsonLines, DatabaseUrl
 from holdfast.cli.render.board import page
+from holdfast.cli.store_session import command, opened
 from holdfast.cli.terminal import console
 from holdfast.service.board import Board
 from holdfast.store.url import without_password

@@ -18,14 +18,14 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.exits import SIGNALLED, ExitCode
-from holdfast.cli.finding import find_holdfast
+from holdfast.cli.locator import find_holdfast
 from holdfast.cli.logs import log_to_stderr
 from holdfast.cli.options import Application, OtherUrl, not_empty
 from holdfast.cli.signals import StopSignals
 from holdfast.cli.terminal import say
 from holdfast.cli.times import read_seconds
-from holdfast.engine.holdfast import Holdfast
-from holdfast.engine.settings import SETTINGS, current_settings
+from holdfast.engine.api.holdfast import Holdfast
+from holdfast.engine.api.settings import SETTINGS, current_settings
 from holdfast.model.checks import check_name
 from holdfast.model.errors import InvalidValue
 from holdfast.redaction import make_logger

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.live import show_live
-from holdfast.cli.opening import command, opened
 from holdfast.cli.options import AsJson, DatabaseUrl, Watch
 from holdfast.cli.render.crew import FLEXIBLE, WORKER_COLUMNS, worker_rows
+from holdfast.cli.store_session import command, opened
 from holdfast.cli.terminal import print_json, print_table, table
 from holdfast.model.task import JsonValue
 from holdfast.service.crew import Crew

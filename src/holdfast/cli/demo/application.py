@@ -16,7 +16,7 @@ from holdfast.agent.agent import Agent
 from holdfast.agent.scripted import ScriptedModel, call
 from holdfast.agent.tool import tool
 from holdfast.cli.demo.ledger import What, note, read
-from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.api.holdfast import Holdfast
 from holdfast.model.agent_state import AgentState, KnownFact
 from holdfast.model.budget import Budget
 from holdfast.model.doubt import Absent, Happened

@@ -89,8 +89,8 @@ def _play(url: str, folder: Path, stage: Stage, *, pace: float) -> Outcome:
 def _conclude(console: Console, outcome: Outcome, url: str | None) -> None:
     from rich.text import Text  # noqa: PLC0415 - as above
 
-    from holdfast.cli.demo.closing import commands, proof, verdict  # noqa: PLC0415
-    from holdfast.cli.itself import own_command  # noqa: PLC0415
+    from holdfast.cli.demo.summary import commands, proof, verdict  # noqa: PLC0415
+    from holdfast.cli.own_command import own_command  # noqa: PLC0415
 
     console.print("", proof(outcome), "", *verdict(outcome), sep="\n")
     if url is not None:
@@ -101,8 +101,8 @@ def _conclude(console: Console, outcome: Outcome, url: str | None) -> None:
 
 
 def _draw(file: Path, stage: Stage, outcome: Outcome) -> None:
-    from holdfast.cli.demo.closing import proof, verdict  # noqa: PLC0415 - as above
     from holdfast.cli.demo.picture import draw  # noqa: PLC0415
+    from holdfast.cli.demo.summary import proof, verdict  # noqa: PLC0415 - as above
 
     draw(file, (*stage.log, "", proof(outcome), "", *verdict(outcome)))
 

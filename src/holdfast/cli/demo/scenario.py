@@ -12,7 +12,7 @@ from holdfast.cli.demo.ledger import What
 from holdfast.cli.demo.outcome import Outcome
 from holdfast.cli.demo.snapshot import Snapshot, look
 from holdfast.cli.demo.stage import Stage
-from holdfast.engine.handle import Handle
+from holdfast.engine.api.handle import Handle
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.effect import EffectState
 from holdfast.model.errors import HoldfastError, InvalidValue

@@ -9,9 +9,9 @@ from rich.console import Console, ConsoleOptions, OverflowMethod, RenderableType
 from rich.text import Text
 
 from holdfast.cli.render.crew import QUEUE_COLUMNS, holding, lease_bar, process, queue_rows, standing
-from holdfast.cli.render.fitting import FittingTable, share
 from holdfast.cli.render.overview import command_for
 from holdfast.cli.render.steps import step_name, visible
+from holdfast.cli.render.table_fit import FittingTable, share
 from holdfast.cli.render.words import input_of, outcome_of, safe, standing_of, state_text
 from holdfast.cli.terminal import one_line
 from holdfast.cli.times import age, span

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.render.exact import Exact, exact_json, exact_text, in_ascii
-from holdfast.cli.render.fitting import FittingTable
+from holdfast.cli.render.table_fit import FittingTable
 from holdfast.cli.render.words import counted_down, safe, value
 from holdfast.cli.times import age, local_with_age
 from holdfast.model.approval import Approval, ApprovalState
@@ -19,7 +19,7 @@ from holdfast.model.canonical import parse
 from holdfast.model.doubt import Decision, Doubt
 from holdfast.service.decisions import MEANING
 from holdfast.service.identify import short
-from holdfast.service.upcoming import next_look, shorter
+from holdfast.service.next_events import next_look, shorter
 
 APPROVAL_COLUMNS = (
     *("id", "task", "kind", "state", "question", "risk", "arguments", "asked", "expires", "may decide"),

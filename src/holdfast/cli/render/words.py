@@ -18,7 +18,7 @@ from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import TaskState
 from holdfast.service.forms import plain_input
 from holdfast.service.identify import short
-from holdfast.service.upcoming import Upcoming
+from holdfast.service.next_events import Upcoming
 
 _COLOURS: Final = {
     "pending": "cyan",

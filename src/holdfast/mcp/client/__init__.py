@@ -1,22 +1,33 @@
 """The tools of any MCP server, for an Agent: journaled, approved and retried like the agent's own.
 
-source.py        tools(...), what an application writes; they are found when an attempt begins
-declaring.py     what the operator declares, and how a server's own hints may tighten it, never loosen
-tool.py          one tool of a server, as a Tool of an agent
-schema.py        what it takes; validating.py: checking that, with an end
-servers.py       where a server is: a command, or a URL; listing.py: what it lists
-reaching.py      one connection per loop and server, opened on first use and again when it breaks
-errors.py        what a call that came to nothing may mean
+``connection``, ``transports``, ``pipe``, ``dispatch``, ``health``, ``error_meaning`` and ``answers`` know the SDK. They
+are loaded when a server is first reached.
 
-Only these know the SDK. They are loaded when a server is first reached:
+Modules:
 
-connection.py    one session, owned by one task
-transports.py    its two ways, watched; pipe.py: the one to a server that is started
-sending.py       how far a request got; health.py: whether any answer can come
-meaning.py       what an error proves about a call; answers.py: what a result is as plain data
+answers.py        What a tool answered, as plain data: for the journal, and for a model
+catalogue.py      What a server lists
+connection.py     Connection: one session with a server, opened, kept and closed by one task of its own
+declarations.py   What an operator declares about a server's tool, and what the server's own hints change about it
+dispatch.py       Sending: what is known about one request on its way, as far as its transport can tell
+error_meaning.py  What an error proves about a call: that it was not made, or nothing at all
+errors.py         What a call that came to nothing raises
+health.py         Health: what is known about a connection without asking the server
+pipe.py           The way to a server that is started: one JSON message a line, over its stdin and stdout
+reach.py          Reach: one server, as a loop knows it: a connection opened on first use, shared, and opened again when
+                  it breaks
+schema.py         What a server's tool takes: its JSON Schema, as the model is shown it and as arguments are checked
+                  against it
+servers.py        Where a server is: a command that is started and spoken to over its pipes, or a URL
+source.py         tools: the tools of an MCP server, for an Agent's ``tools=``
+tool.py           ServerTool: a tool of an MCP server, as a Tool of an agent
+transports.py     The two ways to a server, watched: whether a request got as far as the wire decides what its failure
+                  proves
+validator.py      Checking against a JSON Schema that a stranger wrote, with an end: a schema of one page can ask for
+                  years of work
 """
 
-from holdfast.mcp.client.declaring import Declared
+from holdfast.mcp.client.declarations import Declared
 from holdfast.mcp.client.errors import AnswerUnclear, CallFailed, CallRefused, CannotStart, ServerAway
 from holdfast.mcp.client.source import ServerTools, tools
 

@@ -29,12 +29,12 @@ from pydantic import TypeAdapter
 
 from holdfast._version import __version__
 from holdfast.mcp.client.answers import Answer, read_answer
-from holdfast.mcp.client.declaring import Hints
+from holdfast.mcp.client.catalogue import Listed, Listing
+from holdfast.mcp.client.declarations import Hints
+from holdfast.mcp.client.dispatch import CURRENT, Sending
+from holdfast.mcp.client.error_meaning import meaning_of
 from holdfast.mcp.client.errors import AnswerUnclear, CannotStart, ServerAway
 from holdfast.mcp.client.health import Health
-from holdfast.mcp.client.listing import Listed, Listing
-from holdfast.mcp.client.meaning import meaning_of
-from holdfast.mcp.client.sending import CURRENT, Sending
 from holdfast.mcp.client.servers import Command, Server
 from holdfast.mcp.client.transports import transport_to
 from holdfast.model.errors import InvalidValue

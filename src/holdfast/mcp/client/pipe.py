@@ -28,8 +28,8 @@ from mcp.os.win32 import utilities as windows
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
+from holdfast.mcp.client.dispatch import sending_of
 from holdfast.mcp.client.health import Health
-from holdfast.mcp.client.sending import sending_of
 from holdfast.mcp.client.servers import Command
 from holdfast.redaction import make_logger, redacted
 

@@ -37,7 +37,7 @@ class Form:
 
     def __init__(self, tool: str, schema: Mapping[str, Any]) -> None:
         """``tool`` is its name, for messages."""
-        from holdfast.mcp.client.validating import TooDeep, TooMuchWork, Validator  # noqa: PLC0415 - jsonschema is an extra
+        from holdfast.mcp.client.validator import TooDeep, TooMuchWork, Validator  # noqa: PLC0415 - jsonschema is an extra
 
         self._tool = tool
         self._out_of_work = TooMuchWork

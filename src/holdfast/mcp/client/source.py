@@ -11,15 +11,15 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agent.tool import ToolSource, check_tool_name
-from holdfast.engine.attempt import Attempt
-from holdfast.engine.calls import Call
-from holdfast.engine.definition import check_retry
-from holdfast.engine.journal import RESERVED
-from holdfast.engine.stepping import perform
-from holdfast.mcp.client.declaring import Declared
+from holdfast.engine.api.definition import check_retry
+from holdfast.engine.attempt.attempt import Attempt
+from holdfast.engine.attempt.journal import RESERVED
+from holdfast.engine.steps.call import Call
+from holdfast.engine.steps.step import perform
+from holdfast.mcp.client.catalogue import Listed, Listing
+from holdfast.mcp.client.declarations import Declared
 from holdfast.mcp.client.errors import CannotStart, ServerAway
-from holdfast.mcp.client.listing import Listed, Listing
-from holdfast.mcp.client.reaching import reach
+from holdfast.mcp.client.reach import reach
 from holdfast.mcp.client.servers import Server, server_at
 from holdfast.mcp.client.tool import ServerTool
 from holdfast.model.deadline import as_seconds

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agent.tool import BadArguments, Tool, ToolError
-from holdfast.mcp.client.declaring import Declared, OnError, tightened
+from holdfast.mcp.client.catalogue import Listed
+from holdfast.mcp.client.declarations import Declared, OnError, tightened
 from holdfast.mcp.client.errors import CallFailed
-from holdfast.mcp.client.listing import Listed
 from holdfast.mcp.client.schema import LONGEST_DESCRIPTION, Form
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.effect import EffectClass

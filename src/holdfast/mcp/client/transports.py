@@ -15,9 +15,9 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CONNECTION_CLOSED
 
+from holdfast.mcp.client.dispatch import Sending, sending_of
 from holdfast.mcp.client.health import Health
 from holdfast.mcp.client.pipe import pipe_to
-from holdfast.mcp.client.sending import Sending, sending_of
 from holdfast.mcp.client.servers import Command, Endpoint, Server
 from holdfast.model.failure import storable
 

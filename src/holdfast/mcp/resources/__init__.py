@@ -1,6 +1,8 @@
 """Resources: what can be read, under which URI, and how large it may be.
 
-reading      what is behind a URI
-listing      which resources there are, and the templates of those nobody could list
-completing   ids for templates and prompts, from their first characters
+Modules:
+
+catalogue.py    Which resources there are: two that always are, and the state of every task that has not ended
+completions.py  Completing ids in templates and prompts
+content.py      Reading a resource
 """

@@ -14,12 +14,12 @@ from holdfast.agent.tool import Tool
 from holdfast.mcp.desk import Desk
 from holdfast.mcp.excerpts import fitted, text_of
 from holdfast.mcp.forms import shared_of
-from holdfast.mcp.toolset.handing import Handing
-from holdfast.mcp.toolset.looking import Looking
-from holdfast.mcp.toolset.remembering import Remembering
+from holdfast.mcp.toolset.handover import Handing
+from holdfast.mcp.toolset.inspection import Looking
+from holdfast.mcp.toolset.memory import Remembering
 from holdfast.mcp.toolset.schemas import slim
-from holdfast.mcp.toolset.sharing import Sharing
-from holdfast.mcp.toolset.submitting import Submitting
+from holdfast.mcp.toolset.shared_state import Sharing
+from holdfast.mcp.toolset.submission import Submitting
 from holdfast.model.errors import HoldfastError, StateConflict, StoreError
 from holdfast.model.task import JsonValue
 from holdfast.redaction import make_logger, redacted

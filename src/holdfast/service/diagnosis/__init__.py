@@ -1,12 +1,19 @@
 """What is wrong with a store, and what to do about it. A diagnosis looks and never changes anything.
 
-diagnosing.py   diagnose: every check, in order
-finding.py      Finding: what a check has to say        evidence.py    what there is to judge
-gathering.py    the one module that looks               filesystem.py  on which kind of file system a file is
-
 The checks are pure: evidence in, findings out.
 
-reaching.py     is the store there, may it be opened    durability.py  does it keep what it acknowledges
-working.py      is there somebody to do the work        people.py      does anything wait for a person
-growing.py      does it grow too large                  surroundings.py   settings, application, extras
+Modules:
+
+durability.py          Whether the store keeps what it acknowledges
+evidence.py            Evidence: everything a check may judge by, as it was found at one moment
+evidence_collector.py  Gathering evidence: the one module of a diagnosis that looks
+filesystem.py          On which kind of file system a file is: Linux tells; elsewhere nobody is asked
+finding.py             Finding: what a check has to say
+growth.py              Whether the store grows too large
+people.py              Whether anything waits for a person
+reachability.py        Whether the store is there, and may be opened as it is
+report.py              Every check, in the order in which people read them: first whether there is a store, last what is
+                       around it
+surroundings.py        Settings, the application and what is installed
+workers.py             Whether there is somebody to do the work
 """

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from holdfast.service.diagnosis.evidence import A_DAY, Inside
 from holdfast.service.diagnosis.finding import Finding, Level
-from holdfast.service.diagnosis.working import counted
+from holdfast.service.diagnosis.workers import counted
 
 
 def check_approvals(seen: Inside) -> Iterator[Finding]:

@@ -5,21 +5,25 @@ shows with everything it does. The lease is that of a worker incarnation made fo
 workers protects such agents as well: one that stays silent for too long loses the task, and what it sends afterwards is
 refused by its fence. Nothing is kept in the server between two calls: any process on the same store takes the lease.
 
-asking       questions to people, and what becomes of the answers
-lines        their lines in the journal
-offering     what such a task is, and the state it begins with
-lease        the text that proves a claim
-claiming     taking a task from the queue
-holding      what the holder of a lease may do: record steps, ask a person, finish, hand back
-writing      how that is written; sweeping: what time made true
-facts        what is said again
-sharing      what anybody may add to a task's state: facts, artifacts, a plan
+Modules:
+
+claim.py         Taking a task from the queue, for an agent outside
+facts.py         Facts of agents outside: whose they are, and which are said again, since agents repeat themselves
+lease.py         The lease of an agent outside: one text that names the task and the fence, and proves the claim
+lease_holder.py  What the holder of a lease may do
+lines.py         Lines in a task's journal by agents outside
+offer.py         Offering work to agents outside: the task, and the state it begins with
+questions.py     Questions of agents outside to people
+shared_state.py  What agents share about a task: its plan, facts and artifacts, whoever works on it
+start.py         The state that an agent outside has a new task begin with
+sweep.py         What time made true, for tasks of agents outside: no worker of theirs looks after them
+writer.py        Writing under a lease
 """
 
-from holdfast.service.handover.claiming import Taken, claim
-from holdfast.service.handover.holding import Holding
+from holdfast.service.handover.claim import Taken, claim
 from holdfast.service.handover.lease import Lease
-from holdfast.service.handover.offering import offer
-from holdfast.service.handover.sharing import Shared, add_artifact, patch_state
+from holdfast.service.handover.lease_holder import Holding
+from holdfast.service.handover.offer import offer
+from holdfast.service.handover.shared_state import Shared, add_artifact, patch_state
 
 __all__ = ["Holding", "Lease", "Shared", "Taken", "add_artifact", "claim", "offer", "patch_state"]

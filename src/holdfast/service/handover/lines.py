@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from holdfast.engine.journal import ROUND_SIZE
+from holdfast.engine.attempt.journal import ROUND_SIZE
 from holdfast.model.checks import check_name
 from holdfast.model.codec import decode, encode
 from holdfast.model.step import Step, StepState

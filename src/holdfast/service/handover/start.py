@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.engine.start import Start
+from holdfast.engine.api.start import Start
 from holdfast.model.agent_state import AgentState
 from holdfast.model.errors import InvalidValue
 from holdfast.model.patch import StatePatch

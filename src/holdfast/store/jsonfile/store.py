@@ -54,7 +54,7 @@ from holdfast.store.memory import MemoryStore
 from holdfast.store.place import Place
 from holdfast.store.privacy import create_folder
 from holdfast.store.sqlite.connection import MIGRATIONS
-from holdfast.store.sqlite.migrating import migrate
+from holdfast.store.sqlite.migration import migrate
 from holdfast.store.sqlite.transaction import Transaction
 from holdfast.store.transaction import Work
 

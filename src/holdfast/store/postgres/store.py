@@ -17,14 +17,14 @@ from holdfast.redaction import know, know_url
 from holdfast.store.base import Capabilities, Listener
 from holdfast.store.postgres.connections import APPLICATION, Connection, Connections, fetch_on, unreachable
 from holdfast.store.postgres.errors import is_lost, place, translate
-from holdfast.store.postgres.keeping import Keeping
-from holdfast.store.postgres.migrating import prepare
+from holdfast.store.postgres.memory import Remembering
+from holdfast.store.postgres.migration import prepare
 from holdfast.store.postgres.notices import Notices
-from holdfast.store.postgres.reading import Reading
-from holdfast.store.postgres.remembering import Remembering
-from holdfast.store.postgres.transacting import Transacting
+from holdfast.store.postgres.queries import Reading
+from holdfast.store.postgres.retention import Keeping
+from holdfast.store.postgres.user_transaction import Transacting
+from holdfast.store.postgres.verbs import Working
 from holdfast.store.postgres.vitals import Looking
-from holdfast.store.postgres.working import Working
 from holdfast.store.url import split_options
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}")

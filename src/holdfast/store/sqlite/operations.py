@@ -40,7 +40,7 @@ from holdfast.model.operations import (
 )
 from holdfast.model.task import NewTask, Submitted
 from holdfast.store.records import payload_or_none
-from holdfast.store.sqlite import lifecycle, submitting
+from holdfast.store.sqlite import lifecycle, submission
 from holdfast.store.sqlite.records import RECORDS, approval_values, effect_values, step_values
 from holdfast.store.sqlite.rows import TaskRow, micros, micros_or_none
 from holdfast.store.sqlite.transaction import Transaction
@@ -101,7 +101,7 @@ def apply_operation(  # noqa: C901, PLR0912, PLR0915 - one case an operation
         case ReopenChild():
             _reopen_child(tx, commit, op)
         case Emit(channel=channel, payload=payload, key=key):
-            submitting.emit(tx, channel, payload, key=key, actor=commit.actor, besides=row.id)
+            submission.emit(tx, channel, payload, key=key, actor=commit.actor, besides=row.id)
         case InheritKeys(key_form=key_form):
             row.key_form = row.key_form or key_form
         case Rest(resting):
@@ -209,7 +209,7 @@ def _require_quiet(tx: Transaction, op: RequireQuiet) -> None:
 
 
 def _submit_child(tx: Transaction, commit: Commit, task: NewTask) -> Submitted:
-    submitted = submitting.submit(tx, task)
+    submitted = submission.submit(tx, task)
     if submitted.conflict:
         raise Refused(Refusal.KEY, f"a child of {commit.task_id} needs key {task.key!r}, taken by {submitted.task_id}")
     return submitted
@@ -228,5 +228,5 @@ def _reopen_child(tx: Transaction, commit: Commit, op: ReopenChild) -> None:
             child.round, child.feedback = child.round + 1, op.feedback
         lifecycle.requeue(tx, child, reason=op.reason, actor=commit.actor, available_at=micros_or_none(op.available_at))
     if op.user_input is not SAME_INPUT:
-        submitting.replace_input(tx, child.id, op.user_input)
+        submission.replace_input(tx, child.id, op.user_input)
     tx.run_many("put_step", [step_values(child.id, line) for line in op.lines])

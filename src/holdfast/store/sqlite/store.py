@@ -1,18 +1,5 @@
 """SqliteStore: the contract on one SQLite file, through apsw.
 
-    store.py       the verbs, each one line over the modules below
-    writer.py      the one writer of a process, inline or in its thread
-    gate.py        the file lock that makes processes take turns
-    place.py       whether the files are still those that were opened
-    transaction.py a write transaction: named queries, time, hints
-    submitting.py committing.py leasing.py sweeping.py keeping.py remembering.py      what the verbs do inside it
-    shortcuts.py   the short way for the most frequent Commits
-    transacting.py guard.py      a user's own SQL in the same transaction, and what it may not do
-    lifecycle.py   moving, waking and ending a task
-    reading.py     questions, on a connection of their own
-    vitals.py      how the file is doing
-    probe.py       noticing what other processes wrote
-
 Never open the file with Python's own ``sqlite3`` in the same process: closing it drops every POSIX lock apsw holds,
 and another process can then overwrite what a COMMIT has acknowledged.
 """
@@ -65,26 +52,19 @@ from holdfast.store.hints import Hints
 from holdfast.store.idparts import check_part
 from holdfast.store.privacy import create_file
 from holdfast.store.simple import SimpleInterface
-from holdfast.store.sqlite import (
-    committing,
-    keeping,
-    leasing,
-    remembering,
-    submitting,
-    sweeping,
-    transacting,
-    uploading,
-)
+from holdfast.store.sqlite import artifacts, lease, memory, retention, submission, user_transaction
+from holdfast.store.sqlite import commit as committing
+from holdfast.store.sqlite import sweep as sweeping
 from holdfast.store.sqlite.connection import BUSY_TIMEOUT_MS, check_path, connect, translated
 from holdfast.store.sqlite.gate import Gate, file_gate
-from holdfast.store.sqlite.migrating import migrate
+from holdfast.store.sqlite.migration import migrate
 from holdfast.store.sqlite.place import FilePlace, look_before
 from holdfast.store.sqlite.probe import ChangeProbe
-from holdfast.store.sqlite.reading import Reader
+from holdfast.store.sqlite.queries import Reader
 from holdfast.store.sqlite.transaction import Transaction
 from holdfast.store.sqlite.writer import MOST_HERE, Writer
 from holdfast.store.transaction import Work
-from holdfast.store.uploading import Uploading, pruned_meanwhile
+from holdfast.store.upload import Uploading, pruned_meanwhile
 
 T = TypeVar("T")
 
@@ -261,28 +241,28 @@ class SqliteStore(Uploading, SimpleInterface):
         check_submission_size(tasks)
         for task in tasks:
             check_task(task)
-        return await self._write(lambda tx: submitting.submit_all(tx, tasks), items=len(tasks))
+        return await self._write(lambda tx: submission.submit_all(tx, tasks), items=len(tasks))
 
     async def register(self, worker: NewWorker) -> Worker:
         """See WorkVerbs."""
-        return await self._write(lambda tx: leasing.register(tx, worker))
+        return await self._write(lambda tx: lease.register(tx, worker))
 
     async def heartbeat(self, worker_id: str) -> Heartbeat:
         """See WorkVerbs."""
-        return await self._write(lambda tx: leasing.heartbeat(tx, worker_id))
+        return await self._write(lambda tx: lease.heartbeat(tx, worker_id))
 
     async def drain(self, worker_id: str) -> None:
         """See WorkVerbs."""
-        await self._write(lambda tx: leasing.drain(tx, worker_id))
+        await self._write(lambda tx: lease.drain(tx, worker_id))
 
     async def retire(self, worker_id: str) -> list[str]:
         """See WorkVerbs."""
         held = await self._read(lambda reader: len(reader.owned(worker_id)))
-        return await self._write(lambda tx: leasing.retire(tx, worker_id), items=max(held * HAND_BACK, 1))
+        return await self._write(lambda tx: lease.retire(tx, worker_id), items=max(held * HAND_BACK, 1))
 
     async def claim(self, claim: Claim) -> list[Claimed]:
         """See WorkVerbs."""
-        return await self._write(lambda tx: leasing.claim(tx, claim), items=claim.limit)
+        return await self._write(lambda tx: lease.claim(tx, claim), items=claim.limit)
 
     async def has_suspect(self, claim: Claim) -> bool:
         """See WorkVerbs."""
@@ -290,7 +270,7 @@ class SqliteStore(Uploading, SimpleInterface):
 
     async def acquire(self, task_id: str, worker_id: str, *, key_form: int = SCOPED_KEYS) -> Claimed:
         """See WorkVerbs."""
-        return await self._write(lambda tx: leasing.acquire(tx, task_id, worker_id, key_form=key_form))
+        return await self._write(lambda tx: lease.acquire(tx, task_id, worker_id, key_form=key_form))
 
     async def owned(self, worker_id: str) -> list[Lease]:
         """See WorkVerbs."""
@@ -326,7 +306,7 @@ class SqliteStore(Uploading, SimpleInterface):
 
     async def transact(self, work: Work[T], *, timeout: float) -> tuple[T, Verdict | None]:
         """See StateStore."""
-        value, verdict, hints = await transacting.transact(self._open_writer(), self.path, work, timeout)
+        value, verdict, hints = await user_transaction.transact(self._open_writer(), self.path, work, timeout)
         self._hints.publish(hints)
         return value, verdict
 
@@ -343,7 +323,7 @@ class SqliteStore(Uploading, SimpleInterface):
         check_event_key(key)
         check_payload("payload", payload)
         items = MANY if await self._read(lambda reader: reader.has_many_waiting(channel)) else 1
-        return await self._write(lambda tx: submitting.emit(tx, channel, payload, key=key, actor=actor), items=items)
+        return await self._write(lambda tx: submission.emit(tx, channel, payload, key=key, actor=actor), items=items)
 
     # Reads
 
@@ -480,22 +460,22 @@ class SqliteStore(Uploading, SimpleInterface):
 
     async def _put_whole(self, content: bytes, media_type: str) -> Artifact:
         items = 1 + (len(content) >> 16)
-        artifact_id = await self._write(lambda tx: uploading.put_whole(tx, content, media_type), items=items)
+        artifact_id = await self._write(lambda tx: artifacts.put_whole(tx, content, media_type), items=items)
         return await self._stored_artifact(artifact_id)
 
     async def _begin_upload(self, upload: str) -> None:
-        await self._write(lambda tx: uploading.begin(tx, upload))
+        await self._write(lambda tx: artifacts.begin(tx, upload))
 
     async def _stage(self, upload: str, number: int, piece: bytes) -> None:
         items = 1 + (len(piece) >> 16)
-        await self._write(lambda tx: uploading.stage(tx, upload, number, piece), items=items)
+        await self._write(lambda tx: artifacts.stage(tx, upload, number, piece), items=items)
 
     async def _finish_upload(self, upload: str, artifact_id: str, size: int, media_type: str) -> Artifact:
-        await self._write(lambda tx: uploading.finish(tx, upload, artifact_id, size, media_type))
+        await self._write(lambda tx: artifacts.finish(tx, upload, artifact_id, size, media_type))
         return await self._stored_artifact(artifact_id)
 
     async def _discard_upload(self, upload: str) -> None:
-        await self._write(lambda tx: uploading.discard(tx, upload))
+        await self._write(lambda tx: artifacts.discard(tx, upload))
 
     async def _stored_artifact(self, artifact_id: str) -> Artifact:
         if (artifact := await self.artifact(artifact_id)) is None:
@@ -518,7 +498,7 @@ class SqliteStore(Uploading, SimpleInterface):
     async def remember(self, *facts: MemoryFact, seen: Subject | None = None) -> list[MemoryFact]:
         """See Keeping."""
         check_facts(facts, seen)
-        return await self._write(lambda tx: remembering.remember(tx, facts, seen), items=len(facts))
+        return await self._write(lambda tx: memory.remember(tx, facts, seen), items=len(facts))
 
     async def fact(self, fact_id: str) -> MemoryFact | None:
         """See Keeping."""
@@ -562,18 +542,18 @@ class SqliteStore(Uploading, SimpleInterface):
 
     async def forget(self, fact_id: str) -> bool:
         """See Keeping."""
-        return await self._write(lambda tx: remembering.forget(tx, fact_id))
+        return await self._write(lambda tx: memory.forget(tx, fact_id))
 
     async def add_evidence(self, evidence: Evidence) -> None:
         """See Keeping."""
-        await self._write(lambda tx: keeping.add_evidence(tx, evidence))
+        await self._write(lambda tx: retention.add_evidence(tx, evidence))
 
     async def prune(self, older_than: timedelta, *, limit: int = 1000) -> Pruned:
         """See Keeping."""
         check_limit(limit)
         check_age(older_than)
         microseconds = older_than // timedelta(microseconds=1)
-        return await self._write(lambda tx: keeping.prune(tx, microseconds, limit), items=limit)
+        return await self._write(lambda tx: retention.prune(tx, microseconds, limit), items=limit)
 
     # Notice
 

@@ -10,6 +10,47 @@ A store's author writes one module of tests; pytest and pytest-asyncio do the re
 
 A store that outlives its process also takes ``ReopenContract``, one that several processes share ``SharedContract``,
 and both need the fixture ``another_store``. One topic alone can be had by its own class.
+
+Modules:
+
+_support.py            Shorthand for the tests: a task, a worker, an attempt with numbered Commits, a Commit from
+                       outside
+approvals.py           Approvals: bound to exact arguments, decided once, used once
+artifacts.py           Artifacts: bytes under their own hash, stored once, read in parts
+base.py                What every topic of the contract shares: its fixtures, and how a store's author fills them
+budget.py              Budgets: reserved before a call, settled after it, never overspent and never counted twice
+claim.py               claim: who gets which task, in which order
+closing.py             Opening and closing: a store that is not open answers nothing
+commit_atomic.py       All of a Commit or nothing of it
+commit_batch.py        Many Commits in one call: as if they came one after the other
+commit_expected.py     Commits from outside any lease: what they expect must still be true
+commit_fenced.py       Commits of a worker: fenced, numbered, and safe to send again
+doors.py               What is refused at the door: bad input gets an InvalidValue that says what is wrong, and changes
+                       nothing
+effects.py             Effects: what is known about them moves along one table, and doubt is never hidden
+events.py              Events: facts on a channel, numbered, kept, read from any position
+fidelity.py            Fidelity: what comes back is exactly what went in
+hints.py               Hints: that something changed
+history.py             History: every move of a task, first to last
+journal.py             The journal: steps, patches, checkpoints, and everything a worker needs to go on
+kinship.py             Kinship: a parent begins its ended children again; and the form of keys that a task keeps over
+                       all its rounds
+lease.py               Leases: one for each worker, renewed by its heartbeat, and over for good when it is over
+memory.py              Memory: facts, stored under the condition that nobody was faster, listed, searched and forgotten
+moves.py               Moves: every pair of states, held to the one table of allowed moves
+names.py               Names: whatever can be printed can be a name, everywhere, and is only ever itself
+overview.py            What a person asks of a whole store: its queues, an id of which they know a few characters, how
+                       it is doing
+prune.py               prune: what ended long ago goes, with everything that belongs to it
+queries.py             Queries: filters, pages, counts
+queued.py              queued: what waits, in the order in which it comes up
+sharing.py             Stores that outlive their process, and stores that several processes share
+simple.py              The simple interface: save, get, list_by_state, execute_step
+submit.py              submit: tasks are stored once, however often they are sent
+sweep_dead_workers.py  sweep: tasks are taken back from workers that fell silent
+sweep_time.py          sweep: timers, delays, deadlines and expiries, in bounded batches
+undoing.py             Undoing: a task whose steps are being compensated is past caring for its deadline
+waits.py               Waiting: what is awaited is a stored fact, so it is never missed, whichever came first
 """
 
 # ruff: noqa: E402 - the topics are imported after the line that has their assertions rewritten

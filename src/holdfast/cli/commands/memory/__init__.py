@@ -1,7 +1,11 @@
 """``holdfast memory``: what is known beyond one task.
 
-group.py      the commands, in the order people meet them
-looking.py    recall, search, conflicts, history     changing.py   store, relate, verify, forget
-moving.py     export, import                         showing.py    how facts look
-options.py    what several of them take
+Modules:
+
+change.py    ``holdfast memory store``, ``relate``, ``verify`` and ``forget``
+group.py     The Typer application of the group
+options.py   Arguments and options that several commands of the group share
+recall.py    ``holdfast memory recall``, ``search``, ``conflicts`` and ``history``
+transfer.py  ``holdfast memory export`` and ``import``: everything as one JSON document, and back
+view.py      How facts look
 """

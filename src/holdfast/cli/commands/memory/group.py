@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from holdfast.cli.commands.memory.changing import forget, relate, store, verify
-from holdfast.cli.commands.memory.looking import conflicts, history, recall, search
-from holdfast.cli.commands.memory.moving import export, import_facts
+from holdfast.cli.commands.memory.change import forget, relate, store, verify
+from holdfast.cli.commands.memory.recall import conflicts, history, recall, search
+from holdfast.cli.commands.memory.transfer import export, import_facts
 
 memory = typer.Typer(
     name="memory",

@@ -1,0 +1,232 @@
+"""Calls of earlier rounds: those of the task itself, and those of the other children of its parent.
+
+A model that does its work once more may make its calls in another order, and divide them among its sub-agents in
+another way. What was done ``once`` before the round began is not done again: an equal call takes the effect over, with
+its result. Two calls are equal if the model wrote the same for both, or if both were read as the same: a default
+factory gives another value in each round, and a changed tool another default. In a new round of the parent several
+children may want the same effect, also the one that made it. The first of them has it, for that round of the parent;
+the others look for another one, or make the call anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.agent.fixed_arguments import fingerprint
+from holdfast.agent.tool import ToolError
+from holdfast.agent.transcript import Answer, read_answers, tool_key
+from holdfast.engine.attempt.journal import CHILD
+from holdfast.engine.effects.recorded_call import NOT_MADE, OPEN_EFFECTS
+from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.steps.call import Call, arguments_of
+from holdfast.model.canonical import digest
+from holdfast.model.codec import decode
+from holdfast.model.effect import Effect, EffectClass, EffectState
+from holdfast.model.queries import TaskFilter
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import JsonValue, Task
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt.attempt import Attempt
+
+_MOST = 1000
+_COUNTS = OPEN_EFFECTS | {EffectState.DONE}
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An effect of a sibling that takes the place of a call."""
+
+    effect: Effect
+    output: bytes | None
+    """What the sibling recorded as the result; None if it recorded nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A call of the task itself, in an earlier round, that a call stands for."""
+
+    key: str
+    arguments: dict[str, JsonValue] | None
+    """What it was called with; None: the same as the call that stands for it."""
+
+
+class EarlierCalls:
+    """The ``once`` calls that the calls of an attempt may stand for."""
+
+    def __init__(self, attempt: Attempt, round_: int, siblings: list[Effect], wrote: dict[str, str]) -> None:
+        """Made by ``read``. ``round_`` is that of the parent; 1 if there is none.
+
+        ``wrote`` is what the models of the siblings wrote for their calls, by the ids of the effects.
+        """
+        self._attempt = attempt
+        self._round = round_
+        self._siblings = siblings
+        self._siblings_wrote = wrote
+        self._wrote: dict[str, str] = {}
+        """What the task's own model wrote for its calls in earlier rounds, by their keys."""
+        self._takers: dict[str, str] = {}
+        """Which call of this attempt has an effect, by the effect's id."""
+
+    @classmethod
+    async def read(cls, attempt: Attempt) -> EarlierCalls:
+        """Look at the siblings, if there is a parent and it is in a later round than its first."""
+        store, parent_id = attempt.services.store, attempt.task.parent_id
+        parent = None if parent_id is None else await insist(partial(store.get, parent_id))
+        if parent is None or parent.round == 1:
+            return cls(attempt, 1, [], {})
+        effects: list[Effect] = []
+        wrote: dict[str, str] = {}
+        for task in await _children_of(attempt, parent):
+            if task.id != attempt.task.id:
+                made = await insist(partial(store.effects, task_id=task.id, limit=_MOST))
+                effects += made
+                if any(effect.effect_class is EffectClass.ONCE for effect in made):
+                    by_key = _written(read_answers(await insist(partial(store.steps, task.id))))
+                    wrote |= {one.effect_id: by_key[one.step_key] for one in made if one.step_key in by_key}
+        # In this order: a sibling that is not at work now has made none of these effects in this round.
+        at_work = {
+            str(decode(step.output))
+            for step in await insist(partial(store.steps, parent.id))
+            if step.kind == CHILD
+            and step.round == parent.round
+            and step.state is StepState.COMPLETED
+            and step.output is not None
+        }
+        rounds = {task.id: task.round for task in await _children_of(attempt, parent) if task.id in at_work}
+        siblings = [
+            effect
+            for effect in effects
+            if effect.effect_class is EffectClass.ONCE
+            and (effect.task_id not in rounds or effect.round < rounds[effect.task_id])
+        ]
+        return cls(attempt, parent.round, siblings, wrote)
+
+    def note_own(self, answers: Iterable[tuple[int, Answer]]) -> None:
+        """Remember what the task's own model wrote in earlier rounds."""
+        self._wrote = _written(answers)
+
+    def may_have_made(self, tool: str, call: Call, wrote: str) -> bool:
+        """Say whether such a call was made before, or may have been. ``wrote`` is what the model wrote for it."""
+        return bool(self._own(tool, call, wrote) or self._of_siblings(tool, call, wrote))
+
+    async def take(self, tool: str, call: Call, wrote: str) -> Taken | Again | None:
+        """Find an equal earlier call that this one stands for: a sibling's, or its own. None: make it.
+
+        ToolError if a sibling may have made such a call, and whether it did is not known yet.
+        """
+        own, of_siblings = self._own(tool, call, wrote), self._of_siblings(tool, call, wrote)
+        if self._round > 1 and (own or of_siblings):
+            await self._attempt.check()  # a replay that only looks takes nothing
+        for step in own:
+            if await self._is_still_made(step) and await self._take(step.effect_id or "", call.key):
+                return await self._once_more(step, call)
+        effects = [now for effect in of_siblings if (now := await self._now(effect)) is not None]
+        for effect in effects:
+            if effect.state in OPEN_EFFECTS:
+                raise ToolError(
+                    f"task {effect.task_id} made the very same call, and whether it happened is not known yet; that "
+                    "has to be found out, or decided by a person, before the call is made again"
+                )
+        for effect in effects:
+            if await self._take(effect.effect_id, call.key):
+                return Taken(effect, await self._output(effect))
+        return None
+
+    async def _once_more(self, step: Step, call: Call) -> Taken | Again:
+        if step.digest == digest(arguments_of(call)):
+            return Again(step.key, None)
+        effect_id = step.effect_id or ""
+        effect = self._attempt.intents.effects.get(effect_id)
+        if effect is not None:
+            [arguments] = decode(effect.arguments, name=f"the arguments of {step.key!r}")
+            return Again(step.key, arguments)
+        # Another task's, with other arguments than this call: its record is taken as it is.
+        made = Effect(effect_id=effect_id, step_key=step.key, effect_class=EffectClass.ONCE, state=EffectState.DONE)
+        return Taken(made, step.output)
+
+    async def _take(self, effect_id: str, key: str) -> bool:
+        """Take an effect, by compare and set among the children of the parent; False: another call has it."""
+        attempt, task = self._attempt, self._attempt.task
+        if self._round > 1:
+            mine: dict[str, JsonValue] = {"task": task.id, "key": key, "round": task.round}
+            emit = partial(attempt.services.store.emit, f"taken:{effect_id}", mine, key=f"round {self._round}")
+            event = await insist(partial(emit, actor=attempt.lease.worker_id))
+            # What this task took in a round of its own that was rejected since is still there for it to take.
+            is_of_round_before = event.payload["task"] == task.id and event.payload["round"] != task.round
+            if event.payload != mine and not is_of_round_before:
+                return False
+        line = attempt.journal.by_effect(effect_id)
+        if line is not None and line.round == task.round and line.key != key:
+            return False
+        return self._takers.setdefault(effect_id, key) == key
+
+    # Its own
+
+    def _own(self, tool: str, call: Call, wrote: str) -> list[Step]:
+        if self._attempt.task.round == 1:
+            return []
+        arguments_hash, written = digest(arguments_of(call)), fingerprint(wrote)
+
+        def is_same(step: Step) -> bool:
+            return step.digest == arguments_hash or self._wrote.get(step.key) == written
+
+        return self._attempt.journal.done_before(tool, by=call.key, is_same=is_same, is_made=self._is_made)
+
+    def _is_made(self, step: Step) -> bool:
+        """Say whether a call was made, or may have been. One that is proven absent must not hide one that was made."""
+        effect = self._attempt.intents.effects.get(step.effect_id or "")
+        if effect is None:  # another task's: the origin of a fork, or a sibling that it was taken over from
+            return step.state is StepState.COMPLETED
+        return effect.state not in NOT_MADE and effect.state is not EffectState.COMPENSATED
+
+    async def _is_still_made(self, step: Step) -> bool:
+        """Look once more, if the effect is a sibling's, which may have been undone since."""
+        if self._round == 1 or step.effect_id in self._attempt.intents.effects:
+            return True
+        effect = await self._read(step.effect_id or "")
+        return effect is None or effect.state is EffectState.DONE
+
+    # Its siblings'
+
+    def _of_siblings(self, tool: str, call: Call, wrote: str) -> list[Effect]:
+        if not self._siblings:
+            return []
+        arguments_hash, written = digest(arguments_of(call)), fingerprint(wrote)
+        return [
+            effect
+            for effect in self._siblings
+            if effect.step_key.rpartition(":")[0] == tool
+            and (effect.arguments_hash == arguments_hash or self._siblings_wrote.get(effect.effect_id) == written)
+        ]
+
+    async def _now(self, effect: Effect) -> Effect | None:
+        """Return how an effect stands now; None if it is not there to be taken, such as one that is made anew."""
+        now = await self._read(effect.effect_id)
+        return now if now is not None and now.state in _COUNTS and now.round == effect.round else None
+
+    async def _read(self, effect_id: str) -> Effect | None:
+        store = self._attempt.services.store
+        return next(iter(await insist(partial(store.effects, effect_id=effect_id, limit=1))), None)
+
+    async def _output(self, effect: Effect) -> bytes | None:
+        steps = await insist(partial(self._attempt.services.store.steps, effect.task_id))
+        lines = [step for step in steps if step.effect_id == effect.effect_id]
+        return next((step.output for step in lines if step.state is StepState.COMPLETED and step.output), None)
+
+
+def _written(answers: Iterable[tuple[int, Answer]]) -> dict[str, str]:
+    """Return what a model wrote for each of its calls, by their keys."""
+    return {
+        tool_key(call.name, turn, index): fingerprint(call.arguments)
+        for turn, answer in answers
+        for index, call in enumerate(answer.reply.tool_calls)
+    }
+
+
+async def _children_of(attempt: Attempt, parent: Task) -> list[Task]:
+    find = attempt.services.store.find
+    return list((await insist(partial(find, TaskFilter(parent_id=parent.id), limit=_MOST, newest_first=False))).items)

@@ -1,0 +1,207 @@
+"""One model call as a step: admitted by the budget, streamed to whoever watches, recorded, and never asked again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import Any
+
+from holdfast.agent.budget import PRESSURE_FLAG, Accounting
+from holdfast.agent.budget_figures import Need
+from holdfast.agent.fixed_arguments import Reading
+from holdfast.agent.model import Model, ModelError, Request
+from holdfast.agent.prompt import estimate_prompt
+from holdfast.agent.run_state import ENGINE, StateKeeper
+from holdfast.agent.text_stream import TextStream
+from holdfast.agent.transcript import LLM, Answer
+from holdfast.agent.usage import lost_usage, settled_usage
+from holdfast.engine.attempt.attempt import Attempt
+from holdfast.engine.attempt.journal import reopened
+from holdfast.engine.steps.call import Call
+from holdfast.engine.steps.step import perform
+from holdfast.model.codec import encode
+from holdfast.model.errors import BudgetExceeded, CodecError, InvalidValue, StepFailed
+from holdfast.model.limits import DEFAULT_LIMITS
+from holdfast.model.message import Message, Reply, ToolCall, ToolSpec, Usage
+from holdfast.model.operations import Operation, WriteStep
+from holdfast.model.patch import StatePatch
+from holdfast.model.retry import Retry, qualified_name
+from holdfast.model.step import StepState
+
+LONG_ANSWER = 8_192
+"""Tokens."""
+
+_MOST_BYTES_OF_A_CHARACTER = 6
+"""In JSON, where some are written as escapes."""
+
+
+class Thinker:
+    """The model calls of one attempt."""
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        model: Model,
+        accounting: Accounting,
+        keeper: StateKeeper,
+        *,
+        read: Callable[[ToolCall], Reading] | None = None,
+        retry: Retry,
+        timeout: float,
+        max_output_tokens: int | None,
+    ) -> None:
+        """``read`` reads the arguments of a tool call, once: what it says is recorded with the answer.
+
+        ``max_output_tokens`` is the most an answer may have where the budget allows more.
+
+        None: what the model likes. Where the budget is limited, LONG_ANSWER is reserved then.
+        """
+        self._attempt = attempt
+        self._model = model
+        self._accounting = accounting
+        self._keeper = keeper
+        self._read = read
+        self._retry = retry
+        self._timeout = timeout
+        self._max_output_tokens = max_output_tokens
+
+    def is_recorded(self, key: str) -> bool:
+        """Say whether the answer is in the journal: then it counts, whatever the model would say now."""
+        recorded = self._attempt.journal.get(key)
+        return recorded is not None and recorded.state is StepState.COMPLETED
+
+    async def ask(
+        self,
+        key: str,
+        prompt: Callable[[], tuple[Message, ...]],
+        tools: tuple[ToolSpec, ...] = (),
+        *,
+        turn: int,
+        then: Callable[[Answer, Call], tuple[Operation, ...]] = lambda _answer, _call: (),
+        is_lazy: bool = False,
+    ) -> Answer:
+        """Return the answer under ``key``: the recorded one, or a new one.
+
+        ``prompt`` is only asked for a new one. ``then`` names what is written together with the answer.
+        """
+        while True:
+            held = _Held(self._accounting, key)
+            messages: tuple[Message, ...] = ()
+            if not self.is_recorded(key):
+                await self._attempt.check()
+                messages = prompt()
+                held.room = await self._accounting.admit(key, self._need(messages, tools))
+                held.is_taken = True
+            call = self._call(key, messages, tools, turn, held)
+            call.is_lazy = is_lazy
+            call.also = partial(self._consequences, call, then)
+            try:
+                return Answer.of(await perform(self._attempt, call))
+            except StepFailed as failed:
+                if not self._attempt.is_replaying:
+                    await held.give_back()
+                if qualified_name(BudgetExceeded) not in failed.failure.type_names:
+                    raise
+                # The budget was spent between two tries of the call: settle that as before any other call.
+                step = self._attempt.journal.get(key)
+                assert step is not None  # noqa: S101 - it has just failed
+                await self._attempt.check()
+                await self._attempt.commit(WriteStep(reopened(step)))
+
+    def _need(self, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...]) -> Need:
+        return Need(input_tokens=estimate_prompt(messages, tools), output_tokens=self._max_output_tokens or LONG_ANSWER)
+
+    def _call(
+        self, key: str, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...], turn: int, held: _Held
+    ) -> Call:
+        tries = count(1)
+
+        async def complete(effect_id: str) -> dict[str, Any]:
+            await held.take(self._need(messages, tools))
+            most = self._max_output_tokens if held.room is None else held.room
+            request = Request(messages=messages, tools=tools, max_output_tokens=most, effect_id=effect_id, turn=turn)
+            stream = TextStream(self._attempt, key, next(tries))
+            try:
+                reply = await self._model.complete(request, stream)
+                self._check(reply)
+            except asyncio.CancelledError:
+                held.lost = lost_usage(request, stream)  # perhaps only timed out: then another try follows
+                raise
+            except Exception:
+                # An endpoint that refused has sent nothing. One that says so in mid-stream has written until then.
+                held.lost = lost_usage(request, stream) if stream.has_begun else Usage()
+                await held.give_back()  # now: the next try may be a long time off
+                raise
+            finally:
+                await stream.close()
+            if reply.tool_calls:
+                await self._keeper.refresh()  # what has come to need leave meanwhile needs it for these calls
+            return self._answer(replace(reply, usage=settled_usage(request, reply, stream))).to_data()
+
+        return Call(key, complete, (), self._retry, self._timeout, dict, kind=LLM)
+
+    def _consequences(
+        self, call: Call, then: Callable[[Answer, Call], tuple[Operation, ...]], data: dict[str, Any]
+    ) -> tuple[Operation, ...]:
+        answer = Answer.of(data)
+        usage = answer.reply.usage or Usage()
+        booked = self._accounting.settle(call.key, usage, answer.steps)
+        return booked + self._pressure(call.key, usage, answer.steps) + then(answer, call)
+
+    def _check(self, reply: object) -> None:
+        """Refuse what is no reply, and one that the journal could not keep."""
+        if not isinstance(reply, Reply):
+            raise InvalidValue(f"model {self._model.name} returned {reply!r}; complete() has to return a Reply")
+        written = [reply.content, *(call.name + call.arguments for call in reply.tool_calls)]
+        if sum(map(len, written)) * _MOST_BYTES_OF_A_CHARACTER < DEFAULT_LIMITS.max_bytes // 2:
+            return
+        try:
+            encode(Answer(reply, 1).to_data(), name="the answer")
+        except CodecError as error:
+            raise ModelError(f"model {self._model.name} wrote more than can be kept ({error})") from error
+
+    def _answer(self, reply: Reply) -> Answer:
+        calls = len(reply.tool_calls)
+        readings = None if self._read is None else tuple(map(self._read, reply.tool_calls))
+        return Answer(reply, 1 + calls if self._accounting.affords(calls) else 1, readings)
+
+    def _pressure(self, key: str, usage: Usage, steps: int) -> tuple[Operation, ...]:
+        flags = self._keeper.state.risk_flags
+        books = self._accounting.books
+        is_pressed = books.pressure(books.amounts(usage, steps))
+        if is_pressed == (PRESSURE_FLAG in flags):
+            return ()
+        flag = (PRESSURE_FLAG,)
+        patch = StatePatch(set_flags=flag) if is_pressed else StatePatch(clear_flags=flag)
+        return self._keeper.change(patch, author=ENGINE, reason="budget", step_key=key)
+
+
+class _Held:
+    """What is reserved for one model call, over its tries."""
+
+    def __init__(self, accounting: Accounting, key: str) -> None:
+        self._accounting = accounting
+        self._key = key
+        self.is_taken = False
+        self.room: int | None = None
+        """Tokens the answer may have; None: as many as it likes."""
+        self.lost: Usage | None = None
+        """What a try that came to nothing has probably taken."""
+
+    async def take(self, need: Need) -> None:
+        """See that a try has its reservation."""
+        if self.lost is not None:
+            await self.give_back()
+        if not self.is_taken:
+            self.room = await self._accounting.take(self._key, need)
+            self.is_taken = True
+
+    async def give_back(self) -> None:
+        """Book what was lost, and release the rest."""
+        if self.is_taken:
+            self.is_taken, lost = False, self.lost or Usage()
+            self.lost = None
+            await self._accounting.give_back(self._key, lost)

@@ -1,0 +1,368 @@
+"""The tool calls of an answer: which tool, on which terms, after whose leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from holdfast.agent.builtins import ASK_QUESTION
+from holdfast.agent.earlier_calls import Taken
+from holdfast.agent.finish_reason import why_not_made
+from holdfast.agent.fixed_arguments import Reading
+from holdfast.agent.subagent import SubAgent
+from holdfast.agent.tool import BadArguments, Tool, ToolError
+from holdfast.agent.tool_call import Invocation, approval_question, clear_up, record, refusal
+from holdfast.agent.transcript import UNKNOWN, Answer, error_message, tool_key, tool_message
+from holdfast.engine.api.new_task import new_task
+from holdfast.engine.attempt.journal import RESERVED
+from holdfast.engine.effects.carried_intents import arm
+from holdfast.engine.effects.recorded_call import NOT_MADE
+from holdfast.engine.steps import approval, children
+from holdfast.engine.steps.approval import QUESTION, decision
+from holdfast.engine.steps.call import Call, arguments_of, effect_id
+from holdfast.engine.steps.one_try import begin, failure_of
+from holdfast.engine.steps.step import OVER, perform
+from holdfast.model.agent_state import KnownFact
+from holdfast.model.approval import Ask
+from holdfast.model.canonical import canonical, digest, parse
+from holdfast.model.checkpoints import CheckpointStrategy
+from holdfast.model.codec import decode, encode
+from holdfast.model.effect import Effect, EffectClass
+from holdfast.model.errors import InvalidValue, Rejected, StepFailed, TaskCancelled, TaskFailed
+from holdfast.model.failure import storable
+from holdfast.model.message import Message, ToolCall
+from holdfast.model.operations import Operation
+from holdfast.model.patch import StatePatch
+from holdfast.model.retry import qualified_name
+from holdfast.model.state_size import TEXT_BYTES, check_size
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import JsonValue
+
+if TYPE_CHECKING:
+    from holdfast.agent.run import AgentRun
+
+MODEL = "model"
+"""The author of what the model itself changes."""
+
+_SENSELESS = qualified_name(BadArguments)
+_LONGEST_FAULT = 4_000
+"""Characters of what is wrong with a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a call."""
+
+    message: Message
+    is_senseless: bool = False
+    """There is no such tool, or it cannot be called like that."""
+
+
+class Dispatcher:
+    """Makes the calls of one attempt."""
+
+    def __init__(self, run: AgentRun) -> None:
+        """``run`` is the attempt they belong to."""
+        self._run = run
+        self._made: dict[str, Call] = {}
+        """Calls that were armed with the answer that asked for them."""
+
+    def read(self, asked: ToolCall) -> Reading:
+        """Read the arguments of a call that the model has just asked for: once, for all attempts."""
+        tool = self._run.agent.tools.get(asked.name)
+        try:
+            if tool is None:
+                raise self._no_such_tool(asked.name)
+            return Reading(tool.read(asked.arguments))
+        except BadArguments as error:
+            return Reading({}, wrong=storable(str(error), _LONGEST_FAULT))
+
+    def touches_the_world(self, calls: Iterable[ToolCall]) -> bool:
+        """Say whether any of the calls does more than look: then the answer must be durable before they are made."""
+        tools = [self._run.agent.tools.get(call.name) for call in calls]
+        return any(
+            isinstance(tool, SubAgent)
+            or (isinstance(tool, Tool) and (tool.effect is not EffectClass.PURE or tool is ASK_QUESTION))
+            for tool in tools
+        )
+
+    def arm(self, turn: int, answer: Answer) -> tuple[Operation, ...]:
+        """Return the intents of the ``once`` calls of a new answer; nobody has to agree to them first."""
+        armed = []
+        for index, asked in enumerate(answer.reply.tool_calls):
+            tool, reading = self._run.agent.tools.get(asked.name), answer.reading(index)
+            if reading is None or reading.wrong is not None:
+                continue
+            if not isinstance(tool, Tool) or tool.effect is not EffectClass.ONCE or self._leave(tool, {}) is not None:
+                continue
+            if why_not_made(asked, answer.reply.finish_reason) is not None:
+                continue
+            key = self._key(turn, index, asked)
+            call = self._call(key, tool, reading.arguments)
+            if not tool.terms.repeat and self._run.past.may_have_made(tool.name, call, asked.arguments):
+                continue  # the step itself looks into that
+            self._made[key] = call
+            armed.append(call)
+        return arm(self._run.attempt, armed)
+
+    def announce(self, turn: int, answer: Answer) -> None:
+        """Say how calls of an earlier round can be undone: this round's code does not come past them again."""
+        for index, asked in enumerate(answer.reply.tool_calls):
+            self._announce(self._key(turn, index, asked), asked, answer.reading(index))
+
+    def _announce(self, key: str, asked: ToolCall, reading: Reading | None) -> None:
+        tool = self._run.agent.tools.get(asked.name)
+        if not isinstance(tool, Tool) or (reading is not None and reading.wrong is not None):
+            return
+        with suppress(BadArguments):
+            arguments = self._written_down(key) or (reading.arguments if reading else tool.read(asked.arguments))
+            call = Invocation(self._run, key, tool, arguments).call(None)
+            if call.terms is not None:
+                self._run.attempt.announce(call)
+
+    def is_over(self, turn: int, calls: Iterable[ToolCall]) -> bool:
+        """Say whether the journal knows what came of all these calls."""
+        return all(self._is_over(self._key(turn, index, call)) for index, call in enumerate(calls))
+
+    async def perform(self, turn: int, index: int, answer: Answer) -> Result:
+        """Make a call, or see what came of it, and return what the model is told."""
+        asked, reading = answer.reply.tool_calls[index], answer.reading(index)
+        key = self._key(turn, index, asked)
+        try:
+            output = await self._perform(key, asked, reading, answer.reply.finish_reason)
+        except StepFailed as failed:
+            return Result(error_message(asked.id, failed.failure), is_senseless=failed.type_name == _SENSELESS)
+        return Result(tool_message(asked.id, output))
+
+    async def _perform(self, key: str, asked: ToolCall, reading: Reading | None, finish_reason: str) -> Any:  # noqa: ANN401
+        """Take what is recorded for what it is, whatever became of the tool; clear up what is in doubt; or call it."""
+        run, tool = self._run, self._run.agent.tools.get(asked.name)
+        recorded = run.attempt.journal.get(key)
+        if recorded is not None and self._is_over(key):
+            return self._replay(key, asked, reading, recorded)
+        effect = self._open_effect(recorded)
+        if effect is not None:
+            return await self._clear_up(key, tool, asked, effect)
+        why_not = why_not_made(asked, finish_reason)
+        if why_not is not None:
+            return await perform(run.attempt, refusal(key, BadArguments(why_not)))
+        try:
+            return await self._begin(key, tool, asked, reading)
+        except BadArguments as error:
+            await approval.withdraw(run.attempt, self._effect_id(key), "the call cannot be made any more")
+            return await perform(run.attempt, refusal(key, error))
+
+    async def _begin(self, key: str, tool: Tool | SubAgent | None, asked: ToolCall, reading: Reading | None) -> Any:  # noqa: ANN401
+        run = self._run
+        if reading is not None and reading.wrong is not None:
+            raise BadArguments(reading.wrong)
+        if tool is None:
+            raise self._no_such_tool(asked.name)
+        arguments = await self._arguments(key, tool, asked, reading)
+        if isinstance(tool, SubAgent):
+            return await self._delegate(key, tool, str(arguments["request"]))
+        if tool is ASK_QUESTION:
+            return await self._ask(key, str(arguments["question"]))
+        call = self._made.pop(key, None)
+        if call is None or self._leave(tool, arguments) is not None:  # somebody may have asked for it since
+            call = self._call(key, tool, arguments)
+        call.is_lazy = run.is_lazy and tool.effect is EffectClass.PURE
+        recorded = run.attempt.journal.get(key)
+        self._check_fits(call, tool, recorded)
+        if tool.effect is EffectClass.ONCE and not tool.terms.repeat and (recorded is None or not recorded.effect_id):
+            try:
+                taken = await run.past.take(tool.name, call, asked.arguments)
+            except ToolError as error:
+                return await perform(run.attempt, refusal(key, error))
+            if isinstance(taken, Taken):
+                return await self._take_over(call, taken)
+            if taken is not None:  # with what was written down then, which a default factory would not give again
+                arguments = arguments if taken.arguments is None else taken.arguments
+                call = replace(self._call(key, tool, arguments), stands_for=taken.key)
+        output = await self._make(call)
+        run.save(CheckpointStrategy.EVERY_STEP)
+        return output
+
+    async def _take_over(self, call: Call, taken: Taken) -> Any:  # noqa: ANN401
+        """Record the call of a sibling as this one: it was made, and is not made again."""
+        attempt, output = self._run.attempt, taken.output
+        if output is None:  # the sibling did not live to see what came of it: a reconcile or a person has said so
+            assert call.told is not None  # noqa: S101 - every call of a tool has it
+            output = encode(await call.told(parse(taken.effect.result or b"null")), name=f"step {call.key!r}")
+        value = decode(output, name=f"step {call.key!r}")
+        line = begin(attempt, call, attempt.journal.get(call.key), digest(arguments_of(call)))
+        line.effect_id = taken.effect.effect_id
+        now = attempt.services.time.now()
+        done = line.written(attempt, StepState.COMPLETED, output=output, finished_at=now)
+        await attempt.commit(done, *call.consequences(value))
+        return value
+
+    async def _make(self, call: Call) -> Any:  # noqa: ANN401
+        try:
+            return await perform(self._run.attempt, call)
+        except Rejected as rejected:
+            return await perform(self._run.attempt, refusal(call.key, rejected))
+
+    def _replay(self, key: str, asked: ToolCall, reading: Reading | None, recorded: Step) -> Any:  # noqa: ANN401
+        """Return what came of a call. That the tool takes other arguments by now changes nothing about it."""
+        self._announce(key, asked, reading)
+        if recorded.state is StepState.FAILED:
+            raise StepFailed(failure_of(recorded), step=key)
+        return decode(recorded.output or b"", name=f"step {key!r}")
+
+    # What it is called with
+
+    async def _arguments(
+        self, key: str, tool: Tool | SubAgent, asked: ToolCall, reading: Reading | None
+    ) -> dict[str, JsonValue]:
+        """Return the arguments of a call as they were written down, wherever that was done first."""
+        if (written := self._written_down(key)) is not None:
+            return written
+        if reading is not None:
+            return reading.arguments
+        # An older version recorded the answer. What it has asked a person about is what it would have called.
+        question = await approval.question_about(self._run.attempt, self._effect_id(key))
+        if question is None:
+            return tool.read(asked.arguments)
+        [arguments] = decode(question.arguments_bytes, name=f"the arguments of {key!r}")
+        return dict(arguments)
+
+    def _written_down(self, key: str) -> dict[str, JsonValue] | None:
+        """Return the arguments of the effect that a call has, in this round or an earlier one; None if it has none."""
+        journal, effects = self._run.attempt.journal, self._run.attempt.intents.effects
+        step = journal.get(key) or journal.earlier(key)
+        effect = None if step is None else effects.get(step.effect_id or "")
+        if effect is None or not effect.arguments_hash:
+            return None
+        [arguments] = decode(effect.arguments, name=f"the arguments of {key!r}")
+        return dict(arguments)
+
+    def _check_fits(self, call: Call, tool: Tool, recorded: Step | None) -> None:
+        """Refuse a call whose tool was changed since. The model is told, and calls the tool that there is.
+
+        What a person has to agree to, or has agreed to, goes to a person instead: see ``Call.misfit``.
+        """
+        why = call.why_unfit()
+        if why is None:
+            return
+        effect = self._run.attempt.intents.effects.get((recorded and recorded.effect_id) or "")
+        is_approved = effect is not None and effect.approval_id is not None
+        is_asked_for = call.terms is not None and call.terms.ask is not None
+        if tool.effect is not EffectClass.ONCE or not (is_approved or is_asked_for):
+            raise BadArguments(why)
+
+    def _effect_id(self, key: str) -> str:
+        task, recorded = self._run.attempt.task, self._run.attempt.journal.get(key)
+        known = "" if recorded is None else recorded.effect_id or ""
+        if recorded is not None and known and recorded.undone_at is None:
+            return known
+        return effect_id(task.id, task.round, key, after=known)
+
+    def _open_effect(self, recorded: Step | None) -> Effect | None:
+        """Return the effect of a call that may have been made, by an attempt that did not live to say so."""
+        intents = self._run.attempt.intents
+        if recorded is None or recorded.effect_id is None or recorded.effect_id in intents.carried:
+            return None
+        effect = intents.effects.get(recorded.effect_id)
+        return None if effect is None or effect.state in NOT_MADE or recorded.undone_at is not None else effect
+
+    async def _clear_up(self, key: str, tool: Tool | SubAgent | None, asked: ToolCall, effect: Effect) -> Any:  # noqa: ANN401
+        """Find out about such a call by what was written down, even if the tool is another one by now, or gone."""
+        [arguments] = decode(effect.arguments, name=f"the arguments of {key!r}")
+        if not isinstance(tool, Tool):
+            return await self._make(clear_up(key, arguments, asked.name))
+        call = self._call(key, tool, arguments)
+        call.terms = replace(call.terms or tool.terms, effect=EffectClass.ONCE)
+        return await self._make(call)
+
+    def _no_such_tool(self, name: str) -> BadArguments:
+        known = ", ".join(self._run.agent.tools) or "none"
+        return BadArguments(f"there is no tool {storable(name, 100)!r}; there are: {known}")
+
+    def _call(self, key: str, tool: Tool, arguments: dict[str, JsonValue]) -> Call:
+        return Invocation(self._run, key, tool, arguments).call(self._leave(tool, arguments))
+
+    def _leave(self, tool: Tool, arguments: dict[str, JsonValue]) -> Ask | None:
+        """Return what a person has to be asked before the call; None if nothing."""
+        run, agent = self._run, self._run.agent
+        if not run.keeper.state.constraints.requires_approval(tool.risk):
+            return None
+        question = approval_question(tool, arguments) if arguments else f"May the agent call {tool.name}()?"
+        return Ask(
+            question,
+            risk=tool.risk,
+            deciders=agent.deciders,
+            expires=agent.approval_expires,
+            policy=digest(canonical(run.keeper.state.constraints.to_json()))[:12],
+            requested_by=agent.name,
+        )
+
+    # Calls that wait
+
+    async def _ask(self, key: str, question: str) -> Any:  # noqa: ANN401
+        """Ask a person, and let the answer become a fact."""
+        run, attempt = self._run, self._run.attempt
+        asking = f"{RESERVED}question:{key}"
+        try:
+            ask = Ask(question, deciders=run.agent.deciders, requested_by=run.agent.name)
+            if attempt.journal.get(asking) is None:
+                check_size("the question", question, TEXT_BYTES)
+        except InvalidValue as error:
+            return await perform(attempt, refusal(key, BadArguments(str(error))))
+        if attempt.journal.get(asking) is None:
+            await attempt.check()
+            await run.save_before_change()
+            asked = StatePatch(add_questions=(question,))
+            attempt.buffer(*run.keeper.change(asked, author=MODEL, step_key=key))
+        try:
+            decided = await decision(attempt, asking, ask, canonical(None), kind=QUESTION, about=key)
+        except Rejected as rejected:
+            attempt.buffer(*self._resolve(key, question, None))
+            return await perform(attempt, refusal(key, rejected))
+        fact = KnownFact(key=question, value=decided.answer, source=f"human:{decided.by}", at=decided.at)
+        call = record(run, key, ASK_QUESTION.name, decided.answer, lambda: self._resolve(key, question, fact))
+        return await perform(attempt, call)
+
+    def _resolve(self, key: str, question: str, fact: KnownFact | None) -> tuple[Operation, ...]:
+        keeper = self._run.keeper
+        patch = StatePatch(
+            resolve_questions=(question,) if question in keeper.state.open_questions else (),
+            append_facts=() if fact is None else (fact,),
+        )
+        return keeper.change(patch, author=MODEL if fact is None else fact.source, step_key=key)
+
+    async def _delegate(self, key: str, sub: SubAgent, request: str) -> Any:  # noqa: ANN401
+        """Have another agent do it: a child task, which this one waits for without holding a worker."""
+        run, attempt = self._run, self._run.attempt
+        now = attempt.services.time.now()
+        definition = sub.agent.task_definition()
+        new, _ = new_task(attempt.services.definitions, definition, (request,), now=now, actor=attempt.lease.worker_id)
+        await run.accounting.read()  # its share is of what the answer that asks for it has left
+        # No later than its caller's own deadline: a store that fails the caller there fails the sub-agent with it.
+        deadlines = [moment for moment in (new.deadline, attempt.task.deadline) if moment is not None]
+        new = replace(new, budget=sub.limits(run.accounting.books), deadline=min(deadlines, default=None))
+        await attempt.check()
+        await run.save_before_change()
+        child_id = await children.submit_child(attempt, f"{RESERVED}child:{key}", new, has_own_key=False)
+        try:
+            value = await children.child_result(attempt, f"{RESERVED}result:{key}", replace(new, id=child_id), Any)
+        except (TaskFailed, TaskCancelled) as error:
+            return await perform(attempt, refusal(key, ToolError(f"{sub.name} did not do it: {error}")))
+        return await perform(attempt, record(run, key, sub.name, value))
+
+    # Names
+
+    def _key(self, turn: int, index: int, asked: ToolCall) -> str:
+        """Return the key of a call. What a model calls a tool may be anything, and is no part of a key then."""
+        named = tool_key(asked.name, turn, index)
+        if asked.name in self._run.agent.tools or self._run.attempt.journal.get(named) is not None:
+            return named
+        return tool_key(UNKNOWN, turn, index)
+
+    def _is_over(self, key: str) -> bool:
+        recorded, is_replaying = self._run.attempt.journal.get(key), self._run.attempt.is_replaying
+        if recorded is None or recorded.state not in OVER:
+            return False
+        return recorded.state is StepState.FAILED or recorded.undone_at is None or is_replaying

@@ -1,0 +1,214 @@
+"""Machine: a task that goes through states its author declares, one handler for each.
+
+    machine = Machine("ticket", initial="new", transitions={"new": ["triaged"], "triaged": ["fixed"]}, final=["fixed"])
+
+    @machine.state("new")
+    async def triage(ctx: Context, data: Any) -> str:
+        return "triaged"
+
+    ticket = hold.register(machine)
+    handle = await hold.submit(ticket, {"title": "It does not start"})
+
+How it goes through them is in ``holdfast.engine.api.machine.visit``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Generic, TypeAlias, TypeVar, overload
+
+from holdfast.engine.api.definition import TaskDefinition, is_async
+from holdfast.engine.api.handle import Handle
+from holdfast.engine.api.machine import visit
+from holdfast.engine.api.sync.context import SyncContext
+from holdfast.engine.attempt.context import Context
+from holdfast.engine.attempt.journal import RESERVED
+from holdfast.model.deadline import as_seconds
+from holdfast.model.errors import DuplicateName, InvalidValue
+from holdfast.model.machine import Goto, Reached, StateName, TransitionTable, Visit, state_name
+from holdfast.model.retry import Retry
+from holdfast.model.task import DEFAULT_QUEUE
+
+D = TypeVar("D")
+
+Next: TypeAlias = StateName | Goto[D]
+"""What a handler returns."""
+AsyncHandler: TypeAlias = Callable[[Context, D], Coroutine[Any, Any, Next[D]]]
+BlockingHandler: TypeAlias = Callable[[SyncContext, D], Next[D]]
+
+
+@dataclass(frozen=True, slots=True)
+class StateHandler:
+    """The function that does the work of one state, and its policies."""
+
+    function: Callable[..., Any]
+    is_async: bool
+    retry: Retry | None
+    timeout: float | None
+
+
+class Machine(Generic[D]):
+    """Named states, the moves allowed between them, and one handler for each state that is not final."""
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        initial: StateName,
+        transitions: Mapping[Any, StateName | Iterable[StateName] | Mapping[Any, str]],
+        final: StateName | Iterable[StateName],
+        data: type[D],
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        retry: Retry | None = None,
+        deadline: float | timedelta | None = None,
+        agent_id: str | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Machine[Any],
+        name: str,
+        *,
+        initial: StateName,
+        transitions: Mapping[Any, StateName | Iterable[StateName] | Mapping[Any, str]],
+        final: StateName | Iterable[StateName],
+        data: Any = Any,  # noqa: ANN401 - an annotation
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        retry: Retry | None = None,
+        deadline: float | timedelta | None = None,
+        agent_id: str | None = None,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        initial: StateName,
+        transitions: Mapping[Any, StateName | Iterable[StateName] | Mapping[Any, str]],
+        final: StateName | Iterable[StateName],
+        data: Any = Any,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        retry: Retry | None = None,
+        deadline: float | timedelta | None = None,
+        agent_id: str | None = None,
+    ) -> None:
+        """Declare the table: for each state where it may go, ``{"new": ["triaged"]}``.
+
+        With a dict instead of a list each move has a meaning, ``{"new": {"triaged": "somebody read it"}}``, which
+        stands in the diagram and in the journal. ``data`` is the type of what the handlers hand on, where that is no
+        plain JSON. The rest is as for ``hold.task``: a machine is a task.
+        """
+        self.table = TransitionTable(name, initial=initial, transitions=transitions, final=final)
+        if name.startswith(RESERVED):
+            raise InvalidValue(f"names that begin with {RESERVED!r} are Holdfast's own; call the machine otherwise")
+        self.name = name
+        self.data = data
+        self.handlers: dict[str, StateHandler] = {}
+        self._options: dict[str, Any] = {
+            "queue": queue,
+            "priority": priority,
+            "retry": retry,
+            "deadline": deadline,
+            "agent_id": agent_id,
+        }
+
+    def __repr__(self) -> str:
+        """Name it as its tasks stand in the store."""
+        return f"<machine {self.name!r}>"
+
+    # Declaring
+
+    def state(
+        self, state: StateName, *, retry: Retry | None = None, timeout: float | timedelta | None = None
+    ) -> StateDecorator[D]:
+        """Make a function the handler of a state: ``handler(ctx, data)`` returns the next one, or a Goto.
+
+        It runs once for each visit. What it does through ``ctx`` is durable, as in any task; code between runs again
+        when the task is resumed in the middle of a visit. What it does to ``data`` is kept. An error is the task's to
+        retry, or with ``retry`` first this state's own; ``timeout`` limits each try, waits included.
+        """
+        name = state_name(state)
+        if name not in self.table.moves:
+            raise InvalidValue(f"machine {self.name!r} has no state {name!r}; it has {', '.join(self.table.states)}")
+        if self.table.is_final(name):
+            raise InvalidValue(f"{name!r} is a final state of machine {self.name!r}: nothing is done there, it ends")
+        limit = None if timeout is None else as_seconds(timeout, what=f"the timeout of state {name!r}")
+        return StateDecorator(self, name, retry, limit)
+
+    def set_handler(
+        self, state: str, function: Callable[..., Any], *, retry: Retry | None, timeout: float | None
+    ) -> None:
+        """Enter the handler of a state; see ``state``."""
+        if state in self.handlers:
+            raise DuplicateName(f"state {state!r} of machine {self.name!r} has a handler already; each has one")
+        try:
+            inspect.signature(function).bind(None, None)
+        except TypeError:
+            raise InvalidValue(
+                f"the handler of state {state!r} has to take the context and the data: async def handler(ctx, data)"
+            ) from None
+        self.handlers[state] = StateHandler(function, is_async(function), retry, timeout)
+
+    def task_definition(self) -> TaskDefinition[..., Reached[D]]:
+        """Return the task that goes through the states; ``hold.register(machine)`` calls this.
+
+        It takes the data. For type checkers it takes anything: they cannot be told that untyped data may be left out.
+        """
+        missing = [state for state in self.table.states if not (self.table.is_final(state) or state in self.handlers)]
+        if missing:
+            raise InvalidValue(
+                f"machine {self.name!r} has no handler for {', '.join(map(repr, missing))}; "
+                f'write one for each, decorated with @machine.state("{missing[0]}"), before it is registered'
+            )
+
+        async def go(ctx: Context, data: Any) -> Any:  # noqa: ANN401
+            return await visit.go_through(self, ctx, data)
+
+        # The codec reads the types of input and result from here; where data has none it may be left out, too.
+        go.__annotations__ = {"data": self.data, "return": Reached[self.data]}  # type: ignore[name-defined]
+        go.__defaults__ = (None,) if self.data is Any else None
+        return TaskDefinition(go, name=self.name, **self._options)
+
+    def mermaid(self) -> str:
+        """Draw the states and moves as a Mermaid diagram, from the table that is also checked."""
+        return self.table.mermaid()
+
+    # Looking at one from outside
+
+    async def state_of(self, handle: Handle[Any]) -> str:
+        """Return the state that a task of this machine is in now; the initial one if it has not begun."""
+        visits = await self.history(handle)
+        return visits[-1].state if visits else self.table.initial
+
+    async def history(self, handle: Handle[Any]) -> list[Visit[D]]:
+        """Return every state that a task of this machine has entered, in order, with reasons, times and data."""
+        return await visit.read_history(self, handle)
+
+
+class StateDecorator(Generic[D]):
+    """What ``machine.state(...)`` returns."""
+
+    __slots__ = ("_machine", "_retry", "_state", "_timeout")
+
+    def __init__(self, machine: Machine[D], state: str, retry: Retry | None, timeout: float | None) -> None:
+        """Made by ``machine.state``."""
+        self._machine = machine
+        self._state = state
+        self._retry = retry
+        self._timeout = timeout
+
+    @overload
+    def __call__(self, handler: AsyncHandler[D], /) -> AsyncHandler[D]: ...
+    @overload
+    def __call__(self, handler: BlockingHandler[D], /) -> BlockingHandler[D]: ...
+    def __call__(self, handler: Callable[..., Any], /) -> Callable[..., Any]:
+        """Enter the handler, and return it as it is."""
+        self._machine.set_handler(self._state, handler, retry=self._retry, timeout=self._timeout)
+        return handler

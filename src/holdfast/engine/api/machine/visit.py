@@ -1,0 +1,403 @@
+"""How a machine goes through its states: replay the recorded moves, then visit a state, check the move, record it.
+
+A line ``ticket:3`` of the journal is the third entry into a state: where from, where to, why, and the data if it
+changed. The steps of that visit stand under ``ticket:3/``, so that a state that is visited again does its work again.
+The move that ends a visit is one Commit with its line and its event; a replay that finds the line goes on from there
+and does not call the handler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import Enum
+from itertools import count
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+from holdfast.engine.attempt.context import Context
+from holdfast.engine.attempt.defiance import UNWIND_WITHIN, Driven
+from holdfast.engine.attempt.exits import as_failure
+from holdfast.engine.attempt.journal import ended_by, reopened
+from holdfast.engine.attempt.stop_reasons import Unwind
+from holdfast.engine.runtime import log
+from holdfast.engine.steps.waits import event_channel, pause_until
+from holdfast.model.canonical import canonical, parse, write
+from holdfast.model.codec import decode, encode
+from holdfast.model.deadline import Deadline
+from holdfast.model.errors import DeadlineExceeded, HoldfastError, InvalidValue, JournalMismatch, StoreError
+from holdfast.model.failure import Failure
+from holdfast.model.machine import UNCHANGED, Goto, Reached, Visit, state_name
+from holdfast.model.operations import Emit, Move, WriteStep
+from holdfast.model.payload import from_json, to_json
+from holdfast.model.retry import RetryAt, decide
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import JsonValue
+from holdfast.model.transitions import TaskState
+
+if TYPE_CHECKING:
+    from holdfast.engine.api.handle import Handle
+    from holdfast.engine.api.machine.machine import Machine, StateHandler
+
+D = TypeVar("D")
+
+TRANSITION = "transition"
+"""The kind of a machine's own lines in the journal, and of its events."""
+
+
+async def go_through(machine: Machine[D], ctx: Context, data: D) -> Reached[D]:
+    """Go from the initial state, or from wherever the journal says that it is, to a final one."""
+    if not isinstance(ctx, Context):
+        raise InvalidValue(
+            f"machine {machine.name!r} cannot run inside a blocking function; submit it as a child instead: "
+            "ctx.submit(machine_task, data).result()"
+        )
+    journey = Journey(machine, ctx)
+    journey.begin(data)
+    while not machine.table.is_final(journey.state):
+        failed = await journey.look_at() if journey.is_looked_at else None
+        if not journey.replay():
+            if failed is not None:
+                raise failed  # as it did then
+            await journey.visit()
+    return Reached(journey.state, journey.data())
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a line says: a state was entered, from where, why, and with which data."""
+
+    state: str
+    came_from: str | None
+    reason: str
+    data: bytes | None
+    """As JSON; None if it stayed as it was."""
+
+    def to_bytes(self) -> bytes:
+        """Return it as the output of its line."""
+        line: dict[str, JsonValue] = {"from": self.came_from, "to": self.state, "reason": self.reason}
+        if self.data is not None:
+            line["data"] = parse(self.data, wrapping=1)
+        return encode(line)
+
+    @classmethod
+    def of(cls, step: Step) -> Entry:
+        """Read what ``to_bytes`` wrote."""
+        line = decode(step.output or b"", name=f"transition {step.key!r}")
+        data = write(line["data"]) if "data" in line else None
+        return cls(state=line["to"], came_from=line["from"], reason=line["reason"], data=data)
+
+
+class Journey(Generic[D]):
+    """One machine on its way, within one attempt at a task."""
+
+    def __init__(self, machine: Machine[D], ctx: Context) -> None:
+        """Begin before the initial state."""
+        self.state = ""
+        self._machine = machine
+        self._attempt = ctx._attempt  # noqa: SLF001 - the engine's own side of it
+        self._place = ctx.place()
+        self._refuse_in_once()
+        self._name = ctx._allot(self._place, machine.name, None)  # noqa: SLF001
+        self._number = 0
+        self._next_key = ""
+        self._data = b""
+        steps = self._attempt.journal.completed("step")
+        self._undone = [step.key for step in steps if step.undone_at is not None]
+
+    def _refuse_in_once(self) -> None:
+        """Refuse, before anything runs, states that may take the task off its worker inside a ``once`` step."""
+        for state, handler in self._machine.handlers.items():
+            if handler.retry is not None or handler.timeout is not None:
+                option = "timeout=" if handler.retry is None else "retry="
+                self._place.refuse_in_once(f"machine {self._machine.name!r}, whose state {state!r} has {option},")
+
+    def data(self) -> D:
+        """Return the data as it stands: a fresh copy, so that a handler that fails has changed nothing."""
+        value: D = from_json(parse(self._data, wrapping=1), self._machine.data, name="data")
+        return value
+
+    def begin(self, data: D) -> None:
+        """Enter the initial state; its line rides in the first Commit that anything else needs."""
+        if self.replay():
+            return
+        entry = Entry(self._machine.table.initial, None, "started", self._write(data))
+        for operation in self._record(entry, None, began=self._attempt.services.time.now()):
+            self._attempt.buffer(operation)
+        self._enter(entry)
+
+    def replay(self) -> bool:
+        """Take the next move from the journal, if it is there."""
+        key = f"{self._name}:{self._number + 1}"
+        self._next_key = self._attempt.journal.allot(self._place.scope, key, key)
+        recorded = self._attempt.find(key, TRANSITION)
+        if recorded is None or recorded.state is not StepState.COMPLETED:
+            return False
+        if not self.is_looked_at:
+            self._check_not_undone()
+        self._enter(Entry.of(recorded))
+        return True
+
+    @property
+    def is_looked_at(self) -> bool:
+        """Whether it only goes through its states for the code of their steps, in order to undo them."""
+        return self._attempt.is_replaying
+
+    async def look_at(self) -> Exception | None:
+        """Let the state's handler run through its steps, although the journal knows already where it went.
+
+        However it ends: it may have failed before, and those of the other visits are looked at as well.
+        """
+        handler = self._machine.handlers.get(self.state)
+        if handler is not None:
+            try:
+                with suppress(Unwind):
+                    await self._invoke(handler, self._context(), self.data())
+            except Exception as error:  # noqa: BLE001 - the caller decides
+                return error
+        return None
+
+    def _check_not_undone(self) -> None:
+        """Refuse to leave a visit behind whose steps were undone: nobody would ever do them again."""
+        prefix = f"{self._name}:{self._number}/"
+        if any(key.startswith(prefix) for key in self._undone):
+            self._attempt.fatal = JournalMismatch(
+                f"machine {self._machine.name!r} of task {self._attempt.task.id} is past its state {self.state!r}, "
+                "whose steps have been undone since; it cannot go on as if they were done. Start it over with "
+                "hold.retry"
+            )
+            raise self._attempt.fatal
+
+    async def visit(self) -> None:
+        """Let the state's handler say where to go, check that, and record it."""
+        attempt, handler = self._attempt, self._handler()
+        await attempt.check()
+        began, data = attempt.services.time.now(), self.data()
+        line = await self._begin_try(handler, began)
+        try:
+            entry = self._read(await self._call(handler, self._context(), data, line), data)
+            move = self._record(entry, line, began=began)
+        except Exception as error:
+            await attempt.check()  # an error of a handler that was being stopped says nothing
+            error.add_note(f"in state {self.state!r} of machine {self._machine.name!r}, visit {self._number}")
+            await self._see_to(error, handler, line)
+            raise
+        await attempt.commit(*move)
+        self._enter(entry)
+        log.logger.info(
+            "task %s %s: machine %s -> %s (%s)",
+            attempt.task.name,
+            attempt.task.id,
+            entry.came_from,
+            entry.state,
+            entry.reason,
+            extra={"task_id": attempt.task.id, "machine": self._name},
+        )
+
+    # The handler and its answer
+
+    def _context(self) -> Context:
+        return Context(self._attempt, prefix=f"{self._name}:{self._number}/", home=self._place.scope)
+
+    def _handler(self) -> StateHandler:
+        handler = self._machine.handlers.get(self.state)
+        if handler is not None:
+            return handler
+        self._attempt.fatal = JournalMismatch(
+            f"task {self._attempt.task.id} is in state {self.state!r}, which machine {self._machine.name!r} does not "
+            "have any more; put the state back, with a handler that leads to the others, then resume the task"
+        )
+        raise self._attempt.fatal
+
+    async def _call(self, handler: StateHandler, context: Context, data: D, line: Step | None) -> object:
+        if handler.timeout is None or line is None or line.started_at is None:
+            return await self._invoke(handler, context, data)
+        deadline = Deadline(line.started_at + timedelta(seconds=handler.timeout), f"state {self.state!r}")
+        # The timer is a branch that parks like any other, so that a handler that waits off its worker is woken for it.
+        is_given_up = False
+        code = Driven(self._invoke(handler, context, data), lambda: is_given_up)
+        work = asyncio.create_task(code.run())
+        timer = asyncio.create_task(pause_until(self._attempt, line, deadline.at))
+        try:
+            await asyncio.wait((work, timer), return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                return work.result()
+            timer.result()
+            raise DeadlineExceeded(deadline.message(self._attempt.services.time.now()))
+        finally:
+            work.cancel()
+            timer.cancel()
+            await asyncio.wait((work, timer), timeout=UNWIND_WITHIN)
+            while not work.done() and self._attempt.is_sending:  # it waits for the store, or what it waits for does
+                await asyncio.wait((work, timer), timeout=1.0)
+            if not work.done():
+                log.ignored_timeout(self._attempt.task, f"state {self.state!r}", code.where)
+                is_given_up = True
+                work.cancel()
+            await asyncio.gather(work, timer, return_exceptions=True)
+
+    async def _invoke(self, handler: StateHandler, context: Context, data: D) -> object:
+        branch = asyncio.current_task()
+        try:
+            if handler.is_async:
+                return await handler.function(context, data)
+            return await self._attempt.call_blocking(handler.function, context, data)
+        except Exception:
+            raise
+        except BaseException as error:  # noqa: BLE001 - sorted out there
+            raise as_failure(error, branch) from None
+
+    def _read(self, answer: object, data: D) -> Entry:
+        """Check where the handler wants to go; raises, and changes nothing, if the table does not allow it."""
+        goto: Goto[Any] = Goto(answer) if isinstance(answer, str | Enum) else answer  # type: ignore[assignment]
+        if not isinstance(goto, Goto) or not isinstance(goto.reason, str):
+            raise InvalidValue(
+                f"the handler of state {self.state!r} of machine {self._machine.name!r} returned {answer!r}; return "
+                'the name of the next state, or Goto("state", data, reason="why")'
+            )
+        table, target = self._machine.table, state_name(goto.state)
+        table.check_move(self.state, target)
+        written = self._write(data if goto.data is UNCHANGED else goto.data)
+        return Entry(
+            state=target,
+            came_from=self.state,
+            reason=goto.reason or table.moves[self.state][target],
+            data=None if written == self._data else written,
+        )
+
+    def _write(self, data: D) -> bytes:
+        return write(to_json(data, self._machine.data, name="data"))
+
+    # The journal
+
+    def _enter(self, entry: Entry) -> None:
+        self.state = entry.state
+        self._number += 1
+        if entry.data is not None:
+            self._data = entry.data
+
+    def _record(self, entry: Entry, line: Step | None, *, began: datetime) -> tuple[WriteStep, Emit]:
+        """Return the operations that make an entry durable, and tell whoever watches."""
+        attempt = self._attempt
+        done = replace(
+            line or self._new_line(),
+            state=StepState.COMPLETED,
+            fence=attempt.task.fence,
+            output=entry.to_bytes(),
+            error=None,
+            started_at=(line and line.started_at) or began,
+            finished_at=attempt.services.time.now(),
+        )
+        told: JsonValue = {
+            "kind": TRANSITION,
+            "machine": self._name,
+            "number": self._number + 1,
+            "from": entry.came_from,
+            "to": entry.state,
+            "reason": entry.reason,
+        }
+        return WriteStep(done), Emit(channel=event_channel(attempt.task.id), payload=told)
+
+    def _new_line(self) -> Step:
+        return Step(
+            key=self._next_key,
+            kind=TRANSITION,
+            position=self._attempt.journal.next_position(),
+            state=StepState.PENDING,
+            round=self._attempt.task.round,
+            fence=self._attempt.task.fence,
+        )
+
+    # Tries. The line of the next move stands in the journal early if a try has to remember when it began, or those
+    # before it.
+
+    async def _begin_try(self, handler: StateHandler, began: datetime) -> Step | None:
+        line = self._attempt.journal.get(self._next_key)
+        if handler.timeout is None or (line is not None and line.state is StepState.RUNNING):
+            return line  # a try that waited, or that its worker did not survive, goes on against the same deadline
+        fence = self._attempt.task.fence
+        line = replace(line or self._new_line(), state=StepState.RUNNING, fence=fence, started_at=began)
+        await self._attempt.commit(WriteStep(line))
+        return line
+
+    async def _see_to(self, error: Exception, handler: StateHandler, line: Step | None) -> None:
+        """Try the state again later if its own policy says so; otherwise the error is the task's to retry."""
+        services, task = self._attempt.services, self._attempt.task
+        now = services.time.now()
+        tries = () if line is None or line.error is None else Failure.from_json(parse(line.error)).tries
+        number = tries[-1].number + 1 if tries else 1
+        failure = Failure.of(error).after(tries, number=number, at=now)
+        if handler.retry is not None and failure.hopeless is None:
+            random = services.random.random()
+            decision = decide(handler.retry, failure.recorded, number, now, random, deadline=task.deadline)
+            if isinstance(decision, RetryAt):
+                try:
+                    await self._postpone(failure, line, decision, f"try {number} of {handler.retry.max_attempts}")
+                except StoreError:
+                    raise
+                except HoldfastError as refused:
+                    self._attempt.ending = False  # it goes on here, and can be stopped again
+                    error.add_note(f"and its next try could not be put off: {refused}")
+        if line is not None:
+            again = replace(line, state=StepState.PENDING, fence=task.fence, error=None, started_at=None)
+            self._attempt.buffer(WriteStep(again))
+
+    async def _postpone(self, failure: Failure, line: Step | None, decision: RetryAt, which: str) -> NoReturn:
+        """End the attempt, uncounted, until the next try is due: a replay then finds what the handler had done.
+
+        Calling the handler again right here would meet the branches that the failed try may have left behind.
+        """
+        attempt = self._attempt
+        steps = [reopened(step) for step in ended_by(failure.steps, attempt.journal.get)]
+        waiting = replace(
+            line or self._new_line(),
+            state=StepState.PENDING,
+            fence=attempt.task.fence,
+            error=canonical(replace(failure, traceback="").to_json()),
+            started_at=None,
+        )
+        what = f"{failure.type_name}: {failure.message}"
+        move = Move(
+            to=TaskState.PENDING,
+            reason=f"state {self.state!r} failed ({which}), again in {decision.delay:.3g} s: {what}",
+            available_at=decision.at,
+        )
+        attempt.ending = True
+        await attempt.commit(*attempt.loose_ends(), *map(WriteStep, (*steps, waiting)), move)
+        attempt.over = True
+        log.moved(attempt.task, move)
+        attempt.services.note_due(decision.at)
+        raise Unwind
+
+
+async def read_history(machine: Machine[D], handle: Handle[Any]) -> list[Visit[D]]:
+    """Return the states that a task has entered in its current round."""
+    loaded = await handle._services.store.load(handle.id)  # noqa: SLF001 - the engine's own side of it
+    lines = {
+        step.key: step
+        for step in loaded.steps
+        if step.kind == TRANSITION and step.round == loaded.task.round and step.state is StepState.COMPLETED
+    }
+    visits: list[Visit[D]] = []
+    data: Any = None
+    for number in count(1):
+        step = lines.get(f"{machine.name}:{number}")
+        if step is None or step.finished_at is None:
+            break
+        entry = Entry.of(step)
+        if entry.data is not None:
+            data = from_json(parse(entry.data, wrapping=1), machine.data, name=f"data of {step.key!r}")
+        visits.append(
+            Visit(
+                number=number,
+                state=entry.state,
+                came_from=entry.came_from,
+                reason=entry.reason,
+                data=data,
+                entered_at=step.finished_at,
+            )
+        )
+    if not visits and loaded.task.name != machine.name:
+        raise InvalidValue(f"task {handle.id} is a {loaded.task.name!r} and has no machine {machine.name!r} in it")
+    return visits

@@ -1,0 +1,258 @@
+"""What can be done about tasks that exist: bring them back, stop them, talk to them, decide what they ask.
+
+The verbs of Holdfast that take a task; each is a line or two around the module that does it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any, TypeVar
+
+from holdfast.engine.api.definition import Bound, Definitions
+from holdfast.engine.api.handle import Handle
+from holdfast.engine.manage import budget as budgets
+from holdfast.engine.manage import decide, revive
+from holdfast.engine.manage import message as conversing
+from holdfast.engine.manage import state as stating
+from holdfast.engine.manage.cancel import cancel
+from holdfast.engine.manage.fork import fork as forking
+from holdfast.engine.manage.fork.ancestry import Origin
+from holdfast.engine.manage.state import AppliedPatch
+from holdfast.engine.runtime.services import Services
+from holdfast.engine.steps import charge as charging
+from holdfast.model.agent_state import AgentState
+from holdfast.model.approval import Approval, ApprovalState
+from holdfast.model.budget import Budget, Ledger
+from holdfast.model.doubt import Decision, Doubt
+from holdfast.model.effect import Effect
+from holdfast.model.errors import InvalidValue
+from holdfast.model.patch import StatePatch
+from holdfast.model.queries import Summary
+from holdfast.model.state_diff import Change
+from holdfast.model.task import JsonValue
+from holdfast.model.transitions import TaskState
+
+R = TypeVar("R")
+
+
+class Managing(ABC):
+    """The part of Holdfast that looks after tasks."""
+
+    definitions: Definitions
+
+    @property
+    @abstractmethod
+    def services(self) -> Services:
+        """The open store and the machinery around it."""
+
+    # Bringing back, stopping, branching off
+
+    async def resume(
+        self,
+        task: Handle[R] | str,
+        *,
+        by: str = "user",
+        message: str | None = None,
+        accept_stale: bool = False,
+        deadline: float | timedelta | datetime | None = None,
+    ) -> Handle[R]:
+        """Go on with a failed task where it stopped: completed steps replay, the one that ended it runs again.
+
+        A task that has not failed is left as it is, a completed one included. An agent is told ``message`` first.
+        ``accept_stale`` lets one go on that was refused because what it knows is older than its checkpoints may be.
+        ``deadline`` is its new deadline, a moment or a time from now. If its deadline has passed, it needs one: without
+        it nothing changes, and resume raises Conflict.
+        """
+        handle, store = self._handle(task), self.services.store
+        await revive.resume(store, handle.id, actor=by, message=message, accept_stale=accept_stale, deadline=deadline)
+        return handle
+
+    async def retry(
+        self,
+        task: Handle[R] | str,
+        *,
+        by: str = "user",
+        feedback: str | None = None,
+        deadline: float | timedelta | datetime | None = None,
+    ) -> Handle[R]:
+        """Start a failed task over in a new round: its steps run again, and see ``feedback``.
+
+        ``deadline`` is its new deadline, a moment or a time from now. If its deadline has passed, it needs one: without
+        it nothing changes, and retry raises Conflict.
+        """
+        handle = self._handle(task)
+        await revive.retry(self.services.store, handle.id, actor=by, feedback=feedback, deadline=deadline)
+        return handle
+
+    async def cancel(self, task: Handle[Any] | str, reason: str = "cancelled", *, by: str = "user") -> TaskState:
+        """Stop a task and its children; see Handle.cancel."""
+        return await cancel(self.services.store, self._handle(task).id, reason, actor=by)
+
+    async def fork(
+        self,
+        task: Handle[R] | str,
+        *,
+        at: str | int | None = None,
+        user_input: Sequence[Any] | Bound[R] | None = None,
+        patch: StatePatch | None = None,
+        key: str | None = None,
+        deadline: float | timedelta | datetime | None = None,
+        by: str = "user",
+    ) -> Handle[R]:
+        """Begin a new task that shares the past of this one and has a future of its own; the other goes on as it does.
+
+        They share what was over up to and including the step ``at`` (its key, or its position in the journal), by
+        default all that was over: it replays, and is not done again. ``user_input`` replaces the arguments (a tuple, as
+        for submit, or ``task.bind(...)``), ``patch`` changes the agent's state. With ``key`` the same fork again is the
+        same task. ``deadline`` is a moment or a time from now; by default the fork has as much time as its origin had
+        at first.
+        """
+        wish = forking.Wish(at=at, user_input=user_input, patch=patch, key=key, deadline=deadline, by=by)
+        task_id, name = await forking.fork(self.services, self._handle(task).id, wish)
+        definition = self.definitions.get(name)
+        return Handle(self.services, task_id, Any if definition is None else definition.returns)
+
+    async def forked_from(self, task: Handle[Any] | str) -> Origin | None:
+        """Return which task this one was forked from, and after which step; None if it is no fork."""
+        return await forking.forked_from(self.services.store, self._handle(task).id)
+
+    # Agents
+
+    async def send(self, task: Handle[Any] | str, text: str, *, by: str = "user", key: str | None = None) -> None:
+        """Say something to an agent: it reads it before its next model call, also if it waits for something now.
+
+        Raises Conflict if it has ended: go on with ``hold.submit(agent, text, after=handle)``. The same ``key`` again
+        says nothing new.
+        """
+        await conversing.send(self.services.store, self.definitions, self._handle(task).id, text, by=by, key=key)
+
+    async def budget(self, task: Handle[Any] | str) -> Ledger:
+        """Return what a task may use, has used, and has set aside."""
+        return await budgets.read_budget(self.services.store, self._handle(task).id)
+
+    async def extend_budget(
+        self, task: Handle[Any] | str, budget: Budget, *, by: str, note: str | None = None
+    ) -> Ledger:
+        """Give a task new limits, where ``budget`` names any; one that waits for more goes on.
+
+        A task that failed because its budget was spent goes on when it is resumed.
+        """
+        services = self.services
+        await budgets.extend(services.store, services.definitions, self._handle(task).id, budget, by=by, note=note)
+        return await self.budget(task)
+
+    async def charge(
+        self,
+        task: Handle[Any] | str,
+        *,
+        by: str,
+        steps: int = 0,
+        llm_tokens: int = 0,
+        cost: Decimal | float = 0,
+        key: str | None = None,
+    ) -> Ledger:
+        """Count something against the budget of a task that you drive by hand; return what it has used then.
+
+        Raises BudgetExceeded, and counts nothing, where that is above a limit (``extend_budget`` sets limits) or where
+        the wall time is over. The same ``key`` again counts nothing. The code of a task uses ``ctx.charge``.
+        """
+        store, task_id = self.services.store, self._handle(task).id
+        amounts = charging.amounts_of(steps=steps, llm_tokens=llm_tokens, cost=cost)
+        await charging.charge_by_hand(store, task_id, amounts, by=by, key=key)
+        return await budgets.read_budget(store, task_id)
+
+    async def state(self, task: Handle[Any] | str, *, at: int | str | None = None) -> AgentState:
+        """Return an agent's state: now, at a version, or right after the step with this key.
+
+        Of an agent that has not begun, the state that it will begin with. Raises Conflict for a task that has none.
+        """
+        return await stating.state_of(self.services.store, self.definitions, self._handle(task).id, at)
+
+    async def patch_state(
+        self, task: Handle[Any] | str, patch: StatePatch, *, version: int, by: str, reason: str = ""
+    ) -> AgentState:
+        """Change the state of an agent that has not ended, and return it; the agent sees it before its next model call.
+
+        ``version`` is the one the patch was made for (``(await handle.task()).version``). Should the state be at
+        another one by now, nothing changes, and StateConflict brings the newer state along, to merge with. Before the
+        agent has begun, that is version 0, and the patch is made for the state that it will begin with.
+        """
+        return await stating.patch_state(
+            self.services, self._handle(task).id, patch, version=version, by=by, reason=reason
+        )
+
+    async def state_history(self, task: Handle[Any] | str) -> list[AppliedPatch]:
+        """Return every change of an agent's state, first to last: what, by whom, why, in which step."""
+        return await stating.history_of(self.services.store, self.definitions, self._handle(task).id)
+
+    async def state_diff(
+        self, task: Handle[Any] | str, old: int | str, new: int | str | None = None
+    ) -> tuple[Change, ...]:
+        """Return what changed in an agent's state between two moments: versions or step keys; by default until now."""
+        return await stating.difference(self.services.store, self.definitions, self._handle(task).id, old, new)
+
+    # Deciding
+
+    async def approvals(
+        self,
+        task: Handle[Any] | str | None = None,
+        *,
+        states: Sequence[ApprovalState | str] = (ApprovalState.OPEN,),
+        limit: int = 100,
+    ) -> list[Approval]:
+        """Return the approvals and questions that wait for a decision, or those in other ``states``."""
+        task_id = None if task is None else self._handle(task).id
+        wanted = tuple(map(ApprovalState, states))
+        return await decide.open_approvals(self.services.store, task_id=task_id, states=wanted, limit=limit)
+
+    async def approve(self, approval_id: str, *, by: str, note: str | None = None) -> Approval:
+        """Agree to what a task asks for. Raises Conflict if it was decided, voided or has expired meanwhile."""
+        store = self.services.store
+        return await decide.decide(store, approval_id, ApprovalState.APPROVED, by=by, note=note)
+
+    async def reject(self, approval_id: str, *, by: str, note: str | None = None) -> Approval:
+        """Refuse what a task asks for, or to answer its question: it gets a Rejected."""
+        store = self.services.store
+        return await decide.decide(store, approval_id, ApprovalState.REJECTED, by=by, note=note)
+
+    async def answer(self, approval_id: str, answer: JsonValue, *, by: str, note: str | None = None) -> Approval:
+        """Answer an open question of a task."""
+        store = self.services.store
+        return await decide.decide(store, approval_id, ApprovalState.ANSWERED, by=by, note=note, answer=answer)
+
+    async def doubts(self, task: Handle[Any] | str | None = None, *, limit: int = 100) -> list[Doubt]:
+        """Return the effects nobody knows the outcome of, with what can be decided about each."""
+        task_id = None if task is None else self._handle(task).id
+        return await decide.doubts(self.services.store, task_id=task_id, limit=limit)
+
+    async def resolve(
+        self,
+        effect: Doubt | Effect | str,
+        decision: Decision | str,
+        *,
+        result: Any = None,  # noqa: ANN401
+        by: str,
+        note: str | None = None,
+    ) -> Effect:
+        """Decide about an effect in doubt: "happened" (with its ``result``), "absent", "compensate" or "abandon".
+
+        See Decision. Of two who decide at the same time, the second gets a Conflict.
+        """
+        if isinstance(effect, Doubt):
+            effect = effect.effect
+        effect_id = effect.effect_id if isinstance(effect, Effect) else effect
+        return await decide.resolve(self.services.store, effect_id, decision, result=result, by=by, note=note)
+
+    async def summary(self) -> Summary:
+        """Count what is in the store: tasks by state, workers, open approvals, doubts."""
+        return await self.services.store.summary()
+
+    def _handle(self, task: Handle[R] | str) -> Handle[R]:
+        if isinstance(task, str):
+            return Handle(self.services, task)
+        if not isinstance(task, Handle):
+            raise InvalidValue(f"{task!r} is neither the handle nor the id of a task; submit it first")
+        return task

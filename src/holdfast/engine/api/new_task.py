@@ -1,0 +1,118 @@
+"""From what a caller says to a task to be stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from typing import Any
+
+from holdfast.engine.api.definition import Bound, Definitions, TaskDefinition
+from holdfast.engine.api.start import limits_with_start
+from holdfast.model.checks import check_queue
+from holdfast.model.deadline import as_seconds, moment_of
+from holdfast.model.errors import Conflict, InvalidValue, NotFound
+from holdfast.model.ids import new_id
+from holdfast.model.payload import to_json
+from holdfast.model.task import DEFAULT_QUEUE, NO_AGENT, NewTask, Task
+from holdfast.store.base import StateStore
+
+
+def new_task(
+    definitions: Definitions,
+    task: TaskDefinition[..., Any] | Bound[Any] | str,
+    args: Sequence[Any],
+    *,
+    now: datetime,
+    key: str | None = None,
+    queue: str | None = None,
+    priority: int | None = None,
+    deadline: float | timedelta | datetime | None = None,
+    delay: float | timedelta | None = None,
+    agent_id: str | None = None,
+    actor: str = "submit",
+) -> tuple[NewTask, TaskDefinition[..., Any] | None]:
+    """Return the task to store, and its definition where this process has it.
+
+    A name without a definition here is submitted as it stands, for workers elsewhere that know it; ``queue`` says that
+    this is meant.
+    """
+    definition: TaskDefinition[..., Any] | None
+    if isinstance(task, Bound):
+        if args:
+            raise InvalidValue("give the arguments to bind() or to submit(), not to both")
+        definition, user_input = task.definition, task.user_input
+    else:
+        definition = definitions.get(task) if isinstance(task, str) else task
+        if definition is None and queue is None:
+            similar = get_close_matches(str(task), definitions.names, n=1)
+            raise InvalidValue(
+                f"no task named {task!r} is defined here"
+                + (f" (did you mean {similar[0]!r}?)" if similar else "")
+                + "; define it, or name its queue= to submit it for workers elsewhere"
+            )
+        if definition is not None and not isinstance(definition, TaskDefinition):
+            raise InvalidValue(f"{task!r} is no task; decorate the function with @hold.task, or give a task's name")
+        user_input = (
+            [to_json(value, name=f"argument {number}") for number, value in enumerate(args, 1)]
+            if definition is None
+            else definition.write_input(args, {})
+        )
+    limit = deadline if deadline is not None else (definition.deadline if definition else None)
+    new = NewTask(
+        id=new_id(),
+        name=definition.name if definition else str(task),
+        user_input=user_input,
+        agent_id=agent_id or (definition.agent_id if definition else NO_AGENT),
+        queue=check_queue(queue) if queue else (definition.queue if definition else DEFAULT_QUEUE),
+        priority=priority if priority is not None else (definition.priority if definition else 0),
+        key=key,
+        available_at=None if delay is None else now + timedelta(seconds=as_seconds(delay, what="the delay")),
+        deadline=None if limit is None else moment_of(limit, now),
+        budget=limits_with_start(definition, user_input) if definition else {},
+        actor=actor,
+    )
+    return new, definition
+
+
+def is_same_input(definitions: Definitions, stored: Task, new: NewTask) -> bool:
+    """Say whether a stored task got the arguments that a new one gets; versions before stored them unchecked."""
+    definition = definitions.get(new.name)
+    if definition is None:
+        return bool(stored.user_input == new.user_input)
+    return definition.is_same_input(stored.user_input, new.user_input)
+
+
+async def was_submitted_before(store: StateStore, definitions: Definitions, new: NewTask, task_id: str) -> bool:
+    """Say whether the task that has the key of a new one is the same, although its input is written differently."""
+    stored = await store.get(task_id)
+    return stored is not None and stored.name == new.name and is_same_input(definitions, stored, new)
+
+
+async def continuing(
+    store: StateStore,
+    definitions: Definitions,
+    task: TaskDefinition[..., Any] | Bound[Any] | str,
+    args: Sequence[Any],
+    previous_id: str,
+) -> Bound[Any]:
+    """Return an agent's task with its arguments, as one that goes on from a task that has ended."""
+    named: dict[str, Any] = {}
+    definition: object = definitions.get(task) if isinstance(task, str) else task
+    if isinstance(definition, Bound):
+        if args:
+            raise InvalidValue("give the arguments to bind() or to submit(), not to both")
+        bound, definition = definition, definition.definition
+        args, named = definition.read_input(bound.user_input)
+    if not isinstance(definition, TaskDefinition) or not definition.takes("after"):
+        raise InvalidValue(f"{task!r} cannot go on from another task with after=; agents that are registered here can")
+    previous = await store.get(previous_id)
+    if previous is None:
+        where = "in this store to go on from: it was pruned, or the id or the database URL is another"
+        raise NotFound("task", previous_id, where=where)
+    if not previous.state.is_terminal:
+        raise Conflict(
+            f"task {previous_id} is {previous.state} and has not ended; talk to it with hold.send(task, text), or wait "
+            "for its result"
+        )
+    return definition.bind(*args, **{**named, "after": previous_id})

@@ -1,0 +1,187 @@
+"""What may be written behind ``submit`` and ``step``: for type checkers, and for the error when it is something else.
+
+A function's arguments go by position; keywords are options of the call. ``ParamSpec`` cannot say that, since it takes
+all keywords for the function. So there is one form for each number of arguments; beyond four they are not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, TypeVar
+
+from holdfast.model.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from holdfast.engine.api.definition import Bound
+    from holdfast.engine.api.handle import Handle
+    from holdfast.engine.api.start import ArtifactNames, Facts
+    from holdfast.engine.api.sync.holdfast import SyncHandle
+    from holdfast.engine.effects.carried_intents import Intent
+    from holdfast.engine.steps.call import Compensation
+    from holdfast.model.agent_state import AgentState
+    from holdfast.model.approval import Ask
+    from holdfast.model.effect import EffectClass
+    from holdfast.model.retry import ErrorKind, Retry
+
+R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+R_co = TypeVar("R_co", covariant=True)
+A_contra = TypeVar("A_contra", contravariant=True)
+B_contra = TypeVar("B_contra", contravariant=True)
+C_contra = TypeVar("C_contra", contravariant=True)
+D_contra = TypeVar("D_contra", contravariant=True)
+Later: TypeAlias = Coroutine[Any, Any, R]
+"""What a call returns that is to be awaited."""
+
+# A task with so many arguments: whatever has such a bind(), which keeps the types of its function's parameters.
+
+
+class Task0(Protocol[R_co]):
+    """A task that can be called with 0 arguments."""
+
+    def bind(self) -> Bound[R_co]: ...  # noqa: D102
+
+
+class Task1(Protocol[A_contra, R_co]):
+    """A task that can be called with 1 argument."""
+
+    def bind(self, a: A_contra, /) -> Bound[R_co]: ...  # noqa: D102
+
+
+class Task2(Protocol[A_contra, B_contra, R_co]):
+    """A task that can be called with 2 arguments."""
+
+    def bind(self, a: A_contra, b: B_contra, /) -> Bound[R_co]: ...  # noqa: D102
+
+
+class Task3(Protocol[A_contra, B_contra, C_contra, R_co]):
+    """A task that can be called with 3 arguments."""
+
+    def bind(self, a: A_contra, b: B_contra, c: C_contra, /) -> Bound[R_co]: ...  # noqa: D102
+
+
+class Task4(Protocol[A_contra, B_contra, C_contra, D_contra, R_co]):
+    """A task that can be called with 4 arguments."""
+
+    def bind(self, a: A_contra, b: B_contra, c: C_contra, d: D_contra, /) -> Bound[R_co]: ...  # noqa: D102
+
+
+# A function with so many arguments that takes the effect id as well, which the engine fills in.
+
+
+class TakesId0(Protocol[R_co]):
+    """A function of 0 arguments and an effect id."""
+
+    def __call__(self, *, effect_id: str) -> R_co: ...  # noqa: D102
+
+
+class TakesId1(Protocol[A_contra, R_co]):
+    """A function of 1 argument and an effect id."""
+
+    def __call__(self, a: A_contra, /, *, effect_id: str) -> R_co: ...  # noqa: D102
+
+
+class TakesId2(Protocol[A_contra, B_contra, R_co]):
+    """A function of 2 arguments and an effect id."""
+
+    def __call__(self, a: A_contra, b: B_contra, /, *, effect_id: str) -> R_co: ...  # noqa: D102
+
+
+class TakesId3(Protocol[A_contra, B_contra, C_contra, R_co]):
+    """A function of 3 arguments and an effect id."""
+
+    def __call__(self, a: A_contra, b: B_contra, c: C_contra, /, *, effect_id: str) -> R_co: ...  # noqa: D102
+
+
+class TakesId4(Protocol[A_contra, B_contra, C_contra, D_contra, R_co]):
+    """A function of 4 arguments and an effect id."""
+
+    def __call__(self, a: A_contra, b: B_contra, c: C_contra, d: D_contra, /, *, effect_id: str) -> R_co: ...  # noqa: D102
+
+
+class StartOptions(TypedDict, total=False):
+    """What an agent's state holds from the beginning."""
+
+    state: AgentState | None
+    plan: Sequence[str] | None
+    facts: Facts | None
+    artifacts: ArtifactNames | None
+
+
+class ChildOptions(TypedDict, total=False):
+    """What ``ctx.submit`` takes beside the arguments of the task."""
+
+    key: str | None
+    queue: str | None
+    priority: int | None
+    deadline: float | timedelta | datetime | None
+    delay: float | timedelta | None
+
+
+class SubmitOptions(ChildOptions, StartOptions, total=False):
+    """What ``hold.submit`` takes beside the arguments of the task."""
+
+    agent_id: str | None
+    after: Handle[Any] | str | None
+
+
+class SyncSubmitOptions(ChildOptions, StartOptions, total=False):
+    """What ``hold.sync.submit`` takes beside the arguments of the task."""
+
+    agent_id: str | None
+    after: SyncHandle[Any] | str | None
+
+
+class StepOptions(TypedDict, total=False):
+    """What ``ctx.step`` takes beside the arguments of the function."""
+
+    key: str | None
+    retry: Retry | None
+    timeout: float | timedelta | None
+    effect: EffectClass | str | None
+    reconcile: Callable[..., Any] | None
+    settle: float | timedelta | None
+    absent_on: tuple[ErrorKind, ...] | ErrorKind
+    compensate: Callable[..., Any] | Compensation | None
+    approval: Ask | None
+    arms: Callable[[Any], Sequence[Intent]] | None
+    returns: Any
+    repeat: bool
+
+
+TRANSACTION_OPTIONS = ("key", "timeout", "compensate", "returns", "repeat")
+
+
+def refuse_for_task(call: str, task: object, given: Mapping[str, object], options: Iterable[str]) -> None:
+    """Refuse keywords that ``hold.submit`` and its like do not take, in words that say where they go."""
+    if given:
+        name = getattr(task, "__name__", "task")
+        named = ", ".join(f"{one}=..." for one in given)
+        raise _refusal(call, given, options, f"the arguments of a task are named in bind: {call}({name}.bind({named}))")
+
+
+def refuse_for_function(call: str, function: object, given: Mapping[str, object], options: Iterable[str]) -> None:
+    """Refuse keywords that ``ctx.step`` and its like do not take, in words that say where they go."""
+    if given:
+        name = getattr(function, "__name__", "function")
+        named = ", ".join(f"{one}=..." for one in given)
+        raise _refusal(
+            call,
+            given,
+            options,
+            f'the arguments of a function go by position: {call}("name", {name}, ...). For one that has to be named, '
+            f"pass functools.partial({name}, {named}); only tasks have .bind(...)",
+        )
+
+
+def _refusal(call: str, given: Mapping[str, object], options: Iterable[str], instead: str) -> InvalidValue:
+    known = list(options)
+    words = ", ".join(f"{one}=" for one in given)
+    meant = [close for one in given for close in get_close_matches(one, known, n=1)]
+    hint = f" (did you mean {meant[0]}=?)" if meant else ""
+    return InvalidValue(f"{call} has no option {words}{hint}; {instead}. Its options: {', '.join(known)}")

@@ -1,0 +1,722 @@
+"""ctx: what a task function sees. What goes through it is durable; code between its calls runs again on a resume."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import partial
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
+
+from holdfast.engine.api.definition import Bound, TaskDefinition, check_retry
+from holdfast.engine.api.new_task import new_task
+from holdfast.engine.api.signatures import (
+    TRANSACTION_OPTIONS,
+    A,
+    B,
+    C,
+    ChildOptions,
+    D,
+    Later,
+    StepOptions,
+    TakesId0,
+    TakesId1,
+    TakesId2,
+    TakesId3,
+    TakesId4,
+    Task0,
+    Task1,
+    Task2,
+    Task3,
+    Task4,
+    refuse_for_function,
+    refuse_for_task,
+)
+from holdfast.engine.attempt.defiance import dead_end
+from holdfast.engine.attempt.journal import RESERVED, VERIFY
+from holdfast.engine.attempt.scope import INSIDE, SCOPE, Scope, as_branch, check_part
+from holdfast.engine.attempt.state_view import LOOK, PATCH, patch_state, refresh_state
+from holdfast.engine.attempt.stop_reasons import Unwind
+from holdfast.engine.effects.carried_intents import Intent, carry
+from holdfast.engine.manage.state import check_patch
+from holdfast.engine.runtime.where import running_loop
+from holdfast.engine.steps import children, waits
+from holdfast.engine.steps.approval import QUESTION, decision
+from holdfast.engine.steps.call import ONE_TRY, Call, Compensation, Terms, terms_of
+from holdfast.engine.steps.charge import CHARGE, amounts_of, charge
+from holdfast.engine.steps.step import perform
+from holdfast.engine.steps.transaction import TIMEOUT, run_transaction, transaction_call, undo_terms
+from holdfast.model.agent_state import AgentState
+from holdfast.model.approval import Ask, Decided
+from holdfast.model.canonical import canonical
+from holdfast.model.checks import check_name
+from holdfast.model.deadline import as_seconds
+from holdfast.model.effect import EffectClass
+from holdfast.model.errors import HoldfastError, InvalidValue
+from holdfast.model.patch import StatePatch
+from holdfast.model.retry import ErrorKind, Retry
+from holdfast.model.task import JsonValue, NewTask, Task
+from holdfast.store.transaction import refuse_inside
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt.attempt import Attempt
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_LONGEST_NAME = 160
+_NO_TERMS = (None,) * 5
+
+
+class Context:
+    """The task as its own code sees it."""
+
+    __slots__ = ("_attempt", "_home", "_prefix")
+
+    def __init__(self, attempt: Attempt, *, prefix: str = "", home: Scope | None = None) -> None:
+        """Made by the engine for each attempt; ``prefix`` keeps apart the keys of a verifier, or of a machine's visit.
+
+        ``home`` is the scope it was made in, where that is not the task's own code.
+        """
+        self._attempt = attempt
+        self._prefix = prefix
+        self._home = attempt.scope if home is None else home
+
+    # Facts
+
+    @property
+    def task_id(self) -> str:
+        """The id of the task."""
+        return self._attempt.task.id
+
+    @property
+    def task(self) -> Task:
+        """The task's record, as it stood when this attempt began."""
+        return self._attempt.task
+
+    @property
+    def attempt(self) -> int:
+        """Which try at the task this is, counted from 1; take-overs and suspensions do not count."""
+        return self._attempt.task.attempts + 1
+
+    @property
+    def feedback(self) -> str | None:
+        """Why the last round was rejected."""
+        return self._attempt.task.feedback
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the whole task has to be over."""
+        return self._attempt.task.deadline
+
+    # Steps
+
+    @overload
+    def step(self, name: str, function: Callable[[], Later[R]], /, **o: Unpack[StepOptions]) -> Later[R]: ...
+    @overload
+    def step(self, name: str, function: Callable[[], R], /, **o: Unpack[StepOptions]) -> Later[R]: ...
+    @overload
+    def step(self, name: str, function: Callable[[A], Later[R]], a: A, /, **o: Unpack[StepOptions]) -> Later[R]: ...
+    @overload
+    def step(self, name: str, function: Callable[[A], R], a: A, /, **o: Unpack[StepOptions]) -> Later[R]: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[[A, B], Later[R]], a: A, b: B, /, **o: Unpack[StepOptions]
+    ) -> Later[R]: ...
+    @overload
+    def step(self, name: str, function: Callable[[A, B], R], a: A, b: B, /, **o: Unpack[StepOptions]) -> Later[R]: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[[A, B, C], Later[R]], a: A, b: B, c: C, /, **o: Unpack[StepOptions]
+    ) -> Later[R]: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[[A, B, C], R], a: A, b: B, c: C, /, **o: Unpack[StepOptions]
+    ) -> Later[R]: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[[A, B, C, D], Later[R]], a: A, b: B, c: C, d: D, /, **o: Unpack[StepOptions]
+    ) -> Later[R]: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[[A, B, C, D], R], a: A, b: B, c: C, d: D, /, **o: Unpack[StepOptions]
+    ) -> Later[R]: ...
+    @overload
+    def step(self, name: str, function: TakesId0[Later[R]], /, **o: Unpack[StepOptions]) -> Later[R]: ...
+    @overload
+    def step(self, name: str, function: TakesId0[R], /, **o: Unpack[StepOptions]) -> Later[R]: ...
+    @overload
+    def step(self, name: str, function: TakesId1[A, Later[R]], a: A, /, **o: Unpack[StepOptions]) -> Later[R]: ...
+    @overload
+    def step(self, name: str, function: TakesId1[A, R], a: A, /, **o: Unpack[StepOptions]) -> Later[R]: ...
+    @overload
+    def step(
+        self, name: str, function: TakesId2[A, B, Later[R]], a: A, b: B, /, **o: Unpack[StepOptions]
+    ) -> Later[R]: ...
+    @overload
+    def step(self, name: str, function: TakesId2[A, B, R], a: A, b: B, /, **o: Unpack[StepOptions]) -> Later[R]: ...
+    @overload
+    def step(
+        self, name: str, function: TakesId3[A, B, C, Later[R]], a: A, b: B, c: C, /, **o: Unpack[StepOptions]
+    ) -> Later[R]: ...
+    @overload
+    def step(
+        self, name: str, function: TakesId3[A, B, C, R], a: A, b: B, c: C, /, **o: Unpack[StepOptions]
+    ) -> Later[R]: ...
+    @overload
+    def step(
+        self, name: str, function: TakesId4[A, B, C, D, Later[R]], a: A, b: B, c: C, d: D, /, **o: Unpack[StepOptions]
+    ) -> Later[R]: ...
+    @overload
+    def step(
+        self, name: str, function: TakesId4[A, B, C, D, R], a: A, b: B, c: C, d: D, /, **o: Unpack[StepOptions]
+    ) -> Later[R]: ...
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Later[R]],
+        a: object,
+        b: object,
+        c: object,
+        d: object,
+        e: object,
+        /,
+        *more: object,
+        **o: Unpack[StepOptions],
+    ) -> Later[R]: ...
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[..., R],
+        a: object,
+        b: object,
+        c: object,
+        d: object,
+        e: object,
+        /,
+        *more: object,
+        **o: Unpack[StepOptions],
+    ) -> Later[R]: ...
+
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *args: Any,
+        key: str | None = None,
+        retry: Retry | None = None,
+        timeout: float | timedelta | None = None,
+        effect: EffectClass | str | None = None,
+        reconcile: Callable[..., Any] | None = None,
+        settle: float | timedelta | None = None,
+        absent_on: tuple[ErrorKind, ...] | ErrorKind = (),
+        compensate: Callable[..., Any] | Compensation | None = None,
+        approval: Ask | None = None,
+        arms: Callable[[Any], Sequence[Intent]] | None = None,
+        returns: Any = None,
+        repeat: bool = False,
+        **unknown: Any,
+    ) -> Coroutine[Any, Any, Any]:
+        """Do ``function(*args)`` once: ``await ctx.step("collect", collect, service)``.
+
+        If the journal has the step completed, its result is returned and nothing runs. Otherwise it runs, and its
+        result is durable before the next line. Should the process die in between, it runs again: let the function do
+        the same thing twice without harm, or have it use its ``effect_id`` (a parameter of that name is filled in)
+        as an idempotency key.
+
+        Key and name are explained in ``holdfast.engine.attempt.journal``. ``retry`` tries again (by default, a failure
+        is the task's to retry), ``timeout`` (seconds or timedelta) limits each try, ``returns`` is the result's type
+        where the function has no annotation. A step that gives up raises StepFailed.
+
+        ``effect`` says how often the call may be made: "idempotent" (the default) as above; "pure" likewise, without
+        any harm; "once" never blindly again. For "once", what is about to be called is durable before it is called. A
+        failure after which it may have happened is cleared up by ``reconcile(effect_id, *args)``, ``settle`` seconds
+        after the call's end, or by a person; ``absent_on`` names errors that prove that nothing happened; ``repeat``
+        does it anew in each round. docs/effects.md has the whole story.
+
+        ``compensate(result, *args)`` undoes the step should the task fail or be cancelled later. ``approval`` has a
+        person agree to these very arguments first. ``arms`` names, by the result, ``once`` steps that follow at once:
+        their intent is then written together with this result, instead of in a Commit of its own.
+        """
+        refuse_for_function("ctx.step", function, unknown, StepOptions.__annotations__)
+        if not callable(function):
+            raise InvalidValue(
+                f"step {name!r} needs a function to call, and its arguments after it; {function!r} is none. "
+                'Write ctx.step("name", fetch, url), not ctx.step("name", fetch(url))'
+            )
+        place = self.place()
+        call = Call(
+            self._allot(place, name, key),
+            function,
+            args,
+            check_retry(retry) or ONE_TRY,
+            None if timeout is None else as_seconds(timeout, what=f"the timeout of step {name!r}"),
+            returns,
+            name=name,
+        )
+        named = (effect, reconcile, settle, compensate, approval)
+        has_terms = named != _NO_TERMS or absent_on != () or repeat
+        if has_terms or type(function) is not FunctionType:
+            call.terms = terms_of(
+                name,
+                function,
+                effect=effect,
+                reconcile=reconcile,
+                settle=settle,
+                compensate=compensate,
+                absent_on=absent_on,
+                repeat=repeat,
+                approval=approval,
+            )
+            if call.terms is not None:
+                self._check_terms(place, name, call.terms)
+        if arms is not None:
+            call.arms = partial(carry, self._attempt, place.prefix, arms)
+        return place.run(perform(self._attempt, call))
+
+    def _check_terms(self, place: Place, name: str, terms: Terms) -> None:
+        if terms.compensate is not None:
+            if self._prefix.startswith(VERIFY):
+                raise InvalidValue(f"step {name!r} of a verifier cannot have compensate=: it looks, and undoes nothing")
+            place.refuse_in_once(f"step {name!r} with compensate=")
+        if terms.ask is not None:
+            place.refuse_in_once(f"step {name!r} with approval=")
+
+    @overload
+    def transaction(
+        self,
+        name: str,
+        function: Callable[..., Coroutine[Any, Any, R]],
+        *args: Any,  # noqa: ANN401
+        key: str | None = None,
+        timeout: float | timedelta = TIMEOUT,
+        compensate: Callable[..., Any] | Compensation | None = None,
+        returns: Any = None,  # noqa: ANN401
+        repeat: bool = False,
+    ) -> Coroutine[Any, Any, R]: ...
+
+    @overload
+    def transaction(
+        self,
+        name: str,
+        function: Callable[..., R],
+        *args: Any,  # noqa: ANN401
+        key: str | None = None,
+        timeout: float | timedelta = TIMEOUT,
+        compensate: Callable[..., Any] | Compensation | None = None,
+        returns: Any = None,  # noqa: ANN401
+        repeat: bool = False,
+    ) -> Coroutine[Any, Any, R]: ...
+
+    def transaction(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *args: Any,
+        key: str | None = None,
+        timeout: float | timedelta = TIMEOUT,
+        compensate: Callable[..., Any] | Compensation | None = None,
+        returns: Any = None,
+        repeat: bool = False,
+        **unknown: Any,
+    ) -> Coroutine[Any, Any, Any]:
+        """Do ``function(tx, *args)`` exactly once: ``await ctx.transaction("book-seat", book, seat)``.
+
+        What it does with ``tx.execute``, in the database that also holds the task, and its line in the journal are one
+        transaction: both are there or neither is, whatever crashes. If the journal has it, its result is returned and
+        nothing runs. An async function gets a Transaction; any other runs in a thread, with a SyncTransaction.
+
+        The function may be called again if nothing was written, so let it do nothing but ``tx.execute``. The
+        transaction stays open for ``timeout`` at most (seconds or timedelta). Key, name, ``returns`` and errors are as
+        for a step. In a new round it is not done again, unless ``repeat`` says so.
+
+        ``compensate(tx, result, *args)`` undoes it should the task fail or be cancelled later, in a transaction too:
+        exactly once. A Compensation is done as that of a step, without a transaction: ``function(result, *args)``.
+        """
+        refuse_for_function("ctx.transaction", function, unknown, TRANSACTION_OPTIONS)
+        if not callable(function):
+            raise InvalidValue(
+                f"transaction {name!r} needs a function to call, and its arguments after it; {function!r} is none. "
+                'Write ctx.transaction("name", book, seat), not ctx.transaction("name", book(seat))'
+            )
+        seconds = as_seconds(timeout, what=f"the timeout of transaction {name!r}")
+        place = self.place()
+        terms = undo_terms(name, compensate)
+        if terms is not None:
+            self._check_terms(place, name, terms)
+        own = self._allot(place, name, key)
+        call = transaction_call(own, function, args, name=name, timeout=seconds, returns=returns, terms=terms)
+        return place.run(run_transaction(self._attempt, call, repeat=repeat))
+
+    # People
+
+    def approval(
+        self,
+        question: str,
+        *,
+        risk: str | None = None,
+        details: JsonValue = None,
+        deciders: Sequence[str] = (),
+        expires: float | timedelta | None = None,
+        default: str = "rejected",
+        policy: str | None = None,
+        requested_by: str | None = None,
+        key: str | None = None,
+    ) -> Coroutine[Any, Any, Decided]:
+        """Wait, without holding a worker, until a person agrees, and return their decision. Raises Rejected otherwise.
+
+        ``details`` is what they agree to: should the code ask about other details after a restart, the approval is
+        void and they are asked again. ``deciders`` names who may decide. ``expires`` is the time they have, and
+        ``default`` what then holds: "rejected" or "approved". Decide with ``hold.approve`` and ``hold.reject``.
+        """
+        ask = Ask(question, risk, deciders, expires, default, policy, requested_by)
+        arguments = canonical(details, name="details")
+        place = self._waiting_place("ctx.approval")
+        return place.run(decision(self._attempt, self._allot(place, "approval", key), ask, arguments))
+
+    def ask(
+        self,
+        question: str,
+        *,
+        details: JsonValue = None,
+        deciders: Sequence[str] = (),
+        expires: float | timedelta | None = None,
+        requested_by: str | None = None,
+        key: str | None = None,
+    ) -> Coroutine[Any, Any, JsonValue]:
+        """Ask an open question and return the answer a person gives with ``hold.answer``.
+
+        Raises Rejected if they refuse, or if nobody answered before it expired.
+        """
+        ask = Ask(question, None, deciders, expires, requested_by=requested_by)
+        place = self._waiting_place("ctx.ask")
+        return place.run(self._ask(self._allot(place, "question", key), ask, canonical(details, name="details")))
+
+    async def _ask(self, key: str, ask: Ask, arguments: bytes) -> JsonValue:
+        return (await decision(self._attempt, key, ask, arguments, kind=QUESTION)).answer
+
+    # The AgentState
+
+    @property
+    def state(self) -> AgentState:
+        """The task's AgentState, as this code has seen it: the same at the same place whenever the code runs again.
+
+        It is empty until something was patched. It holds what this code has patched, and what others had patched when
+        it looked for the first time, when it patched last, or with ``refresh_state``. Branches that run at the same
+        time go by what their own ``patch`` returned.
+        """
+        self.place()
+        return self._attempt.view.look(self._prefix)
+
+    def patch(self, patch: StatePatch, *, reason: str = "", key: str | None = None) -> Coroutine[Any, Any, AgentState]:
+        """Change the task's AgentState, once, and return it: ``await ctx.patch(StatePatch(add_questions=("Why?",)))``.
+
+        A replay, a retry of the step around it and the next worker do not apply it again; a new round does. Facts get
+        the time and the current step of the plan, artifacts are linked to the task. Raises InvalidValue if the patch
+        does not fit the state, or is too large. Branches that run at the same time each need a ``key``.
+        """
+        check_patch(patch, reason)
+        place = self.place()
+        return place.run(patch_state(self._attempt, self._allot_own(place, PATCH, key), patch, reason=reason))
+
+    def refresh_state(self, *, key: str | None = None) -> Coroutine[Any, Any, AgentState]:
+        """Read what others have patched meanwhile, and return the state; ``state`` is that one from then on."""
+        place = self.place()
+        return place.run(refresh_state(self._attempt, self._allot_own(place, LOOK, key)))
+
+    def charge(
+        self,
+        *,
+        steps: int = 0,
+        llm_tokens: int = 0,
+        cost: Decimal | float = 0,
+        key: str | None = None,
+    ) -> Coroutine[Any, Any, None]:
+        """Count something against the task's budget, once: ``await ctx.charge(steps=1)`` before each of your steps.
+
+        Raises BudgetExceeded, and counts nothing, where that is above a limit of the task or of a task above it, or
+        where the wall time is over. A plain task's budget counts what is charged here and its wall time.
+        """
+        amounts = amounts_of(steps=steps, llm_tokens=llm_tokens, cost=cost)
+        place = self.place()
+        return place.run(charge(self._attempt, self._allot_own(place, CHARGE, key), amounts))
+
+    # Waits
+
+    def sleep(self, duration: float | timedelta, *, key: str | None = None) -> Coroutine[Any, Any, None]:
+        """Let time pass: a longer sleep gives the worker back, and goes on counting through restarts."""
+        seconds = as_seconds(duration, what="a sleep")
+        place = self._waiting_place("ctx.sleep")
+        return place.run(waits.sleep(self._attempt, self._allot(place, "sleep", key), seconds))
+
+    def wait_event(
+        self,
+        channel: str,
+        *,
+        timeout: float | timedelta | None = None,
+        earlier: bool = False,
+        key: str | None = None,
+    ) -> Coroutine[Any, Any, JsonValue]:
+        """Wait for the next event on a channel and return its payload, without holding a worker.
+
+        Seen are the events emitted since the task was submitted, in order, each once; one that came before the wait
+        is not lost. With ``earlier`` also those from before. After ``timeout`` it raises DeadlineExceeded.
+        """
+        check_name("channel", channel)
+        seconds = None if timeout is None else as_seconds(timeout, what="the timeout of a wait")
+        place = self._waiting_place("ctx.wait_event")
+        own = self._allot(place, f"event:{plain(channel)}"[:_LONGEST_NAME], key)
+        return place.run(waits.wait_event(self._attempt, own, channel, timeout=seconds, earlier=earlier))
+
+    @overload
+    def submit(self, task: Bound[R], **options: Unpack[ChildOptions]) -> Later[Child[R]]: ...
+    @overload
+    def submit(self, task: str, *args: object, **options: Unpack[ChildOptions]) -> Later[Child[Any]]: ...
+    @overload
+    def submit(self, task: Task0[R], /, **options: Unpack[ChildOptions]) -> Later[Child[R]]: ...
+    @overload
+    def submit(self, task: Task1[A, R], a: A, /, **options: Unpack[ChildOptions]) -> Later[Child[R]]: ...
+    @overload
+    def submit(self, task: Task2[A, B, R], a: A, b: B, /, **options: Unpack[ChildOptions]) -> Later[Child[R]]: ...
+    @overload
+    def submit(
+        self, task: Task3[A, B, C, R], a: A, b: B, c: C, /, **options: Unpack[ChildOptions]
+    ) -> Later[Child[R]]: ...
+    @overload
+    def submit(
+        self, task: Task4[A, B, C, D, R], a: A, b: B, c: C, d: D, /, **options: Unpack[ChildOptions]
+    ) -> Later[Child[R]]: ...
+    @overload
+    def submit(
+        self,
+        task: TaskDefinition[..., R],
+        a: object,
+        b: object,
+        c: object,
+        d: object,
+        e: object,
+        /,
+        *more: object,
+        **options: Unpack[ChildOptions],
+    ) -> Later[Child[R]]: ...
+
+    def submit(
+        self,
+        task: Any,
+        *args: Any,
+        key: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        deadline: float | timedelta | datetime | None = None,
+        delay: float | timedelta | None = None,
+        **unknown: Any,
+    ) -> Coroutine[Any, Any, Child[Any]]:
+        """Submit a child task, once, and return a handle: ``await child.result()`` waits for it.
+
+        ``key`` is the name of this submission within this task; branches that run at the same time each need one.
+        """
+        refuse_for_task("ctx.submit", task, unknown, ChildOptions.__annotations__)
+        attempt = self._attempt
+        new, definition = new_task(
+            attempt.services.definitions,
+            task,
+            args,
+            now=attempt.services.time.now(),
+            queue=queue,
+            priority=priority,
+            deadline=deadline,
+            delay=delay,
+            actor=attempt.lease.worker_id,
+        )
+        place = self.place()
+        own = self._allot(place, f"submit:{plain(new.name)}"[:_LONGEST_NAME], key)
+        returns = Any if definition is None else definition.returns
+        return place.run(self._submit(place, own, new, returns, has_own_key=key is not None))
+
+    async def _submit(
+        self,
+        place: Place,
+        key: str,
+        new: NewTask,
+        returns: Any,  # noqa: ANN401
+        *,
+        has_own_key: bool,
+    ) -> Child[Any]:
+        child_id = await children.submit_child(self._attempt, key, new, has_own_key=has_own_key)
+        return Child(self, place, replace(new, id=child_id), key, returns)
+
+    # Telling
+
+    def progress(
+        self, step: int, total: int | None = None, message: str = "", *, key: str | None = None
+    ) -> Coroutine[Any, Any, None]:
+        """Tell whoever watches how far it is: an event on the task's own channel, told once."""
+        payload: JsonValue = {"kind": "progress", "step": step, "total": total, "message": message}
+        place = self.place()
+        return place.run(waits.progress(self._attempt, self._allot_own(place, "progress", key), payload))
+
+    # The same on every replay
+
+    def now(self, *, key: str | None = None) -> datetime:
+        """Return the time; a replay sees the same, once anything durable followed."""
+        return waits.now(self._attempt, self._allot_own(self.place(), "now", key))
+
+    def random(self, *, key: str | None = None) -> float:
+        """Return a number in [0, 1) that is the same on every replay."""
+        own = self._allot_own(self.place(), "random", key)
+        return int.from_bytes(waits.draw(self._attempt, "random", own)[:7], "big") / (1 << 56)
+
+    def uuid(self, *, key: str | None = None) -> uuid.UUID:
+        """Return a UUID that is the same on every replay."""
+        own = self._allot_own(self.place(), "uuid", key)
+        return uuid.UUID(bytes=waits.draw(self._attempt, "uuid", own)[:16], version=5)
+
+    # Where a call stands
+
+    def branch(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Return the function for use in a thread of your own: ``pool.map(ctx.branch(fetch), urls)``.
+
+        A thread that was started without it does not know whether it belongs to a step that is under way.
+        """
+        self.place()
+        return as_branch(function)
+
+    def place(self) -> Place:
+        """Return where in the journal a call stands that is made here and now."""
+        attempt = self._attempt
+        if self._is_left_behind() and attempt.is_defied():
+            return Place(attempt.scope, "", is_dead=True)
+        self._check()
+        scope = SCOPE.get(None)
+        if scope is None or scope.owner is not attempt:
+            scope = attempt.scope
+            if attempt.has_scopes and attempt.has_steps_under_way:
+                raise HoldfastError(
+                    f"ctx of task {attempt.task.id} was used in a thread, or by a framework, that does not say which "
+                    "step the call belongs to, while a step is under way. Start threads with asyncio.to_thread, or "
+                    "wrap what they run: pool.map(ctx.branch(function), items)"
+                )
+        if scope.parent is not None:
+            scope.check()
+        return Place(scope, self._prefix if scope is self._home else scope.path)
+
+    def _is_left_behind(self) -> bool:
+        """Whether the call comes after the end of what it belongs to: the task, a try of a step, or a search."""
+        attempt = self._attempt
+        if attempt.leaving or (attempt.undoing is not None and not attempt.is_replaying):
+            return True
+        scope = SCOPE.get(None)
+        return scope is not None and scope.owner is attempt and scope.parent is not None and scope.has_ended
+
+    def _waiting_place(self, what: str) -> Place:
+        place = self.place()
+        place.refuse_in_once(what)
+        return place
+
+    def _allot(self, place: Place, name: str, key: str | None) -> str:
+        part = name if key is None else key
+        if place.is_dead:
+            return part
+        check_name("step name" if key is None else "step key", part)
+        if part.startswith(RESERVED):
+            raise InvalidValue(f"step names that begin with {RESERVED!r} are Holdfast's own; call {part!r} otherwise")
+        if not place.prefix and part.startswith(VERIFY):
+            raise InvalidValue(f"step names that begin with {VERIFY!r} are those of verifiers; call this one otherwise")
+        if INSIDE in part and self._attempt.has_scopes:
+            check_part("step name", part)
+        journal = self._attempt.journal
+        return journal.allot(place.scope, place.prefix + name, None if key is None else place.prefix + key)
+
+    def _check(self) -> None:
+        """Refuse code that uses ``ctx`` where, or when, it cannot work."""
+        refuse_inside("ctx")
+        attempt = self._attempt
+        attempt.services.owner.check()
+        if attempt.undoing is not None and not attempt.is_replaying:
+            raise Unwind  # left behind by the replay that looked for what is to be undone
+        if attempt.leaving:
+            raise HoldfastError(
+                f"task {attempt.task.id} has ended, and its ctx with it; await what runs in the background before the "
+                "task function returns"
+            )
+        if not attempt.is_at_home(running_loop()):
+            raise HoldfastError(
+                f"ctx of task {attempt.task.id} was used in another event loop; await it where the task function runs"
+            )
+
+    def _allot_own(self, place: Place, name: str, key: str | None) -> str:
+        journal = self._attempt.journal
+        if key is not None:
+            check_name("step key", key)
+            if self._attempt.has_scopes:
+                check_part("step key", key)
+            return journal.allot_explicit(place.scope, f"{RESERVED}{place.prefix}{name}:{key}")
+        return journal.allot_own(place.scope, f"{RESERVED}{place.prefix}{name}")
+
+
+class Place:
+    """Where in the journal a call of ``ctx`` stands: in which scope, and what its key begins with."""
+
+    __slots__ = ("is_dead", "prefix", "scope")
+
+    def __init__(self, scope: Scope, prefix: str, *, is_dead: bool = False) -> None:
+        """Made for each call; ``is_dead`` if nothing comes of it, not even an error."""
+        self.scope = scope
+        self.prefix = prefix
+        self.is_dead = is_dead
+
+    def run(self, call: Coroutine[Any, Any, R]) -> Coroutine[Any, Any, R]:
+        """Return the call, to be awaited; inside a step the end of its try has to see it."""
+        attempt: Attempt = self.scope.owner
+        if self.is_dead or (attempt.is_stopped and attempt.is_defied()):
+            call.close()
+            return dead_end(attempt.runner)
+        return call if self.scope.parent is None else self.scope.watch(call)
+
+    def refuse_in_once(self, what: str) -> None:
+        """Refuse what may take the task off its worker while a call that must not be repeated is under way."""
+        if self.scope.is_once:
+            raise InvalidValue(
+                f"{what} cannot be used inside step {self.scope.step!r}, which is a 'once' step or stands inside one: "
+                "should the worker change meanwhile, its call would be in doubt. Call it before or after that step"
+            )
+
+
+def plain(name: str) -> str:
+    """Return a name that becomes part of a key, without what separates a step from the steps inside it."""
+    return name.replace(INSIDE, ">")
+
+
+def attempt_of(context: Context) -> Attempt:
+    """Return the attempt behind a context: for what is built on the engine, not for tasks."""
+    return context._attempt  # noqa: SLF001 - the other side of the same wall
+
+
+class Child(Generic[R]):
+    """A child task, as its parent sees it."""
+
+    __slots__ = ("_context", "_key", "_new", "_place", "_returns", "id")
+
+    def __init__(self, context: Context, place: Place, new: NewTask, key: str, returns: Any) -> None:  # noqa: ANN401
+        """Made by ``ctx.submit``, in ``place``."""
+        self.id = new.id
+        self._context = context
+        self._place = place
+        self._new = new
+        self._key = key
+        self._returns = returns
+
+    def result(self) -> Coroutine[Any, Any, R]:
+        """Wait for its end, without holding a worker, and return its result. TaskFailed or TaskCancelled otherwise."""
+        context, attempt = self._context, attempt_of(self._context)
+        place = context.place()
+        place.refuse_in_once("the wait for a child")
+        name = f"{self._key}:result"
+        if place.prefix != self._place.prefix:
+            name = f"{place.prefix}result:{self.id}"  # submitted elsewhere: the child tells them apart
+        key = attempt.journal.allot(place.scope, name)
+        return place.run(children.child_result(attempt, key, self._new, self._returns))

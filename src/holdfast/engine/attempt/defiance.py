@@ -1,0 +1,216 @@
+"""Code that catches everything and goes on after it was stopped: how that is noticed, and how the code is set aside.
+
+``except:`` and ``except BaseException:`` also catch the signal that takes a task's code off its worker. Such code must
+neither spin nor keep anything waiting. An async function is never resumed again: whatever it still awaits gets no
+answer. A thread cannot be ended from outside; one that still calls ``ctx`` is kept in that call for ever, without
+using the processor. Code that neither awaits anything nor calls ``ctx`` cannot be reached at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from types import CoroutineType, FrameType
+from typing import Any, Generic, NoReturn, TypeVar
+
+from holdfast.engine.attempt.stop_reasons import Unwind
+from holdfast.engine.runtime.where import current_task
+from holdfast.model.failure import is_theirs, named_place
+from holdfast.redaction import make_logger
+
+R = TypeVar("R")
+
+FEW_TURNS, MANY_CALLS = 100, 10_000
+"""In how many turns of the event loop a branch may call ``ctx`` although that is refused, and how often in one turn:
+clean-up in ``finally`` blocks makes some calls, and ``gather`` over many steps makes many at once."""
+
+LOOKS_AT_CLEAN_UP = 3
+"""How often it is looked in that time whether the code is over."""
+
+UNWIND_WITHIN = 30.0
+"""Seconds that code has for its clean-up after it was stopped."""
+
+UNWIND_BY_ITSELF = 3.0
+"""Seconds that code which was only looked at has to get out by itself before it is cancelled."""
+
+STUCK = "holdfast-stuck"
+"""What the names of threads begin with that are kept in a call for ever."""
+
+_log = make_logger("holdfast")
+_kept: list[object] = []
+
+
+class SetAside(Unwind):
+    """Raised in place of code that does not let itself be stopped."""
+
+
+class Driven(Generic[R]):
+    """A coroutine that runs as if it was awaited, until it is given up. From then on it is never resumed."""
+
+    __slots__ = ("_is_given_up", "code")
+
+    def __init__(self, code: Coroutine[Any, Any, R], is_given_up: Callable[[], bool]) -> None:
+        """``is_given_up`` is asked whenever the code is about to be resumed."""
+        self.code = code
+        self._is_given_up = is_given_up
+
+    def __await__(self) -> Driven[R]:
+        """Run it: this is what ``await`` goes through."""
+        return self
+
+    def __iter__(self) -> Driven[R]:
+        """See ``__await__``."""
+        return self
+
+    def __next__(self) -> Any:  # noqa: ANN401
+        """Resume it."""
+        return self.send(None)
+
+    def send(self, value: object) -> Any:  # noqa: ANN401
+        """Resume it with the answer to what it awaits."""
+        if self._is_given_up():
+            self._leave()
+        return self.code.send(value)
+
+    def throw(self, kind: Any, error: Any = None, trace: object = None, /) -> Any:  # noqa: ANN401, ARG002
+        """Resume it with an error."""
+        if self._is_given_up():
+            self._leave()
+        return self.code.throw(kind if error is None else error)
+
+    async def run(self) -> R:
+        """Run it as the whole of an asyncio task."""
+        result: R = await self
+        return result
+
+    def close(self) -> None:
+        """End it: its awaiter is closed. Code that was given up would not end."""
+        if not self._is_given_up():
+            self.code.close()
+
+    def _leave(self) -> NoReturn:
+        keep_for_ever(self.code)
+        raise SetAside
+
+    @property
+    def where(self) -> str:
+        """The line of the user's code at which it waits; empty if it is not known."""
+        found = ""
+        for frame in _frames(self.code):
+            if is_theirs(frame.f_code.co_filename):
+                found = named_place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        return found
+
+
+def _frames(code: object) -> Iterator[Any]:
+    while code is not None:
+        if isinstance(code, Driven):
+            code = code.code
+            continue
+        frame = getattr(code, "cr_frame", None)
+        if frame is None:
+            return
+        yield frame
+        code = getattr(code, "cr_await", None)
+
+
+def inner_code(awaited: object) -> CoroutineType[Any, Any, Any] | None:
+    """Return the coroutine that another one awaits, if that is what it awaits."""
+    while isinstance(awaited, Driven):
+        awaited = awaited.code
+    return awaited if isinstance(awaited, CoroutineType) else None
+
+
+def calling_line() -> str:
+    """Return the line of the user's code that makes the call which is under way."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the way to ask for it
+    while frame is not None:
+        if is_theirs(frame.f_code.co_filename):
+            return named_place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        frame = frame.f_back
+    return ""
+
+
+async def dead_end(own: asyncio.Task[Any]) -> NoReturn:
+    """Never return; have the asyncio task that came here end without its code.
+
+    ``own`` is the one that the engine takes out of there by itself.
+    """
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    if task is not None and task is not own:
+        loop.call_soon(_bury, task)
+    while True:
+        await loop.create_future()  # nothing resolves it
+
+
+def _bury(task: asyncio.Task[Any]) -> None:
+    """End an asyncio task whose code never comes back: for all who wait for it, it was cancelled.
+
+    Its own ``cancel`` would only ask the code once more. That of a plain future ends it.
+    """
+    if not task.done():
+        keep_for_ever(task.get_coro())
+        asyncio.Future.cancel(task)
+
+
+def keep_thread(what: str) -> NoReturn:
+    """Never return: the thread's code would only call again. The process may end around it."""
+    threading.current_thread().name = f"{STUCK}: {what}"
+    stuck = sum(1 for thread in threading.enumerate() if thread.name.startswith(STUCK))
+    _log.warning(
+        "a thread of %s does not end although its task was stopped; it is kept waiting until the process ends "
+        "(threads kept so far: %d)",
+        what,
+        stuck,
+    )
+    while True:
+        threading.Event().wait()
+
+
+def keep_for_ever(code: object) -> None:
+    """Let a coroutine never be destroyed: Python would close it, and it would catch that, too, and go on.
+
+    That includes the end of the process, where no module is left that it could call.
+    """
+    try:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
+    except AttributeError:  # another Python than CPython
+        _kept.append(code)
+
+
+class Refusals:
+    """The refused calls of one branch."""
+
+    __slots__ = ("_calls", "_is_logged", "_is_noted", "_turns")
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._turns = self._calls = 0
+        self._is_noted = self._is_logged = False
+
+    def are_too_many(self) -> bool:
+        """Count a call; say whether the branch does not mind being refused."""
+        self._calls += 1
+        if not self._is_noted:  # a thread has no turns: each of its calls counts
+            self._turns += 1
+            self._calls = 1
+            if not is_in_thread():
+                self._is_noted = True
+                asyncio.get_running_loop().call_soon(self._turn)
+        return self._turns > FEW_TURNS or self._calls > MANY_CALLS
+
+    def are_news(self) -> bool:
+        """Say whether this was not logged before; from now on it was."""
+        was_logged, self._is_logged = self._is_logged, True
+        return not was_logged
+
+    def _turn(self) -> None:
+        self._is_noted = False
+
+
+def is_in_thread() -> bool:
+    """Say whether the caller is blocking code, in a thread without an event loop."""
+    return current_task() is None

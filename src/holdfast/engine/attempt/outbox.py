@@ -1,0 +1,347 @@
+"""Everything an attempt writes: Commits under the fence of its lease, numbered one by one.
+
+What may wait is buffered and rides in the next Commit. A Commit that is refused for its content harms none behind it;
+one that is refused because the lease is over ends the attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeAlias, TypeVar
+
+from holdfast.engine.attempt.journal import Journal
+from holdfast.engine.attempt.stop_reasons import Cancelled, Stop, Unwind, look_at
+from holdfast.engine.effects.intents import Intents
+from holdfast.engine.runtime import log
+from holdfast.engine.runtime.services import Services
+from holdfast.engine.steps.suspension import ParkingLot
+from holdfast.engine.worker.lease import Lease
+from holdfast.model.commit import Commit, Held, Refusal, Verdict
+from holdfast.model.errors import HoldfastError, NotAStore, SchemaMismatch, StoreDamaged, StoreReplaced
+from holdfast.model.operations import Operation, RequireUndo, WriteEffect, WriteStep
+from holdfast.model.step import Step
+from holdfast.model.task import Task
+from holdfast.store.transaction import Transaction
+
+T = TypeVar("T")
+TransactedWork: TypeAlias = Callable[[Transaction], Awaitable[tuple[T, tuple[Operation, ...]]]]
+"""What is done in a transaction: returns its result, and what is to be written with it."""
+
+
+def _always() -> bool:
+    return True
+
+
+class Outbox(ABC):
+    """The writing side of an attempt."""
+
+    __slots__ = (
+        "_acknowledged",
+        "_alone",
+        "_buffered",
+        "_generation",
+        "_sequence",
+        "_unanswered",
+        "journal",
+        "lease",
+        "must_undo",
+        "over",
+        "parking",
+        "services",
+        "task",
+        "version",
+    )
+
+    def __init__(self, task: Task, lease: Lease, services: Services) -> None:
+        """Begin with the task as the claim told it."""
+        self.task = task
+        self.lease = lease
+        self.services = services
+        self.journal = Journal(task.id, task.round)
+        self.parking: ParkingLot | None = None
+        self.over = False
+        """Nothing is written any more: suspended, ended or fenced."""
+        self.must_undo = task.must_undo
+        """Completed steps have to be undone should the task fail."""
+        self.version = task.version
+        """Of its AgentState, when the store last said so."""
+        self._sequence = self._acknowledged = task.sequence
+        self._alone: asyncio.Event | None = None
+        """Set when nobody stands alone in line any more."""
+        self._generation = 0
+        self._unanswered = 0
+        self._buffered: list[Operation] = []
+
+    @property
+    @abstractmethod
+    def intents(self) -> Intents:
+        """Its effects."""
+
+    @property
+    @abstractmethod
+    def is_only_looked_at(self) -> bool:
+        """Whether the code that asks only runs to be looked at: it writes nothing."""
+
+    @property
+    @abstractmethod
+    def is_replaying(self) -> bool:
+        """Whether its code only runs to be looked at."""
+
+    @abstractmethod
+    def stop(self, why: Stop) -> None:
+        """Get out of the task's code."""
+
+    @abstractmethod
+    def lose(self, why: str, *, elsewhere: bool = True) -> None:
+        """The lease is over: stop, and write nothing. ``elsewhere``: the task went to another worker."""
+
+    @abstractmethod
+    async def check(self) -> None:
+        """Pass only while this attempt may act."""
+
+    # Commits
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether something that was sent to the store is not answered yet: its sender has to hear the answer."""
+        return self._unanswered > 0 and not self.over
+
+    async def commit(self, *operations: Operation) -> Verdict:
+        """Make these durable, with what was buffered before them. Unwind if the lease is over.
+
+        A refusal that is about the operations themselves is raised and changes nothing; later ones are not harmed.
+        """
+        await self._line_up()
+        buffered = self._buffered
+        if buffered:
+            operations, self._buffered = (*buffered, *operations), []
+        try:
+            return await self._pass(operations)
+        except HoldfastError:
+            self._put_back(buffered)
+            raise
+
+    async def commit_while(self, holds: Callable[[], bool], operation: Operation) -> None:
+        """Make this durable, with what was buffered before it.
+
+        It is left out if it does not hold any more when its turn comes: what came since may be recorded already.
+        """
+        await self._line_up()
+        buffered, self._buffered = self._buffered, []
+        try:
+            await self._pass((*buffered, operation), holds)
+        except HoldfastError:
+            self._put_back(buffered)
+            raise
+
+    def _put_back(self, buffered: list[Operation]) -> None:
+        """Have what was not written ride in the next Commit, but for lines that have gone on since."""
+        self._buffered[:0] = [one for one in buffered if not isinstance(one, WriteStep) or self._is_latest(one.step)]
+
+    def _is_latest(self, step: Step) -> bool:
+        known = self.journal.get(step.key)
+        return known is None or known is step or known.round != step.round
+
+    async def commit_surely(self, *operations: Operation) -> Verdict:
+        """Commit, and know what came of it even if the caller is cancelled meanwhile."""
+        sending = asyncio.ensure_future(self.commit(*operations))
+        sending.add_done_callback(look_at)
+        try:
+            return await asyncio.shield(sending)
+        except asyncio.CancelledError:
+            if not sending.done():
+                await asyncio.wait([sending])
+            raise
+
+    async def _line_up(self) -> None:
+        """Wait for whoever stands alone in line. Unwind if nothing may be written.
+
+        What is buffered is not taken before: it belongs in the transaction that stands in front, and a branch that is
+        cancelled while it waits here would take it along.
+        """
+        if self.over or self.is_only_looked_at:
+            raise Unwind
+        while self._alone is not None:
+            await self._alone.wait()
+            if self.over:
+                raise Unwind
+
+    async def _pass(self, operations: tuple[Operation, ...], holds: Callable[[], bool] = _always) -> Verdict:
+        while True:
+            generation = self._generation
+            sent = self._numbered(operations, holds)
+            cancelled = None
+            self._unanswered += 1
+            try:
+                verdict = await self.services.committer.put(sent)
+            except (StoreDamaged, StoreReplaced, NotAStore, SchemaMismatch) as error:
+                # Nothing can be recorded here any more. That is no failure of the task, which must neither count an
+                # attempt nor begin to undo its steps because of it.
+                log.logger.error("task %s: cannot go on here: %s", self.task.id, error, extra={"task_id": self.task.id})
+                self.lose(str(error), elsewhere=False)
+                raise Unwind from error
+            except asyncio.CancelledError as error:
+                if self.over:
+                    raise
+                # The task may go on without this branch: what the store has taken must be known here, or the next try
+                # would do it again. So it is sent once more; the store recognises its number.
+                cancelled, verdict = error, await self.services.committer.put(sent)
+            finally:
+                self._unanswered -= 1
+            if verdict.refusal is None:
+                self._applied(sent.operations, verdict)
+                if cancelled is not None:
+                    raise cancelled
+                return verdict
+            if generation == self._generation:
+                # The first to learn of it: the numbers of whatever was sent behind it are void.
+                self._generation += 1
+                self._sequence = self._acknowledged = verdict.sequence
+            if cancelled is not None:
+                raise cancelled
+            if verdict.refusal is not Refusal.OUT_OF_ORDER:
+                raise self._refused(verdict)
+
+    def _numbered(self, operations: tuple[Operation, ...], holds: Callable[[], bool]) -> Commit:
+        """Number it, and ask only now whether its last operation holds: later ones have higher numbers."""
+        if not holds():
+            operations = operations[:-1]
+            if not operations:
+                raise Unwind
+        self._sequence += 1
+        guard = Held(self.lease.worker_id, self.task.fence, self._sequence)
+        return Commit(task_id=self.task.id, guard=guard, operations=operations, actor=self.lease.worker_id)
+
+    def _applied(self, operations: tuple[Operation, ...], verdict: Verdict) -> None:
+        self._acknowledged = verdict.sequence
+        self.version = max(self.version, verdict.version)
+        self._note(operations)
+        if self.parking is not None:
+            self.parking.look_soon()  # this may have been the last branch that was not waiting
+        if verdict.cancel_requested is not None and not self.over:
+            self.stop(Cancelled(verdict.cancel_requested))
+
+    def _refused(self, verdict: Verdict) -> BaseException:
+        if verdict.refusal in {Refusal.SUPERSEDED, Refusal.NOT_FOUND}:
+            self.lose(str(verdict.error()))
+            return Unwind()
+        return verdict.error()
+
+    def _note(self, operations: tuple[Operation, ...]) -> None:
+        for operation in operations:
+            kind = type(operation)
+            if kind is WriteStep:
+                self.journal.note(operation.step)  # type: ignore[union-attr]
+            elif kind is WriteEffect:
+                self.intents.note(operation.effect)  # type: ignore[union-attr]
+            elif kind is RequireUndo:
+                self.must_undo = operation.required  # type: ignore[union-attr]
+
+    def buffer(self, *operations: Operation) -> None:
+        """Have operations ride in the next Commit: for what is only needed if something follows it."""
+        if self.is_replaying:
+            return
+        for operation in operations:
+            self._buffered.append(operation)
+            if type(operation) is WriteStep:
+                self.journal.note(operation.step)
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether nothing waits for the next Commit."""
+        return not self._buffered
+
+    def forget_buffered(self) -> None:
+        """Let go of what waits for the next Commit: nothing followed it."""
+        self._buffered = []
+
+    async def flush(self) -> None:
+        """Make durable what waits for the next Commit."""
+        if self._buffered:
+            await self.commit()
+
+    # Sharing a transaction of the database
+
+    async def transact(self, work: TransactedWork[T], *, timeout: float) -> T:
+        """Do ``work`` in a transaction that also writes the operations it returns, with what was buffered before.
+
+        It may be done more than once, and is written once. Nothing was written if this raises, but for Unwind or a
+        cancel, after which nobody knows; so its number is not given again, and whoever comes next finds out.
+        """
+        while True:
+            await self.check()
+            async with self._alone_in_line():
+                value, verdict = await self._transact_once(work, timeout)
+            if verdict.refusal is None:
+                return value
+            if verdict.refusal is not Refusal.OUT_OF_ORDER:
+                raise self._refused(verdict)
+
+    @asynccontextmanager
+    async def _alone_in_line(self) -> AsyncIterator[None]:
+        """Let nobody else send a Commit until the block ends; what was sent before has arrived when it begins.
+
+        Commits wait in the committer, in the order of their numbers, and a transaction does not.
+        """
+        while self._alone is not None:
+            await self._alone.wait()
+        alone = self._alone = asyncio.Event()
+        try:
+            while self._sequence != self._acknowledged:
+                await self._pass(())  # behind all of them, also those of branches that were cancelled meanwhile
+            yield
+        finally:
+            self._alone = None
+            alone.set()
+
+    async def _transact_once(self, work: TransactedWork[T], timeout: float) -> tuple[T, Verdict]:
+        number = self._sequence = self._sequence + 1
+        sent: tuple[Operation, ...] = ()
+        buffered: list[Operation] = []
+
+        async def whole(transaction: Transaction) -> tuple[T, Commit]:
+            nonlocal sent, buffered
+            value, operations = await work(transaction)
+            if self.over:
+                raise Unwind
+            self._put_back(buffered)  # should the store do this once more
+            buffered, self._buffered = self._buffered, []
+            sent = (*buffered, *operations)
+            guard = Held(self.lease.worker_id, self.task.fence, number)
+            return value, Commit(task_id=self.task.id, guard=guard, operations=sent, actor=self.lease.worker_id)
+
+        self._unanswered += 1
+        try:
+            value, verdict = await self.services.store.transact(whole, timeout=timeout)
+        except asyncio.CancelledError:
+            if not await self._was_written(number, sent):
+                self._put_back(buffered)
+            raise
+        except BaseException:
+            self._put_back(buffered)
+            raise
+        finally:
+            self._unanswered -= 1
+        assert verdict is not None  # noqa: S101 - there was a Commit
+        if verdict.refusal is None:
+            self._applied(sent, verdict)
+        else:
+            self._put_back(buffered)
+        return value, verdict
+
+    async def _was_written(self, number: int, sent: tuple[Operation, ...]) -> bool:
+        """Find out whether a transaction whose caller was cancelled has been written: then its number is taken."""
+        if self.over or not sent:
+            return False
+        guard = Held(self.lease.worker_id, self.task.fence, number)
+        probe = Commit(task_id=self.task.id, guard=guard, operations=(), actor=self.lease.worker_id)
+        verdict = await self.services.committer.put(probe)
+        if verdict.refusal is None and verdict.duplicate:
+            self._applied(sent, verdict)
+            return True
+        if verdict.refusal is None:
+            self._acknowledged = verdict.sequence
+        return False

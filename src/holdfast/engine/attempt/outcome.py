@@ -1,0 +1,348 @@
+"""How an attempt ended, as the Commit that says so."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.api.definition import is_async
+from holdfast.engine.attempt.context import Context
+from holdfast.engine.attempt.journal import ATTEMPT, IGNORED_STOP, RESERVED, VERIFY, ended_by, reopened
+from holdfast.engine.attempt.stop_reasons import Cancelled, DeadlinePassed, HandedBack, Stop, TimeSpent
+from holdfast.engine.attempt.time_limit import in_time
+from holdfast.engine.effects import compensation
+from holdfast.engine.manage.cancel import cancel_children
+from holdfast.engine.runtime import log
+from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.steps.children import CALLER_OUT_OF_TIME, has_sub_agents_at_work, stop_sub_agents
+from holdfast.model.canonical import canonical, parse
+from holdfast.model.commit import Commit, Expect
+from holdfast.model.deadline import Deadline
+from holdfast.model.errors import CodecError, Conflict, DeadlineExceeded, HoldfastError, InvalidValue, Rejected
+from holdfast.model.failure import Failure, Try, storable
+from holdfast.model.operations import Move, Operation, Release, WriteStep
+from holdfast.model.payload import from_json, to_json
+from holdfast.model.retry import GiveUp, RetryAt, decide
+from holdfast.model.step import Step, StepState
+from holdfast.model.transitions import TaskState
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt.attempt import Attempt
+
+OUT_OF_TIME = "its wall time is spent"
+
+KEPT_FOR = 5.0
+"""Seconds for which no worker claims a task that a process is about to run by name, so that it can lease it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The task's code came to its end."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The task's code, or the engine on its behalf, raised."""
+
+    error: BaseException
+
+
+async def record(attempt: Attempt, ended: Returned | Raised | None) -> None:
+    """Record how the task's code ended. After that the attempt is over, or its task is in review."""
+    try:
+        match ended:
+            case Returned(value) if attempt.task.state is TaskState.REVIEW:
+                await _record_review(attempt, value)
+            case Returned(value):
+                await _record_result(attempt, value)
+            case Raised(Rejected() as error) if attempt.task.state is TaskState.REVIEW:
+                await _record_review(attempt, str(error))  # a person verified it, and said no
+            case Raised(error):
+                await _record_failure(attempt, error)
+    except CodecError as error:
+        await _record_failure(attempt, error)
+    except InvalidValue as error:
+        # No store would take how it ended. That is how it ended.
+        await _give_up(attempt, "its outcome cannot be stored", error)
+    except HoldfastError:
+        raise  # the store's answer
+    except Exception as error:  # noqa: BLE001 - a defect here must not leave the task running for ever
+        await _give_up(attempt, "its outcome cannot be told", error)
+
+
+async def _give_up(attempt: Attempt, reason: str, error: Exception) -> None:
+    attempt.forget_buffered()  # perhaps that is what cannot be stored
+    failure = replace(Failure.of(error), steps=())
+    await _end_badly(attempt, Move(to=TaskState.FAILED, reason=reason, error=failure.to_json(), counts_attempt=True))
+
+
+async def _end_badly(attempt: Attempt, move: Move) -> None:
+    """End the task, unless it has to undo its steps first."""
+    await attempt.settle()
+    await _stop_sub_agents(attempt, move)
+    if attempt.must_undo:
+        await attempt.finish(*compensation.beginning(attempt, move))
+    else:
+        await attempt.finish(move)
+
+
+async def _stop_sub_agents(attempt: Attempt, move: Move) -> None:
+    """Stop them before the task ends: if this process dies in between, the task is taken over, and lets them go on."""
+    store, task = attempt.services.store, replace(attempt.task, version=attempt.version)
+    if await insist(partial(has_sub_agents_at_work, store, task)):
+        await attempt.commit()  # under the lease: a caller that lost it stops here, and stops no others
+        await insist(partial(stop_sub_agents, store, task, move.reason, actor=attempt.lease.worker_id))
+
+
+async def _record_result(attempt: Attempt, value: object) -> None:
+    """The work is done: complete the task, or hand it to its verifier."""
+    result = to_json(value, attempt.definition.returns, name="result")
+    has_verifier = attempt.definition.verifier is not None
+    move = Move(to=TaskState.REVIEW if has_verifier else TaskState.COMPLETED, reason="work done", result=result)
+    try:
+        if not has_verifier:
+            await attempt.finish(*attempt.provided, move)
+            return
+        attempt.ending = True
+        await attempt.commit(*attempt.provided, move)
+    except Conflict as refused:
+        if not attempt.provided:
+            raise
+        again = Move(to=TaskState.PENDING, reason=f"not over yet: {refused}", available_at=_kept(attempt, None))
+        await attempt.finish(again)
+        return
+    log.moved(attempt.task, move)
+    attempt.task = replace(attempt.task, state=TaskState.REVIEW, result=result)
+    attempt.ending = False
+    await attempt.begin_review()
+
+
+async def ask_verifier(attempt: Attempt) -> bool | str:
+    """Let the verifier look at the result; True, or False or a string that says why not."""
+    definition = attempt.definition
+    if definition.verifier is None:
+        return True  # it had one when it went into review, and has none any more
+    value = from_json(attempt.task.result, definition.returns, name="result")
+    context: Any = Context(attempt, prefix=VERIFY)
+    if is_async(definition.verifier):
+        answer = await definition.verifier(context, value)
+    else:
+        answer = await attempt.call_blocking(definition.verifier, context, value)
+        if inspect.isawaitable(answer):
+            answer = await answer
+    if not isinstance(answer, bool | str):
+        raise InvalidValue(
+            f"the verifier of task {definition.name!r} returned {answer!r}; return True to accept, False or a string "
+            "that says why to reject"
+        )
+    return answer
+
+
+async def _record_review(attempt: Attempt, answer: bool | str) -> None:  # noqa: FBT001 - it is the verifier's answer
+    """The verifier has spoken: complete the task, or send it back with the reason."""
+    task = attempt.task
+    if answer is True:
+        await attempt.finish(Move(to=TaskState.COMPLETED, reason="verified", result=task.result))
+        return
+    why = storable(answer) if isinstance(answer, str) and answer else "rejected by its verifier"
+    if task.attempts + 1 < attempt.definition.retry.max_attempts:
+        again = Move(
+            to=TaskState.PENDING,
+            reason=f"rejected: {why}",
+            available_at=_kept(attempt, None),
+            counts_attempt=True,
+            new_round=True,
+            feedback=why,
+        )
+        await attempt.finish(again)
+        return
+    failure = Failure(
+        type_name="Rejected", message=why, reason=f"rejected {task.attempts + 1} times", type_names=("Rejected",)
+    )
+    move = Move(
+        to=TaskState.FAILED,
+        reason=f"rejected, no attempts left: {why}",
+        result=task.result,
+        error=failure.to_json(),
+        counts_attempt=True,
+        feedback=why,
+    )
+    await _end_badly(attempt, move)
+
+
+async def _record_failure(attempt: Attempt, error: BaseException) -> None:
+    """The code raised: try the task again later, or give it up."""
+    services, task, policy = attempt.services, attempt.task, attempt.definition.retry
+    now, number = services.time.now(), task.attempts + 1
+    failure = Failure.of(error)
+    decision: RetryAt | GiveUp
+    if (hopeless := failure.hopeless) is not None:
+        decision = GiveUp(hopeless)
+    else:
+        decision = decide(policy, failure.recorded, number, now, services.random.random(), deadline=task.deadline)
+        decision = in_time(attempt, decision)
+    if isinstance(decision, RetryAt):
+        what = f"{failure.type_name}: {failure.message}"
+        await attempt.finish(
+            *_run_again(attempt, failure.steps),
+            WriteStep(_failed_attempt(attempt, failure, number)),
+            Move(
+                to=TaskState.PENDING,
+                reason=f"attempt {number} of {policy.max_attempts} failed, again in {decision.delay:.3g} s: {what}",
+                available_at=_kept(attempt, _before_asking(attempt, decision.at)),
+                counts_attempt=True,
+            ),
+        )
+        return
+    failure = replace(failure.after(_earlier_tries(attempt), number=number, at=now), reason=decision.reason)
+    await _end_badly(
+        attempt,
+        Move(
+            to=TaskState.FAILED,
+            reason=f"{decision.reason}: {failure.type_name}: {failure.message}",
+            error=failure.to_json(),
+            counts_attempt=True,
+        ),
+    )
+
+
+def _before_asking(attempt: Attempt, at: datetime) -> datetime:
+    """Return when the next attempt is due: the one that asks a person for more time is not late."""
+    asks_at = None if attempt.time_limit is None else attempt.time_limit.asks_at
+    return at if asks_at is None else min(at, asks_at)
+
+
+def _kept(attempt: Attempt, at: datetime | None) -> datetime | None:
+    """Return from when on workers may claim the task: not before the process that runs it by name has it again."""
+    if not attempt.stays:
+        return at
+    now = attempt.services.time.now()
+    attempt.again_at = at or now
+    return max(attempt.again_at, now + timedelta(seconds=KEPT_FOR))
+
+
+async def record_stop(attempt: Attempt, why: Stop) -> None:
+    """The attempt was told to stop."""
+    match why:
+        case Cancelled(reason):
+            attempt.ending = True
+            await attempt.commit()  # behind whatever is still on its way, such as a child
+            store, actor = attempt.services.store, attempt.lease.worker_id
+            await insist(lambda: cancel_children(store, attempt.task.id, reason, actor=actor))
+            await _end_badly(attempt, Move(to=TaskState.CANCELLED, reason=reason))
+        case DeadlinePassed():
+            await _end_badly(attempt, _late(attempt))
+        case TimeSpent(asks=False):
+            await _end_badly(attempt, _out_of_time(attempt, why))
+        case TimeSpent() if attempt.task.state is TaskState.RUNNING:
+            # The next attempt asks, before it does anything else: what this one left under way is looked into then.
+            again = Move(to=TaskState.PENDING, reason=OUT_OF_TIME, available_at=_kept(attempt, None))
+            await attempt.finish(again)
+        case HandedBack() if attempt.task.state is TaskState.RUNNING:
+            await attempt.finish(Move(to=TaskState.PENDING, reason="handed back"))
+        case HandedBack() | TimeSpent():
+            await attempt.finish(Release())
+        case _:
+            pass  # the lease is over
+
+
+def _late(attempt: Attempt) -> Move:
+    now = attempt.services.time.now()
+    deadline = Deadline(attempt.task.deadline or now, f"task {attempt.task.id}")
+    failure = Failure.of(DeadlineExceeded(deadline.message(now)))
+    failure = replace(failure.after(_earlier_tries(attempt), number=attempt.task.attempts + 1, at=now), traceback="")
+    return Move(to=TaskState.FAILED, reason="deadline passed", error=failure.to_json())
+
+
+def _out_of_time(attempt: Attempt, why: TimeSpent) -> Move:
+    now, number = attempt.services.time.now(), attempt.task.attempts + 1
+    failure = replace(Failure.of(why.error).after(_earlier_tries(attempt), number=number, at=now), traceback="")
+    reason = OUT_OF_TIME if why.caller is None else CALLER_OUT_OF_TIME
+    return Move(to=TaskState.FAILED, reason=reason, error=failure.to_json())
+
+
+# Code that does not let itself be stopped
+
+
+def ignored_stop(attempt: Attempt) -> Step:
+    """Return the line of the journal that says that the task's code caught the signal that stops it, and went on."""
+    now, where = attempt.services.time.now(), attempt.condemned or ""
+    message = f"its code caught the signal that stops it, and went on. {log.WHAT_TO_CHANGE}"
+    failure = Failure(type_name="IgnoredStop", message=message, where=where)
+    return Step(
+        key=f"{RESERVED}{IGNORED_STOP}:{attempt.task.fence}",
+        kind=IGNORED_STOP,
+        position=attempt.journal.next_position(),
+        state=StepState.FAILED,
+        round=attempt.task.round,
+        fence=attempt.task.fence,
+        error=canonical(failure.to_json()),
+        started_at=now,
+        finished_at=now,
+    )
+
+
+async def note_ignored_stop(attempt: Attempt) -> None:
+    """Write that down when the attempt has let go of the task, unless another one has it by now."""
+    commit = Commit(
+        task_id=attempt.task.id,
+        guard=Expect(states=frozenset({TaskState.PENDING, TaskState.WAITING, TaskState.REVIEW})),
+        operations=(WriteStep(ignored_stop(attempt)),),
+        actor=attempt.lease.worker_id,
+    )
+    await insist(lambda: attempt.services.store.commit([commit]))
+
+
+async def record_poison(attempt: Attempt) -> None:
+    """Fail a task without running it: its code did not let itself be stopped, again and again."""
+    stops = attempt.journal.ignored_stops()
+    last = Failure.from_json(parse(stops[-1].error or b"null"))
+    failure = Failure(
+        type_name="Poison",
+        type_names=("Poison",),
+        message=(
+            f"its code caught the signal that stops it, and went on, {len(stops)} times"
+            f"{f', the last time at {last.where}' if last.where else ''}. {log.WHAT_TO_CHANGE}; then resume the task"
+        ),
+        reason="poison",
+        where=last.where,
+    )
+    # Nothing is undone, as with any poison: a person mends the code, and the task goes on where it was.
+    move = Move(to=TaskState.FAILED, reason="poison", error=failure.to_json())
+    await _stop_sub_agents(attempt, move)
+    await attempt.finish(move)
+
+
+def _run_again(attempt: Attempt, keys: tuple[str, ...]) -> list[Operation]:
+    """The steps that ended the attempt run again in the next one; other failures were handled, and replay."""
+    return [WriteStep(reopened(step)) for step in ended_by(keys, attempt.journal.get)]
+
+
+def _failed_attempt(attempt: Attempt, failure: Failure, number: int) -> Step:
+    now = attempt.services.time.now()
+    return Step(
+        key=f"{RESERVED}attempt-{number}",
+        kind=ATTEMPT,
+        position=attempt.journal.next_position(),
+        state=StepState.FAILED,
+        round=attempt.task.round,
+        fence=attempt.task.fence,
+        error=canonical(failure.to_json()),
+        started_at=attempt.task.started_at,
+        finished_at=now,
+    )
+
+
+def _earlier_tries(attempt: Attempt) -> tuple[Try, ...]:
+    tries = []
+    for step in attempt.journal.failed_attempts():
+        failure = Failure.from_json(parse(step.error or b"null"))
+        number = int(step.key.rpartition("-")[2])
+        at = step.finished_at or attempt.services.time.now()
+        tries.append(Try(number=number, type_name=failure.type_name, message=failure.message, at=at))
+    return tuple(tries)

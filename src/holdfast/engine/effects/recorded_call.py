@@ -1,0 +1,143 @@
+"""How a ``once`` step stands before it does anything: what was recorded, under which effect id, and of which call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from holdfast.engine.steps.call import Call, Terms, digest_of, effect_id
+from holdfast.engine.steps.one_try import failure_of
+from holdfast.model.canonical import digest
+from holdfast.model.effect import Effect, EffectClass, EffectState
+from holdfast.model.errors import JournalMismatch, StepFailed
+from holdfast.model.step import Step, StepState
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt.attempt import Attempt
+
+IN_DOUBT = "in doubt"
+"""Marks, in a step's line, an error after which nobody knew whether the call had happened."""
+
+_S = EffectState
+NOT_MADE = frozenset({_S.INTENDED, _S.FAILED})
+"""The call was not made, or is proven to have done nothing."""
+OPEN_EFFECTS = frozenset({_S.ARMED, _S.IN_DOUBT, _S.NEEDS_HUMAN})
+"""Whether the call happened is not known."""
+_BEGINS_ANEW = NOT_MADE | {_S.COMPENSATED}
+"""How an effect of an earlier round may stand for this round to make one of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the journal and the effects say of a step."""
+
+    recorded: Step | None
+    """Its line in this round."""
+    effect_id: str
+    effect: Effect | None
+    """As it is stored; None: there is none yet."""
+    error: Exception | None
+    """What the call raised, while it is in doubt whether it happened, as far as the journal keeps it."""
+
+
+def look_up(attempt: Attempt, call: Call, terms: Terms, arguments: bytes) -> Standing:
+    """Return how a step stands. JournalMismatch if what is recorded is, or may be, another call."""
+    task, recorded = attempt.task, attempt.find(call.key, call.kind)
+    if recorded is not None and recorded.undone_at is not None:
+        # Done once more after it was undone: another effect, which owes nothing to the one before.
+        return Standing(recorded, effect_id(task.id, task.round, call.key, after=recorded.effect_id or ""), None, None)
+    if recorded is not None and recorded.effect_id is not None:
+        is_carried = recorded.effect_id in attempt.intents.carried
+        effect = None if is_carried else attempt.intents.effects.get(recorded.effect_id)
+        _check_identity(attempt, call, recorded, effect, digest(arguments))
+        return Standing(recorded, recorded.effect_id, effect, _error_in_doubt(call.key, recorded))
+    earlier = None if terms.repeat else _earlier(attempt, call, arguments)
+    if earlier is not None and earlier.effect_id is not None and earlier.undone_at is None:
+        effect = attempt.intents.effects.get(earlier.effect_id) or _effect_of_origin(call, earlier)
+        if effect is not None and effect.state not in _BEGINS_ANEW:
+            _check_identity(attempt, call, earlier, effect, digest(arguments))
+            return Standing(recorded, earlier.effect_id, effect, None)
+    return Standing(recorded, effect_id(task.id, task.round, call.key), None, None)
+
+
+def unsettled_until(attempt: Attempt, effect: Effect | None, key: str, arguments_hash: str) -> datetime | None:
+    """Return when a call has settled that a person took for absent before: until then it may still take effect.
+
+    In a new round the step makes a call of its own, with another effect id; so that goes by key and by arguments.
+    """
+    known = [] if effect is None else [effect]
+    if attempt.task.round > 1:
+        known += [
+            one
+            for one in attempt.intents.effects.values()
+            if one.step_key == key or one.arguments_hash == arguments_hash
+        ]
+    moments = [one.settle_at for one in known if one.state is _S.INTENDED and one.settle_at is not None]
+    latest = max(moments, default=None)
+    return None if latest is None or latest <= attempt.services.time.now() else latest
+
+
+def _earlier(attempt: Attempt, call: Call, arguments: bytes) -> Step | None:
+    """Return the line of an earlier round that this call may have been made under.
+
+    That is the one with its key, or another one of its name with these very arguments. A call that was made under its
+    key with other arguments is another call in a round with other input, and a mismatch in any other.
+    """
+    journal, key = attempt.journal, call.stands_for or call.key
+    if attempt.task.round == 1:
+        return None
+    fingerprints = {digest(arguments), digest_of(call.args)} - {""}
+
+    def counts(step: Step) -> bool:
+        effect = attempt.intents.effects.get(step.effect_id or "") or _effect_of_origin(call, step)
+        is_made = effect is not None and effect.state not in _BEGINS_ANEW
+        return step.kind == call.kind and step.undone_at is None and is_made
+
+    if (made := journal.made_before(call.name or key, key, fingerprints, counts)) is not None:
+        return made
+    same_key = journal.earlier(key)
+    if same_key is None or journal.is_reserved(same_key, key):
+        return None
+    if not journal.has_other_input:
+        return same_key
+    effect = attempt.intents.effects.get(same_key.effect_id or "")
+    if effect is not None and effect.state in OPEN_EFFECTS and effect.arguments_hash not in fingerprints:
+        attempt.fatal = JournalMismatch(
+            f"step {key!r} of task {attempt.task.id} was called with other arguments in an earlier round, and whether "
+            "that call happened is not known yet. Decide it (hold.doubts, hold.resolve), then resume the task"
+        )
+        raise attempt.fatal
+    return None
+
+
+def _effect_of_origin(call: Call, step: Step) -> Effect | None:
+    """Return what the task that this one was forked from did, for as long as it is looked at; it is not stored here."""
+    if step.state is not StepState.COMPLETED or step.kind != call.kind or step.effect_id is None:
+        return None
+    return Effect(effect_id=step.effect_id, step_key=step.key, effect_class=EffectClass.ONCE, state=_S.DONE)
+
+
+def _check_identity(attempt: Attempt, call: Call, step: Step, effect: Effect | None, fingerprint: str) -> None:
+    """Refuse other arguments under the same key. An intent that was carried, and not used, binds nobody."""
+    carried = "" if effect is None or effect.state in NOT_MADE else effect.arguments_hash
+    if (step.digest or carried) in {fingerprint, digest_of(call.args), ""}:
+        return
+    if _effect_of_origin(call, step) is not None and step.effect_id not in attempt.intents.effects:
+        again = "The task that this one was forked from made it: pass the same arguments, or fork before that step"
+    elif step.round != attempt.task.round:
+        again = "Name the new call otherwise, or, if each round is to do it anew, pass repeat=True"
+    else:
+        again = "Put the old arguments back and resume the task, or start it over with hold.retry"
+    attempt.fatal = JournalMismatch(
+        f"step {call.key!r} of task {attempt.task.id} was written down with other arguments than the code now passes: "
+        f"nobody could say any more which of the two calls was made. {again}"
+    )
+    raise attempt.fatal
+
+
+def _error_in_doubt(key: str, recorded: Step) -> Exception | None:
+    if recorded.error is None or recorded.state is not StepState.PENDING:
+        return None
+    failure = failure_of(recorded)
+    return StepFailed(failure, step=key) if failure.reason == IN_DOUBT else None

@@ -1,0 +1,284 @@
+"""Forks: a new task that shares another one's past up to a step, and has a future of its own.
+
+    load -> what is shared -> submit, inert -> one Commit: the past, what is new, and into the queue
+
+What the origin did to the world stays the origin's: its effects are not copied, so the fork neither undoes nor doubts
+them. The lines of its journal are, so that nothing of the shared past is done again.
+
+The task is submitted waiting, for nothing: nobody claims it before the Commit that brings its past. A crash in between
+leaves it like that, for everybody to see; the same fork again, under the same key, completes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.engine.api.definition import Bound
+from holdfast.engine.api.first_state import Opening, opening_of
+from holdfast.engine.api.new_task import new_task
+from holdfast.engine.api.start import with_start_of
+from holdfast.engine.attempt.journal import ROUND_SIZE
+from holdfast.engine.attempt.scope import enclosing
+from holdfast.engine.attempt.state_view import FORKED, LOOK
+from holdfast.engine.manage.budget import check_cost
+from holdfast.engine.manage.fork.ancestry import Ancestry, Origin, Seed
+from holdfast.engine.manage.fork.shared_past import Shared, shared_by
+from holdfast.engine.manage.message import MESSAGE, inbox
+from holdfast.engine.manage.past_state import fold
+from holdfast.engine.manage.state import first_operations, no_state, with_times
+from holdfast.engine.runtime import log
+from holdfast.engine.runtime.services import Services
+from holdfast.model.canonical import canonical, digest
+from holdfast.model.checks import check_name
+from holdfast.model.codec import decode, encode
+from holdfast.model.commit import Commit, Expect
+from holdfast.model.deadline import new_deadline
+from holdfast.model.errors import Conflict, InvalidValue, KeyConflict, NotFound
+from holdfast.model.operations import ApplyPatch, Emit, InheritKeys, LinkArtifact, Move, Operation, WriteStep
+from holdfast.model.patch import StatePatch, apply
+from holdfast.model.queries import Loaded
+from holdfast.model.state_size import check_growth, check_patch_size
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import DEFAULT_QUEUE, JsonValue, NewTask, Task
+from holdfast.model.transitions import TaskState
+from holdfast.store.base import StateStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What somebody asks for."""
+
+    at: str | int | None
+    user_input: Sequence[Any] | Bound[Any] | None
+    patch: StatePatch | None
+    key: str | None
+    deadline: float | timedelta | datetime | None
+    by: str
+
+    def __post_init__(self) -> None:
+        """Refuse what could not be meant."""
+        check_name("by", self.by)
+        if isinstance(self.at, bool) or not isinstance(self.at, str | int | None):
+            raise InvalidValue(f"at is {self.at!r}; give the key of a step, a position of the journal, or None")
+        if self.patch is not None and not isinstance(self.patch, StatePatch):
+            raise InvalidValue(f'{self.patch!r} is no StatePatch; write StatePatch(goal="..."), for example')
+        given = self.user_input
+        if (
+            given is not None
+            and not isinstance(given, Bound)
+            and (isinstance(given, str | bytes) or not isinstance(given, Sequence))
+        ):
+            raise InvalidValue(f"user_input takes the task's arguments as a tuple; {given!r} is none: ({given!r},)")
+
+    def digest(self, origin_id: str) -> str:
+        """Return what tells one wish from another, but for the input, which the store compares itself."""
+        patch = None if self.patch is None else self.patch.to_json()
+        return digest(canonical([origin_id, self.at, patch]))
+
+
+async def fork(services: Services, origin_id: str, wish: Wish) -> tuple[str, str]:
+    """Make the fork; return its id and its name."""
+    store = services.store
+    loaded = await store.load(origin_id)
+    origin, shared = loaded.task, await shared_by(store, loaded, wish.at)
+    ancestry = _ancestry_of(services, loaded, shared, wish)
+    if wish.patch is not None and wish.patch.budget is not None:
+        await check_cost(store, services.definitions, origin_id, wish.patch.budget)
+    new, opening = _new_task(services, loaded, wish), None
+    if wish.patch is not None and not shared.patches:
+        opening = await opening_of(store, services.definitions, replace(origin, user_input=new.user_input))
+    operations = [
+        *_lines(origin, shared, ancestry),
+        *_patches(services, origin, shared, wish, opening),
+        *((InheritKeys(key_form=origin.key_form),) if origin.key_form else ()),
+        *(LinkArtifact(link) for link in await store.artifact_links(origin_id)),
+        _into_queue(origin, ancestry.origin, new.deadline),
+    ]
+    [answer] = await store.submit([new])
+    task_id = answer.task_id
+    if answer.conflict:
+        raise KeyConflict(new.name, new.key or new.id, task_id)
+    revision = 1 if answer.created else await _missing_its_past(store, task_id, new, ancestry)
+    if revision is not None:
+        # By its revision: a fork that somebody else has completed may have begun, and be waiting again.
+        guard = Expect(states=frozenset({TaskState.WAITING}), revision=revision)
+        commit = Commit(
+            task_id=task_id, guard=guard, operations=(*operations, *_messages(task_id, shared)), actor=wish.by
+        )
+        [verdict] = await store.commit([commit])
+        if not verdict.applied and not _is_asked_for(ancestry, await store.steps(task_id)):
+            raise verdict.error()
+        log.moved_by_hand(task_id, TaskState.PENDING, f"forked from {origin_id}")
+    return task_id, new.name
+
+
+async def forked_from(store: StateStore, task_id: str) -> Origin | None:
+    """Return where a task branched off; None for one that was submitted as usual."""
+    if await store.get(task_id) is None:
+        raise NotFound("task", task_id)
+    ancestry = Ancestry.of(await store.steps(task_id))
+    return None if ancestry is None else ancestry.origin
+
+
+# The new task
+
+
+def _new_task(services: Services, loaded: Loaded, wish: Wish) -> NewTask:
+    origin, now = loaded.task, services.time.now()
+    user_input: JsonValue = origin.user_input
+    if wish.user_input is not None:
+        # Only to read the input; with a queue, also where nobody here knows the task.
+        task, args = (wish.user_input, ()) if isinstance(wish.user_input, Bound) else (origin.name, wish.user_input)
+        edited, _ = new_task(services.definitions, task, args, now=now, queue=DEFAULT_QUEUE)
+        if edited.name != origin.name:
+            raise InvalidValue(f"task {origin.id} is a {origin.name!r}; the arguments were bound to {edited.name!r}")
+        # What it was submitted with made its state, or will make it: other arguments do not take that away.
+        user_input = with_start_of(edited.user_input, origin.user_input)
+    return NewTask(
+        name=origin.name,
+        user_input=user_input,
+        agent_id=origin.agent_id,
+        queue=origin.queue,
+        priority=origin.priority,
+        key=wish.key,
+        deadline=_deadline(origin, wish, now),
+        budget={account.meter: account.limit for account in loaded.accounts if account.limit is not None},
+        actor=f"fork of {origin.id}",
+        state=TaskState.WAITING,
+        round=origin.round,
+    )
+
+
+def _deadline(origin: Task, wish: Wish, now: datetime) -> datetime | None:
+    """Return the one that is asked for, or one as far away as the origin's was when that was submitted."""
+    if wish.deadline is not None:
+        return new_deadline(f"to be forked from {origin.id}", wish.deadline, now)
+    if origin.deadline is None or origin.created_at is None:
+        return None
+    if origin.deadline <= origin.created_at:
+        raise Conflict(
+            f"the deadline of task {origin.id} had passed when it was submitted, and a fork would fail at once; give "
+            f"the fork one that is ahead: hold.fork({origin.id!r}, deadline=...)"
+        )
+    return now + (origin.deadline - origin.created_at)
+
+
+def _into_queue(origin: Task, point: Origin, deadline: datetime | None) -> Move:
+    after = "" if point.step is None else f" after {point.step!r}"
+    # With its deadline: one that was left without its past is completed by a later call, whose deadline counts.
+    return Move(
+        to=TaskState.PENDING,
+        reason=f"forked from {origin.id}{after}",
+        feedback=origin.feedback,
+        deadline=deadline,
+    )
+
+
+async def _missing_its_past(store: StateStore, task_id: str, new: NewTask, ancestry: Ancestry) -> int | None:
+    """Look at the task that holds the key: its revision if its past is still missing, None if it is this very fork."""
+    task = await store.get(task_id)
+    steps = await store.steps(task_id)  # after the task: one that has none now had none then
+    if _is_asked_for(ancestry, steps):
+        return None
+    if task is None or task.state is not TaskState.WAITING or task.fence > 0 or steps:
+        raise KeyConflict(new.name, new.key or new.id, task_id)
+    return task.revision
+
+
+def _is_asked_for(ancestry: Ancestry, steps: Iterable[Step]) -> bool:
+    """Say whether this is the journal of the fork that was asked for."""
+    found = Ancestry.of(steps)
+    return found is not None and found.asked == ancestry.asked
+
+
+# Its past
+
+
+def _ancestry_of(services: Services, loaded: Loaded, shared: Shared, wish: Wish) -> Ancestry:
+    task = loaded.task
+    last = max(shared.lines, key=lambda step: step.position, default=None)
+    outer = [] if last is None else enclosing(last.key, shared.lines)
+    point = outer[-1] if outer else last
+    own = Ancestry.of(step for step in loaded.steps if step.round == task.round)
+    return Ancestry(
+        origin=Origin(
+            task_id=task.id,
+            step=None if point is None else point.key,
+            position=_beginning(task) if point is None else point.position,
+            version=len(shared.patches),
+            at=services.time.now(),
+        ),
+        asked=wish.digest(task.id),
+        seeds=_seeds(task, () if own is None else own.seeds, _beginning(task) if last is None else last.position),
+        again=tuple(sorted(shared.again)),
+    )
+
+
+def _seeds(task: Task, inherited: Sequence[Seed], end: int) -> tuple[Seed, ...]:
+    """Return whose numbers the shared past was made of; of several seeds that reach a position, the first counts."""
+    seeds = (*inherited, Seed(task_id=task.id, round=task.round, position=end))
+    return tuple(replace(seed, position=min(seed.position, end)) for seed in seeds)
+
+
+def _beginning(task: Task) -> int:
+    """Return the position in front of the first line of the current round."""
+    return (task.round - 1) * ROUND_SIZE
+
+
+def _lines(origin: Task, shared: Shared, ancestry: Ancestry) -> list[Operation]:
+    versions = [record.version for record in shared.patches]
+
+    def copy(step: Step) -> WriteStep:
+        if step.kind == LOOK:  # at a version of the origin's state: its patches have other numbers here
+            seen = decode(step.output or b"", name=f"state {step.key!r}")
+            step = replace(step, output=encode(sum(version <= seen for version in versions)))
+        # The effect is the origin's, and only named here: by that, later rounds know that it was done. What failed may
+        # be tried again, as something of the fork's own.
+        return WriteStep(
+            replace(step, fence=0, effect_id=step.effect_id if step.state is StepState.COMPLETED else None)
+        )
+
+    return [*map(copy, shared.before), *map(copy, shared.lines), WriteStep(ancestry.line(origin.round))]
+
+
+def _patches(services: Services, origin: Task, shared: Shared, wish: Wish, opening: Opening | None) -> list[Operation]:
+    operations: list[Operation] = [
+        ApplyPatch(
+            body=record.body,
+            author=record.author,
+            reason=record.reason,
+            step_key=record.step_key,
+            round=record.round,
+        )
+        for record in shared.patches
+    ]
+    if wish.patch is not None:
+        if not shared.patches and opening is None:
+            raise no_state(origin.id)
+        operations += first_operations(opening, services.time.now())
+        patch = with_times(wish.patch, services.time.now())
+        check_patch_size(patch)
+        before = fold(shared.patches) if opening is None else opening.state
+        check_growth(before, apply(before, patch))  # one that does not fit is refused before anything is stored
+        operations.append(ApplyPatch(body=canonical(patch.to_json()), author=wish.by, reason=FORKED))
+    return operations
+
+
+def _messages(task_id: str, shared: Shared) -> list[Operation]:
+    """Return what leaves, in the fork's own inbox, as many messages as were read of the origin's.
+
+    Lines of the journal say by its number up to where an inbox was read. The next message to the fork has to be the
+    first that comes after that.
+    """
+    read: dict[int, JsonValue] = {}
+    for step in (*shared.before, *shared.lines):
+        if step.kind == MESSAGE:
+            said = decode(step.output or b"", name=f"message {step.key!r}")
+            read[said["number"]] = {"text": said["text"], "by": said["by"]}
+    pruned: JsonValue = {"text": "", "by": "nobody"}
+    return [
+        Emit(channel=inbox(task_id), payload=read.get(number, pruned)) for number in range(1, max(read, default=0) + 1)
+    ]

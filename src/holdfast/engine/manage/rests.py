@@ -1,0 +1,65 @@
+"""When a task rested on its worker while it waited for people, or for children: the clock of its budget stood then.
+
+A task that leaves its worker while it waits says so by its state. One that stays, such as a task that is run by name,
+stays ``running``. So its rests are a line of the journal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from holdfast.engine.attempt.journal import RESERVED, RESTED
+from holdfast.model.codec import decode, encode
+from holdfast.model.step import Step, StepState
+from holdfast.model.walltime import Rest
+from holdfast.store.base import StateStore
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt.attempt import Attempt
+
+_KEY = f"{RESERVED}{RESTED}"
+
+
+def begin_rest(attempt: Attempt, seconds: float) -> Step:
+    """Return the line that says that the task has rested for so long, and goes on resting."""
+    now, before = attempt.services.time.now(), attempt.journal.get(_KEY)
+    rests = [] if before is None else _rests_in(before)
+    return _line(attempt, before, [*rests, (now - timedelta(seconds=seconds), None)], now)
+
+
+def end_rest(attempt: Attempt) -> list[Step]:
+    """Return the line that says that it rests no more, if one says that it does."""
+    now, before = attempt.services.time.now(), attempt.journal.get(_KEY)
+    rests = [] if before is None else _rests_in(before)
+    if not rests or rests[-1][1] is not None:
+        return []
+    return [_line(attempt, before, [*rests[:-1], (rests[-1][0], now)], now)]
+
+
+def _line(attempt: Attempt, before: Step | None, rests: list[Rest], now: datetime) -> Step:
+    line = before or Step(
+        key=_KEY,
+        kind=RESTED,
+        position=attempt.journal.next_position(),
+        state=StepState.COMPLETED,
+        round=attempt.task.round,
+        started_at=now,
+    )
+    return replace(line, fence=attempt.task.fence, output=encode(rests), finished_at=now)
+
+
+async def read_rests(store: StateStore, task_id: str) -> list[Rest]:
+    """Return the rests of a task, in all of its rounds."""
+    task = await store.get(task_id)
+    rests: list[Rest] = []
+    for number in range(1, 1 + (0 if task is None else task.round)):
+        line = await store.step(task_id, _KEY, of_round=number)
+        rests += [] if line is None else _rests_in(line)
+    return rests
+
+
+def _rests_in(line: Step) -> list[Rest]:
+    rests: list[Rest] = [(start, end) for start, end in decode(line.output or b"")]
+    return rests

@@ -1,0 +1,121 @@
+"""What every attempt of a Holdfast shares."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from holdfast.engine.api.definition import Definitions
+from holdfast.engine.runtime import log
+from holdfast.engine.runtime.alarms import Alarms
+from holdfast.engine.runtime.batcher import LAST_WORDS, Batcher
+from holdfast.engine.runtime.committer import Committer
+from holdfast.engine.runtime.loop_turns import Turns
+from holdfast.engine.runtime.store_retry import little_patience
+from holdfast.engine.runtime.store_time import StoreTime
+from holdfast.engine.runtime.threads import DaemonThreads
+from holdfast.engine.runtime.watcher import Watcher
+from holdfast.engine.worker import liveness
+from holdfast.model.clock import Clock
+from holdfast.model.size import task_size
+from holdfast.model.task import NewTask, Submitted
+from holdfast.model.worker import Worker
+from holdfast.process_fork import Owner
+from holdfast.store.base import StateStore
+
+MOST_SUBMITTED = 1000
+"""Tasks in one transaction."""
+
+
+@dataclass(slots=True)
+class Services:
+    """The open store, and the machinery around it that lives as long as it is open."""
+
+    store: StateStore
+    clock: Clock
+    definitions: Definitions
+    committer: Committer = field(init=False)
+    submitter: Batcher[NewTask, Submitted] = field(init=False)
+    time: StoreTime = field(init=False)
+    alarms: Alarms = field(init=False)
+    watcher: Watcher = field(init=False)
+    threads: DaemonThreads = field(init=False)
+    turns: Turns = field(default_factory=Turns)
+    is_gone: Callable[[str, Sequence[Worker]], bool] = field(init=False)
+    """Says whether the process of a worker is proven to be over."""
+    random: random.Random = field(default_factory=random.Random)
+    """For jitter."""
+    on_due: set[Callable[[datetime], None]] = field(default_factory=set)
+    """Told when something becomes due later: a timer, a retry."""
+    _left_behind: set[asyncio.Future[Any]] = field(default_factory=set)
+    """Calls, and reports about them, that outlive the attempt they were made for."""
+    _is_closed: bool = False
+    owner: Owner = field(default_factory=lambda: Owner("the store"))
+
+    def __post_init__(self) -> None:
+        """Build it around the store."""
+        self.committer = Committer(self.store)
+        outage = self.store.outage
+        self.submitter = Batcher(
+            self.store.submit, most=MOST_SUBMITTED, patience=little_patience, size=task_size, outage=outage
+        )
+        self.submitter.crowd = 2  # submissions come in crowds: a turn of the loop lets them join
+        self.time = StoreTime(self.store, self.clock)
+        self.alarms = Alarms(self.clock)
+        self.watcher = Watcher(self.store)
+        self.threads = DaemonThreads()
+        self.is_gone = self._is_gone
+
+    def note_due(self, at: datetime | None) -> None:
+        """Tell the workers here that something will be due, so that they need not find out by looking."""
+        if at is not None:
+            for tell in self.on_due:
+                tell(at)
+
+    def keep(self, going: asyncio.Future[Any]) -> None:
+        """Hold on to something that goes on by itself, until it is over or the store is closed."""
+        self._left_behind.add(going)
+        going.add_done_callback(self._left_behind.discard)
+        if self._is_closed:
+            going.cancel()
+
+    def start(self, work: Coroutine[Any, Any, object]) -> bool:
+        """Have this go on by itself, too. False, and it never begins, if the store is being closed.
+
+        A thread ends when it likes: a loop that is about to end as well would never come to what it starts now.
+        """
+        if self._is_closed:
+            work.close()
+            return False
+        going = asyncio.create_task(work)
+        going.add_done_callback(log.if_it_failed("what was left to itself has failed"))
+        self.keep(going)
+        return True
+
+    def _is_gone(self, worker_id: str, workers: Sequence[Worker]) -> bool:
+        one_machine = not self.store.capabilities.multi_machine
+        return liveness.is_gone(worker_id, workers, self.clock.boot_id, one_machine=one_machine)
+
+    async def close(self) -> None:
+        """Stop it all, in the order that loses nothing; a cancel only shortens the waits."""
+        self._is_closed = True
+        async with AsyncExitStack() as closing:  # from the last line to the first, whatever one of them raises
+            closing.callback(self.threads.close)
+            closing.push_async_callback(self.alarms.close)
+            closing.push_async_callback(self.watcher.close)
+            closing.push_async_callback(self.committer.close)
+            closing.push_async_callback(self.submitter.close)
+            await self._end_what_is_left()
+
+    async def _end_what_is_left(self) -> None:
+        for going in list(self._left_behind):
+            going.cancel()
+        if self._left_behind:
+            _, still = await asyncio.wait(self._left_behind, timeout=LAST_WORDS)
+            for going in still:
+                log.logger.warning("%r does not end although it was cancelled; the store is closed without it", going)

@@ -1,0 +1,126 @@
+"""Blocking functions run in daemon threads, so that one that hangs blocks neither the loop nor the exit.
+
+A thread cannot be stopped from outside. A function whose time is up is abandoned: its thread goes on, its result goes
+nowhere, and the process may end around it. (A ThreadPoolExecutor would join it at exit.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import io
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from holdfast.engine.attempt.stop_reasons import Unwind
+from holdfast.model.failure import Exited
+
+T = TypeVar("T")
+
+IDLE_SECONDS = 10.0
+"""How long a thread waits for more work before it ends."""
+
+Late = Callable[[Any, BaseException | None], None]
+"""Told, on the loop, what an abandoned function returned or raised in the end."""
+
+_Job = tuple[Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop, Late | None]
+
+
+class DaemonThreads:
+    """As many threads as there are blocking functions at the same time; idle ones are used again."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._idle = 0
+        self._lock = threading.Lock()
+
+    async def run(self, function: Callable[..., T], *args: object, late: Late | None = None) -> T:
+        """Run it in a thread and return what it returns.
+
+        If the caller is cancelled, the thread is left to itself, and ``late`` hears how it ended.
+        """
+        loop = asyncio.get_running_loop()
+        context = contextvars.copy_context()
+        answer: asyncio.Future[T] = loop.create_future()
+        self._jobs.put((lambda: context.run(function, *args), answer, loop, late))
+        with self._lock:
+            spare = self._idle > 0
+            self._idle -= spare
+        if not spare:
+            threading.Thread(target=self._work, name="holdfast-blocking", daemon=True).start()
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if answer.done() and not answer.cancelled():  # it came in the very turn in which the caller was cancelled
+                error = answer.exception()
+                _abandon(None if error else answer.result(), error, late)
+            raise
+
+    def _work(self) -> None:
+        while True:
+            try:
+                job = self._jobs.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                with self._lock:
+                    if self._idle == 0:
+                        continue  # somebody counts on this thread: its job is about to arrive
+                    self._idle -= 1
+                    return
+            if job is None:
+                return
+            _perform(*job)
+            del job  # a waiting thread must not keep the last result alive
+            with self._lock:
+                self._idle += 1
+
+    def close(self) -> None:
+        """Let idle threads end; busy ones are abandoned."""
+        with self._lock:
+            idle, self._idle = self._idle, 0
+        for _ in range(idle):
+            self._jobs.put(None)
+
+
+def _perform(
+    call: Callable[[], Any], answer: asyncio.Future[Any], loop: asyncio.AbstractEventLoop, late: Late | None
+) -> None:
+    result: Any = None
+    error: BaseException | None = None
+    try:
+        result = call()
+    except BaseException as raised:  # noqa: BLE001 - it belongs to whoever waits for the answer
+        error = raised
+    if isinstance(error, StopIteration):  # a future refuses it
+        error = RuntimeError(f"the function raised {error!r}")
+    elif error is not None and not isinstance(error, Exception | Unwind):
+        error = Exited(error)  # SystemExit ends a thread, and not the process
+    try:
+        loop.call_soon_threadsafe(_answer, answer, result, error, late)
+    except RuntimeError:  # the loop is closed: nobody waits any more
+        drop(result)
+
+
+def _answer(answer: asyncio.Future[Any], result: object, error: BaseException | None, late: Late | None) -> None:
+    if answer.done():
+        _abandon(result, error, late)
+    elif error is None:
+        answer.set_result(result)
+    else:
+        answer.set_exception(error)
+
+
+def _abandon(result: object, error: BaseException | None, late: Late | None) -> None:
+    if late is None:
+        drop(result)
+    else:
+        late(result, error)
+
+
+def drop(result: object) -> None:
+    """Close what a function returned to nobody, if it is something that somebody has to close."""
+    if inspect.iscoroutine(result) or isinstance(result, io.IOBase):
+        result.close()

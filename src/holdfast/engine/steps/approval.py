@@ -1,0 +1,256 @@
+"""Asking a person, from inside a task: the question is a record, and the task waits for its answer without a worker.
+
+A decision is bound to the exact arguments it was asked about. Should the code ask about others under the same key, the
+old question is void and a new one is asked.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.attempt.journal import RESERVED, stable_bytes
+from holdfast.engine.runtime.store_retry import insist
+from holdfast.model.approval import Approval, ApprovalState, Ask, Decided
+from holdfast.model.canonical import canonical, digest, parse
+from holdfast.model.codec import decode, encode
+from holdfast.model.deadline import as_seconds
+from holdfast.model.errors import Conflict, NotFound, Rejected
+from holdfast.model.failure import Failure
+from holdfast.model.operations import Decide, OpenApproval, Operation, UntilDecided, WriteStep
+from holdfast.model.state_size import TEXT_BYTES, check_size
+from holdfast.model.step import Step, StepState
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt.attempt import Attempt
+
+APPROVAL, QUESTION = "approval", "question"
+KIND = "approval"
+"""Of the line in the journal, for both."""
+
+_A = ApprovalState
+_TAKEN_BACK = frozenset({_A.CLOSED, _A.VOID})
+_NOTHING = canonical(None)
+
+
+async def obtain(attempt: Attempt, step_key: str, effect_id: str, ask: Ask, arguments: bytes) -> str:
+    """Have a person agree to one effect with these very arguments; return the id of the approval."""
+    decided = await decision(attempt, _key_of(effect_id), ask, arguments, about=step_key)
+    return decided.approval_id
+
+
+async def question_about(attempt: Attempt, effect_id: str) -> Approval | None:
+    """Return what a person was asked about an effect before it, however that stands; None if nothing was asked."""
+    line = attempt.journal.get(_key_of(effect_id))
+    return None if line is None else await insist(partial(attempt.services.store.approval, _id_of(attempt, line)))
+
+
+async def withdraw(attempt: Attempt, effect_id: str, why: str) -> None:
+    """Take back the question about an effect, if it is still open: what it asks about will not be done."""
+    question = await question_about(attempt, effect_id)
+    if question is not None and question.state is _A.OPEN:
+        await attempt.check()
+        with suppress(Conflict):  # it was decided meanwhile; that decision lets nothing through
+            void = Decide(approval_id=question.id, state=_A.VOID, by=attempt.lease.worker_id, note=why)
+            await attempt.commit(void)
+
+
+def _key_of(effect_id: str) -> str:
+    return f"{RESERVED}approval:{effect_id}"
+
+
+async def decision(
+    attempt: Attempt,
+    key: str,
+    ask: Ask,
+    arguments: bytes,
+    *,
+    kind: str = APPROVAL,
+    about: str | None = None,
+    also: Callable[[Approval], tuple[Operation, ...]] = lambda _: (),
+) -> Decided:
+    """Return what a person decided, once they have. Raises Rejected, live and on replay.
+
+    ``arguments`` is what the decision is about, ``about`` the key of the step that it is for. ``also`` is what a
+    decision in favour of it does, in the Commit that records it.
+    """
+    fingerprint = _fingerprint(ask, arguments)
+    recorded = attempt.find(key, KIND)
+    is_same = recorded is not None and recorded.digest == fingerprint
+    if recorded is not None and is_same and recorded.state is StepState.COMPLETED:
+        return _read(recorded)
+    if recorded is not None and is_same and recorded.state is StepState.FAILED:
+        await attempt.let_branches_pass()
+        message = Failure.from_json(parse(recorded.error or b"null")).message
+        raise Rejected(message, approval_id=_id_of(attempt, recorded), step=key)
+    line = _line(attempt, key, recorded, fingerprint, is_same=is_same)
+    approval = await _question(attempt, ask, line, arguments, kind=kind, about=about or key, before=recorded)
+    if approval.state in _TAKEN_BACK:  # when its task ended, which has been revived since
+        line = replace(line, attempts=line.attempts + 1, fence=attempt.task.fence)
+        approval = await _question(attempt, ask, line, arguments, kind=kind, about=about or key, before=recorded)
+
+    async def look() -> Approval | None:
+        found = await insist(lambda: attempt.services.store.approval(approval.id))
+        if found is None:
+            raise NotFound("approval", approval.id)
+        return None if found.state is _A.OPEN else found
+
+    waits = (UntilDecided(key=key, approval_id=approval.id),)
+    found = await attempt.lot().park(waits, line, (f"task:{attempt.task.id}",), look)
+    return await _record(attempt, line, found, also)
+
+
+async def _question(
+    attempt: Attempt, ask: Ask, line: Step, arguments: bytes, *, kind: str, about: str, before: Step | None
+) -> Approval:
+    """Return the question as it is stored; ask it, if it was not asked yet, and take back one about other arguments."""
+    store, identifier = attempt.services.store, _id_of(attempt, line)
+    asked = await insist(lambda: store.approval(identifier))
+    if asked is not None:
+        return asked
+    if kind == QUESTION:
+        check_size("the question", ask.question, TEXT_BYTES)
+    approval = Approval(
+        id=identifier,
+        task_id=attempt.task.id,
+        kind=kind,
+        question=ask.question,
+        step_key=about,
+        risk=ask.risk,
+        arguments_bytes=arguments,
+        arguments_hash=digest(arguments),
+        policy=ask.policy,
+        requested_by=ask.requested_by or attempt.task.agent_id or attempt.task.name,
+        deciders=tuple(ask.deciders),
+        expires_at=_expiry(attempt, ask),
+        default=_A(ask.default),
+    )
+    operations = (OpenApproval(approval), WriteStep(line))
+    await attempt.check()
+    if before is not None and before.digest != line.digest:
+        void = Decide(
+            approval_id=_id_of(attempt, before),
+            state=_A.VOID,
+            by=attempt.lease.worker_id,
+            note="the arguments have changed",
+        )
+        try:
+            await attempt.commit(void, *operations)
+        except Conflict:
+            # It was decided, or has expired, before it could be taken back. That decision is about other arguments.
+            await attempt.commit(*operations)
+    else:
+        await attempt.commit(*operations)
+    attempt.services.note_due(approval.expires_at)
+    return approval
+
+
+async def _record(
+    attempt: Attempt, line: Step, approval: Approval, also: Callable[[Approval], tuple[Operation, ...]]
+) -> Decided:
+    now = attempt.services.time.now()
+    holds = approval.default if approval.state is _A.EXPIRED else approval.state
+    if holds in {_A.APPROVED, _A.ANSWERED}:
+        decided = Decided(
+            approval_id=approval.id,
+            state=approval.state,
+            by=approval.decided_by,
+            note=approval.note,
+            at=approval.decided_at,
+            answer=approval.answer,
+        )
+        done = _over(line, StepState.COMPLETED, now, output=encode(_to_data(decided)))
+        await attempt.commit(WriteStep(done), *also(approval))
+        return decided
+    error = Rejected(_why(approval), approval_id=approval.id, step=line.key)
+    body = canonical(Failure.of(error).to_json())
+    await attempt.commit(WriteStep(_over(line, StepState.FAILED, now, error=body)))
+    raise error
+
+
+def _why(approval: Approval) -> str:
+    match approval.state:
+        case ApprovalState.EXPIRED:
+            how = "nobody decided in time, which counts as a rejection"
+        case ApprovalState.VOID:
+            how = f"withdrawn by {approval.decided_by}"
+        case _:
+            how = f"rejected by {approval.decided_by}"
+    return f"{approval.question!r}: {how}" + (f": {approval.note}" if approval.note else "")
+
+
+def _id_of(attempt: Attempt, line: Step) -> str:
+    """Return the id of the question that a line stands for: one for each key, arguments, and time it is asked anew."""
+    parts = ("approval", attempt.task.id, line.round, line.key, line.digest, line.attempts)
+    return str(uuid.UUID(bytes=stable_bytes(*parts)[:16], version=5))
+
+
+def _fingerprint(ask: Ask, arguments: bytes) -> str:
+    """Return what a decision is bound to: what it is about, how risky that is, and who was asked.
+
+    Where there is nothing it is about, the question says it.
+    """
+    about = ask.question if arguments == _NOTHING else digest(arguments)
+    return digest(canonical([about, ask.risk, list(ask.deciders), ask.policy]))
+
+
+def _line(attempt: Attempt, key: str, recorded: Step | None, fingerprint: str, *, is_same: bool) -> Step:
+    if recorded is not None and is_same:
+        return recorded
+    return Step(
+        key=key,
+        kind=KIND,
+        position=attempt.journal.next_position() if recorded is None else recorded.position,
+        state=StepState.PENDING,
+        round=attempt.task.round,
+        attempts=1 if recorded is None else recorded.attempts + 1,
+        fence=attempt.task.fence,
+        digest=fingerprint,
+        started_at=attempt.services.time.now(),
+    )
+
+
+def _over(
+    line: Step, state: StepState, now: datetime, *, output: bytes | None = None, error: bytes | None = None
+) -> Step:
+    return Step(
+        key=line.key,
+        kind=line.kind,
+        position=line.position,
+        state=state,
+        round=line.round,
+        attempts=line.attempts,
+        fence=line.fence,
+        digest=line.digest,
+        output=output,
+        error=error,
+        started_at=line.started_at,
+        finished_at=now,
+    )
+
+
+def _expiry(attempt: Attempt, ask: Ask) -> datetime | None:
+    if ask.expires is None:
+        return None
+    return attempt.services.time.now() + timedelta(seconds=as_seconds(ask.expires, what="expires"))
+
+
+def _to_data(decided: Decided) -> dict[str, Any]:
+    return {
+        "approval_id": decided.approval_id,
+        "state": decided.state.value,
+        "by": decided.by,
+        "note": decided.note,
+        "at": decided.at,
+        "answer": decided.answer,
+    }
+
+
+def _read(recorded: Step) -> Decided:
+    data = decode(recorded.output or b"", name=f"approval {recorded.key!r}")
+    return Decided(**{**data, "state": ApprovalState(data["state"])})

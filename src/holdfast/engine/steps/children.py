@@ -1,0 +1,431 @@
+"""Children of a task: submitted once under their key, waited for, and begun again where their parent is.
+
+A child belongs to its parent and to its key. In a new round of the parent it is not submitted anew: what it did to the
+world would be done twice. It begins a round of its own instead, in which its completed ``once`` effects replay. A try,
+an attempt or a ``resume`` of the parent that has to repeat the wait for a failed child lets that child go on in its
+round. Both are operations of a Commit under the parent's fence, so that a parent which lost its lease begins nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.api.definition import Definitions
+from holdfast.engine.api.new_task import is_same_input
+from holdfast.engine.attempt.journal import AGAIN, CHILD, OTHER_INPUT, RESERVED, RESULT, ROUND_SIZE, ended_by, reopened
+from holdfast.engine.attempt.stop_reasons import Unwind
+from holdfast.engine.manage import cancel
+from holdfast.engine.manage.family import Family
+from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.steps.waits import wait_line
+from holdfast.model.budget import Meter
+from holdfast.model.canonical import canonical, parse
+from holdfast.model.codec import decode, encode
+from holdfast.model.errors import Conflict, NotFound, TaskCancelled, TaskFailed
+from holdfast.model.failure import Failure
+from holdfast.model.operations import SAME_INPUT, ReopenChild, SetLimits, SubmitChild, UntilChildren, WriteStep
+from holdfast.model.payload import from_json
+from holdfast.model.queries import TaskFilter
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import JsonValue, NewTask, Task
+from holdfast.model.transitions import OPEN, TaskState
+from holdfast.model.walltime import wall_time_ms
+from holdfast.store.base import StateStore
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt.attempt import Attempt
+
+BY_PARENT = "stopped by its parent"
+"""How the reason of a cancel begins that a parent, and no person, asked for."""
+
+CALLER_OUT_OF_TIME = "the wall time of its caller is spent"
+"""How the reason begins with which a sub-agent fails that is held to the clock of a task above it."""
+
+_ENDED_BADLY = frozenset({TaskState.FAILED, TaskState.CANCELLED})
+
+
+async def submit_child(attempt: Attempt, key: str, child: NewTask, *, has_own_key: bool = True) -> str:
+    """Submit a child once; return its id. In a new round, begin the one that had this key before.
+
+    Without a key of its own a call says little by the key it got: then an earlier child is found by its input.
+    """
+    recorded = attempt.find(key, CHILD)
+    if recorded is not None and recorded.state is StepState.COMPLETED:
+        await attempt.take_turn()
+        return _id_in(recorded)
+    await attempt.check()
+    earlier = None
+    if attempt.task.round > 1:
+        earlier = await _earlier_child(attempt, key, recorded, child, has_own_key=has_own_key)
+    if earlier is not None:
+        return await _begin_round(attempt, key, recorded, earlier, child)
+    return await _submit(attempt, key, recorded, child)
+
+
+async def _submit(attempt: Attempt, key: str, recorded: Step | None, child: NewTask) -> str:
+    _check_not_leaving(attempt)
+    done = wait_line(attempt, key, CHILD, recorded, state=StepState.COMPLETED, output=encode(child.id))
+    await attempt.commit(SubmitChild(child), WriteStep(done))
+    attempt.services.note_due(child.available_at)
+    return child.id
+
+
+async def child_result(attempt: Attempt, key: str, child: NewTask, returns: object) -> Any:  # noqa: ANN401
+    """Wait for the end of a child and return its result; TaskFailed or TaskCancelled if it has none."""
+    recorded = attempt.find(key, RESULT)
+    if recorded is not None and recorded.state is StepState.COMPLETED:
+        await attempt.take_turn()
+        return decode(recorded.output or b"", returns, name=f"child {key!r}")
+    if recorded is not None and recorded.state is StepState.FAILED:
+        await attempt.let_branches_pass()
+        raise _ended_badly(child.id, parse(recorded.error or b"null"), key)
+    waiting = wait_line(attempt, key, RESULT, recorded, state=StepState.PENDING)
+    is_again = recorded is not None and recorded.digest == AGAIN
+    if is_again or await _failed_before(attempt, child):
+        await attempt.check()
+        await _go_on(attempt, waiting, child)
+    task = await _end_of(attempt, waiting, child.id)
+    while await _ended_with_parent(attempt, task, child):
+        await _go_on(attempt, waiting, child)
+        task = await _end_of(attempt, waiting, child.id)
+    if task.state is not TaskState.COMPLETED:
+        ended = {"cancelled": task.cancel_requested or "cancelled"} if task.state is TaskState.CANCELLED else task.error
+        failed = wait_line(attempt, key, RESULT, waiting, state=StepState.FAILED, error=canonical(ended))
+        await attempt.commit(WriteStep(failed))
+        raise _ended_badly(child.id, ended, key)
+    value = from_json(task.result, returns, name=f"result of {child.id}")
+    output = encode(value, as_type=returns)
+    done = wait_line(attempt, key, RESULT, waiting, state=StepState.COMPLETED, output=output)
+    await attempt.commit(WriteStep(done))
+    return value
+
+
+async def _end_of(attempt: Attempt, waiting: Step, child_id: str) -> Task:
+    """Wait, off the worker if need be, until the child has ended."""
+
+    async def look() -> Task | None:
+        task = await _read(attempt, child_id)
+        return task if task.state.is_terminal else None
+
+    waits = (UntilChildren(key=waiting.key, children=(child_id,)),)
+    task = await attempt.lot().park(waits, waiting, (f"task:{child_id}",), look)
+    _check_not_leaving(attempt)
+    return task
+
+
+def _check_not_leaving(attempt: Attempt) -> None:
+    """Stop a branch that its task has left behind: how the task ends is being recorded, and its children stop."""
+    if attempt.leaving:
+        raise Unwind
+
+
+# Sub-agents stop with their caller
+
+
+def calls_sub_agents(task: Task) -> bool:
+    """Say whether the children of a task are sub-agents. Only agents have an AgentState, and they have no others."""
+    return task.version > 0
+
+
+async def has_sub_agents_at_work(store: StateStore, task: Task) -> bool:
+    """Say whether a task is an agent's and has sub-agents that have not ended."""
+    if not calls_sub_agents(task):
+        return False
+    return bool((await store.find(TaskFilter(parent_id=task.id, states=OPEN), limit=1)).items)
+
+
+async def stop_sub_agents(store: StateStore, task: Task, why: str, *, actor: str) -> None:
+    """Cancel the open sub-agents of an agent's task that has failed, or is about to: no caller waits for them."""
+    if calls_sub_agents(task):
+        await cancel.cancel_children(store, task.id, f"{BY_PARENT}, which failed: {why}", actor=actor)
+
+
+async def stop_orphans(store: StateStore, failed: Iterable[str], *, actor: str) -> None:
+    """Cancel the sub-agents of tasks that a sweep has failed: no attempt at those was there to do it."""
+    for task_id in failed:
+        task = await store.get(task_id)
+        if task is not None and task.state is TaskState.FAILED:
+            await stop_sub_agents(store, task, "no attempt could go on", actor=actor)
+
+
+async def check_caller(attempt: Attempt) -> None:
+    """Stop this attempt if its task is a sub-agent whose caller has failed or was cancelled.
+
+    The caller stops its sub-agents itself. This is for the time until that request arrives, and for a caller whose
+    process died before it had sent one.
+    """
+    parent_id, store = attempt.task.parent_id, attempt.services.store
+    parent = None if parent_id is None else await insist(partial(store.get, parent_id))
+    if parent is None or parent.state not in _ENDED_BADLY or not calls_sub_agents(parent):
+        return
+    reason = f"{BY_PARENT} {parent.id}, which is {parent.state}"
+    await insist(partial(cancel.cancel, store, attempt.task.id, reason, actor=attempt.lease.worker_id))
+    await attempt.commit()  # its answer brings the request
+    await attempt.check()
+
+
+# Begun again in its round
+
+
+async def _go_on(attempt: Attempt, waiting: Step, child: NewTask) -> None:
+    """Let a child that failed go on where it stopped, in the Commit that takes the mark off the waiting line."""
+    while True:
+        task = await _read(attempt, child.id)
+        again: tuple[ReopenChild | SetLimits, ...] = ()
+        is_ours = task.parent_id == attempt.task.id  # not in the past of a fork: those are its origin's
+        if is_ours and (task.state is TaskState.FAILED or await _was_cancelled_by_parent(attempt, task)):
+            again = (await _revived(attempt, child), *await _more_time(attempt, task, child))
+        try:
+            await attempt.commit(*again, WriteStep(waiting))
+        except Conflict:
+            continue  # a person, or its own worker, has moved it meanwhile
+        return
+
+
+async def _failed_before(attempt: Attempt, child: NewTask) -> bool:
+    """Whether the child had failed already when this task was last begun again: then it begins again as well."""
+    begun = attempt.journal.begun_again_at
+    if begun is None and not calls_sub_agents(attempt.task):
+        return False
+    task = await _read(attempt, child.id)
+    if task.state is TaskState.FAILED and begun is not None and task.finished_at is not None:
+        return task.finished_at <= begun or await _ended_with_parent(attempt, task, child)
+    return await _ended_with_parent(attempt, task, child)
+
+
+async def _ended_with_parent(attempt: Attempt, task: Task, child: NewTask) -> bool:
+    """Whether a child ended because its parent did, which goes on since: then the child goes on as well.
+
+    It was stopped by the parent, or it failed at a deadline that the parent had before it was begun again, or when the
+    wall time of the parent was spent, which has got more since.
+    """
+    if task.parent_id != attempt.task.id:
+        return False
+    if task.state is not TaskState.FAILED:
+        return await _was_cancelled_by_parent(attempt, task)
+    history = await insist(lambda: attempt.services.store.history(task.id))
+    if history[-1].reason.startswith(CALLER_OUT_OF_TIME) and attempt.time_limit is not None:
+        await attempt.check()  # unless it is spent: then this attempt ends here
+        return True
+    begun = attempt.journal.begun_again_at
+    if begun is None or task.deadline is None or child.deadline is None:
+        return False
+    return task.deadline <= begun and task.deadline < child.deadline
+
+
+async def _revived(attempt: Attempt, child: NewTask) -> ReopenChild:
+    loaded = await insist(lambda: attempt.services.store.load(child.id))
+    journal = {step.key: step for step in loaded.steps if step.round == loaded.task.round}
+    failed = ended_by(Failure.from_json(loaded.task.error).steps, journal.get)
+    return ReopenChild(
+        child_id=child.id,
+        revision=loaded.task.revision,
+        reason=f"goes on with its parent {attempt.task.id}",
+        deadline=child.deadline,
+        lines=tuple(map(reopened, failed)),
+    )
+
+
+async def _more_time(attempt: Attempt, task: Task, child: NewTask) -> tuple[SetLimits, ...]:
+    """Give a child that ended only because its parent did its share of the time that the parent has now.
+
+    Never more than its own agent may take: what the parent has got was not for that.
+    """
+    share, name = child.budget.get(Meter.WALL_TIME_MS), str(Meter.WALL_TIME_MS)
+    if share is None or not await _ended_for_its_parent(attempt, task):
+        return ()
+    definition = attempt.services.definitions.get(task.name)
+    own = None if definition is None else definition.limits.get(name)
+    accounts = await insist(lambda: attempt.services.store.accounts(task.id))
+    before = next((account.limit for account in accounts if account.meter == name), None)
+    limit = await _clock_of(attempt, task) + share
+    limit = limit if own is None else min(limit, own)
+    return () if before is None or limit <= before else (SetLimits(account=task.id, limits={name: limit}),)
+
+
+async def _ended_for_its_parent(attempt: Attempt, task: Task) -> bool:
+    if task.state is not TaskState.FAILED:
+        return True  # cancelled, and by its parent: otherwise it would not be begun again
+    history = await insist(lambda: attempt.services.store.history(task.id))
+    return history[-1].reason.startswith(CALLER_OUT_OF_TIME)
+
+
+async def _clock_of(attempt: Attempt, task: Task) -> int:
+    """Return the wall time of a child: what is booked of it may be old."""
+    life = await insist(Family(attempt.services.store, task.id).read)
+    return wall_time_ms(life, attempt.services.time.now())
+
+
+async def _was_cancelled_by_parent(attempt: Attempt, task: Task) -> bool:
+    """Say whether a child was stopped because its parent was: a person's cancel stays final."""
+    if task.state is not TaskState.CANCELLED:
+        return False
+    history = await insist(lambda: attempt.services.store.history(task.id))
+    return history[-1].reason.startswith(BY_PARENT)
+
+
+# Begun again in a new round
+
+
+async def _earlier_child(
+    attempt: Attempt, key: str, recorded: Step | None, child: NewTask, *, has_own_key: bool
+) -> Task | None:
+    """Return the child that an earlier round submitted for this call."""
+    if attempt.earlier_children is None:
+        attempt.earlier_children = asyncio.ensure_future(EarlierChildren.read(attempt))
+    earlier = await asyncio.shield(attempt.earlier_children)  # one reading for all branches
+    if recorded is not None and recorded.output is not None:
+        chosen = _id_in(recorded)  # before; it had to be stopped first
+    elif has_own_key:
+        chosen = earlier.with_key(key, child)
+    else:
+        lines = attempt.journal.of_kind(CHILD)
+        taken = {_id_in(step) for step in lines if step.output is not None}
+        chosen = earlier.equal_or_next(attempt.services.definitions, key, child, taken)
+    return earlier.tasks.get(chosen)
+
+
+class EarlierChildren:
+    """The children that earlier rounds of a task submitted."""
+
+    __slots__ = ("_by_key", "_continued", "tasks")
+
+    def __init__(self, by_key: dict[str, list[str]], tasks: dict[str, Task]) -> None:
+        """By the keys they were submitted under, the last one last; and by their own id, in the journal's order."""
+        self._by_key = by_key
+        self.tasks = tasks
+        self._continued: dict[str, str] = {}
+
+    @classmethod
+    async def read(cls, attempt: Attempt) -> EarlierChildren:
+        """Read them; also those of its origin, in the past of a fork."""
+        store, own = attempt.services.store, attempt.task
+        by_key: dict[str, list[str]] = {}
+        for step in await insist(lambda: store.steps(own.id)):
+            if step.kind == CHILD and step.round < own.round and step.state is StepState.COMPLETED:
+                by_key.setdefault(step.key, []).append(_id_in(step))
+        tasks: dict[str, Task] = {}
+        for child_id in dict.fromkeys(one for ids in by_key.values() for one in ids):
+            task = await insist(partial(store.get, child_id))
+            if task is not None:
+                tasks[child_id] = task
+        return cls(by_key, tasks)
+
+    def with_key(self, key: str, child: NewTask) -> str:
+        """Return the last child of this name that had the key."""
+        known = [one for one in self._by_key.get(key, ()) if one in self.tasks and self.tasks[one].name == child.name]
+        return known[-1] if known else ""
+
+    def equal_or_next(self, definitions: Definitions, key: str, child: NewTask, taken: set[str]) -> str:
+        """Return the child that got the same input before, otherwise that of this key, otherwise the next one.
+
+        Each is continued once. One that belongs to the origin of a fork is only ever taken for the same input.
+        """
+        gone = taken | {one for one, by in self._continued.items() if by != key}
+        left = [task for task in self.tasks.values() if task.name == child.name and task.id not in gone]
+        same = [task for task in left if is_same_input(definitions, task, child)]
+        own_key = [task for task in left if task.id in self._by_key.get(key, ())]
+        chosen = next((task.id for task in (*same, *own_key, *left)), "")
+        if chosen:
+            self._continued[chosen] = key  # parallel calls continue one each
+        return chosen
+
+
+async def _begin_round(attempt: Attempt, key: str, recorded: Step | None, task: Task, child: NewTask) -> str:
+    """Adopt an earlier child that is at work on this very request; otherwise end it, and begin a new round of it."""
+    store, feedback = attempt.services.store, attempt.task.feedback
+    task = await _read(attempt, task.id)
+    done = wait_line(attempt, key, CHILD, recorded, state=StepState.COMPLETED, output=encode(task.id))
+    while True:
+        is_same = is_same_input(attempt.services.definitions, task, child)
+        if task.parent_id != attempt.task.id:
+            # Of the origin of a fork, which is not touched: what it has done stands, anything else is the fork's own.
+            if not is_same or task.state is not TaskState.COMPLETED:
+                return await _submit(attempt, key, recorded, child)
+            await attempt.commit(WriteStep(done))
+            return task.id
+        if not task.state.is_terminal:
+            if is_same and task.cancel_requested is None and feedback in {None, task.feedback}:
+                await attempt.commit(WriteStep(done))
+                return task.id
+            reason = f"{BY_PARENT}: begun anew by its parent {attempt.task.id}"
+            await attempt.commit()  # under the lease: a parent that lost it stops here, and cancels nothing
+            actor, revision = attempt.lease.worker_id, task.revision
+            await insist(partial(cancel.cancel, store, task.id, reason, actor=actor, revision=revision))
+            if not await _is_being_cancelled(attempt, task.id):
+                task = await _read(attempt, task.id)  # it has moved meanwhile
+                continue
+            waiting = wait_line(attempt, key, CHILD, done, state=StepState.PENDING, output=done.output)
+            task = await _end_of(attempt, waiting, task.id)
+        again = ReopenChild(
+            child_id=task.id,
+            revision=task.revision,
+            reason=f"new round of its parent {attempt.task.id}",
+            new_round=True,
+            feedback=feedback,
+            user_input=SAME_INPUT if is_same else child.user_input,
+            deadline=child.deadline,
+            available_at=child.available_at,
+            lines=() if is_same else (_other_input(task),),
+        )
+        try:
+            await attempt.commit(again, *await _new_share(attempt, task, child), WriteStep(done))
+        except Conflict:
+            task = await _read(attempt, task.id)
+            continue
+        attempt.services.note_due(child.available_at)
+        return task.id
+
+
+async def _is_being_cancelled(attempt: Attempt, child_id: str) -> bool:
+    task = await _read(attempt, child_id)
+    return task.state.is_terminal or task.cancel_requested is not None
+
+
+async def _new_share(attempt: Attempt, task: Task, child: NewTask) -> tuple[SetLimits, ...]:
+    """Give the child what a new one would get, on top of what it has spent."""
+    if not child.budget:
+        return ()
+    accounts = await insist(lambda: attempt.services.store.accounts(task.id))
+    spent = {account.meter: account.spent for account in accounts}
+    if Meter.WALL_TIME_MS in child.budget:
+        spent[Meter.WALL_TIME_MS] = await _clock_of(attempt, task)
+    limits = {meter: limit + spent.get(meter, 0) for meter, limit in child.budget.items()}
+    return (SetLimits(account=task.id, limits=limits),)
+
+
+def _other_input(task: Task) -> Step:
+    return Step(
+        key=OTHER_INPUT,
+        kind="input",
+        position=task.round * ROUND_SIZE + 1,
+        state=StepState.COMPLETED,
+        round=task.round + 1,
+        effect_id=OTHER_INPUT,
+    )
+
+
+async def _read(attempt: Attempt, child_id: str) -> Task:
+    task = await insist(lambda: attempt.services.store.get(child_id))
+    if task is None:
+        raise NotFound("task", child_id)
+    return task
+
+
+def _id_in(step: Step) -> str:
+    return str(decode(step.output or b"", name=f"child {step.key!r}"))
+
+
+def is_result_of(child: Step, key: str) -> bool:
+    """Say whether a key is that of a wait for the child that a line submitted."""
+    own = child.key.replace(f"{RESERVED}{CHILD}:", f"{RESERVED}{RESULT}:", 1)
+    return key == own or key.startswith(f"{child.key}:{RESULT}") or key.endswith(f"{RESULT}:{_id_in(child)}")
+
+
+def _ended_badly(child_id: str, ended: JsonValue, key: str) -> TaskFailed | TaskCancelled:
+    if isinstance(ended, dict) and "cancelled" in ended:
+        return TaskCancelled(child_id, ended["cancelled"], step=key)
+    return TaskFailed(child_id, Failure.from_json(ended), step=key)

@@ -1,0 +1,156 @@
+"""One try of a step: for how long, what its result is, and what follows if it fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.attempt.defiance import UNWIND_WITHIN, Driven, SetAside
+from holdfast.engine.attempt.time_limit import in_time
+from holdfast.engine.runtime import log
+from holdfast.engine.steps.call import Call, Line
+from holdfast.engine.steps.waits import pause_until
+from holdfast.model.canonical import canonical, parse
+from holdfast.model.codec import round_trip
+from holdfast.model.deadline import Deadline
+from holdfast.model.errors import DeadlineExceeded, StepFailed
+from holdfast.model.failure import Failure, Try
+from holdfast.model.operations import Operation
+from holdfast.model.retry import GiveUp, RetryAt, decide, matches
+from holdfast.model.step import Step, StepState
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt.attempt import Attempt
+
+
+def begin(attempt: Attempt, call: Call, recorded: Step | None, arguments: str) -> Line:
+    """Return the line of the journal for a step that is about to run; ``arguments`` is their digest.
+
+    It does not say when the step began. A try that its worker did not survive, or handed back, runs again as a whole:
+    its timeout counts from the moment at which its function is called again.
+    """
+    if recorded is None:
+        return Line(call.key, call.kind, attempt.journal.next_position(), arguments)
+    return Line(
+        call.key,
+        call.kind,
+        # Once more after a saga: behind everything that was done before, so that the next one undoes it first.
+        attempt.journal.next_position() if attempt.journal.was_undone else recorded.position,
+        arguments,
+        attempts=recorded.attempts + 1,
+        error=recorded.error if recorded.undone_at is None else None,
+    )
+
+
+async def within(
+    attempt: Attempt,
+    call: Call,
+    seconds: float | None,
+    began: datetime,
+    invoke: Callable[[], Coroutine[Any, Any, Any]],
+) -> Any:  # noqa: ANN401
+    """Call it, for no longer than its timeout; ``began`` is when this try of it began, in this process.
+
+    Code that catches the cancellation, and goes on, is set aside after a while: it is never resumed.
+    """
+    if seconds is None:
+        return await invoke()
+    deadline = Deadline(began + timedelta(seconds=seconds), f"step {call.key!r}")
+    limit, alarms = asyncio.timeout(None), attempt.services.alarms
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine runs in a task
+    is_given_up = False
+    code = Driven(invoke(), lambda: is_given_up)
+    alarm = alarms.after(attempt.services.time.seconds_until(deadline.at), lambda: expire())  # noqa: PLW0108 - below
+
+    def expire() -> None:
+        nonlocal alarm
+        if attempt.condemned is not None:
+            return  # the code was left, and with it whoever would cancel this alarm
+        limit.reschedule(loop.time())
+        alarm = alarms.after(UNWIND_WITHIN, give_up)
+
+    def give_up() -> None:
+        nonlocal alarm, is_given_up
+        if attempt.condemned is not None:
+            return
+        if attempt.is_sending:  # the code waits for the store, or what it waits for does
+            alarm = alarms.after(1.0, give_up)
+            return
+        log.ignored_timeout(attempt.task, f"step {call.key!r}", code.where)
+        is_given_up = True
+        task.cancel()
+
+    try:
+        async with limit:
+            try:
+                return await code
+            finally:
+                alarm.cancel()
+    except SetAside:
+        task.uncancel()
+    except TimeoutError:
+        if not limit.expired():
+            raise
+    message = f"not over within its timeout of {seconds:g} s: "
+    raise DeadlineExceeded(message + deadline.message(attempt.services.time.now())) from None
+
+
+def recordable(call: Call, value: object, returns: object) -> tuple[bytes, Any]:
+    """Return a step's result as it is stored and as it is seen; nobody looks at what an undo returned."""
+    return round_trip(None if call.kind == "undo" else value, returns, name=f"step {call.key!r}")
+
+
+async def after_failure(
+    attempt: Attempt, call: Call, line: Line, tries: tuple[Try, ...], error: Exception, *operations: Operation
+) -> tuple[Try, ...]:
+    """Record the failure; return when it is time for the next try, or raise StepFailed."""
+    now = attempt.services.time.now()
+    number = tries[-1].number + 1 if tries else 1  # of many, only the last are kept
+    failure = Failure.of(error)
+    is_away = matches(failure.recorded, call.retry.away_on)
+    failure = failure.after(tries, number=number, at=now, is_away=is_away)
+    decision: RetryAt | GiveUp
+    if (hopeless := failure.hopeless) is not None:
+        decision = GiveUp(hopeless)
+    else:
+        random = attempt.services.random.random()
+        counted = _counted(failure.tries)
+        decision = decide(call.retry, failure.recorded, counted, now, random, deadline=attempt.task.deadline)
+        decision = in_time(attempt, decision)
+    if isinstance(decision, GiveUp):
+        failure = replace(failure, reason=decision.reason)
+        body = canonical(failure.to_json())
+        await attempt.commit(line.written(attempt, StepState.FAILED, error=body, finished_at=now), *operations)
+        raise StepFailed(failure, step=call.key) from error
+    body = canonical(replace(failure, traceback="").to_json())
+    line.error = body
+    again = line.written(attempt, StepState.PENDING, error=body, retry_at=decision.at)
+    await attempt.commit(again, *attempt.reopening(call, failure.steps), *operations)
+    log.step_retried(attempt.task, call.key, number, f"{failure.type_name}: {failure.message}", decision)
+    await pause_until(attempt, again.step, decision.at)
+    return failure.tries
+
+
+def _counted(tries: tuple[Try, ...]) -> int:
+    """Return which number the last try has among those that count with it.
+
+    Tries that did not reach the other side are counted in a row, and use up none of the others.
+    """
+    if tries[-1].is_away:
+        return sum(1 for _ in takewhile(lambda one: one.is_away, reversed(tries)))
+    return tries[-1].number - sum(one.is_away for one in tries)
+
+
+def failure_of(step: Step) -> Failure:
+    """Return what a failed step recorded."""
+    return Failure.from_json(parse(step.error)) if step.error is not None else Failure(type_name="", message="")
+
+
+def tries_of(recorded: Step | None) -> tuple[Try, ...]:
+    """Return the tries that a step has behind it."""
+    return failure_of(recorded).tries if recorded is not None and recorded.error is not None else ()

@@ -1,0 +1,214 @@
+"""Doing one step: replay it if it is recorded; otherwise try, classify, record, and try again.
+
+A step that must not be done twice goes another way, which begins the same: see effecting.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine
+from contextvars import Token
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.attempt.exits import as_failure
+from holdfast.engine.attempt.scope import SCOPE, Scope
+from holdfast.engine.attempt.stop_reasons import Unwind
+from holdfast.engine.effects.once_step import run_once
+from holdfast.engine.runtime import log
+from holdfast.engine.runtime.where import current_task
+from holdfast.engine.steps import approval
+from holdfast.engine.steps.call import CURRENT, Call, Function, Line, arguments_of, describe, digest_of, effect_id
+from holdfast.engine.steps.one_try import after_failure, begin, failure_of, recordable, tries_of, within
+from holdfast.engine.steps.waits import pause_until
+from holdfast.model.canonical import digest
+from holdfast.model.codec import decode
+from holdfast.model.effect import Effect, EffectClass, EffectState
+from holdfast.model.errors import InvalidValue, StepFailed
+from holdfast.model.operations import ConsumeApproval, Operation, RequireUndo, WriteEffect
+from holdfast.model.step import Step, StepState
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt.attempt import Attempt
+
+OVER = (StepState.COMPLETED, StepState.FAILED)
+
+
+def perform(attempt: Attempt, call: Call) -> Coroutine[Any, Any, Any]:
+    """Do a step in the way its terms ask for."""
+    if call.terms is not None and call.terms.effect is EffectClass.ONCE:
+        return run_once(attempt, call, call.terms)
+    return run_step(attempt, call)
+
+
+async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
+    """Return the recorded result, or do the step and record it before returning."""
+    if attempt.over or attempt.stopping is not None:
+        raise Unwind
+    known = describe(call.function)
+    returns = known.returns if call.returns is None else call.returns
+    if call.terms is not None:
+        attempt.announce(call)
+    recorded = attempt.find(call.key, call.kind)
+    attempt.pass_over(call.key)  # earlier tries may have patched the state
+    if attempt.is_replaying:
+        await _search(attempt, call, known, recorded)
+    if recorded is not None and recorded.state in OVER and (attempt.is_replaying or _stands(attempt, recorded)):
+        await attempt.take_turn()
+        return replay(attempt, call, recorded, returns)
+    tries, identify = tries_of(recorded), _effect_id_of(attempt, call, recorded)
+    line = begin(attempt, call, recorded, digest_of(call.args))
+    await _get_ready(attempt, call, recorded, line, identify)
+    go_back, branch = attempt.journal.mark(), current_task()
+    while True:
+        await attempt.check()
+        attempt.services.store.check_place()
+        line.began = line.began or attempt.services.time.now()
+        attempt.depart(line)
+        try:
+            scope = attempt.enter(call, go_back=go_back)
+            place, token = SCOPE.set(scope), CURRENT.set(identify)
+            try:
+                if known.is_async and call.timeout is None and not known.takes_effect_id:
+                    value = await call.function(*call.args)  # the usual case, without a frame of ours in between
+                else:
+                    value = await _limited(attempt, call, known, line.began, identify)
+            finally:
+                _come_back(place, token)
+                if scope.end():
+                    await attempt.leave(scope)
+            output, value = recordable(call, value, returns)
+        except BaseException as error:  # noqa: BLE001 - the policy decides what it means
+            failed = as_failure(error, branch)
+        else:
+            attempt.arrive(line)  # from here on nobody may note it as running
+            await _record(attempt, call, line, output, value)
+            return call.over_with(value)
+        finally:
+            attempt.arrive(line)
+        await attempt.check()  # an error of a step that was being stopped says nothing
+        tries = await after_failure(attempt, call, line, tries, failed)
+        line.attempts, line.began = line.attempts + 1, None
+
+
+def _come_back(place: Token[Scope], token: Token[Callable[[], str]]) -> None:
+    """Be in the scope around a step again."""
+    try:
+        CURRENT.reset(token)
+        SCOPE.reset(place)
+    except ValueError:
+        pass  # its asyncio task was dropped, and is being destroyed in the context of another one
+
+
+def _limited(
+    attempt: Attempt, call: Call, known: Function, began: datetime, identify: Callable[[], str]
+) -> Coroutine[Any, Any, Any]:
+    return within(attempt, call, call.timeout, began, lambda: _invoke(attempt, call, known, identify))
+
+
+async def _search(attempt: Attempt, call: Call, known: Function, recorded: Step | None) -> None:
+    """Take part in a replay that looks for the code of steps which are to be undone."""
+    if attempt.is_searched(call) and (recorded is None or recorded.undone_at is None):
+        await _look_inside(attempt, call, known, recorded)
+    if recorded is not None and recorded.state is StepState.FAILED:
+        await attempt.let_branches_pass()
+
+
+async def _look_inside(attempt: Attempt, call: Call, known: Function, recorded: Step | None) -> None:
+    """Run a step's function for the sake of the steps inside it, which are to be undone: they replay and do nothing."""
+    identify = _effect_id_of(attempt, call, recorded)
+    scope, branch = attempt.enter(call), current_task()
+    place, token = SCOPE.set(scope), CURRENT.set(identify)
+    try:
+        try:
+            await _invoke(attempt, call, known, identify)
+        except BaseException as error:  # noqa: BLE001 - however it ends: it may have failed before
+            as_failure(error, branch)
+    finally:
+        _come_back(place, token)
+        if scope.end():
+            await attempt.leave(scope)
+
+
+def _stands(attempt: Attempt, recorded: Step) -> bool:
+    """Whether what was recorded still holds: neither the step was undone, nor anything inside it."""
+    return recorded.undone_at is None and not attempt.journal.is_hollow(recorded)
+
+
+def replay(attempt: Attempt, call: Call, recorded: Step, returns: object) -> Any:  # noqa: ANN401
+    """Return, or raise, what the step did when it ran."""
+    if recorded.state is StepState.FAILED:
+        raise StepFailed(failure_of(recorded), step=call.key)
+    if recorded.digest and recorded.digest != digest_of(call.args):
+        log.other_arguments(attempt.task, call.key)
+    return decode(recorded.output or b"", returns, name=f"step {call.key!r}")
+
+
+def _effect_id_of(attempt: Attempt, call: Call, recorded: Step | None) -> Callable[[], str]:
+    known = recorded.effect_id or "" if recorded is not None else ""
+    if recorded is not None and recorded.undone_at is None and known:
+        return lambda: known  # one that was done again after an undo has another id than its key gives it
+    return lambda: effect_id(attempt.task.id, attempt.task.round, call.key, after=known)
+
+
+async def _get_ready(
+    attempt: Attempt, call: Call, recorded: Step | None, line: Line, identify: Callable[[], str]
+) -> None:
+    """Wait until the next try is due, and have a person agree to this very call first, where that was asked for."""
+    if recorded is not None and recorded.retry_at is not None:
+        await pause_until(attempt, recorded, recorded.retry_at)
+    if call.terms is None:
+        return
+    line.effect_id = identifier = identify()
+    if call.terms.ask is None:
+        return
+    arguments = arguments_of(call)
+    approval_id = await approval.obtain(attempt, call.key, identifier, call.terms.ask, arguments)
+    consume = ConsumeApproval(approval_id=approval_id, effect_id=identifier, arguments_hash=digest(arguments))
+    await attempt.commit(line.written(attempt, StepState.RUNNING, error=line.error), consume)
+
+
+async def _record(attempt: Attempt, call: Call, line: Line, output: bytes, value: object) -> None:
+    now = attempt.services.time.now()
+    written = line.written(attempt, StepState.COMPLETED, output=output, finished_at=now)
+    operations = (written, *written_with(attempt, call, line, value))
+    if call.is_lazy:
+        attempt.buffer(*operations)
+    else:
+        await attempt.commit(*operations)
+
+
+def written_with(attempt: Attempt, call: Call, line: Line, value: object) -> tuple[Operation, ...]:
+    """What is written together with the result: the way to undo it, and what follows."""
+    operations: tuple[Operation, ...] = ()
+    if call.terms is not None and call.terms.compensate is not None:
+        operations = _undoable(attempt, call, line)
+    return operations + call.consequences(value)
+
+
+def _undoable(attempt: Attempt, call: Call, line: Line) -> tuple[Operation, ...]:
+    try:
+        arguments = arguments_of(call)
+    except InvalidValue:
+        arguments = b""  # no data: the undo is called with what the code brings along again
+    effect = Effect(
+        effect_id=line.effect_id or "",
+        step_key=call.key,
+        effect_class=call.terms.effect if call.terms is not None else EffectClass.IDEMPOTENT,
+        state=EffectState.DONE,
+        round=attempt.task.round,
+        fence=attempt.task.fence,
+        attempt=line.attempts,
+        arguments=arguments or b"null",
+        arguments_hash=digest(arguments) if arguments else "",
+        compensable=True,
+    )
+    return WriteEffect(effect), RequireUndo(required=True)
+
+
+async def _invoke(attempt: Attempt, call: Call, known: Function, identify: Callable[[], str]) -> Any:  # noqa: ANN401
+    named = {"effect_id": identify()} if known.takes_effect_id else {}
+    if known.is_async:
+        return await call.function(*call.args, **named)
+    value = await attempt.services.threads.run(lambda: call.function(*call.args, **named))
+    return await value if inspect.isawaitable(value) else value

@@ -1,0 +1,349 @@
+"""Parking: branches of a task that wait for something outside, and taking the task off its worker when all of them do.
+
+A parked branch first waits where it is. As soon as every branch of the task is parked, one Commit stores all the waits
+and moves the task to waiting; then its code is unwound and its slot is free. Whoever brings the awaited thing moves it
+back to pending, and a replay finds it. Until then it costs a few rows.
+
+Where it cannot be proven that every branch is parked, but no step is under way either, the task is a resident: it stays
+on its worker without a slot. What is parked can still be spilled, which is the same Commit with a timer besides. A task
+that a process runs by name is a resident, too: in the store, any worker could claim it when its wait is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast.engine.attempt.journal import SPILLED
+from holdfast.engine.attempt.scope import SCOPE, Scope
+from holdfast.engine.attempt.stop_reasons import Unwind, expect_unwind
+from holdfast.engine.manage.rests import begin_rest, end_rest
+from holdfast.engine.runtime import log
+from holdfast.engine.steps.quiescence import is_joined, is_quiescent
+from holdfast.model.errors import HoldfastError
+from holdfast.model.operations import Move, Rest, UntilChildren, UntilDecided, UntilTime, Wait, WriteStep
+from holdfast.model.step import Step, StepState
+from holdfast.model.transitions import TaskState
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt.attempt import Attempt
+
+T = TypeVar("T")
+
+HOLD_SLOT = 3.0
+"""Seconds. A timer that is due sooner keeps its slot: giving it back and claiming again costs more than waiting."""
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at what a branch waits for, should every hint be missing."""
+
+LONGEST_LOOK = 60.0
+
+_TURNS = 3
+"""Turns of the loop before a look at all branches: those that were just created get to where they wait."""
+
+JOIN = "holdfast:join"
+
+SPILLED_KEY = "holdfast:spilled"
+
+SPILLED_FOR, SPILLED_FOR_AT_MOST = 300.0, 86_400.0
+"""Seconds after which a task comes back that was spilled. They double as long as it comes back for nothing."""
+
+
+@dataclass(slots=True, eq=False)
+class Parked:
+    """One branch, and what it waits for."""
+
+    waits: tuple[Wait, ...]
+    step: Step
+    """The line of the journal that says so; written when the task is suspended."""
+    branch: asyncio.Task[Any]
+    woken: asyncio.Future[None]
+    scope: Scope
+    patience: float = LOOK_EVERY
+    """Seconds until the next look, should nothing happen before."""
+
+
+class ParkingLot:
+    """The parked branches of one attempt."""
+
+    __slots__ = (
+        "_attempt",
+        "_branches",
+        "_has_rested",
+        "_looking",
+        "_noted",
+        "_noting",
+        "_parked",
+        "_suspending",
+        "_waiting",
+    )
+
+    def __init__(self, attempt: Attempt) -> None:
+        """Start empty."""
+        self._attempt = attempt
+        self._parked: dict[asyncio.Task[Any], Parked] = {}
+        self._waiting: dict[asyncio.Task[Any], Parked] = {}
+        """Those that are parked, or only look whether they may go on."""
+        self._branches: set[asyncio.Task[Any]] = set()
+        self._has_rested = False
+        self._looking = False
+        self._noted = False
+        self._noting = asyncio.Lock()
+        self._suspending: asyncio.Task[None] | None = None
+
+    async def park(
+        self, waits: tuple[Wait, ...], step: Step, topics: tuple[str, ...], look: Callable[[], Awaitable[T | None]]
+    ) -> T:
+        """Wait until ``look`` finds something, here or, should the task be suspended, in a later attempt.
+
+        ``topics`` are the hints that are worth a look.
+        """
+        branch = asyncio.current_task()
+        assert branch is not None  # noqa: S101 - a coroutine runs in a task
+        self._branches.add(branch)
+        services = self._attempt.services
+        with ExitStack() as watching:
+            scope = SCOPE.get(self._attempt.scope)
+            parked = Parked(waits, step, branch, asyncio.get_running_loop().create_future(), scope)
+            self._waiting[branch] = parked
+            watching.callback(self._waiting.pop, branch)
+            for topic in topics:
+                watching.enter_context(services.watcher.watch(topic, lambda: _set(parked.woken)))
+            while True:
+                await self._attempt.check(only_to_wait=True)
+                found = await look()
+                if found is not None:
+                    if self._has_rested:
+                        await self._attempt.check()  # the code behind the wait is work, and work needs a slot
+                    return found
+                await self._wait(parked)
+
+    async def _wait(self, parked: Parked) -> None:
+        # A timer needs no looking at; but the branches beside it may have ended, and then the slot can be given back.
+        parked.patience = min(parked.patience * 2, LONGEST_LOOK)
+        seconds = min((self._seconds_until(timer) for timer in _timers(parked)), default=LOOK_EVERY)
+        seconds = min(seconds, parked.patience)
+        if len(parked.waits) > len(_timers(parked)):
+            seconds = min(seconds, LOOK_EVERY)
+        alarm = self._attempt.services.alarms.after(seconds, lambda: _set(parked.woken))
+        self._parked[parked.branch] = parked
+        self.look_soon()
+        try:
+            while True:
+                await parked.woken
+                if self._suspending is None:
+                    break
+                await self._suspended()
+        finally:
+            alarm.cancel()
+            del self._parked[parked.branch]
+            parked.woken = asyncio.get_running_loop().create_future()
+
+    async def _suspended(self) -> None:
+        """Stay while a suspension is under way; Unwind once it is durable."""
+        if self._suspending is not None:
+            await asyncio.wait([self._suspending])
+        if self._attempt.over:
+            raise Unwind
+
+    def clear(self) -> None:
+        """Unwind the branches that are still parked: their attempt is over, and nobody comes back to them."""
+        for one in list(self._parked.values()):
+            expect_unwind(one.branch)
+            if not one.woken.done():
+                one.woken.set_exception(Unwind())
+
+    # Resting on the worker
+
+    @property
+    def is_noted(self) -> bool:
+        """Whether the store knows, or is about to hear, that the task rests."""
+        return self._noted or self._noting.locked()
+
+    async def note_rest(self) -> None:
+        """Write down that the task rests: a death of its worker is then no sign against it."""
+        async with self._noting:
+            if not self._noted and self._suspending is None and self._attempt.is_resting:
+                lines = [one.step for one in self._waiting.values() if self._attempt.journal.get(one.step.key) is None]
+                kinds = {type(wait) for one in self._waiting.values() for wait in one.waits}
+                if self._attempt.time_limit is not None and not kinds.isdisjoint({UntilDecided, UntilChildren}):
+                    lines.append(begin_rest(self._attempt, self._attempt.rested))
+                await self._attempt.commit(*map(WriteStep, lines), Rest(resting=True))
+                self._noted = True
+
+    async def stir(self) -> None:
+        """Write down that it rests no more."""
+        async with self._noting:
+            if self._noted:
+                await self._attempt.commit(*map(WriteStep, end_rest(self._attempt)), Rest(resting=False))
+                self._noted = False
+
+    # Taking the task off its worker
+
+    def look_soon(self) -> None:
+        """See in a moment whether all branches are parked."""
+        if self._parked and not self._looking and self._suspending is None:
+            self._look_in(_TURNS, None)
+
+    def _look_in(self, turns: int, seen: frozenset[asyncio.Task[Any]] | None) -> None:
+        self._looking = True
+        asyncio.get_running_loop().call_soon(self._look, turns, seen)
+
+    def _look(self, turns: int, seen: frozenset[asyncio.Task[Any]] | None) -> None:
+        """See whether all branches are parked, and the very same ones that were ``seen`` to be so before."""
+        if turns:
+            self._look_in(turns - 1, seen)
+            return
+        self._looking = False
+        attempt = self._attempt
+        if attempt.over or attempt.stopping is not None or self._suspending is not None or not self._is_worth_it():
+            return
+        if not attempt.stays and self._all_parked():
+            now = frozenset(self._parked)
+            if now != seen:
+                # A branch that has just ended tells whoever gathers it only in the next turn of the loop.
+                self._look_in(_TURNS, now)
+                return
+            self._suspending = asyncio.create_task(self._suspend(), name=f"holdfast-suspend-{attempt.task.id}")
+        else:
+            self._note_timers()
+            if self.only_waits:
+                self._has_rested = True
+                self._attempt.rest()
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether nothing is under way but steps inside which a branch waits."""
+        return bool(self._waiting) and self._attempt.only_waits(one.scope for one in self._waiting.values())
+
+    def _note_timers(self) -> None:
+        """Have the timers that wait beside a busy branch written with its next Commit.
+
+        So they go on counting, and do not start again, should this process die meanwhile.
+        """
+        for parked in self._parked.values():
+            if _timers(parked) and self._attempt.journal.get(parked.step.key) is None:
+                self._attempt.buffer(WriteStep(parked.step))
+
+    def _is_worth_it(self) -> bool:
+        """Timers that are due in a moment are waited for in place."""
+        timers = [timer for parked in self._parked.values() for timer in _timers(parked)]
+        return bool(self._parked) and all(self._seconds_until(timer) > HOLD_SLOT for timer in timers)
+
+    def _seconds_until(self, timer: UntilTime) -> float:
+        return max(self._attempt.services.time.seconds_until(timer.at), 0.0)
+
+    def _all_parked(self) -> bool:
+        if any(parked.woken.done() for parked in self._parked.values()):
+            return False  # it is about to look
+        if self._attempt.has_steps_under_way:
+            return False  # in a branch that nobody awaits at the moment
+        self._branches = {branch for branch in self._branches if not branch.done()}
+        # The thread of a blocking function waits for its one call, which is parked; so does the function's branch.
+        blocked = {
+            branch
+            for branch, calls in self._attempt.sync_calls.items()
+            if len(calls) == 1 and calls <= self._parked.keys() and not self._attempt.has_threads(calls)
+        }
+        return is_quiescent(self._attempt.runner, self._branches, self._parked.keys() | blocked)
+
+    def spill(self) -> None:
+        """Take the task off its worker although something may be under way, which runs again when it comes back.
+
+        Whatever else it waits for is not known here, so it comes back after a while in any case.
+        """
+        attempt = self._attempt
+        if self._waiting and self._suspending is None and not attempt.over and attempt.stopping is None:
+            line = self._spill_line()
+            at = attempt.services.time.now() + timedelta(seconds=_seconds_away(line))
+            spilling = self._suspend(UntilTime(key=SPILLED_KEY, at=at), line=line)
+            self._suspending = asyncio.create_task(spilling, name=f"holdfast-spill-{attempt.task.id}")
+
+    @property
+    def spills_in_vain(self) -> int:
+        """How often the task was spilled since it last got ahead."""
+        journal = self._attempt.journal
+        before = journal.get(SPILLED_KEY)
+        if before is None or before.finished_at is None or journal.has_ended_since(before.finished_at):
+            return 0
+        return before.attempts
+
+    def _spill_line(self) -> Step:
+        """Return the line that counts how often the task was spilled since it last got ahead."""
+        attempt, now = self._attempt, self._attempt.services.time.now()
+        before = attempt.journal.get(SPILLED_KEY)
+        return Step(
+            key=SPILLED_KEY,
+            kind=SPILLED,
+            position=attempt.journal.next_position() if before is None else before.position,
+            state=StepState.COMPLETED,
+            round=attempt.task.round,
+            attempts=1 + self.spills_in_vain,
+            fence=attempt.task.fence,
+            started_at=now,
+            finished_at=now,
+        )
+
+    async def _suspend(self, *more: Wait, line: Step | None = None) -> None:
+        attempt = self._attempt
+        waiting = self._parked if line is None else self._waiting  # of which some may just look
+        lines = [one.step for one in waiting.values()] + ([] if line is None else [line])
+        waits = (*self._waits(waiting), *more)
+        besides = () if attempt.time_limit is None else attempt.time_limit.waits(waits)
+        move = Move(to=TaskState.WAITING, reason=_describe(waits), waits=(*waits, *besides))
+        try:
+            await attempt.commit(*attempt.loose_ends(), *(WriteStep(one) for one in lines), move)
+        except (HoldfastError, Unwind) as error:
+            # Fenced, or refused: the branches go on and find out for themselves.
+            log.not_suspended(attempt.task, error)
+        else:
+            attempt.over = True
+            attempt.expect_end()
+            log.moved(attempt.task, move)
+            for timer in (wait for wait in move.waits if isinstance(wait, UntilTime)):
+                attempt.services.note_due(timer.at)
+        finally:
+            self._suspending = None
+            if attempt.over:
+                self.clear()
+                if line is not None:
+                    attempt.leave_code()
+            else:
+                for one in list(self._parked.values()):
+                    _set(one.woken)
+
+    def _waits(self, waiting: Mapping[asyncio.Task[Any], Parked]) -> tuple[Wait, ...]:
+        waits = [wait for one in waiting.values() for wait in one.waits]
+        joins = [wait for wait in waits if isinstance(wait, UntilChildren)]
+        if len(joins) > 1 and len(joins) == len(waits) and is_joined(self._attempt.runner, waiting):
+            children = tuple(child for wait in joins for child in wait.children)
+            return (UntilChildren(key=JOIN, children=tuple(dict.fromkeys(children))),)
+        return tuple(waits)
+
+
+def _seconds_away(line: Step) -> float:
+    return min(SPILLED_FOR * 2.0 ** min(line.attempts - 1, 16), SPILLED_FOR_AT_MOST)
+
+
+def _timers(parked: Parked) -> list[UntilTime]:
+    return [wait for wait in parked.waits if isinstance(wait, UntilTime)]
+
+
+def _set(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
+
+
+def _describe(waits: tuple[Wait, ...]) -> str:
+    kinds = {
+        "UntilTime": "a timer",
+        "UntilEvent": "an event",
+        "UntilChildren": "children",
+        "UntilDecided": "a decision",
+    }
+    names = sorted({kinds.get(type(wait).__name__, "something outside") for wait in waits})
+    return f"waits for {' and '.join(names)}"

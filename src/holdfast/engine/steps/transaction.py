@@ -1,0 +1,229 @@
+"""Doing a transaction: the task's own SQL and the line of its journal, in one transaction of the database.
+
+It is the one kind of step that is done exactly once. Whatever crashes, both are there or neither is. So a store that
+does not answer has written nothing, and the function is simply called again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.api.sync.bridge import Crossing
+from holdfast.engine.attempt.exits import as_failure
+from holdfast.engine.attempt.stop_reasons import Unwind
+from holdfast.engine.runtime.services import Services
+from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.steps.call import (
+    ONE_TRY,
+    Call,
+    Compensation,
+    Line,
+    Terms,
+    as_compensation,
+    describe,
+    digest_of,
+    effect_id,
+)
+from holdfast.engine.steps.one_try import after_failure, begin, failure_of, recordable, tries_of
+from holdfast.engine.steps.step import OVER, replay, written_with
+from holdfast.engine.steps.waits import pause_until
+from holdfast.model.errors import InvalidValue, JournalMismatch, ReadOnlyStore, StepFailed, StoreBusy, StoreUnavailable
+from holdfast.model.failure import Exited, Try
+from holdfast.model.operations import Operation
+from holdfast.model.step import Step, StepState
+from holdfast.store.transaction import Transaction
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt.attempt import Attempt
+
+TIMEOUT = 10.0
+"""Seconds a transaction may stay open that says nothing else."""
+
+_KIND = "transaction"
+
+
+class SyncTransaction:
+    """An open transaction, as a blocking function sees it that works in it."""
+
+    __slots__ = ("_crossing", "_transaction")
+
+    def __init__(self, transaction: Transaction, loop: asyncio.AbstractEventLoop) -> None:
+        """Made by the engine, on the loop's thread."""
+        self._transaction = transaction
+        self._crossing = Crossing(loop, "tx")
+
+    def execute(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401
+        """See Transaction."""
+        return self._crossing.wait(self._transaction.execute(sql, *parameters))
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    error: Exception
+
+
+def transaction_call(
+    key: str,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    *,
+    name: str,
+    timeout: float,
+    returns: Any,  # noqa: ANN401
+    terms: Terms | None,
+) -> Call:
+    """Return one call of ``ctx.transaction``."""
+    return Call(key, function, args, ONE_TRY, timeout, returns, kind=_KIND, name=name, terms=terms)
+
+
+def undo_terms(name: str, compensate: Callable[..., Any] | Compensation | None) -> Terms | None:
+    """Return how a transaction is undone: by another one, or by a step where a Compensation is given."""
+    undo = as_compensation(name, compensate)
+    if undo is None:
+        return None
+    return Terms(compensate=undo, undone_in_transaction=not isinstance(compensate, Compensation))
+
+
+async def run_transaction(attempt: Attempt, call: Call, *, repeat: bool) -> Any:  # noqa: ANN401
+    """Return the recorded result, or do the transaction, which records it."""
+    if attempt.over or attempt.stopping is not None:
+        raise Unwind
+    if call.terms is not None:
+        attempt.announce(call)
+    recorded = attempt.find(call.key, _KIND)
+    if recorded is not None and recorded.state in OVER and (attempt.is_replaying or recorded.undone_at is None):
+        if recorded.state is StepState.FAILED:
+            await attempt.let_branches_pass()
+        await attempt.take_turn()
+        return replay(attempt, call, recorded, _type_of(call))
+    line, tries = begin(attempt, call, recorded, digest_of(call.args)), tries_of(recorded)
+    earlier = None if repeat or recorded is not None else _earlier(attempt, call, line.digest)
+    if earlier is not None:
+        return await _adopt(attempt, call, line, earlier)
+    undone = recorded.effect_id or "" if recorded is not None and recorded.undone_at is not None else ""
+    line.effect_id = effect_id(attempt.task.id, attempt.task.round, call.key, after=undone)  # seen by later rounds
+    return await _do(attempt, call, line, tries)
+
+
+async def run_undo(attempt: Attempt, call: Call) -> None:
+    """Undo a transaction by another one, in which it is also recorded that this was done."""
+    recorded = attempt.find(call.key, call.kind)
+    if recorded is not None and recorded.state is StepState.FAILED:
+        raise StepFailed(failure_of(recorded), step=call.key)
+    if recorded is None or recorded.state is not StepState.COMPLETED:
+        if recorded is not None and recorded.retry_at is not None:
+            await pause_until(attempt, recorded, recorded.retry_at)
+        await _do(attempt, call, begin(attempt, call, recorded, digest_of(call.args)), tries_of(recorded))
+
+
+async def _do(attempt: Attempt, call: Call, line: Line, tries: tuple[Try, ...]) -> Any:  # noqa: ANN401
+    timeout = TIMEOUT if call.timeout is None else call.timeout
+    while True:
+        done = await insist(lambda: _try(attempt, call, line, timeout))
+        if not isinstance(done, _Failed):
+            return done
+        await attempt.check()  # an error of a step that was being stopped says nothing
+        tries = await after_failure(attempt, call, line, tries, done.error)
+        line.attempts += 1
+
+
+def _earlier(attempt: Attempt, call: Call, arguments: str) -> Step | None:
+    """Return the transaction of an earlier round that this one was: under its key, or with these very arguments."""
+    journal = attempt.journal
+
+    def counts(step: Step) -> bool:
+        return step.kind == _KIND and step.state is StepState.COMPLETED and step.undone_at is None
+
+    if (made := journal.made_before(call.name, call.key, {arguments} - {""}, counts)) is not None:
+        return made
+    same_key = journal.earlier(call.key)
+    if same_key is None or not counts(same_key) or journal.is_reserved(same_key, call.key):
+        return None
+    return None if journal.has_other_input and same_key.digest != arguments else same_key
+
+
+async def _adopt(attempt: Attempt, call: Call, line: Line, earlier: Step) -> Any:  # noqa: ANN401
+    """It was done in an earlier round: record that as this round's result."""
+    if earlier.digest and earlier.digest != line.digest:
+        attempt.fatal = JournalMismatch(
+            f"transaction {call.key!r} of task {attempt.task.id} was done in an earlier round, with other arguments "
+            "than the code now passes. Name the new one otherwise, or, if each round is to do it anew, pass repeat=True"
+        )
+        raise attempt.fatal
+    value = replay(attempt, call, earlier, _type_of(call))
+    line.effect_id, now = earlier.effect_id, attempt.services.time.now()
+    await attempt.commit(line.written(attempt, StepState.COMPLETED, output=earlier.output, finished_at=now))
+    return value
+
+
+async def _try(attempt: Attempt, call: Call, line: Line, timeout: float) -> Any:  # noqa: ANN401
+    """Do the transaction; only an error of the store's, after which it can be done again, is raised."""
+    began = attempt.services.time.now()
+
+    async def work(transaction: Transaction) -> tuple[Any, tuple[Operation, ...]]:
+        value = await call_in(attempt.services, transaction, call.function, call.args)
+        output, value = recordable(call, value, _type_of(call))
+        attempt.arrive(line)
+        line.began = began
+        now = attempt.services.time.now()
+        written = line.written(attempt, StepState.COMPLETED, output=output, finished_at=now)
+        return value, (written, *written_with(attempt, call, line, value))
+
+    # Without a beginning nobody notes it as running, which would wait for the transaction, and undo its record.
+    line.began = None
+    attempt.depart(line)
+    try:
+        return await attempt.transact(work, timeout=timeout)
+    except (StoreUnavailable, StoreBusy, ReadOnlyStore):
+        raise
+    except Exception as error:  # noqa: BLE001 - the policy decides what it means
+        line.began = began
+        return _Failed(error)
+    finally:
+        attempt.arrive(line)
+
+
+async def transact(services: Services, function: Callable[..., Any], args: tuple[Any, ...], *, timeout: float) -> Any:  # noqa: ANN401
+    """Do a transaction outside of any task."""
+
+    async def work(transaction: Transaction) -> tuple[Any, None]:
+        return await call_in(services, transaction, function, args), None
+
+    try:
+        value, _ = await services.store.transact(work, timeout=timeout)
+    except Exited as exited:
+        raise exited.error from None
+    return value
+
+
+async def call_in(
+    services: Services, transaction: Transaction, function: Callable[..., Any], args: tuple[Any, ...]
+) -> Any:  # noqa: ANN401
+    """Call a function with the transaction it works in: an async one here, any other in a thread."""
+    if describe(function).is_async:
+        branch = asyncio.current_task()
+        try:
+            return await function(transaction, *args)
+        except Exception:
+            raise
+        except BaseException as error:
+            if services.owner.is_other:
+                raise  # a process that was forked in there ends, and has nothing to roll back
+            raise as_failure(error, branch) from None
+    blocking = SyncTransaction(transaction, asyncio.get_running_loop())
+    value = await services.threads.run(lambda: function(blocking, *args))
+    if inspect.iscoroutine(value):
+        value.close()
+        raise InvalidValue(
+            f"{function!r} was taken for a blocking function and gave a coroutine; pass the async function itself, and "
+            "its arguments after it"
+        )
+    return value
+
+
+def _type_of(call: Call) -> Any:  # noqa: ANN401
+    return describe(call.function).returns if call.returns is None else call.returns

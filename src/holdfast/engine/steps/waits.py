@@ -1,0 +1,191 @@
+"""Waits that outlive the process: timers and events. Each is a line of the journal once it is over."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from holdfast.engine.attempt.journal import Journal, stable_bytes
+from holdfast.engine.runtime.store_retry import insist
+from holdfast.model.canonical import canonical, parse
+from holdfast.model.codec import decode, encode
+from holdfast.model.deadline import Deadline
+from holdfast.model.errors import DeadlineExceeded
+from holdfast.model.failure import Failure
+from holdfast.model.operations import Emit, UntilEvent, UntilTime, Wait, WriteStep
+from holdfast.model.records import Event
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import JsonValue
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt.attempt import Attempt
+
+
+def event_channel(task_id: str) -> str:
+    """Return the channel of a task's own events: progress, and whatever else it tells."""
+    return f"task:{task_id}"
+
+
+async def pause_until(attempt: Attempt, step: Step, at: datetime) -> None:
+    """Wait for a moment that ``step`` records as its ``retry_at``."""
+
+    async def look() -> bool | None:
+        return True if attempt.services.time.now() >= at else None
+
+    await attempt.lot().park((UntilTime(key=step.key, at=at),), step, (), look)
+
+
+async def sleep(attempt: Attempt, key: str, seconds: float) -> None:
+    """Let time pass, through restarts."""
+    recorded = attempt.find(key, "sleep")
+    if recorded is not None and recorded.state is StepState.COMPLETED:
+        await attempt.take_turn()
+        return
+    if recorded is None or recorded.retry_at is None:
+        until = attempt.services.time.now() + timedelta(seconds=seconds)
+        waiting = wait_line(attempt, key, "sleep", recorded, state=StepState.PENDING, retry_at=until)
+    else:
+        until, waiting = recorded.retry_at, recorded
+    await pause_until(attempt, waiting, until)
+    done = wait_line(attempt, key, "sleep", waiting, state=StepState.COMPLETED)
+    await attempt.commit(WriteStep(done))
+
+
+async def wait_event(attempt: Attempt, key: str, channel: str, *, timeout: float | None, earlier: bool) -> JsonValue:
+    """Return the payload of the channel's next event; DeadlineExceeded when none came in time."""
+    recorded = attempt.find(key, "event")
+    cursors = attempt.cursors()
+    if recorded is not None and recorded.state is StepState.COMPLETED:
+        return decode(recorded.output or b"", name=f"event {key!r}")["payload"]
+    if recorded is not None and recorded.state is StepState.FAILED:
+        await attempt.let_branches_pass()
+        raise DeadlineExceeded(Failure.from_json(parse(recorded.error or b"null")).message, step=key)
+    store, time = attempt.services.store, attempt.services.time
+    await _find_beginning(attempt, channel, earlier=earlier)
+    until = recorded.retry_at if recorded is not None else None
+    if until is None and timeout is not None:
+        until = time.now() + timedelta(seconds=timeout)
+    waiting = wait_line(attempt, key, "event", recorded, state=StepState.PENDING, retry_at=until)
+
+    reserved = attempt.reserved_events(channel)
+    mine: list[int] = []
+
+    async def look() -> Event | bool | None:
+        behind, most = cursors[channel], len(reserved) + 1
+        for event in await insist(lambda: store.events(channel, after=behind, limit=most)):
+            if event.number > cursors[channel] and event.number not in reserved:  # nor any other branch's by now
+                reserved.add(event.number)
+                mine.append(event.number)
+                return event
+        return False if until is not None and time.now() >= until else None
+
+    waits: list[Wait] = [UntilEvent(key=key, channel=channel, after=cursors[channel])]
+    if until is not None:
+        waits.append(UntilTime(key=stable_bytes("timeout", key).hex(), at=until))
+    try:
+        event = await attempt.lot().park(tuple(waits), waiting, (f"channel:{channel}",), look)
+        if isinstance(event, Event):
+            output = encode({"channel": channel, "number": event.number, "payload": event.payload})
+            done = wait_line(attempt, key, "event", waiting, state=StepState.COMPLETED, output=output)
+            await attempt.commit(WriteStep(done))
+            return event.payload
+    finally:
+        # Not before it is recorded: a branch that is stopped meanwhile leaves its event to the next one.
+        if (got := attempt.journal.get(key)) is not None and got.state is StepState.COMPLETED:
+            cursors[channel] = max([cursors[channel], *mine])
+        reserved.difference_update(mine)
+    deadline = Deadline(until or time.now(), f"the wait for an event on {channel!r}")
+    error = DeadlineExceeded(deadline.message(time.now()), step=key)
+    body = canonical(Failure.of(error).to_json())
+    await attempt.commit(WriteStep(wait_line(attempt, key, "event", waiting, state=StepState.FAILED, error=body)))
+    raise error
+
+
+async def _find_beginning(attempt: Attempt, channel: str, *, earlier: bool) -> None:
+    """See that the task knows where it begins to read a channel."""
+    cursors = attempt.cursors()
+    if channel not in cursors:
+        store, task_id = attempt.services.store, attempt.task.id
+        begin = 0 if earlier else await insist(lambda: store.position(channel, before_task=task_id))
+        cursors.setdefault(channel, begin)
+
+
+def cursors_of(journal: Journal) -> dict[str, int]:
+    """Return how far a task has read each channel, by what its journal says that its waits got.
+
+    By the whole journal, before any of them is replayed: two branches that wait on one channel replay in any order, and
+    none may be given what the other got.
+    """
+    cursors: dict[str, int] = {}
+    for step in journal.completed("event"):
+        got = decode(step.output or b"", name=f"event {step.key!r}")
+        cursors[got["channel"]] = max(cursors.get(got["channel"], 0), got["number"])
+    return cursors
+
+
+async def progress(attempt: Attempt, key: str, payload: JsonValue) -> None:
+    """Tell whoever watches, once."""
+    if attempt.find(key, "progress") is not None:
+        await attempt.take_turn()
+        return
+    await attempt.check()
+    done = wait_line(attempt, key, "progress", None, state=StepState.COMPLETED)
+    await attempt.commit(WriteStep(done), Emit(channel=event_channel(attempt.task.id), payload=payload))
+
+
+def now(attempt: Attempt, key: str) -> datetime:
+    """Return the time, the same on every replay that gets past the next durable point."""
+    recorded = attempt.find(key, "now")
+    if recorded is not None:
+        return datetime.fromisoformat(decode(recorded.output or b""))
+    moment = attempt.services.time.now()
+    line = wait_line(attempt, key, "now", None, state=StepState.COMPLETED, output=encode(moment.isoformat()))
+    attempt.buffer(WriteStep(line))
+    return moment
+
+
+def draw(attempt: Attempt, what: str, key: str) -> bytes:
+    """Return random bytes that are the same on every replay.
+
+    They are made of a task's id, and leave no line. Only a fork records of which task: whether its code is still in the
+    past that it shares cannot be seen again once the fork has gone on.
+    """
+    journal = attempt.journal
+    if not journal.is_of_fork:
+        return stable_bytes(what, *journal.seed, key)
+    recorded = attempt.find(key, "draw")
+    if recorded is not None:
+        return stable_bytes(what, *decode(recorded.output or b""), key)
+    seed = journal.seed
+    line = wait_line(attempt, key, "draw", None, state=StepState.COMPLETED, output=encode(list(seed)))
+    attempt.buffer(WriteStep(line))
+    return stable_bytes(what, *seed, key)
+
+
+def wait_line(
+    attempt: Attempt,
+    key: str,
+    kind: str,
+    before: Step | None,
+    *,
+    state: StepState,
+    output: bytes | None = None,
+    error: bytes | None = None,
+    retry_at: datetime | None = None,
+) -> Step:
+    """Return a line of the journal for a wait, in the place it already has."""
+    finished = state in {StepState.COMPLETED, StepState.FAILED}
+    now = attempt.services.time.now()
+    return Step(
+        key=key,
+        kind=kind,
+        position=attempt.journal.next_position() if before is None else before.position,
+        state=state,
+        round=attempt.task.round,
+        fence=attempt.task.fence,
+        output=output,
+        error=error,
+        started_at=(before.started_at if before is not None else None) or now,
+        finished_at=now if finished else None,
+        retry_at=retry_at,
+    )

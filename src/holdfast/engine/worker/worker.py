@@ -1,0 +1,402 @@
+"""Worker: pulls tasks from queues and keeps its slots filled.
+
+Whoever claims also sweeps: tasks of dead workers, due timers and passed deadlines need no process of their own. Hints
+make a worker look at once; the clock makes it look anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.engine.api.settings import DEFAULT_RESIDENTS
+from holdfast.engine.runtime import log
+from holdfast.engine.runtime.alarms import Alarm
+from holdfast.engine.runtime.services import Services
+from holdfast.engine.runtime.store_retry import HOPELESS
+from holdfast.engine.steps.children import stop_orphans
+from holdfast.engine.worker.host import REPLACED, Host
+from holdfast.model.checks import check_integer, check_name
+from holdfast.model.errors import InvalidValue, SchemaMismatch, StoreClosed, StoreForked, StoreReplaced, WorkerDead
+from holdfast.model.transitions import TaskState
+from holdfast.model.worker import Claim, Claimed, WorkerState
+from holdfast.store.background import Loop
+from holdfast.store.base import ANYTHING
+from holdfast.store.outage import Streak
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at the queue and the clock, should every hint be missing."""
+
+MOST_CLAIMED = 250
+"""Tasks in one claim: enough to make its cost small, few enough that others get some."""
+
+REFILL_SHARE, REFILL_WITHIN = 10, 0.005
+"""Free slots are filled at once when a tenth of all is free, otherwise together with those that follow in a moment."""
+
+LEASES_FOR_ROOM = 1
+"""For so long a worker claims nothing, to become empty for a suspect. What still runs then has it as a neighbour."""
+
+LEASES_ALONE = 5
+"""For so long nothing is claimed beside a suspect: one that lives longer kills nobody by being run."""
+
+
+LEAVE_TO_OTHERS = 0.03
+"""Seconds for which a full worker would leave new tasks to others that can run them; one that is half full for half of
+that. Idle workers do not wait, so they come first. Hints reach other processes within a few milliseconds."""
+
+LOOKS_FOR_OTHERS_PER_LEASE = 3
+
+
+class Worker:
+    """Runs tasks, up to ``concurrency`` of them at the same time, until its block ends or it is told to drain."""
+
+    def __init__(
+        self,
+        services: Services,
+        *,
+        queues: Sequence[str] | None,
+        concurrency: int,
+        residents: int = DEFAULT_RESIDENTS,
+        lease: float,
+        label: str,
+        grace: float,
+    ) -> None:
+        """Made by ``hold.worker``; nothing happens before ``async with``."""
+        check_integer("concurrency", concurrency, lowest=1)
+        check_integer("residents", residents, lowest=0)
+        if queues is not None and not queues:
+            raise InvalidValue("queues is empty, so this worker would do nothing; leave it out for all queues")
+        check_name("worker label", label)
+        self._services = services
+        self._queues = None if queues is None else list(queues)
+        self._concurrency = concurrency
+        self._grace = grace
+        # For people: what is defined later is claimed as well.
+        known = {"queues": self._queues or services.definitions.queues, "tasks": services.definitions.names}
+        details = {**known, "concurrency": concurrency}
+        self._host = Host(
+            services,
+            lease=lease,
+            label=label,
+            details=details,
+            on_free=self._freed,
+            slots=concurrency,
+            residents=residents,
+        )
+        self._host.suspects = True  # not known before the first heartbeat: an empty worker had better look
+        self._numbers = itertools.count(1)
+        self._incarnation = ""
+        self._wake = asyncio.Event()
+        self._hungry = False
+        self._others = 0
+        """Living workers that could claim what this one could."""
+        self._look_for_others_at = float("-inf")
+        self._sweep_at = float("-inf")
+        self._room_until: float | None = None
+        self._lone_until = float("-inf")
+        """Until then nothing is claimed beside a suspect."""
+        self._refill: Alarm | None = None
+        self._draining = asyncio.Event()
+        self._work: asyncio.Task[None] | None = None
+        self._giving_up: asyncio.Task[None] | None = None
+        self._block: asyncio.Task[Any] | None = None
+        """What runs in its ``async with`` block, until the block ends."""
+        self._cancels_before = 0
+        self._is_interrupted = False
+        self._joined = 0
+
+    @property
+    def id(self) -> str:
+        """The incarnation it works under now."""
+        return self._host.lease.worker_id
+
+    @property
+    def running(self) -> int:
+        """How many tasks it works on."""
+        return len(self._host.attempts)
+
+    # Life
+
+    async def __aenter__(self) -> Self:
+        """Register and start to claim."""
+        self._services.owner.check()
+        if not self._services.definitions.names:
+            log.logger.warning("this worker knows no task and will do nothing; define some with @hold.task first")
+        await self._host.start()
+        for queue in self._queue_names():
+            self._services.watcher.add(f"queue:{queue}", self._wake.set)
+        self._services.watcher.add(ANYTHING, self._host.beat_soon)
+        self._services.on_due.add(self._due)
+        self._block = asyncio.current_task()
+        self._cancels_before = 0 if self._block is None else self._block.cancelling()
+        claiming = Loop(
+            "holdfast-worker",
+            self._claim_and_sweep,
+            outage=self._services.store.outage,
+            sleep=self._services.alarms.sleep,
+            hopeless=HOPELESS,
+        )
+        self._work = asyncio.create_task(claiming.run(), name=claiming.name)
+        self._work.add_done_callback(self._work_ended)
+        return self
+
+    def _work_ended(self, work: asyncio.Task[None]) -> None:
+        """Stop as a whole if nothing is claimed any more: a worker must not look as if it worked.
+
+        It retires, so that the list of workers does not show it. The block it lives in is cancelled, as a TaskGroup
+        does it; leaving the block, and ``join``, raise the reason.
+        """
+        if work.cancelled() or (error := work.exception()) is None:
+            return
+        log.logger.error("worker %s has stopped, and claims no more: %s", self._host.label, error, exc_info=error)
+        if isinstance(error, StoreClosed | StoreForked):
+            return  # by this very process, which is about to find out
+        # A newer version has migrated the store: what runs here may still end here.
+        grace = self._grace if isinstance(error, SchemaMismatch) else 0.0
+        self._giving_up = asyncio.create_task(self._host.stop(grace), name="holdfast-worker-stops")
+        self._giving_up.add_done_callback(log.if_it_failed("worker %s could not stop in order", self._host.label))
+        if self._block is not None and not self._block.done() and not self._joined:
+            self._is_interrupted = True
+            self._block.cancel(f"worker {self._host.label} has stopped: {error}")
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Claim no more; finish or hand back what is running; retire."""
+        if self._services.owner.is_other:  # a forked child leaves the block of its parent, who goes on
+            return
+        work, block, self._block = self._work, self._block, None
+        if self._is_interrupted and block is not None and block.uncancel() <= self._cancels_before:
+            # The one cancel was ours, and has done its work: what it was for is raised in its place.
+            kind = None if kind is asyncio.CancelledError else kind
+        await self.stop(grace=self._grace if kind is None else 0.0)
+        if kind is None and work is not None and not work.cancelled():
+            work.result()  # what ended the work before its time
+
+    def drain(self) -> None:
+        """Ask it to stop: ``join`` then returns once everything is finished or handed back. Safe in signal handlers."""
+        self._services.owner.check()
+        self._draining.set()
+
+    def force(self) -> None:
+        """Ask it to stop now: whatever runs is handed back without waiting for it to finish."""
+        self._services.owner.check()
+        self._grace = 0.0
+        self._draining.set()
+        self._host.hurry()
+
+    async def join(self) -> None:
+        """Work until somebody calls ``drain``, then stop. Raises what ended the work before that: a defect."""
+        self._services.owner.check()
+        draining, work = asyncio.create_task(self._draining.wait()), self._work
+        self._joined += 1
+        try:
+            await asyncio.wait([draining] if work is None else [draining, work], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._joined -= 1
+            draining.cancel()
+        await self.stop(grace=self._grace)
+        if work is not None and not work.cancelled():
+            work.result()
+
+    async def stop(self, *, grace: float) -> None:
+        """Stop; tasks that are not over after ``grace`` seconds are handed back. Stopping twice is fine."""
+        work, self._work = self._work, None
+        if work is None:
+            return
+        for queue in self._queue_names():
+            self._services.watcher.remove(f"queue:{queue}", self._wake.set)
+        self._services.watcher.remove(ANYTHING, self._host.beat_soon)
+        self._services.on_due.discard(self._due)
+        work.cancel()
+        try:
+            await asyncio.gather(work, return_exceptions=True)
+        except asyncio.CancelledError:
+            grace = 0.0
+            raise
+        finally:
+            if self._giving_up is not None:
+                await asyncio.wait([self._giving_up])
+            await self._host.stop(grace)
+
+    # Work
+
+    async def _claim_and_sweep(self) -> None:
+        self._wake.clear()
+        try:
+            await self._sweep()
+            if await self._fill():
+                return
+        except WorkerDead as error:
+            await self._host.be_reborn(error.worker_id)
+            return
+        except StoreReplaced:
+            self._host.abandon(REPLACED)  # whatever runs here, a worker at the path's store runs, too
+            raise
+        ahead = self._sweep_at - self._services.clock.boot()
+        await self._services.alarms.wait(self._wake, min(max(ahead, 0.0), LOOK_EVERY))
+
+    async def _sweep(self) -> None:
+        boot = self._services.clock.boot()
+        if boot < self._sweep_at:
+            return
+        if boot >= self._look_for_others_at:
+            self._look_for_others_at = boot + self._host.lease.seconds / LOOKS_FOR_OTHERS_PER_LEASE
+            self._others = await self._count_others()
+        swept = await self._services.store.sweep()
+        for task_ids, state, reason in (
+            (swept.recovered, TaskState.PENDING, "taken back, its worker died"),
+            (swept.poisoned, TaskState.FAILED, "set aside as poison"),
+            (swept.failed, TaskState.FAILED, "deadline passed"),
+            (swept.woken, TaskState.PENDING, "time came"),
+        ):
+            for task_id in task_ids:
+                log.moved_by_hand(task_id, state, reason)
+        await stop_orphans(self._services.store, (*swept.poisoned, *swept.failed), actor=self._host.lease.worker_id)
+        self._sweep_at = boot if swept.more else boot + LOOK_EVERY
+        if swept.next_due is not None:
+            self._due(swept.next_due)
+
+    def _due(self, at: datetime) -> None:
+        """Something will be due: sweep then, and not only at the next look."""
+        at_boot = self._services.clock.boot() + max(self._services.time.seconds_until(at), 0.0)
+        if at_boot < self._sweep_at:
+            self._sweep_at = at_boot
+            self._wake.set()
+
+    async def _fill(self) -> bool:
+        """Claim for the free slots; say whether there may be more to claim at once."""
+        await self._let_others_in()
+        is_sharing = self._others > 0 and not self._hungry  # there is enough for all in a queue that holds more
+        if is_sharing:
+            await self._leave_to_others()
+        free = self._concurrency - self._host.slots.busy
+        self._hungry = free <= 0
+        if free <= 0 or self._host.lone is not None:
+            return False
+        if not self._host.suspects:
+            self._room_until = None  # another worker has it
+        elif await self._see_to_suspects():
+            return False
+        limit = min(free, MOST_CLAIMED)
+        if is_sharing:
+            limit = math.ceil(limit / (1 + self._others))
+        claimed = await self._claim(limit)
+        self._hungry = len(claimed) == limit
+        if is_sharing and self._hungry:
+            await self._leave_to_others()  # and what is left then is for the free slots
+        return self._hungry and free > limit
+
+    async def _leave_to_others(self) -> None:
+        """Wait a moment, the longer the more is running here, so that workers with less to do come first."""
+        load = self._host.slots.busy / self._concurrency
+        if load > 0:
+            await self._services.alarms.sleep(LEAVE_TO_OTHERS * min(load, 1.0))
+
+    async def _count_others(self) -> int:
+        """Count the living workers that know a queue and a task of this one's, by what they said when they started."""
+        queues, tasks, now = set(self._queue_names()), set(self._services.definitions.names), self._services.time.now()
+        return sum(
+            other.id != self.id
+            and other.state is WorkerState.LIVE
+            and now - other.seen_at <= timedelta(seconds=other.lease)
+            and not queues.isdisjoint(other.details.get("queues", ()))
+            and not tasks.isdisjoint(other.details.get("tasks", ()))
+            for other in await self._services.store.workers()
+        )
+
+    async def _see_to_suspects(self) -> bool:
+        """Run a suspect, or claim nothing for a while so that it has the worker for itself; say whether either is so.
+
+        Alone is best, because then a death is its own. But a task that runs for days must not keep a suspect waiting.
+        """
+        boot = self._services.clock.boot()
+        if self._host.attempts and (self._room_until is None or boot < self._room_until):
+            if self._room_until is None:
+                self._host.suspects = await self._services.store.has_suspect(self._make_claim(1, alone=True))
+                if self._host.suspects:
+                    self._room_until = boot + LEASES_FOR_ROOM * self._host.lease.seconds
+            return self._room_until is not None
+        self._room_until = None
+        claimed = await self._claim(1, alone=True)
+        self._host.suspects = False  # the next heartbeat says whether there are more
+        if claimed:
+            self._host.lone = self._host.attempts.get(claimed[0].task.id)
+            self._lone_until = boot + LEASES_ALONE * self._host.lease.seconds
+        return bool(claimed)
+
+    async def _let_others_in(self) -> None:
+        """End the time in which nothing is claimed beside a suspect, if it is over."""
+        suspect = self._host.lone
+        if suspect is None:
+            return
+        if self._host.attempts.get(suspect.task.id) is not suspect:
+            self._host.lone = None
+        elif self._services.clock.boot() >= self._lone_until:
+            await suspect.share_worker()
+            self._host.lone = None
+
+    def _make_claim(self, limit: int, *, alone: bool) -> Claim:
+        if self._incarnation != self.id:  # claims are numbered within an incarnation
+            self._incarnation, self._numbers = self.id, itertools.count(1)
+        return Claim(
+            worker_id=self.id,
+            number=next(self._numbers),
+            limit=limit,
+            queues=self._queue_names(),
+            names=self._services.definitions.names,
+            alone=alone,
+        )
+
+    async def _claim(self, limit: int, *, alone: bool = False) -> list[Claimed]:
+        claim = self._make_claim(limit, alone=alone)
+        with self._host.slots.reserved(limit):
+            claimed = await self._ask_until_answered(claim)
+            if claim.worker_id != self.id:  # the answer outlived the incarnation it was for: others have these now
+                return []
+            for one in claimed:
+                try:
+                    self._host.begin(one)
+                except Exception:  # noqa: BLE001 - the others must not wait for it; it is found again as a stray
+                    log.logger.exception("task %s: cannot be begun", one.task.id, extra={"task_id": one.task.id})
+        return claimed
+
+    async def _ask_until_answered(self, claim: Claim) -> list[Claimed]:
+        """Send the same number again after a lost answer: what it got the first time is ours already."""
+        streak = Streak(f"a claim of worker {self._host.label}", self._services.store.outage)
+        try:
+            while True:
+                try:
+                    claimed = await self._services.store.claim(claim)
+                except (WorkerDead, *HOPELESS):
+                    raise
+                except Exception as error:  # noqa: BLE001 - whatever it is, another number could strand what this one got
+                    await self._services.alarms.sleep(streak.failed(error))
+                else:
+                    streak.worked()
+                    return claimed
+        finally:
+            streak.left()
+
+    def _freed(self) -> None:
+        free = self._concurrency - self._host.slots.busy
+        watched = self._host.lone is not None or self._room_until is not None
+        if watched or (self._hungry and free * REFILL_SHARE >= self._concurrency):
+            self._wake.set()
+        elif self._hungry and free > 0 and self._refill is None:
+            # Many slots become free in the same moment, and one claim for all of them is cheaper than one for each.
+            self._refill = self._services.alarms.after(REFILL_WITHIN, self._refilled)
+
+    def _refilled(self) -> None:
+        self._refill = None
+        self._wake.set()
+
+    def _queue_names(self) -> list[str]:
+        if self._queues is not None:
+            return self._queues
+        return self._services.definitions.queues

@@ -1,0 +1,127 @@
+"""Reach: one server, as a loop knows it: a connection opened on first use, shared, and opened again when it breaks.
+
+A call that proves not to have been sent, on a connection that had been idle, is tried once more on a new one: a server
+that was restarted meanwhile is no reason to tell a model that it is away. After a call that got no answer, the server
+is asked for one before the next call is sent; one that stays silent is replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from holdfast.mcp.client.catalogue import Listing
+from holdfast.mcp.client.errors import ServerAway
+from holdfast.mcp.client.servers import Server
+from holdfast.model.errors import MissingExtra
+from holdfast.model.task import JsonValue
+from holdfast.redaction import make_logger
+
+if TYPE_CHECKING:
+    from holdfast.mcp.client.answers import Answer
+    from holdfast.mcp.client.connection import Connection
+
+FRESH = 60.0
+"""Seconds for which a listing is taken for true."""
+
+PROBE = 5.0
+"""Seconds for an answer from a server that left a call without one. It may be busy: calls under way are not ended."""
+
+_log = make_logger(__name__)
+_REACHES: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Server, Reach]] = WeakKeyDictionary()
+
+
+def reach(server: Server) -> Reach:
+    """Return the one way to a server that the running loop has."""
+    known = _REACHES.setdefault(asyncio.get_running_loop(), {})
+    return known.setdefault(server, Reach(server))
+
+
+class Reach:
+    """One server."""
+
+    def __init__(self, server: Server) -> None:
+        """``server`` is where it is."""
+        self._server = server
+        self._connection: Connection | None = None
+        self._not_over: set[Connection] = set()
+        """All that were opened and have not ended: one that was replaced ends with its last call."""
+        self._listing: Listing | None = None
+        """The last one. It outlives its connection: an agent goes on while its server is restarted."""
+
+    async def listing(self, *, within: float) -> Listing:
+        """Return what the server lists; what it listed last if it is away now. Raises ServerAway if it never did."""
+        if self._listing is None or time.monotonic() - self._listing.at > FRESH:
+            try:
+                self._listing = await self._list(within)
+            except ServerAway as away:
+                if self._listing is None:
+                    raise
+                _log.warning("%s; its tools are taken for what they were", away)
+        return self._listing
+
+    async def _list(self, within: float) -> Listing:
+        used = self._in_use
+        if used is not None:
+            try:
+                await used.list()
+            except ServerAway:
+                used.retire()
+            else:
+                return used.listing
+        return (await self._connect(within)).listing
+
+    async def call(
+        self, tool: str, arguments: Mapping[str, JsonValue], meta: Mapping[str, Any], *, within: float
+    ) -> Answer:
+        """Call a tool; connecting may take ``within`` seconds. Raises what Connection.call raises."""
+        used = self._in_use
+        if used is not None:
+            try:
+                if await used.hears(within=min(PROBE, within / 2)):
+                    return await used.call(tool, arguments, meta)
+            except ServerAway:
+                pass
+            used.retire()
+        return await (await self._connect(within)).call(tool, arguments, meta)
+
+    async def close(self) -> None:
+        """Close the connection, if there is one, or one is being opened, and those it replaced.
+
+        The next call opens another.
+        """
+        ending = list(self._not_over)
+        for each in ending:
+            each.retire()  # at once: a call that comes meanwhile opens another
+        await asyncio.gather(*(each.close() for each in ending))
+
+    @property
+    def _in_use(self) -> Connection | None:
+        return self._connection if self._connection is not None and self._connection.is_open else None
+
+    async def _connect(self, within: float) -> Connection:
+        """Return a connection that is open; those who need one at the same time share it, or its failure."""
+        if self._connection is None or self._connection.is_over:
+            self._connection = self._new(within)
+        connection = self._connection
+        await connection.opened()
+        self._listing = connection.listing
+        return connection
+
+    def _new(self, within: float) -> Connection:
+        try:
+            from holdfast.mcp.client.connection import Connection  # noqa: PLC0415 - the SDK is an extra, and slow
+        except ImportError as missing:
+            raise MissingExtra("mcp", "an Agent with the tools of an MCP server") from missing
+        connection = Connection(self._server, within=within, on_end=self._ended)
+        self._not_over.add(connection)
+        return connection
+
+    def _ended(self, connection: Connection) -> None:
+        # Nothing of this loop may be kept for longer than it is needed: the loop is known by a weak reference.
+        self._not_over.discard(connection)
+        if self._connection is connection:  # and not one that was opened since
+            self._connection = None

@@ -1,0 +1,118 @@
+"""Changing what is known about a task."""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from holdfast.mcp.addresses import artifact_uri
+from holdfast.mcp.desk import Desk
+from holdfast.mcp.forms import state_form
+from holdfast.mcp.toolset.inspection import TaskId
+from holdfast.model.errors import InvalidValue
+from holdfast.service.handover import Lease, add_artifact, patch_state
+from holdfast.service.handover.shared_state import append, checked_patch
+
+OptionalLease = Annotated[
+    str | None,
+    Field(description="Your lease, if you hold the task: then it is refused once the lease is over."),
+]
+MAX_CONTENT = 2 << 20
+"""Characters of an artifact that comes in one call; a request may have four million bytes."""
+
+
+class Sharing:
+    """Writes to a task's state."""
+
+    def __init__(self, desk: Desk) -> None:
+        """``desk`` is that of the request."""
+        self._desk = desk
+        self._hold = desk.service.hold
+
+    async def patch_state(
+        self,
+        *,
+        task_id: TaskId,
+        version: Annotated[int, Field(ge=0, description="The version you have read; get_task has it.")],
+        patch: Annotated[
+            dict[str, Any],
+            Field(
+                description="Any of: append_facts [{key, value, source?, step?, confidence?}], replace_plan [text], "
+                "add_questions, resolve_questions, set_flags, clear_flags, complete_steps [text], current_step text."
+            ),
+        ],
+        reason: Annotated[str, Field(max_length=500, description="Why, for the history.")] = "",
+    ) -> dict[str, Any]:
+        """Change a task's shared state, if nobody changed it since you read it.
+
+        Call it to replace the plan, close questions or set flags. If somebody was faster nothing is changed, and the
+        error brings the newer state and its version: look at it, merge, and call again. To only add facts use
+        append_facts, which needs no version.
+        """
+        whole = await self._desk.service.task_id(task_id)
+        by = self._desk.caller.actor
+        shared = await patch_state(self._hold, whole, checked_patch(patch, by), version=version, by=by, reason=reason)
+        return state_form(shared.task, shared.state)
+
+    async def append_facts(
+        self,
+        *,
+        task_id: TaskId,
+        facts: Annotated[
+            list[dict[str, Any]],
+            Field(min_length=1, max_length=100, description='[{"key": "disk", "value": "92%", "source": "df -h"}]'),
+        ],
+        lease: OptionalLease = None,
+    ) -> dict[str, Any]:
+        """Add what you found out to a task's state, whoever works on it.
+
+        Call it to share findings. Nothing is replaced: the freshest fact about a key is the last one. Comes back with
+        the new version. A fact that is known already changes nothing.
+        """
+        whole = await self._desk.service.task_id(task_id)
+        by = self._desk.caller.actor
+        patch = checked_patch({"append_facts": facts}, by)
+        shared = await append(self._hold, whole, patch, by=by, lease=None if lease is None else Lease.read(lease))
+        return {"task_id": whole, "version": shared.task.version, "facts": len(shared.state.known_facts)}
+
+    async def add_artifact(
+        self,
+        *,
+        task_id: TaskId,
+        name: Annotated[str, Field(min_length=1, max_length=200, description="A file name, for people.")],
+        summary: Annotated[str, Field(max_length=1000, description="What it is, in a line: models see this first.")],
+        content: Annotated[str, Field(max_length=MAX_CONTENT, description="The text, or base64 with encoding.")],
+        encoding: Annotated[
+            str, Field(pattern="^(text|base64)$", description="'text', or 'base64' for anything else.")
+        ] = "text",
+        media_type: Annotated[str | None, Field(max_length=100, description="By default the name says it.")] = None,
+        lease: OptionalLease = None,
+    ) -> dict[str, Any]:
+        """Keep a large output (a log, a report, a file) with a task, outside of anybody's context.
+
+        Call it instead of putting long text into facts. Comes back with the URI to read it under. The same bytes are
+        stored once.
+        """
+        whole = await self._desk.service.task_id(task_id)
+        mention = await add_artifact(
+            self._hold,
+            whole,
+            _content(content, encoding),
+            name=name,
+            media_type=media_type,
+            summary=summary,
+            by=self._desk.caller.actor,
+            lease=None if lease is None else Lease.read(lease),
+        )
+        return {"uri": artifact_uri(mention.artifact_id), "artifact_id": mention.artifact_id, "bytes": mention.bytes}
+
+
+def _content(content: str, encoding: str) -> bytes:
+    if encoding == "text":
+        return content.encode()
+    try:
+        return base64.b64decode(content, validate=True)
+    except ValueError as error:  # binascii.Error, or characters that are not even ASCII
+        raise InvalidValue(f"the content is no base64: {error}; encode the bytes, or pass encoding='text'") from error

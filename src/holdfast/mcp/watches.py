@@ -1,0 +1,240 @@
+"""Watching resources: whoever watches one is told soon after any process has changed it.
+
+Hints from the store say when to look; a slow look behind them finds what no hint was sent for. What is looked at is a
+fingerprint, so nobody is told of a change that is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.mcp.addresses import (
+    Address,
+    ArtifactAddress,
+    CheckpointAddress,
+    CurrentAddress,
+    FactAddress,
+    QueueAddress,
+    StateAddress,
+    StepsAddress,
+    TaskAddress,
+)
+from holdfast.mcp.desk import Desk
+from holdfast.mcp.excerpts import text_of
+from holdfast.mcp.resources.content import held_outside, queue_form, running_tasks
+from holdfast.model.canonical import digest
+from holdfast.model.errors import HoldfastError, InvalidValue, StoreError
+from holdfast.redaction import make_logger
+from holdfast.service import forms
+from holdfast.service.handover.sweep import sweep, tidy
+from holdfast.store.background import Loop
+from holdfast.store.base import ANYTHING
+
+KEEP_HOUSE_EVERY: Final = 5.0
+"""Seconds between two sweeps while nobody watches anything."""
+
+LOOK_EVERY: Final = 0.4
+"""Seconds between two looks at everything. Told within a second is the promise, and not every change sends a hint: a
+worker that records a step on PostgreSQL sends none."""
+
+NOT_SOONER: Final = 0.05
+"""Seconds between two looks where hints come without a pause."""
+
+MOST_WATCHED: Final = 2000
+"""Resources one server watches. Tasks cost one small read together, everything else one each."""
+
+_OF_A_TASK: Final = (StateAddress, StepsAddress, CheckpointAddress)
+Tell = Callable[[str], Awaitable[None]]
+_log = make_logger(__name__)
+
+
+@dataclass
+class Watched:
+    """A resource somebody watches."""
+
+    seen: str
+    """Its fingerprint when it was last looked at."""
+    watching: Counter[tuple[str, Tell]] = field(default_factory=Counter)
+    """Under which of its URIs, and whom to tell; how often, because several streams may have one way."""
+
+
+class Messenger:
+    """Tells one watcher. Somebody who is slow to listen keeps nobody else waiting, and is told once of many changes."""
+
+    def __init__(self, uri: str, tell: Tell) -> None:
+        """Nothing is told yet."""
+        self._uri, self._tell = uri, tell
+        self._going: asyncio.Task[None] | None = None
+        self._again = False
+
+    def send(self) -> None:
+        """Tell, now or as soon as the last word has been heard."""
+        if self._going is not None and not self._going.done():
+            self._again = True
+            return
+        self._going = asyncio.create_task(self._send())
+
+    async def _send(self) -> None:
+        while True:
+            self._again = False
+            try:
+                await self._tell(self._uri)
+            except Exception:  # noqa: BLE001 - the connection is gone, or going
+                _log.warning("somebody who watches %s cannot be told of its changes", self._uri, exc_info=True)
+            if not self._again:
+                return
+
+    def stop(self) -> None:
+        """Tell no more."""
+        if self._going is not None:
+            self._going.cancel()
+
+
+class Watcher:
+    """Who watches what, for one server."""
+
+    def __init__(self, desk: Desk, *, sweeps: bool) -> None:
+        """``sweeps``: whether it also does what time alone made true, such as taking a task from a dead agent."""
+        self._desk = desk
+        self._store = desk.service.hold.store
+        self._sweeps = sweeps
+        self._loop = Loop("holdfast-mcp-watcher", self._run, outage=self._store.outage)
+        self._watched: dict[Address, Watched] = {}
+        self._changed = asyncio.Event()
+        self._messengers: dict[tuple[str, Tell], Messenger] = {}
+
+    async def watch(self, uri: str, address: Address, tell: Tell) -> None:
+        """Tell of every change from now on."""
+        if address not in self._watched:
+            if len(self._watched) >= MOST_WATCHED:
+                raise InvalidValue(f"{MOST_WATCHED} resources are watched already; end some of the subscriptions first")
+            seen = await self._fingerprint(address)
+            self._watched.setdefault(address, Watched(seen))
+        self._watched[address].watching[uri, tell] += 1
+        self._changed.set()
+
+    def leave(self, uri: str, address: Address, tell: Tell) -> None:
+        """Tell no more. Leaving twice is fine."""
+        watched = self._watched.get(address)
+        if watched is None or (uri, tell) not in watched.watching:
+            return
+        watched.watching[uri, tell] -= 1
+        if not watched.watching[uri, tell]:
+            del watched.watching[uri, tell]
+            if (messenger := self._messengers.pop((uri, tell), None)) is not None:
+                messenger.stop()
+        if not watched.watching:
+            del self._watched[address]
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Watch for as long as the block lasts."""
+        watching = self._loop.start()
+        try:
+            yield
+        finally:
+            watching.cancel()
+            for messenger in self._messengers.values():
+                messenger.stop()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async def _run(self) -> None:
+        await (self._listen() if self._watched else self._idle())
+
+    async def _idle(self) -> None:
+        """Nobody watches. Leases run out all the same, and for tasks of agents outside there may be nobody else."""
+        self._changed.clear()
+        # Not wait_for: up to Python 3.11 it loses a cancel that comes together with what it waits for.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KEEP_HOUSE_EVERY):
+                await self._changed.wait()
+        await self._keep_house()
+
+    async def _keep_house(self) -> None:
+        if self._sweeps:
+            await tidy(self._store)
+
+    async def _listen(self) -> None:
+        clock = asyncio.get_running_loop().time
+        async with self._store.listen() as listener:
+            look_at_all = keep_house = clock()
+            while self._watched:
+                topics = await listener.wait(timeout=max(0.0, look_at_all - clock()))
+                is_due = clock() >= look_at_all  # by the clock: on a busy store hints never pause
+                if is_due:
+                    look_at_all = clock() + LOOK_EVERY
+                    if self._sweeps:
+                        await sweep(self._store)
+                if clock() >= keep_house:
+                    keep_house = clock() + KEEP_HOUSE_EVERY
+                    await self._keep_house()
+                await self._look([address for address in self._watched if is_due or _may_concern(address, topics)])
+                self._loop.worked()
+                await asyncio.sleep(NOT_SOONER)
+
+    async def _look(self, addresses: Sequence[Address]) -> None:
+        """See what has changed; tasks first, and all of them together."""
+        of_tasks = [address for address in addresses if isinstance(address, _OF_A_TASK)]
+        if of_tasks:
+            revisions = await self._store.revisions({address.task_id for address in of_tasks})
+            for address in of_tasks:
+                self._compare(address, _revision(revisions, address))
+        for other in addresses:
+            if not isinstance(other, _OF_A_TASK):
+                self._compare(other, await self._fingerprint(other))
+
+    def _compare(self, address: Address, now: str) -> None:
+        watched = self._watched.get(address)
+        if watched is None or now == watched.seen:
+            return
+        watched.seen = now
+        for uri, tell in watched.watching:
+            messenger = self._messengers.get((uri, tell))
+            if messenger is None:
+                messenger = self._messengers[uri, tell] = Messenger(uri, tell)
+            messenger.send()
+
+    async def _fingerprint(self, address: Address) -> str:
+        """Return something that changes when the resource does."""
+        match address:
+            case StateAddress() | StepsAddress() | CheckpointAddress():
+                return _revision(await self._store.revisions([address.task_id]), address)
+            case QueueAddress():
+                try:
+                    return _digest(await queue_form(self._desk, address))
+                except StoreError:
+                    raise
+                except HoldfastError:
+                    return "wrong"  # a page nobody issued
+            case CurrentAddress():
+                running = [f"{task.id}/{task.revision}" for task in await running_tasks(self._desk)]
+                held = [f"{lease.task_id}/{lease.fence}" for lease in await held_outside(self._desk)]
+                return _digest([running, sorted(held)])
+            case ArtifactAddress():
+                return "there" if await self._store.artifact(address.artifact_id) is not None else "gone"
+            case FactAddress(entity):
+                facts = await self._store.recall(entity, live=True, limit=100)
+                return _digest([forms.fact_form(fact) for fact in facts])
+
+
+def _revision(revisions: Mapping[str, int], address: TaskAddress) -> str:
+    return str(revisions.get(address.task_id, "gone"))
+
+
+def _may_concern(address: Address, topics: frozenset[str]) -> bool:
+    if ANYTHING in topics:
+        return True
+    if isinstance(address, _OF_A_TASK):
+        return f"task:{address.task_id}" in topics
+    if isinstance(address, QueueAddress | CurrentAddress):
+        return any(topic.startswith(("queue:", "task:")) for topic in topics)
+    return False
+
+
+def _digest(value: object) -> str:
+    return digest(text_of(value).encode())

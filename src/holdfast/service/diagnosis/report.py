@@ -1,0 +1,69 @@
+"""Every check, in the order in which people read them: first whether there is a store, last what is around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from holdfast.redaction import redacted
+from holdfast.service.diagnosis import durability, growth, people, reachability, surroundings, workers
+from holdfast.service.diagnosis.evidence import Application, Evidence, Inside
+from holdfast.service.diagnosis.finding import APPLICATION, Finding
+
+_OF_THE_STORE: Final[Sequence[Callable[[Evidence], Iterator[Finding]]]] = (
+    surroundings.check_settings,
+    reachability.check_store,
+    reachability.check_schema,
+    durability.check_settings,
+    durability.check_version,
+    durability.check_damage,
+    durability.check_file_system,
+    durability.check_room,
+    durability.check_wal,
+    durability.check_clock,
+)
+_OF_THE_WORK: Final[Sequence[Callable[[Inside], Iterator[Finding]]]] = (
+    workers.check_workers,
+    workers.check_queues,
+    workers.check_owners,
+    workers.check_suspects,
+    workers.check_failed,
+    people.check_approvals,
+    people.check_doubts,
+    growth.check_size,
+    growth.check_snapshot,
+)
+_AROUND: Final[Sequence[Callable[[Evidence], Iterator[Finding]]]] = (
+    surroundings.check_application,
+    surroundings.check_machine,
+    surroundings.check_extras,
+)
+
+_NAMED: Final = 3
+"""Tasks that a remedy names."""
+
+
+def diagnose(seen: Evidence) -> list[Finding]:
+    """Return what every check has to say."""
+    findings = [finding for check in _OF_THE_STORE for finding in check(seen)]
+    if seen.inside is not None:
+        findings += [finding for check in _OF_THE_WORK for finding in check(seen.inside)]
+    findings += [finding for check in _AROUND for finding in check(seen)]
+    return [_in_their_words(finding, seen.application) for finding in findings]
+
+
+def _in_their_words(finding: Finding, application: Application | None) -> Finding:
+    """Put the application into a remedy, so that it can be typed as it stands, if it would help.
+
+    No credential is let into either.
+    """
+    remedy = None if finding.remedy is None else redacted(finding.remedy)
+    finding = replace(finding, words=redacted(finding.words), remedy=remedy)
+    if finding.remedy is None or application is None or application.error is not None:
+        return finding
+    missing = sorted(finding.tasks - set(finding.tasks if application.tasks is None else application.tasks))
+    if missing:
+        which = ", ".join(missing[:_NAMED]) + (" and others" if len(missing) > _NAMED else "")
+        return replace(finding, remedy=f"{finding.remedy}; {application.target} does not define {which}")
+    return replace(finding, remedy=finding.remedy.replace(APPLICATION, application.target))

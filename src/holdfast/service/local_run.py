@@ -1,0 +1,58 @@
+"""Working on one task here and now, and on the children it waits for: nobody else may be there to do them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from holdfast.engine.api.handle import Handle
+from holdfast.engine.api.holdfast import Holdfast
+from holdfast.engine.worker.run_one import run_task
+from holdfast.model.errors import TaskCancelled, TaskFailed
+from holdfast.model.queries import TaskFilter
+from holdfast.model.transitions import OPEN
+from holdfast.service.changes import follow
+
+
+async def run_family(hold: Holdfast, handle: Handle[Any], *, lease: float, at_once: bool = False) -> Any:  # noqa: ANN401
+    """Work on a task until it has ended, and on its children and theirs; return its result, or raise its failure.
+
+    ``at_once``: see ``run_task``.
+    """
+    helpers: dict[str, asyncio.Task[None]] = {}
+    looking = asyncio.create_task(_help(hold, handle.id, helpers, lease))
+    working = asyncio.create_task(run_task(hold.services, handle.id, lease=lease, at_once=at_once))
+    try:
+        await asyncio.wait((looking, working), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            looking.result()  # raises what went wrong: without its children the task would wait for ever
+        return working.result()
+    finally:
+        ending = (looking, working, *helpers.values())
+        for one in ending:
+            one.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+
+
+async def _help(hold: Holdfast, task_id: str, helpers: dict[str, asyncio.Task[None]], lease: float) -> None:
+    """Begin with every child as it appears, as long as the application knows how."""
+
+    async def look() -> list[str]:
+        known, found = [task_id, *helpers], []
+        for parent in known:
+            page = await hold.store.find(TaskFilter(parent_id=parent, states=OPEN), limit=1000, newest_first=False)
+            found += [child.id for child in page.items if child.name in hold.definitions.names]
+        return found
+
+    async for view in follow(hold.store, look):
+        for child in [child for child, helper in helpers.items() if helper.done()]:
+            del helpers[child]
+        for child in view.seen:
+            if child not in helpers:
+                helpers[child] = asyncio.create_task(_run(hold, child, lease))
+
+
+async def _run(hold: Holdfast, task_id: str, lease: float) -> None:
+    with suppress(TaskFailed, TaskCancelled):  # its parent is told
+        await hold.run(task_id, lease=lease)

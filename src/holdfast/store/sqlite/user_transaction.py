@@ -1,0 +1,99 @@
+"""transact: a user's SQL and a Commit in one transaction, while the one writer of the process waits for both."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import apsw
+
+from holdfast.model.commit import Commit, Verdict
+from holdfast.model.errors import InvalidValue, StoreError
+from holdfast.store.placeholders import numbered
+from holdfast.store.sqlite.commit import apply_all
+from holdfast.store.sqlite.connection import in_our_words
+from holdfast.store.sqlite.transaction import Transaction
+from holdfast.store.sqlite.writer import Execute, Writer
+from holdfast.store.transaction import Transaction as OpenTransaction
+from holdfast.store.transaction import Work, excerpt, not_applied, refuse_inside, too_long, work_in
+
+T = TypeVar("T")
+
+
+class NotApplied(Exception):
+    """No error: it undoes the transaction on its way out, and carries the verdict on the Commit."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        """``verdict`` is the refusal."""
+        super().__init__(verdict.detail)
+        self.verdict = verdict
+
+
+class SqliteTransaction(OpenTransaction):
+    """The user's end of an open transaction."""
+
+    def __init__(self, execute: Execute, path: str, timeout: float) -> None:
+        """``execute`` runs a statement on the writer's connection; the timeout counts from now."""
+        super().__init__()
+        self._execute = execute
+        self._path = path
+        self._timeout = timeout
+        self._deadline = time.monotonic() + timeout
+        self._is_stopped = False
+
+    async def _run(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        given: tuple[Any, ...] | dict[str, Any] = parameters
+        if isinstance(sql, str) and numbered(sql, parameters):
+            given = {str(number): value for number, value in enumerate(parameters, 1)}
+        try:
+            return await self._execute(sql, given, self._gives_up)
+        except asyncio.CancelledError:
+            self._is_stopped = True  # in the writer's thread the statement may still be under way
+            raise
+        except apsw.InterruptError as error:
+            raise too_long(self._timeout) from error
+        except TypeError as error:
+            raise InvalidValue(f"{excerpt(sql)} cannot be run: {error}") from error
+        except (apsw.Error, UnicodeEncodeError, OverflowError) as error:
+            raise in_our_words(self._path, error) or refused(self._path, excerpt(sql), error) from error
+
+    def _gives_up(self) -> bool:
+        return self._is_stopped or time.monotonic() > self._deadline
+
+
+async def transact(writer: Writer, path: str, work: Work[T], timeout: float) -> tuple[T, Verdict | None, set[str]]:
+    """Do the work, and apply the Commit it returns; return both answers, and the hints to publish."""
+    refuse_inside("another transaction")
+    done: list[T] = []
+
+    async def talk(execute: Execute) -> Callable[[Transaction], Verdict | None]:
+        value, commit = await work_in(SqliteTransaction(execute, path, timeout), work, timeout)
+        done.append(value)
+        return lambda tx: _apply(tx, commit)
+
+    try:
+        verdict, hints = await writer.converse(talk)
+    except NotApplied as refusal:
+        return done[0], refusal.verdict, set()
+    except apsw.ConstraintError as error:
+        if not done:
+            raise  # by the work itself, on some other database
+        # One that is checked only now, such as a deferred foreign key.
+        raise refused(path, "the COMMIT of a transaction", error) from error
+    return done[0], verdict, hints
+
+
+def _apply(tx: Transaction, commit: Commit | None) -> Verdict | None:
+    if commit is None:
+        return None
+    [verdict] = apply_all(tx, [commit], one_by_one=True)
+    if (refusal := not_applied(verdict)) is not None:
+        raise NotApplied(refusal)
+    return verdict
+
+
+def refused(path: str, what: str, error: Exception) -> StoreError:
+    """Return what a user hears whose SQL the database does not take."""
+    return StoreError(f"{path} refused {what}: {error}")

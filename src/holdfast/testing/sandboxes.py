@@ -1,0 +1,172 @@
+"""Sandbox: an application's own tasks, in a store of their own, with time that skips and workers that crash on cue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.engine.api.handle import Handle
+from holdfast.engine.api.holdfast import Holdfast
+from holdfast.engine.api.settings import DEFAULT_LEASE
+from holdfast.model.deadline import as_seconds
+from holdfast.model.errors import HoldfastError, InvalidValue, NotFound
+from holdfast.store.base import ANYTHING, StateStore
+from holdfast.store.url import make_store
+from holdfast.testing.crashes import Crash, When
+from holdfast.testing.crew import Crew
+from holdfast.testing.mortal import MortalCommitter, Stage
+from holdfast.testing.pulse import Pulse
+from holdfast.testing.skipping_clock import START, SkippingClock
+from holdfast.testing.timekeeper import Timekeeper
+from holdfast.testing.trace import Trace
+
+PATIENCE = 0.2
+"""Real seconds that code which runs may be silent before time moves around it."""
+
+
+class Sandbox:
+    """What a test holds: made by ``sandbox(hold)``."""
+
+    def __init__(self, hold: Holdfast, clock: SkippingClock, stage: Stage, crew: Crew, keeper: Timekeeper) -> None:
+        """Made by ``sandbox``."""
+        self.hold = hold
+        self.clock = clock
+        self._stage = stage
+        self._crew = crew
+        self._keeper = keeper
+
+    # Time
+
+    @property
+    def elapsed(self) -> timedelta:
+        """How much of its own time has passed since the sandbox was opened."""
+        return self.clock.elapsed
+
+    def frozen(self) -> AbstractContextManager[None]:
+        """Let time stand still for a block: ``with sandbox.frozen():``. Work goes on as far as it needs no time."""
+        return self._keeper.frozen()
+
+    async def idle(self) -> None:
+        """Return once everything that needs no time to pass has been done."""
+        await self._keeper.idle()
+
+    async def advance(self, by: float | timedelta) -> None:
+        """Let exactly this much time pass, also while it is frozen, and return once what it brought has happened."""
+        await self._keeper.advance(timedelta(seconds=as_seconds(by, what="advance")))
+
+    # Crashes
+
+    def crash(self, step: str, *, when: When = "after_effect", times: int = 1) -> Crash:
+        """Kill the worker when this step gets to ``when``; a fresh one takes over once the lease has run out.
+
+        ``before_effect``: its function has not run. ``after_effect``: it ran, and nobody recorded that.
+        ``after_commit``: its result is durable. ``step`` is the step's key: the second use of a name is ``name#2``.
+        With ``times``, also when it gets there again. A sandbox in which this does not happen fails its test.
+        """
+        return self._stage.plan.at_step(step, when, times)
+
+    def crash_at_commit(self, number: int, *, durable: bool) -> Crash:
+        """Kill the worker at its n-th Commit, counted from 1 over all tasks: once it is ``durable``, or just before."""
+        return self._stage.plan.at_commit(number, durable=durable)
+
+    def crash_now(self) -> None:
+        """Kill the worker, whatever it is doing."""
+        if not self._crew.kill():
+            raise HoldfastError(
+                "no worker is there to be killed: the last one died, or rests because nothing is to be done; "
+                "await sandbox.idle() first"
+            )
+
+    # Looking
+
+    @property
+    def commits(self) -> int:
+        """How many Commits the workers have sent, or died over."""
+        return self._stage.recorder.commits
+
+    async def trace(self, task: Handle[Any] | str) -> Trace:
+        """Return what a task went through: steps that ran and replayed, states, time."""
+        task_id = task if isinstance(task, str) else task.id
+        found = await self.hold.store.get(task_id)
+        if found is None:
+            raise NotFound("task", task_id)
+        return self._stage.recorder.trace(found, await self.hold.store.history(task_id))
+
+
+@asynccontextmanager
+async def sandbox(
+    hold: Holdfast,
+    *,
+    url: str = "memory://",
+    start: datetime = START,
+    queues: Sequence[str] | str | None = None,
+    concurrency: int = 100,
+    lease: float = DEFAULT_LEASE,
+    patience: float = PATIENCE,
+) -> AsyncIterator[Sandbox]:
+    """Run an application's own tasks in a test.
+
+    Until the block ends, ``hold`` is open on an empty store in memory (or on ``url``), its time begins at ``start`` and
+    skips whatever nobody needs, and one worker does the work; it looks after ``queues``, by default those of the
+    defined tasks. Afterwards everything is as it was. A step that is silent for ``patience`` real seconds is taken to
+    hang: time goes on around it, so that its timeout is reached.
+
+    On the way out the block raises CrashDidNotHappen if a crash was asked for that never struck.
+    """
+    stage, clock = Stage(), SkippingClock(start)
+    _refuse_foreign_time(url, clock)
+    with hold.redirected(url, clock=clock):
+        async with hold:
+            services = hold.services
+            services.committer = MortalCommitter(services.store, stage)
+            services.is_gone = lambda worker_id, _: worker_id in stage.dead
+            listed = [queues] if isinstance(queues, str) else queues
+            crew = Crew(hold, stage, queues=listed, concurrency=concurrency, lease=lease)
+            keeper = Timekeeper(clock, crew, stage.pulse, patience=patience)
+            async with _kept(keeper, crew), _heard(services.store, stage.pulse):
+                yield Sandbox(hold, clock, stage, crew, keeper)
+    stage.plan.check(stage.recorder.steps, stage.recorder.commits)
+
+
+@asynccontextmanager
+async def _kept(keeper: Timekeeper, crew: Crew) -> AsyncIterator[None]:
+    """Have a worker and moving time until the block ends."""
+    await crew.start()
+    keeping = asyncio.create_task(keeper.run(), name="holdfast-timekeeper")
+    try:
+        yield
+    finally:
+        keeping.cancel()
+        with suppress(asyncio.CancelledError):
+            await keeping
+        await crew.rest(keeper.escort)
+
+
+@asynccontextmanager
+async def _heard(store: StateStore, pulse: Pulse) -> AsyncIterator[None]:
+    """Have the pulse beat when the store changes, whoever changes it, until the block ends."""
+
+    async def listen() -> None:
+        async with store.listen() as listener:
+            while True:
+                # A hint without a topic may be about a mere heartbeat. Whatever matters to a task names it.
+                if await listener.wait() - {ANYTHING}:
+                    pulse.beat()
+
+    listening = asyncio.create_task(listen(), name="holdfast-sandbox-hints")
+    try:
+        yield
+    finally:
+        listening.cancel()
+        with suppress(asyncio.CancelledError):
+            await listening
+
+
+def _refuse_foreign_time(url: str, clock: SkippingClock) -> None:
+    if make_store(url, clock=clock).capabilities.multi_machine:
+        raise InvalidValue(
+            f"{url} goes by the time of its server, which nobody can skip; use memory://, json: or sqlite: in a sandbox"
+        )

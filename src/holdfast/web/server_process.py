@@ -1,0 +1,83 @@
+"""The server process: uvicorn on a socket of ours, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Final, Self
+
+import uvicorn
+
+from holdfast.web.application import Application
+from holdfast.web.shutdown import GRACE, LAST_WORDS
+
+_BACKLOG: Final = 2048
+
+
+class Server:
+    """Serves an application on a bound socket, for as long as its block lasts.
+
+    The block is to outlast the one in which the application lives, which so is closed while answers can still be sent:
+    whoever subscribed to something learns that it is over.
+    """
+
+    def __init__(self, application: Application, listener: socket.socket) -> None:
+        """Nobody can connect yet."""
+        self._requests, self._listener = application.requests, listener
+        self._uvicorn = _Uvicorn(_configured(application))
+        self._serving: asyncio.Task[None]
+
+    async def __aenter__(self) -> Self:
+        """Let clients connect, and answer them."""
+        self._listener.listen(_BACKLOG)
+        self._serving = asyncio.create_task(self._uvicorn.serve(sockets=[self._listener]))
+        return self
+
+    async def run(self, until: asyncio.Event) -> None:
+        """Serve until told to stop, and until the calls under way are answered or out of time."""
+        told = asyncio.create_task(until.wait())
+        try:
+            await asyncio.wait([told, self._serving], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            told.cancel()
+        self._stop()
+        await self._requests.answered()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End what is left of the requests under way, and the server with them."""
+        self._stop()
+        self._requests.end()
+        await self._serving
+
+    def _stop(self) -> None:
+        """Accept no more connections, and begin nothing more."""
+        self._uvicorn.should_exit = True
+        self._requests.stop()
+
+
+def _configured(application: Application) -> uvicorn.Config:
+    return uvicorn.Config(
+        application,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,  # it would have queries in it; ours has none
+        server_header=False,
+        proxy_headers=False,  # whoever sends them may not be a proxy
+        # For what does not end when it is told to.
+        timeout_graceful_shutdown=math.ceil(GRACE + LAST_WORDS) + 2,
+    )
+
+
+class _Uvicorn(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to whoever runs the process: there is more to end than the server."""
+        yield
