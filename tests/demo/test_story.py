@@ -77,6 +77,13 @@ def test_nothing_is_told_before_it_happened() -> None:
         assert later not in words
 
 
+def test_the_end_is_told_once_its_result_is_known() -> None:
+    """The parts of a snapshot are read one after the other: the history may know more than the record."""
+    run = good_run()
+    early = replace(run, task=replace(run.task, state=TaskState.RUNNING, result=None))
+    assert not any(words.startswith("completed:") for words in told(early))
+
+
 def test_every_event_is_told_once() -> None:
     console = Console(file=io.StringIO(), width=80)
     stage = Stage(console)

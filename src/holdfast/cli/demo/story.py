@@ -65,6 +65,8 @@ def _moves(now: Snapshot) -> Iterator[Event]:
         elif move.to_state is TaskState.WAITING:
             yield Event(key, move.at, "the task waits for a person, and holds no worker")
         elif move.to_state is TaskState.COMPLETED:
+            if not now.task.state.is_terminal:
+                return  # the record was read before this move: the next look has its result
             yield Event(key, move.at, f"completed: {now.task.result}", f"bold {GOOD}")
         elif move.to_state.is_terminal:
             yield Event(key, move.at, f"{move.to_state}: {move.reason}", BAD)
