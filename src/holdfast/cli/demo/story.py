@@ -12,7 +12,7 @@ from holdfast.cli.demo.snapshot import Snapshot, was_in_doubt
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.canonical import parse
 from holdfast.model.effect import EffectState
-from holdfast.model.transitions import TaskState
+from holdfast.model.transitions import TaskState, Transition
 
 GOOD, BAD, ODD, PLAIN = "green", "bold red", "yellow", ""
 
@@ -64,12 +64,15 @@ def _moves(now: Snapshot) -> Iterator[Event]:
             yield Event(key, move.at, words, style)
         elif move.to_state is TaskState.WAITING:
             yield Event(key, move.at, "the task waits for a person, and holds no worker")
-        elif move.to_state is TaskState.COMPLETED:
-            if not now.task.state.is_terminal:
-                return  # the record was read before this move: the next look has its result
-            yield Event(key, move.at, f"completed: {now.task.result}", f"bold {GOOD}")
-        elif move.to_state.is_terminal:
-            yield Event(key, move.at, f"{move.to_state}: {move.reason}", BAD)
+        elif move.to_state.is_terminal and now.task.state.is_terminal:
+            # If the record was read before this move, the next look has its result.
+            yield _end(key, move, now)
+
+
+def _end(key: str, move: Transition, now: Snapshot) -> Event:
+    if move.to_state is TaskState.COMPLETED:
+        return Event(key, move.at, f"completed: {now.task.result}", f"bold {GOOD}")
+    return Event(key, move.at, f"{move.to_state}: {move.reason}", BAD)
 
 
 def _recorded(now: Snapshot, fence: int) -> int:
