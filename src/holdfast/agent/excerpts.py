@@ -59,25 +59,25 @@ def limit_excerpts(messages: Sequence[Message], state: AgentState, max_bytes: in
     cannot name.
     """
     found = list(_find(messages, state))
-    told = {one.place: one.content for one in found}
-    left = max_bytes - sum(map(size_of, told.values()))
+    texts = {one.place: one.content for one in found}
+    left = max_bytes - sum(map(size_of, texts.values()))
     if left >= 0:
         return list(messages)
-    told = {one.place: one.short for one in found}
-    left = max_bytes - sum(map(size_of, told.values()))
+    texts = {one.place: one.short for one in found}
+    left = max_bytes - sum(map(size_of, texts.values()))
     for one in found:
         if left < 0:
-            told[one.place] = one.bare
+            texts[one.place] = one.bare
             left += size_of(one.short) - size_of(one.bare)
     for one in reversed(found):
-        more = size_of(one.content) - size_of(told[one.place])
+        more = size_of(one.content) - size_of(texts[one.place])
         if more > left:
             if one is found[-1]:  # it does not fit at all: both of its ends do
-                told[one.place] = _cut(one, left + size_of(told[one.place])) or told[one.place]
+                texts[one.place] = _cut(one, left + size_of(texts[one.place])) or texts[one.place]
             break
-        told[one.place], left = one.content, left - more
+        texts[one.place], left = one.content, left - more
     return [
-        replace(message, content=told[place]) if place in told else message for place, message in enumerate(messages)
+        replace(message, content=texts[place]) if place in texts else message for place, message in enumerate(messages)
     ]
 
 
