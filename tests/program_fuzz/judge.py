@@ -83,7 +83,8 @@ def _once(evidence: Evidence) -> Iterator[str]:
                 yield f"{label} happened twice"
             if line["what"] == "undo" and standing <= 0 and line["how"] not in excused:
                 yield f"{label} was undone more often than it happened"
-            standing += 1 if line["what"] == "act" else -1
+            # An undo that may be repeated takes back what stands once: a second one of it takes back nothing.
+            standing = standing + 1 if line["what"] == "act" else max(0, standing - 1)
 
 
 def _returned(evidence: Evidence) -> Iterator[str]:
