@@ -33,7 +33,10 @@ async def test_closing_ends_a_connection_that_is_being_opened(world: World, turn
     listing = asyncio.create_task(reached.listing(within=PATIENCE))
     await settle(1 + turns)
     assert not listing.done()
+    assert reached._connection is not None
+    owner = reached._connection._owner
     await reached.close()
+    assert owner.cancelling() == 1  # a second one would cut short how the server is ended
     with pytest.raises(ServerAway, match="its connection was closed"):
         async with asyncio.timeout(PATIENCE):
             await listing

@@ -189,4 +189,11 @@ asyncio.run(main())
 
 def servers(command: list[str]) -> list[psutil.Process]:
     """The servers that this process has started with a command, and that still run."""
-    return [each for each in psutil.Process(os.getpid()).children() if each.cmdline() == command]
+    return [each for each in psutil.Process(os.getpid()).children() if _runs(each, command)]
+
+
+def _runs(process: psutil.Process, command: list[str]) -> bool:
+    try:
+        return bool(process.cmdline() == command)
+    except psutil.NoSuchProcess:  # it has ended; a zombie is such a one, too
+        return False

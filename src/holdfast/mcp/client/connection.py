@@ -98,13 +98,18 @@ class Connection:
         """Take no more calls, and close once the last one under way is over."""
         self._retired = True
         if not self._busy:
-            self._owner.cancel()
+            self._end()
 
     async def close(self) -> None:
         """Close it now; calls under way are lost."""
         self._retired = True
-        self._owner.cancel()
+        self._end()
         await asyncio.wait([self._owner])
+
+    def _end(self) -> None:
+        # Once: a second cancel would cut short how the first ends the server, and leave its process running.
+        if not self._owner.cancelling():
+            self._owner.cancel()
 
     async def _own(self) -> None:
         sending = Sending()
@@ -131,7 +136,7 @@ class Connection:
         if not self._opened.done():
             self._opened.set_exception(self._away(TimeoutError(), sending))
         self._retired = True
-        self._owner.cancel()
+        self._end()
 
     def _ended(self, owner: asyncio.Task[None]) -> None:
         # Not at the end of _own: a task that is cancelled before its first step never comes there.
