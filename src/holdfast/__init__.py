@@ -13,7 +13,8 @@ from holdfast.engine.api.handle import Handle
 from holdfast.engine.api.holdfast import Holdfast
 from holdfast.engine.api.machine.machine import Machine
 from holdfast.engine.api.sync.context import SyncContext
-from holdfast.engine.api.sync.holdfast import SyncHandle, SyncHoldfast, SyncWorker
+from holdfast.engine.api.sync.handle import SyncHandle
+from holdfast.engine.api.sync.holdfast import SyncHoldfast, SyncWorker
 from holdfast.engine.attempt.context import Child, Context
 from holdfast.engine.effects.carried_intents import Intent
 from holdfast.engine.manage.artifacts import Artifacts

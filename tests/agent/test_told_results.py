@@ -20,7 +20,8 @@ from holdfast import (
     tool,
 )
 from holdfast.agent.scripted import call
-from holdfast.engine.attempt.context import Context, attempt_of
+from holdfast.engine.attempt.attempt import attempt_of
+from holdfast.engine.attempt.context import Context
 from holdfast.model.operations import ApplyPatch
 from holdfast.testing import sandbox
 from tests.agent.support import PATIENCE
@@ -116,7 +117,7 @@ async def test_what_no_store_takes_does_not_keep_a_task_from_ending() -> None:
 
     @hold.task(retry=Retry(max_attempts=1))
     async def work(ctx: Context) -> None:
-        attempt_of(ctx).buffer(ApplyPatch(body=b"{}", author="x", reason="nul \0"))
+        attempt_of(ctx).outbox.buffer(ApplyPatch(body=b"{}", author="x", reason="nul \0"))
         await ctx.step("step", lambda: 1)
 
     async with hold, hold.worker():

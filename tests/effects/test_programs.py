@@ -390,7 +390,7 @@ async def run(program: Any, plans: list[tuple[int, str]], rejections: int) -> Wo
     world.store.open = never  # type: ignore[assignment, method-assign]
     world.store.close = never  # type: ignore[method-assign]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.engine.api.holdfast.make_store", lambda *_, **__: world.store)
+        patch.setattr("holdfast.engine.api.async_holdfast.make_store", lambda *_, **__: world.store)
         async with world.process() as hold:
             handle: Handle[Any] = await hold.submit("main")
         while not await live(world, handle.id, plans[world.deaths] if world.deaths < len(plans) else None):

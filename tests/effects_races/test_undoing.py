@@ -22,7 +22,7 @@ from holdfast import (
     TaskState,
 )
 from holdfast.engine.api.definition import TaskDefinition
-from holdfast.engine.effects.intents import LOOK_FOR_BRANCHES
+from holdfast.engine.attempt.discovery import LOOK_FOR_BRANCHES
 from holdfast.engine.worker.host import Host
 from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.model.worker import Claimed

@@ -56,7 +56,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[Watched]]:
             watches.append(Watched(store))
             return store
 
-        monkeypatch.setattr("holdfast.engine.api.holdfast.make_store", make_watched)
+        monkeypatch.setattr("holdfast.engine.api.async_holdfast.make_store", make_watched)
         return watches
 
     return start

@@ -147,7 +147,7 @@ async def test_a_refused_commit_harms_nobody_and_those_behind_it_are_numbered_an
         async def submit() -> None:
             child = NewTask(name="other", key="taken", user_input=[2], queue="nowhere")
             try:
-                await ctx._attempt.commit(SubmitChild(child))
+                await ctx._attempt.outbox.commit(SubmitChild(child))
             except Conflict as error:
                 refused.append(error)
 
@@ -205,7 +205,7 @@ async def test_what_no_store_takes_fails_its_caller_alone(hold: Holdfast) -> Non
         total = await ctx.step("before", int, number)
         try:
             if number == 1:
-                await ctx._attempt.commit(Emit(channel="c", payload={"a set": {1}}))
+                await ctx._attempt.outbox.commit(Emit(channel="c", payload={"a set": {1}}))
         except InvalidValue as error:
             refused.append(error)
         return total + await ctx.step("after", int, number)
@@ -363,7 +363,7 @@ async def test_what_is_too_large_fails_its_task_alone_and_says_what_to_do(hold: 
 
         if size == "large":
             gate.set()
-            await ctx._attempt.commit(*large(ctx.task_id, *[body] * 41).operations)
+            await ctx._attempt.outbox.commit(*large(ctx.task_id, *[body] * 41).operations)
         return await ctx.step("wait", wait)
 
     async with hold.worker():
@@ -403,7 +403,7 @@ async def test_a_note_that_a_step_is_under_way_never_follows_its_result(
         handle = await hold.submit(work)
         await asyncio.wait_for(began.wait(), 60)
         attempt = worker._host.attempts[handle.id]
-        [line] = attempt._under_way.values()
+        [line] = attempt.under_way._lines.values()
         committer = attempt.services.committer
         refused = asyncio.Event()
 
@@ -412,12 +412,12 @@ async def test_a_note_that_a_step_is_under_way_never_follows_its_result(
             monkeypatch.undo()
             refused.set()
             await until(lambda: attempt.journal.get("long") is not None, patience=60)
-            return Verdict(task_id=commit.task_id, refusal=Refusal.OUT_OF_ORDER, sequence=attempt._acknowledged)
+            return Verdict(task_id=commit.task_id, refusal=Refusal.OUT_OF_ORDER, sequence=attempt.outbox._acknowledged)
 
         monkeypatch.setattr(committer, "put", refuse_once)
-        noting = asyncio.create_task(attempt.note_running(line))
+        noting = asyncio.create_task(attempt.under_way.note_running(line))
         await asyncio.wait_for(refused.wait(), 60)
-        attempt._sequence -= 1  # as the refusal will do, so that the step's own Commit is the next one
+        attempt.outbox._sequence -= 1  # as the refusal will do, so that the step's own Commit is the next one
         go_on.set()
         await noting
         await handle.result(timeout=60)
@@ -431,12 +431,12 @@ async def test_what_was_not_written_rides_again_unless_it_has_gone_on(hold: Hold
         attempt = ctx._attempt
         ctx.now(key="first")
         ctx.now(key="second")
-        first, second = attempt._buffered
-        attempt._buffered = []
+        first, second = attempt.outbox._buffered
+        attempt.outbox._buffered = []
         assert isinstance(first, WriteStep)
         attempt.journal.note(replace(first.step, attempts=7))
-        attempt._put_back([first, second])
-        kept = attempt._buffered
+        attempt.outbox._put_back([first, second])
+        kept = attempt.outbox._buffered
         return [one.step.key for one in kept if isinstance(one, WriteStep)]
 
     async with hold.worker(grace=0.0):

@@ -30,7 +30,6 @@ SOURCE = Path(holdfast.__file__).parent
 STARTERS = {"create_task", "ensure_future", "start", "Thread"}
 ENDS_BY_ITSELF = {
     ("engine/runtime/alarms.py", "_ring"): "goes on to the next alarm whatever a callback raises",
-    ("engine/attempt/attempt.py", "run"): "runs a task's code and then its verifier, and is over with the attempt",
     (
         "engine/runtime/batcher.py",
         "_flush",

@@ -229,7 +229,7 @@ async def run(program: Any, deaths: list[tuple[int, bool]], *, raises: bool) -> 
     world.store.open = never  # type: ignore[assignment, method-assign]
     world.store.close = never  # type: ignore[method-assign]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.engine.api.holdfast.make_store", lambda *_, **__: world.store)
+        patch.setattr("holdfast.engine.api.async_holdfast.make_store", lambda *_, **__: world.store)
         async with world.process() as hold:
             handle: Handle[Any] = await hold.submit("main", raises)
             for channel in channels(program, "p"):

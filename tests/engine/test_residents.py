@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import Ask, Context, Handle, Holdfast, ManualClock, StepState, SyncContext, TaskState, Worker
-from holdfast.engine.attempt.attempt import LEAST_REST
+from holdfast.engine.attempt.residence import LEAST_REST
 from holdfast.engine.steps import approval as approving
 from holdfast.engine.steps.suspension import SPILLED_FOR, SPILLED_KEY
 from holdfast.engine.worker import host as hosting
@@ -447,11 +447,11 @@ async def test_a_spill_keeps_the_waits_of_branches_that_just_look(
     async with still.worker(lease=LONG, grace=0.0) as worker:
         await rested(handle, clock)
         [attempt] = worker._host.slots.resting()
-        assert attempt.parking is not None
+        assert attempt.residence.parking is not None
         looking.set()
         clock.advance(1.0)
-        await until(lambda: attempt.parking is not None and not attempt.parking._parked)
-        attempt.spill()
+        await until(lambda: attempt.residence.parking is not None and not attempt.residence.parking._parked)
+        attempt.residence.spill()
         await until(lambda: worker.running == 0)
         looking.clear()
         assert (await handle.task()).state is TaskState.WAITING
@@ -469,7 +469,7 @@ async def test_what_comes_to_rest_on_a_worker_that_stops_is_handed_back(quick: H
 
     handle = await quick.submit(ask)
     async with quick.worker(grace=3600) as worker:
-        await until(lambda: any(attempt.steps_under_way for attempt in worker._host.attempts.values()))
+        await until(lambda: any(attempt.under_way.keys for attempt in worker._host.attempts.values()))
         stopping = asyncio.create_task(worker.stop(grace=3600))
         await until(lambda: worker._host.slots.is_closing)
         go.set()

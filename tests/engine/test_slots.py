@@ -13,10 +13,10 @@ from tests.engine.support import settle
 
 
 @pytest.fixture
-async def slots(clock: ManualClock) -> AsyncIterator[Slots]:
+async def slots(clock: ManualClock) -> AsyncIterator[Slots[Any]]:
     """One slot. An attempt has given it back, and another one has it."""
     alarms = Alarms(clock)
-    slots = Slots(1, alarms, lambda: None)
+    slots: Slots[Any] = Slots(1, alarms, lambda: None)
     slots.take(RESTING)
     slots.rest(RESTING)
     slots.take(WORKING)
@@ -28,7 +28,7 @@ RESTING: Any = "an attempt that rests"
 WORKING: Any = "an attempt that works"
 
 
-async def ask(slots: Slots, times: int) -> list[asyncio.Task[bool]]:
+async def ask(slots: Slots[Any], times: int) -> list[asyncio.Task[bool]]:
     """Let so many branches of the attempt that rests ask for a slot."""
     branches = [asyncio.create_task(slots.work(RESTING)) for _ in range(times)]
     await settle()
@@ -36,7 +36,7 @@ async def ask(slots: Slots, times: int) -> list[asyncio.Task[bool]]:
     return branches
 
 
-async def test_the_branches_of_an_attempt_want_and_get_one_slot_together(slots: Slots) -> None:
+async def test_the_branches_of_an_attempt_want_and_get_one_slot_together(slots: Slots[Any]) -> None:
     branches = await ask(slots, 3)
     assert slots.busy == 2
     slots.leave(WORKING)
@@ -45,7 +45,9 @@ async def test_the_branches_of_an_attempt_want_and_get_one_slot_together(slots: 
     assert (slots.busy, slots.resting()) == (1, [])
 
 
-async def test_an_attempt_wants_a_slot_as_long_as_one_of_its_branches_does(slots: Slots, clock: ManualClock) -> None:
+async def test_an_attempt_wants_a_slot_as_long_as_one_of_its_branches_does(
+    slots: Slots[Any], clock: ManualClock
+) -> None:
     first, second = await ask(slots, 2)
     first.cancel()
     await settle()
@@ -57,7 +59,7 @@ async def test_an_attempt_wants_a_slot_as_long_as_one_of_its_branches_does(slots
     assert slots.busy == 1
 
 
-async def test_an_attempt_that_is_over_wants_no_slot(slots: Slots) -> None:
+async def test_an_attempt_that_is_over_wants_no_slot(slots: Slots[Any]) -> None:
     branches = await ask(slots, 2)
     slots.leave(RESTING)
     assert slots.busy == 1
@@ -66,7 +68,7 @@ async def test_an_attempt_that_is_over_wants_no_slot(slots: Slots) -> None:
     await asyncio.wait(branches)
 
 
-async def test_branches_of_attempts_that_were_lost_are_answered_at_once(slots: Slots) -> None:
+async def test_branches_of_attempts_that_were_lost_are_answered_at_once(slots: Slots[Any]) -> None:
     branches = await ask(slots, 2)
     slots.clear()
     await settle()

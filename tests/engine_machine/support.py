@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast import Handle, Holdfast, ManualClock, TaskState
-from holdfast.engine.attempt.attempt import Attempt
+from holdfast.engine.attempt.outbox import Outbox
 from holdfast.engine.attempt.stop_reasons import Unwind
 from holdfast.model.commit import Verdict
 from holdfast.model.operations import Operation
@@ -68,21 +68,22 @@ class Deaths:
         self.commits = 0
         self._at = at
         self._stored = stored
-        self._commit = Attempt.commit
+        self._commit = Outbox.commit
         dying = self
 
-        async def commit(attempt: Attempt, *operations: Operation) -> Verdict:
-            return await dying.commit(attempt, operations)
+        async def commit(outbox: Outbox, *operations: Operation) -> Verdict:
+            return await dying.commit(outbox, operations)
 
-        monkeypatch.setattr(Attempt, "commit", commit)
+        monkeypatch.setattr(Outbox, "commit", commit)
 
-    async def commit(self, attempt: Attempt, operations: tuple[Operation, ...]) -> Verdict:
+    async def commit(self, outbox: Outbox, operations: tuple[Operation, ...]) -> Verdict:
         self.commits += 1
         is_last = self.commits == self._at
         if not is_last:
-            return await self._commit(attempt, *operations)
+            return await self._commit(outbox, *operations)
         if self._stored:
-            await self._commit(attempt, *operations)
+            await self._commit(outbox, *operations)
+        attempt = outbox._attempt
         attempt.lose("a test killed its worker")
         await attempt.services.store.retire(attempt.lease.worker_id)
         raise Unwind

@@ -165,7 +165,7 @@ def impatient(prepare: Callable[[StateStore], None]) -> Iterator[None]:
     with contextlib.ExitStack() as patches:
         for module, name, value in SETTINGS:
             patches.enter_context(mock.patch.object(module, name, value))
-        patches.enter_context(mock.patch("holdfast.engine.api.holdfast.make_store", make_prepared))
+        patches.enter_context(mock.patch("holdfast.engine.api.async_holdfast.make_store", make_prepared))
         yield
 
 

@@ -53,7 +53,7 @@ async def work_with_lost_answers(seed: int, concurrency: int, evidence: Evidence
     hold = Holdfast("memory://")
     kinds = define(hold, evidence)
     with (
-        mock.patch("holdfast.engine.api.holdfast.make_store", make_unreliable),
+        mock.patch("holdfast.engine.api.async_holdfast.make_store", make_unreliable),
         mock.patch.object(outage, "LONGEST_PAUSE", 0.01),
         mock.patch.object(worker, "LOOK_EVERY", 0.02),
         mock.patch.object(suspension, "LOOK_EVERY", 0.02),

@@ -83,7 +83,7 @@ async def main(url: str, folder: Path, label: str, lease: float, options: dict[s
         note_acknowledgements(store, evidence_in(folder))
         return store
 
-    with mock.patch("holdfast.engine.api.holdfast.make_store", make_noting_store):
+    with mock.patch("holdfast.engine.api.async_holdfast.make_store", make_noting_store):
         async with hold, hold.worker(lease=lease, label=label, concurrency=20) as worker:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.drain)
             await worker.join()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from holdfast import Context, Handle, Holdfast, SyncContext
-from holdfast.engine.api.sync.holdfast import SyncHandle
+from holdfast.engine.api.sync.handle import SyncHandle
 from holdfast.engine.steps.transaction import SyncTransaction
 from holdfast.engine.worker.worker import Worker
 from holdfast.store.base import StateStore

@@ -93,7 +93,7 @@ class Scene:
         with contextlib.ExitStack() as patches:
             for module, name, value in SETTINGS:
                 patches.enter_context(mock.patch.object(module, name, value))
-            patches.enter_context(mock.patch("holdfast.engine.api.holdfast.make_store", self._line_to_open))
+            patches.enter_context(mock.patch("holdfast.engine.api.async_holdfast.make_store", self._line_to_open))
             yield
 
     def _line_to_open(self, *_: object, **__: object) -> Line | None:

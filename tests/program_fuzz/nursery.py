@@ -104,7 +104,7 @@ class Nursery:
             vars(store)["commit"] = strike.around(store.commit)
             return store
 
-        with mock.patch("holdfast.engine.api.holdfast.make_store", make_watched):
+        with mock.patch("holdfast.engine.api.async_holdfast.make_store", make_watched):
             async with hold:
                 # The office, another process, makes the table and submits first.
                 while not records.count("ready", ""):  # noqa: ASYNC110

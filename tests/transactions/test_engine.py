@@ -600,7 +600,7 @@ async def test_numbers_that_went_wrong_are_put_right(hold: Holdfast, bookings: B
     @hold.task(retry=ONE_ATTEMPT)
     async def travel(ctx: Context) -> str:
         attempt = ctx._attempt
-        attempt._sequence = attempt._acknowledged = 7
+        attempt.outbox._sequence = attempt.outbox._acknowledged = 7
         ctx.now()
         return await ctx.transaction("book", book, "1A")
 

@@ -21,8 +21,8 @@ from holdfast.agent.tool import Tool, ToolSource
 from holdfast.agent.verifier import Human, Judge, Verifier, verifier_of
 from holdfast.engine.api.definition import AgentRules, TaskDefinition, check_retry
 from holdfast.engine.api.start import START
-from holdfast.engine.attempt.attempt import Attempt
-from holdfast.engine.attempt.context import Context, attempt_of
+from holdfast.engine.attempt.attempt import Attempt, attempt_of
+from holdfast.engine.attempt.context import Context
 from holdfast.engine.attempt.time_limit import TimeLimit
 from holdfast.model.agent_state import AgentState, Constraints, HumanInTheLoop
 from holdfast.model.budget import Budget

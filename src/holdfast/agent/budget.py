@@ -88,12 +88,12 @@ class Accounting:
         loaded = self._attempt.loaded
         stale = [] if loaded is None else [one for one in loaded.reservations if one.fence < self._attempt.task.fence]
         key = f"{RESERVED}{TAKEN_OVER}:{self._attempt.task.fence}"
-        if not stale or self._attempt.is_replaying or self._attempt.journal.get(key) is not None:
+        if not stale or self._attempt.discovery.is_under_way or self._attempt.journal.get(key) is not None:
             return
         left = [
             {"account": one.account, "meter": one.meter, "step": one.step_key, "amount": one.amount} for one in stale
         ]
-        await self._attempt.commit(SettleStale(), WriteStep(noted(self._attempt, key, TAKEN_OVER, left)))
+        await self._attempt.outbox.commit(SettleStale(), WriteStep(noted(self._attempt, key, TAKEN_OVER, left)))
         self._count(left)
 
     def _count(self, left: list[dict[str, JsonValue]]) -> None:
@@ -181,7 +181,7 @@ class Accounting:
             if limited:
                 operations.append(Reserve(account=name, step_key=key, amounts=limited))
         if operations:
-            await self._attempt.commit(*operations)
+            await self._attempt.outbox.commit(*operations)
 
     async def admit_steps(self, key: str, count: int) -> None:
         """Have ``count`` more steps, which the call under ``key`` asked for and could not afford, counted once."""
@@ -196,7 +196,9 @@ class Accounting:
             reserve = [Reserve(account=name, step_key=marker, amounts=amounts) for name in self._names]
             settle = [Settle(account=name, step_key=marker, amounts=amounts) for name in self._names]
             try:
-                await self._attempt.commit(*reserve, *settle, WriteStep(noted(self._attempt, marker, "steps", count)))
+                await self._attempt.outbox.commit(
+                    *reserve, *settle, WriteStep(noted(self._attempt, marker, "steps", count))
+                )
             except BudgetExceeded:
                 continue  # somebody who shares the account was faster
 
@@ -232,7 +234,9 @@ class Accounting:
         """Book what a call took that came to nothing, and release the rest of what was held for it."""
         used = self.books.amounts(usage, 0)
         if used or self.books.is_limited:
-            await self._attempt.commit(*(Settle(account=name, step_key=key, amounts=used) for name in self._names))
+            await self._attempt.outbox.commit(
+                *(Settle(account=name, step_key=key, amounts=used) for name in self._names)
+            )
 
     # When it is spent
 

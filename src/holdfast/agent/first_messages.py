@@ -67,14 +67,14 @@ async def begin(run: AgentRun) -> Beginning:
         every = await insist(partial(store.steps, task.id))
         earlier = [step for step in every if step.round < task.round]
     messages = await _first_messages(run, [step for step in earlier if step.kind == BEGIN])
-    if not attempt.is_replaying and not _has_answered(attempt, earlier):
-        attempt.buffer(*_held_to_rules(run))
+    if not attempt.discovery.is_under_way and not _has_answered(attempt, earlier):
+        attempt.outbox.buffer(*_held_to_rules(run))
     if attempt.journal.get(OTHER_INPUT) is not None:
         # A new piece of work, by an agent that knows what it did for the one before.
         messages = [user_message(run.text)]
         goal = run.start.goal or run.text
         if run.keeper.state.goal != goal:
-            attempt.buffer(*run.keeper.change(StatePatch(goal=goal), author=SUBMITTER))
+            attempt.outbox.buffer(*run.keeper.change(StatePatch(goal=goal), author=SUBMITTER))
     elif task.round > 1 and task.feedback is not None:
         messages += read_transcript(step for step in earlier if step.kind != BEGIN)
         messages.append(user_message(REJECTED.format(reason=task.feedback)))
@@ -103,9 +103,9 @@ async def _first_messages(run: AgentRun, earlier: Sequence[Step]) -> list[Messag
         previous = _Previous(run)
         call = Call(BEGIN, previous.read, (run.after,), ONE_TRY, None, Any, kind=BEGIN, also=previous.adopt)
         return [Message.from_json(message) for message in (await perform(attempt, call))["messages"]]
-    if attempt.version == 0 and not attempt.is_replaying:
+    if attempt.outbox.version == 0 and not attempt.discovery.is_under_way:
         await attempt.check()
-        await attempt.commit(*_written(run, await _open(run)))
+        await attempt.outbox.commit(*_written(run, await _open(run)))
     return [user_message(run.text)]
 
 
@@ -148,7 +148,9 @@ class _Previous:
         if task is None:  # it was there when this one was submitted
             raise NotFound("task", task_id, where=PRUNED)
         steps = await insist(partial(store.steps, task_id))
-        if self._run.attempt.version == 0:  # otherwise a patch from outside came before this attempt, and opened it
+        if (
+            self._run.attempt.outbox.version == 0
+        ):  # otherwise a patch from outside came before this attempt, and opened it
             self._opening = await _open(self._run, await state_before(store, services.definitions, task_id))
         said = compact([*_opening(task, steps), *read_transcript(steps)], max_bytes=CARRIED_BYTES)
         return {"messages": [message.to_json() for message in (*said, user_message(self._run.text))]}
@@ -175,4 +177,4 @@ def _record_feedback(run: AgentRun, task: Task) -> None:
     if attempt.journal.get(_FEEDBACK) is not None:
         return
     said = {"text": REJECTED.format(reason=task.feedback), "by": "verifier", "number": 0}
-    attempt.buffer(WriteStep(noted(attempt, _FEEDBACK, MESSAGE, said)))
+    attempt.outbox.buffer(WriteStep(noted(attempt, _FEEDBACK, MESSAGE, said)))

@@ -11,7 +11,8 @@ from holdfast.agent.model_call import Thinker
 from holdfast.agent.resumption import stored_state
 from holdfast.agent.run_state import StateKeeper
 from holdfast.agent.verifier import draw_code, question, read_judgement
-from holdfast.engine.attempt.context import Context, attempt_of
+from holdfast.engine.attempt.attempt import attempt_of
+from holdfast.engine.attempt.context import Context
 from holdfast.engine.attempt.journal import VERIFY
 from holdfast.model.canonical import canonical, digest
 from holdfast.model.failure import storable

@@ -101,7 +101,7 @@ class Thinker:
             try:
                 return Answer.of(await perform(self._attempt, call))
             except StepFailed as failed:
-                if not self._attempt.is_replaying:
+                if not self._attempt.discovery.is_under_way:
                     await held.give_back()
                 if qualified_name(BudgetExceeded) not in failed.failure.type_names:
                     raise
@@ -109,7 +109,7 @@ class Thinker:
                 step = self._attempt.journal.get(key)
                 assert step is not None  # noqa: S101 - it has just failed
                 await self._attempt.check()
-                await self._attempt.commit(WriteStep(reopened(step)))
+                await self._attempt.outbox.commit(WriteStep(reopened(step)))
 
     def _need(self, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...]) -> Need:
         return Need(input_tokens=estimate_prompt(messages, tools), output_tokens=self._max_output_tokens or LONG_ANSWER)

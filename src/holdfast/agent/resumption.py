@@ -31,8 +31,8 @@ async def stored_state(attempt: Attempt) -> tuple[Checkpoint | None, tuple[Patch
         if why is None:
             good = checkpoint
             break
-        if checkpoint.damaged is None and not attempt.is_replaying:
-            await attempt.commit(SetAsideCheckpoint(number=checkpoint.number, why=why))
+        if checkpoint.damaged is None and not attempt.discovery.is_under_way:
+            await attempt.outbox.commit(SetAsideCheckpoint(number=checkpoint.number, why=why))
     after = 0 if good is None else good.version
     patches = await insist(partial(store.patches, task_id, after=after))
     return good, tuple(patches), every[-1].number

@@ -157,12 +157,12 @@ class AgentRun:
         await self._hear()
         self._progress.check()
         if await self.keeper.refresh():
-            await self.attempt.flush()
+            await self.attempt.outbox.flush()
         await self.accounting.read()
         books = self.accounting.books
         limits = limits_patch(self.keeper.state.budget, books.lines[books.own])
         if limits is not None:
-            self.attempt.buffer(*self.keeper.change(limits, author=ENGINE, reason="the limits were changed"))
+            self.attempt.outbox.buffer(*self.keeper.change(limits, author=ENGINE, reason="the limits were changed"))
         await self._read_excerpts()
 
     async def _read_excerpts(self) -> None:
@@ -199,7 +199,7 @@ class AgentRun:
     async def _act(self, answer: Answer) -> None:
         """Make the calls an answer asks for, all at once, and tell the model what came of them."""
         calls, turn = answer.reply.tool_calls, self._turn
-        if not self.attempt.is_replaying and not self._dispatcher.is_over(turn, calls):
+        if not self.attempt.discovery.is_under_way and not self._dispatcher.is_over(turn, calls):
             if answer.steps <= len(calls):
                 await self.accounting.admit_steps(model_key(turn), len(calls))
             await self.accounting.check_time()
@@ -224,7 +224,9 @@ class AgentRun:
             return result
         if not self._has_gone_on:  # somebody may have cleared it since
             flag = StatePatch(set_flags=(LOOP_FLAG,))
-            self.attempt.buffer(*self.keeper.change(flag, author=ENGINE, reason=told, step_key=model_key(self._turn)))
+            self.attempt.outbox.buffer(
+                *self.keeper.change(flag, author=ENGINE, reason=told, step_key=model_key(self._turn))
+            )
         return replace(result, content=f"{result.content}\n{told}")
 
     def tool_context(self, key: str, effect_id: str) -> ToolContext:
@@ -243,11 +245,11 @@ class AgentRun:
         )
 
     async def _end_iteration(self) -> None:
-        if self.agent.checkpoints.strategy is _S.EVERY_ITERATION and not self.attempt.is_replaying:
+        if self.agent.checkpoints.strategy is _S.EVERY_ITERATION and not self.attempt.discovery.is_under_way:
             if self._has_gone_on:
                 return  # what it had to save is saved
             # First what the iteration patched: only of a stored state a snapshot is made. It rides in the next Commit.
-            await self.attempt.flush()
+            await self.attempt.outbox.flush()
             if not self.keeper.catch_up():
                 await self.keeper.refresh()
             self.save(_S.EVERY_ITERATION)
@@ -259,14 +261,14 @@ class AgentRun:
         before = len(self.conversation)
         self._hear_again(before=None)
         attempt = self.attempt
-        if not attempt.is_replaying:
+        if not attempt.discovery.is_under_way:
             channel = inbox(attempt.task.id)
             while page := await insist(partial(attempt.services.store.events, channel, after=self._heard)):
                 for event in page:
                     self._heard = event.number
                     if is_message(event.payload):
                         said = {"text": event.payload["text"], "by": event.actor, "number": event.number}
-                        attempt.buffer(WriteStep(noted(attempt, f"{MESSAGE}:{event.number}", MESSAGE, said)))
+                        attempt.outbox.buffer(WriteStep(noted(attempt, f"{MESSAGE}:{event.number}", MESSAGE, said)))
                         self._listen(event.payload["text"])
         return len(self.conversation) > before
 
@@ -283,19 +285,19 @@ class AgentRun:
 
     async def save_before_change(self) -> None:
         """Save what is known before the task's own state changes: it ends, or waits for somebody."""
-        if not self.attempt.is_replaying:
+        if not self.attempt.discovery.is_under_way:
             if not self.keeper.catch_up():
-                await self.attempt.flush()
+                await self.attempt.outbox.flush()
             self.save(_S.ON_STATE_CHANGE)
 
     def save(self, trigger: CheckpointStrategy) -> None:
         """Have a snapshot of the state ride in the next Commit, if this is when the agent saves one."""
         chosen = self.agent.checkpoints.strategy
         is_wanted = trigger is chosen or trigger is _S.ON_STATE_CHANGE
-        if not is_wanted or self.attempt.is_replaying or not self.keeper.catch_up():
+        if not is_wanted or self.attempt.discovery.is_under_way or not self.keeper.catch_up():
             return
         attempt, keeper = self.attempt, self.keeper
         position, now = attempt.journal.last_position, attempt.services.time.now()
         ends_iteration = trigger is _S.EVERY_ITERATION
         saved = self._saver.save(keeper.state, keeper.version, position, now, ends_iteration=ends_iteration)
-        attempt.buffer(*saved)
+        attempt.outbox.buffer(*saved)

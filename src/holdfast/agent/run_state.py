@@ -73,10 +73,10 @@ class StateKeeper:
         It is not while a patch of its own is on its way, and not once somebody else's came in between.
         """
         attempt = self._attempt
-        is_sent = attempt.is_flushed and not self._is_crowded
-        if self._own and is_sent and attempt.version == self.version + len(self._own):
-            self._stored, self.version, self._own = self.state, attempt.version, []
-        return not self._own and attempt.version <= self.version
+        is_sent = attempt.outbox.is_flushed and not self._is_crowded
+        if self._own and is_sent and attempt.outbox.version == self.version + len(self._own):
+            self._stored, self.version, self._own = self.state, attempt.outbox.version, []
+        return not self._own and attempt.outbox.version <= self.version
 
     @contextmanager
     def crowded(self) -> Iterator[None]:
@@ -97,7 +97,7 @@ class StateKeeper:
             return False
         store, task_id = self._attempt.services.store, self._attempt.task.id
         foreign = self._fold(await insist(lambda: store.patches(task_id, after=self.version)))
-        if self._attempt.is_flushed:
+        if self._attempt.outbox.is_flushed:
             self._own.clear()  # what is not stored by now was refused with the Commit that held it
         self.state = self._stored
         for own in self._own:

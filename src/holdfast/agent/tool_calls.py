@@ -120,7 +120,7 @@ class Dispatcher:
             arguments = self._written_down(key) or (reading.arguments if reading else tool.read(asked.arguments))
             call = Invocation(self._run, key, tool, arguments).call(None)
             if call.terms is not None:
-                self._run.attempt.announce(call)
+                self._run.attempt.discovery.announce(call)
 
     def is_over(self, turn: int, calls: Iterable[ToolCall]) -> bool:
         """Say whether the journal knows what came of all these calls."""
@@ -195,8 +195,8 @@ class Dispatcher:
         line = begin(attempt, call, attempt.journal.get(call.key), digest(arguments_of(call)))
         line.effect_id = taken.effect.effect_id
         now = attempt.services.time.now()
-        done = line.written(attempt, StepState.COMPLETED, output=output, finished_at=now)
-        await attempt.commit(done, *call.consequences(value))
+        done = line.written(attempt.task, StepState.COMPLETED, output=output, finished_at=now)
+        await attempt.outbox.commit(done, *call.consequences(value))
         return value
 
     async def _make(self, call: Call) -> Any:  # noqa: ANN401
@@ -315,11 +315,11 @@ class Dispatcher:
             await attempt.check()
             await run.save_before_change()
             asked = StatePatch(add_questions=(question,))
-            attempt.buffer(*run.keeper.change(asked, author=MODEL, step_key=key))
+            attempt.outbox.buffer(*run.keeper.change(asked, author=MODEL, step_key=key))
         try:
             decided = await decision(attempt, asking, ask, canonical(None), kind=QUESTION, about=key)
         except Rejected as rejected:
-            attempt.buffer(*self._resolve(key, question, None))
+            attempt.outbox.buffer(*self._resolve(key, question, None))
             return await perform(attempt, refusal(key, rejected))
         fact = KnownFact(key=question, value=decided.answer, source=f"human:{decided.by}", at=decided.at)
         call = record(run, key, ASK_QUESTION.name, decided.answer, lambda: self._resolve(key, question, fact))
@@ -362,7 +362,7 @@ class Dispatcher:
         return tool_key(UNKNOWN, turn, index)
 
     def _is_over(self, key: str) -> bool:
-        recorded, is_replaying = self._run.attempt.journal.get(key), self._run.attempt.is_replaying
+        recorded, is_replaying = self._run.attempt.journal.get(key), self._run.attempt.discovery.is_under_way
         if recorded is None or recorded.state not in OVER:
             return False
         return recorded.state is StepState.FAILED or recorded.undone_at is None or is_replaying

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 from holdfast.engine.api.definition import TaskDefinition
 from holdfast.engine.attempt.attempt import Attempt
-from holdfast.engine.attempt.outbox import TransactedWork
+from holdfast.engine.attempt.outbox import Outbox, TransactedWork
+from holdfast.engine.attempt.steps_under_way import StepsUnderWay
 from holdfast.engine.attempt.stop_reasons import Unwind
 from holdfast.engine.runtime.committer import Committer
 from holdfast.engine.runtime.services import Services
 from holdfast.engine.steps.call import Line
-from holdfast.engine.steps.suspension import ParkingLot
 from holdfast.engine.worker.host import Host
 from holdfast.engine.worker.worker import Worker
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
@@ -49,104 +49,115 @@ class Stage:
     """The incarnations that were killed."""
 
 
-class WatchedLot(ParkingLot):
-    """A parking lot that tells whether anybody is parked."""
-
-    __slots__ = ()
-
-    @property
-    def occupied(self) -> bool:
-        """Whether a branch of the task waits for something outside."""
-        return bool(self._parked)
-
-
 class WatchedAttempt(Attempt):
     """An attempt that reports what it does, and kills its worker where the plan says so."""
 
-    __slots__ = ("_host", "_stage", "_watched_lot")
+    __slots__ = ("_host", "stage")
 
     def __init__(self, host: MortalHost, stage: Stage, *args: Any) -> None:  # noqa: ANN401 - Attempt's own
         """``args`` are those of every attempt."""
         super().__init__(*args)
         self._host = host
-        self._stage = stage
-        self._watched_lot: WatchedLot | None = None
+        self.stage = stage
+        self.outbox = WatchedOutbox(self)
+        self.under_way = WatchedSteps(self)
         stage.pulse.beat()
 
     @property
     def is_busy(self) -> bool:
         """Whether it does something that takes real time: its code runs, rather than waiting through ``ctx``."""
-        return bool(self._under_way) or self._watched_lot is None or not self._watched_lot.occupied
+        parking = self.residence.parking
+        return bool(self.under_way.keys) or parking is None or parking.is_empty
 
     def find(self, key: str, kind: str) -> Step | None:
         """See Attempt."""
         found = super().find(key, kind)
         if found is not None and found.state is StepState.COMPLETED:
-            self._stage.recorder.replayed(self.task.id, key)
+            self.stage.recorder.replayed(self.task.id, key)
         return found
-
-    def depart(self, line: Line) -> None:
-        """See Attempt. The step's function is called next."""
-        self._die_if_planned(Moment(when="before_effect", steps=frozenset({line.key})))
-        self._stage.recorder.ran(self.task.id, line.key)
-        super().depart(line)
-        self._stage.pulse.beat()
-
-    def arrive(self, line: Line) -> None:
-        """See Attempt."""
-        super().arrive(line)
-        self._stage.pulse.beat()
-
-    async def commit(self, *operations: Operation) -> Verdict:
-        """See Attempt."""
-        if self.over:
-            raise Unwind
-        number, steps = self._stage.recorder.sent(), steps_ended_by(operations)
-        self._die_if_planned(Moment(when="after_effect", steps=steps, commit=number))
-        with self._stage.pulse.asking():
-            verdict = await super().commit(*operations)
-        self._stage.pulse.beat()
-        self._die_if_planned(Moment(when="after_commit", steps=steps, commit=number))
-        return verdict
-
-    async def transact(self, work: TransactedWork[T], *, timeout: float) -> T:
-        """See Attempt. It is a Commit like any other, and its function the effect."""
-        number: int | None = None
-        steps: frozenset[str] = frozenset()
-
-        async def watched(transaction: Transaction) -> tuple[T, tuple[Operation, ...]]:
-            nonlocal number, steps
-            value, operations = await work(transaction)
-            number, steps = number or self._stage.recorder.sent(), steps_ended_by(operations)
-            self._die_if_planned(Moment(when="after_effect", steps=steps, commit=number))
-            return value, operations
-
-        with self._stage.pulse.asking():
-            value = await super().transact(watched, timeout=timeout)
-        self._stage.pulse.beat()
-        self._die_if_planned(Moment(when="after_commit", steps=steps, commit=number))
-        return value
 
     @property
     def leaves_calls_running(self) -> bool:
         """See Attempt. Nothing of a killed process goes on."""
         return self.over and not self._host.is_dead
 
-    async def testify(self, evidence: Evidence) -> None:
+    async def add_evidence(self, evidence: Evidence) -> None:
         """See Attempt. The dead say nothing."""
         if not self._host.is_dead:
-            await super().testify(evidence)
+            await super().add_evidence(evidence)
 
-    def lot(self) -> ParkingLot:
-        """See Attempt."""
-        if self._watched_lot is None:
-            self.parking = self._watched_lot = WatchedLot(self)
-        return self._watched_lot
-
-    def _die_if_planned(self, moment: Moment) -> None:
-        if self._stage.plan.strikes(moment):
+    def die_if_planned(self, moment: Moment) -> None:
+        """Kill the worker, and with it this attempt, if this is the planned moment."""
+        if self.stage.plan.strikes(moment):
             self._host.kill()
             raise Unwind
+
+
+class WatchedSteps(StepsUnderWay):
+    """The steps of a watched attempt."""
+
+    __slots__ = ("_watched",)
+
+    def __init__(self, attempt: WatchedAttempt) -> None:
+        """See StepsUnderWay."""
+        super().__init__(attempt)
+        self._watched = attempt
+
+    def begin(self, line: Line) -> None:
+        """See StepsUnderWay. The step's function is called next."""
+        attempt = self._watched
+        attempt.die_if_planned(Moment(when="before_effect", steps=frozenset({line.key})))
+        attempt.stage.recorder.ran(attempt.task.id, line.key)
+        super().begin(line)
+        attempt.stage.pulse.beat()
+
+    def end(self, line: Line) -> None:
+        """See StepsUnderWay."""
+        super().end(line)
+        self._watched.stage.pulse.beat()
+
+
+class WatchedOutbox(Outbox):
+    """What a watched attempt writes."""
+
+    __slots__ = ("_watched",)
+
+    def __init__(self, attempt: WatchedAttempt) -> None:
+        """See Outbox."""
+        super().__init__(attempt)
+        self._watched = attempt
+
+    async def commit(self, *operations: Operation) -> Verdict:
+        """See Outbox."""
+        attempt, stage = self._watched, self._watched.stage
+        if attempt.over:
+            raise Unwind
+        number, steps = stage.recorder.sent(), steps_ended_by(operations)
+        attempt.die_if_planned(Moment(when="after_effect", steps=steps, commit=number))
+        with stage.pulse.asking():
+            verdict = await super().commit(*operations)
+        stage.pulse.beat()
+        attempt.die_if_planned(Moment(when="after_commit", steps=steps, commit=number))
+        return verdict
+
+    async def transact(self, work: TransactedWork[T], *, timeout: float) -> T:
+        """See Outbox. It is a Commit like any other, and its function the effect."""
+        attempt, stage = self._watched, self._watched.stage
+        number: int | None = None
+        steps: frozenset[str] = frozenset()
+
+        async def watched(transaction: Transaction) -> tuple[T, tuple[Operation, ...]]:
+            nonlocal number, steps
+            value, operations = await work(transaction)
+            number, steps = number or stage.recorder.sent(), steps_ended_by(operations)
+            attempt.die_if_planned(Moment(when="after_effect", steps=steps, commit=number))
+            return value, operations
+
+        with stage.pulse.asking():
+            value = await super().transact(watched, timeout=timeout)
+        stage.pulse.beat()
+        attempt.die_if_planned(Moment(when="after_commit", steps=steps, commit=number))
+        return value
 
 
 class MortalHost(Host):

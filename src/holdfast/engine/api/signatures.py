@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.engine.api.definition import Bound
     from holdfast.engine.api.handle import Handle
     from holdfast.engine.api.start import ArtifactNames, Facts
-    from holdfast.engine.api.sync.holdfast import SyncHandle
+    from holdfast.engine.api.sync.handle import SyncHandle
     from holdfast.engine.effects.carried_intents import Intent
     from holdfast.engine.steps.call import Compensation
     from holdfast.model.agent_state import AgentState

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from holdfast.engine.api.definition import Bound, TaskDefinition, check_retry
 from holdfast.engine.api.new_task import new_task
@@ -38,7 +39,7 @@ from holdfast.engine.api.signatures import (
 from holdfast.engine.attempt.defiance import dead_end
 from holdfast.engine.attempt.journal import RESERVED, VERIFY
 from holdfast.engine.attempt.scope import INSIDE, SCOPE, Scope, as_branch, check_part
-from holdfast.engine.attempt.state_view import LOOK, PATCH, patch_state, refresh_state
+from holdfast.engine.attempt.state_view import LOOK, PATCH, Viewer, patch_state, refresh_state
 from holdfast.engine.attempt.stop_reasons import Unwind
 from holdfast.engine.effects.carried_intents import Intent, carry
 from holdfast.engine.manage.state import check_patch
@@ -47,6 +48,7 @@ from holdfast.engine.steps import children, waits
 from holdfast.engine.steps.approval import QUESTION, decision
 from holdfast.engine.steps.call import ONE_TRY, Call, Compensation, Terms, terms_of
 from holdfast.engine.steps.charge import CHARGE, amounts_of, charge
+from holdfast.engine.steps.children import Parent
 from holdfast.engine.steps.step import perform
 from holdfast.engine.steps.transaction import TIMEOUT, run_transaction, transaction_call, undo_terms
 from holdfast.model.agent_state import AgentState
@@ -58,11 +60,8 @@ from holdfast.model.effect import EffectClass
 from holdfast.model.errors import HoldfastError, InvalidValue
 from holdfast.model.patch import StatePatch
 from holdfast.model.retry import ErrorKind, Retry
-from holdfast.model.task import JsonValue, NewTask, Task
+from holdfast.model.task import FLAT_KEYS, JsonValue, NewTask, Task
 from holdfast.store.transaction import refuse_inside
-
-if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -70,12 +69,23 @@ _LONGEST_NAME = 160
 _NO_TERMS = (None,) * 5
 
 
+class ContextOwner(Parent, Viewer, Protocol):
+    """The attempt behind a ``ctx``."""
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether its code has to get out, and no call of ``ctx`` does anything more."""
+
+    def is_at_home(self, loop: asyncio.AbstractEventLoop | None, /) -> bool:
+        """Return whether ``ctx`` may be used by code that runs on this loop, or on none."""
+
+
 class Context:
     """The task as its own code sees it."""
 
     __slots__ = ("_attempt", "_home", "_prefix")
 
-    def __init__(self, attempt: Attempt, *, prefix: str = "", home: Scope | None = None) -> None:
+    def __init__(self, attempt: ContextOwner, *, prefix: str = "", home: Scope | None = None) -> None:
         """Made by the engine for each attempt; ``prefix`` keeps apart the keys of a verifier, or of a machine's visit.
 
         ``home`` is the scope it was made in, where that is not the task's own code.
@@ -588,13 +598,13 @@ class Context:
     def place(self) -> Place:
         """Return where in the journal a call stands that is made here and now."""
         attempt = self._attempt
-        if self._is_left_behind() and attempt.is_defied():
-            return Place(attempt.scope, "", is_dead=True)
+        if self._is_left_behind() and attempt.code_run.is_defied():
+            return Place(attempt, attempt.scope, "", is_dead=True)
         self._check()
         scope = SCOPE.get(None)
         if scope is None or scope.owner is not attempt:
             scope = attempt.scope
-            if attempt.has_scopes and attempt.has_steps_under_way:
+            if attempt.task.key_form != FLAT_KEYS and attempt.under_way:
                 raise HoldfastError(
                     f"ctx of task {attempt.task.id} was used in a thread, or by a framework, that does not say which "
                     "step the call belongs to, while a step is under way. Start threads with asyncio.to_thread, or "
@@ -602,12 +612,12 @@ class Context:
                 )
         if scope.parent is not None:
             scope.check()
-        return Place(scope, self._prefix if scope is self._home else scope.path)
+        return Place(attempt, scope, self._prefix if scope is self._home else scope.path)
 
     def _is_left_behind(self) -> bool:
         """Whether the call comes after the end of what it belongs to: the task, a try of a step, or a search."""
         attempt = self._attempt
-        if attempt.leaving or (attempt.undoing is not None and not attempt.is_replaying):
+        if attempt.leaving or (attempt.undoing is not None and not attempt.discovery.is_under_way):
             return True
         scope = SCOPE.get(None)
         return scope is not None and scope.owner is attempt and scope.parent is not None and scope.has_ended
@@ -626,7 +636,7 @@ class Context:
             raise InvalidValue(f"step names that begin with {RESERVED!r} are Holdfast's own; call {part!r} otherwise")
         if not place.prefix and part.startswith(VERIFY):
             raise InvalidValue(f"step names that begin with {VERIFY!r} are those of verifiers; call this one otherwise")
-        if INSIDE in part and self._attempt.has_scopes:
+        if INSIDE in part and self._attempt.task.key_form != FLAT_KEYS:
             check_part("step name", part)
         journal = self._attempt.journal
         return journal.allot(place.scope, place.prefix + name, None if key is None else place.prefix + key)
@@ -636,7 +646,7 @@ class Context:
         refuse_inside("ctx")
         attempt = self._attempt
         attempt.services.owner.check()
-        if attempt.undoing is not None and not attempt.is_replaying:
+        if attempt.undoing is not None and not attempt.discovery.is_under_way:
             raise Unwind  # left behind by the replay that looked for what is to be undone
         if attempt.leaving:
             raise HoldfastError(
@@ -652,7 +662,7 @@ class Context:
         journal = self._attempt.journal
         if key is not None:
             check_name("step key", key)
-            if self._attempt.has_scopes:
+            if self._attempt.task.key_form != FLAT_KEYS:
                 check_part("step key", key)
             return journal.allot_explicit(place.scope, f"{RESERVED}{place.prefix}{name}:{key}")
         return journal.allot_own(place.scope, f"{RESERVED}{place.prefix}{name}")
@@ -661,18 +671,19 @@ class Context:
 class Place:
     """Where in the journal a call of ``ctx`` stands: in which scope, and what its key begins with."""
 
-    __slots__ = ("is_dead", "prefix", "scope")
+    __slots__ = ("_attempt", "is_dead", "prefix", "scope")
 
-    def __init__(self, scope: Scope, prefix: str, *, is_dead: bool = False) -> None:
+    def __init__(self, attempt: ContextOwner, scope: Scope, prefix: str, *, is_dead: bool = False) -> None:
         """Made for each call; ``is_dead`` if nothing comes of it, not even an error."""
+        self._attempt = attempt
         self.scope = scope
         self.prefix = prefix
         self.is_dead = is_dead
 
     def run(self, call: Coroutine[Any, Any, R]) -> Coroutine[Any, Any, R]:
         """Return the call, to be awaited; inside a step the end of its try has to see it."""
-        attempt: Attempt = self.scope.owner
-        if self.is_dead or (attempt.is_stopped and attempt.is_defied()):
+        attempt = self._attempt
+        if self.is_dead or (attempt.is_stopped and attempt.code_run.is_defied()):
             call.close()
             return dead_end(attempt.runner)
         return call if self.scope.parent is None else self.scope.watch(call)
@@ -691,11 +702,6 @@ def plain(name: str) -> str:
     return name.replace(INSIDE, ">")
 
 
-def attempt_of(context: Context) -> Attempt:
-    """Return the attempt behind a context: for what is built on the engine, not for tasks."""
-    return context._attempt  # noqa: SLF001 - the other side of the same wall
-
-
 class Child(Generic[R]):
     """A child task, as its parent sees it."""
 
@@ -712,7 +718,7 @@ class Child(Generic[R]):
 
     def result(self) -> Coroutine[Any, Any, R]:
         """Wait for its end, without holding a worker, and return its result. TaskFailed or TaskCancelled otherwise."""
-        context, attempt = self._context, attempt_of(self._context)
+        context, attempt = self._context, self._context._attempt  # noqa: SLF001 - a part of the same object
         place = context.place()
         place.refuse_in_once("the wait for a child")
         name = f"{self._key}:result"

@@ -47,6 +47,9 @@ ATTEMPT, RESTED, RESUMED, SPILLED = "attempt", "rested", "resumed", "spilled"
 """Kinds of lines: an attempt failed and is followed by another; a person had the task go on; the task was taken off its
 worker while it rested there."""
 
+TRANSITION = "transition"
+"""The kind of a line that says that a machine went to another state."""
+
 IGNORED_STOP = "ignored-stop"
 """The kind of a line that says: the task's code caught the signal that stops it, and went on."""
 

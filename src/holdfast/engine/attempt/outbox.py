@@ -7,18 +7,15 @@ one that is refused because the lease is over ends the attempt.
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
-from holdfast.engine.attempt.journal import Journal
+from holdfast.engine.attempt.discovery import Discovery
+from holdfast.engine.attempt.held_task import HeldTask
 from holdfast.engine.attempt.stop_reasons import Cancelled, Stop, Unwind, look_at
 from holdfast.engine.effects.intents import Intents
 from holdfast.engine.runtime import log
-from holdfast.engine.runtime.services import Services
-from holdfast.engine.steps.suspension import ParkingLot
-from holdfast.engine.worker.lease import Lease
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
 from holdfast.model.errors import HoldfastError, NotAStore, SchemaMismatch, StoreDamaged, StoreReplaced
 from holdfast.model.operations import Operation, RequireUndo, WriteEffect, WriteStep
@@ -35,79 +32,74 @@ def _always() -> bool:
     return True
 
 
-class Outbox(ABC):
+class Sender(HeldTask, Protocol):
+    """The attempt that an outbox writes for."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is written any more: the task is suspended, ended or fenced."""
+
+    @property
+    def intents(self) -> Intents:
+        """Its effects."""
+
+    @property
+    def discovery(self) -> Discovery:
+        """The replay that only looks for code: it writes nothing."""
+
+    def stop(self, why: Stop, /) -> None:
+        """Get out of the task's code."""
+
+    def lose(self, why: str, /, *, elsewhere: bool = True) -> None:
+        """The lease is over: stop, and write nothing. ``elsewhere``: the task went to another worker."""
+
+    async def check(self) -> None:
+        """Pass only while this attempt may act."""
+
+
+class Outbox:
     """The writing side of an attempt."""
 
     __slots__ = (
         "_acknowledged",
         "_alone",
+        "_attempt",
         "_buffered",
         "_generation",
         "_sequence",
         "_unanswered",
-        "journal",
-        "lease",
         "must_undo",
-        "over",
-        "parking",
-        "services",
-        "task",
+        "on_applied",
         "version",
     )
 
-    def __init__(self, task: Task, lease: Lease, services: Services) -> None:
-        """Begin with the task as the claim told it."""
-        self.task = task
-        self.lease = lease
-        self.services = services
-        self.journal = Journal(task.id, task.round)
-        self.parking: ParkingLot | None = None
-        self.over = False
-        """Nothing is written any more: suspended, ended or fenced."""
+    def __init__(self, attempt: Sender) -> None:
+        """Begin with the task as the claim reported it."""
+        task = attempt.task
+        self._attempt = attempt
         self.must_undo = task.must_undo
         """Completed steps have to be undone should the task fail."""
         self.version = task.version
-        """Of its AgentState, when the store last said so."""
+        """Of its AgentState, when the store last reported it."""
+        self.on_applied: Callable[[], None] | None = None
+        """Called after each Commit that the store has taken."""
         self._sequence = self._acknowledged = task.sequence
         self._alone: asyncio.Event | None = None
-        """Set when nobody stands alone in line any more."""
+        """Set when no branch stands alone in line any more."""
         self._generation = 0
         self._unanswered = 0
         self._buffered: list[Operation] = []
 
-    @property
-    @abstractmethod
-    def intents(self) -> Intents:
-        """Its effects."""
-
-    @property
-    @abstractmethod
-    def is_only_looked_at(self) -> bool:
-        """Whether the code that asks only runs to be looked at: it writes nothing."""
-
-    @property
-    @abstractmethod
-    def is_replaying(self) -> bool:
-        """Whether its code only runs to be looked at."""
-
-    @abstractmethod
-    def stop(self, why: Stop) -> None:
-        """Get out of the task's code."""
-
-    @abstractmethod
-    def lose(self, why: str, *, elsewhere: bool = True) -> None:
-        """The lease is over: stop, and write nothing. ``elsewhere``: the task went to another worker."""
-
-    @abstractmethod
-    async def check(self) -> None:
-        """Pass only while this attempt may act."""
+    def take_over(self, task: Task) -> None:
+        """Go on from the task as the store has it."""
+        self.must_undo, self.version = task.must_undo, task.version
 
     # Commits
 
     @property
     def is_sending(self) -> bool:
         """Whether something that was sent to the store is not answered yet: its sender has to hear the answer."""
-        return self._unanswered > 0 and not self.over
+        return self._unanswered > 0 and not self._attempt.over
 
     async def commit(self, *operations: Operation) -> Verdict:
         """Make these durable, with what was buffered before them. Unwind if the lease is over.
@@ -142,7 +134,7 @@ class Outbox(ABC):
         self._buffered[:0] = [one for one in buffered if not isinstance(one, WriteStep) or self._is_latest(one.step)]
 
     def _is_latest(self, step: Step) -> bool:
-        known = self.journal.get(step.key)
+        known = self._attempt.journal.get(step.key)
         return known is None or known is step or known.round != step.round
 
     async def commit_surely(self, *operations: Operation) -> Verdict:
@@ -162,11 +154,11 @@ class Outbox(ABC):
         What is buffered is not taken before: it belongs in the transaction that stands in front, and a branch that is
         cancelled while it waits here would take it along.
         """
-        if self.over or self.is_only_looked_at:
+        if self._attempt.over or self._attempt.discovery.is_asking:
             raise Unwind
         while self._alone is not None:
             await self._alone.wait()
-            if self.over:
+            if self._attempt.over:
                 raise Unwind
 
     async def _pass(self, operations: tuple[Operation, ...], holds: Callable[[], bool] = _always) -> Verdict:
@@ -176,19 +168,24 @@ class Outbox(ABC):
             cancelled = None
             self._unanswered += 1
             try:
-                verdict = await self.services.committer.put(sent)
+                verdict = await self._attempt.services.committer.put(sent)
             except (StoreDamaged, StoreReplaced, NotAStore, SchemaMismatch) as error:
                 # Nothing can be recorded here any more. That is no failure of the task, which must neither count an
                 # attempt nor begin to undo its steps because of it.
-                log.logger.error("task %s: cannot go on here: %s", self.task.id, error, extra={"task_id": self.task.id})
-                self.lose(str(error), elsewhere=False)
+                log.logger.error(
+                    "task %s: cannot go on here: %s",
+                    self._attempt.task.id,
+                    error,
+                    extra={"task_id": self._attempt.task.id},
+                )
+                self._attempt.lose(str(error), elsewhere=False)
                 raise Unwind from error
             except asyncio.CancelledError as error:
-                if self.over:
+                if self._attempt.over:
                     raise
                 # The task may go on without this branch: what the store has taken must be known here, or the next try
                 # would do it again. So it is sent once more; the store recognises its number.
-                cancelled, verdict = error, await self.services.committer.put(sent)
+                cancelled, verdict = error, await self._attempt.services.committer.put(sent)
             finally:
                 self._unanswered -= 1
             if verdict.refusal is None:
@@ -212,21 +209,24 @@ class Outbox(ABC):
             if not operations:
                 raise Unwind
         self._sequence += 1
-        guard = Held(self.lease.worker_id, self.task.fence, self._sequence)
-        return Commit(task_id=self.task.id, guard=guard, operations=operations, actor=self.lease.worker_id)
+        return self._under_lease(self._sequence, operations)
+
+    def _under_lease(self, number: int, operations: tuple[Operation, ...]) -> Commit:
+        task, worker = self._attempt.task, self._attempt.lease.worker_id
+        return Commit(task_id=task.id, guard=Held(worker, task.fence, number), operations=operations, actor=worker)
 
     def _applied(self, operations: tuple[Operation, ...], verdict: Verdict) -> None:
         self._acknowledged = verdict.sequence
         self.version = max(self.version, verdict.version)
         self._note(operations)
-        if self.parking is not None:
-            self.parking.look_soon()  # this may have been the last branch that was not waiting
-        if verdict.cancel_requested is not None and not self.over:
-            self.stop(Cancelled(verdict.cancel_requested))
+        if self.on_applied is not None:
+            self.on_applied()
+        if verdict.cancel_requested is not None and not self._attempt.over:
+            self._attempt.stop(Cancelled(verdict.cancel_requested))
 
     def _refused(self, verdict: Verdict) -> BaseException:
         if verdict.refusal in {Refusal.SUPERSEDED, Refusal.NOT_FOUND}:
-            self.lose(str(verdict.error()))
+            self._attempt.lose(str(verdict.error()))
             return Unwind()
         return verdict.error()
 
@@ -234,20 +234,20 @@ class Outbox(ABC):
         for operation in operations:
             kind = type(operation)
             if kind is WriteStep:
-                self.journal.note(operation.step)  # type: ignore[union-attr]
+                self._attempt.journal.note(operation.step)  # type: ignore[union-attr]
             elif kind is WriteEffect:
-                self.intents.note(operation.effect)  # type: ignore[union-attr]
+                self._attempt.intents.note(operation.effect)  # type: ignore[union-attr]
             elif kind is RequireUndo:
                 self.must_undo = operation.required  # type: ignore[union-attr]
 
     def buffer(self, *operations: Operation) -> None:
         """Have operations ride in the next Commit: for what is only needed if something follows it."""
-        if self.is_replaying:
+        if self._attempt.discovery.is_under_way:
             return
         for operation in operations:
             self._buffered.append(operation)
             if type(operation) is WriteStep:
-                self.journal.note(operation.step)
+                self._attempt.journal.note(operation.step)
 
     @property
     def is_flushed(self) -> bool:
@@ -272,8 +272,8 @@ class Outbox(ABC):
         cancel, after which nobody knows; so its number is not given again, and whoever comes next finds out.
         """
         while True:
-            await self.check()
-            async with self._alone_in_line():
+            await self._attempt.check()
+            async with self.alone_in_line():
                 value, verdict = await self._transact_once(work, timeout)
             if verdict.refusal is None:
                 return value
@@ -281,7 +281,7 @@ class Outbox(ABC):
                 raise self._refused(verdict)
 
     @asynccontextmanager
-    async def _alone_in_line(self) -> AsyncIterator[None]:
+    async def alone_in_line(self) -> AsyncIterator[None]:
         """Let nobody else send a Commit until the block ends; what was sent before has arrived when it begins.
 
         Commits wait in the committer, in the order of their numbers, and a transaction does not.
@@ -305,17 +305,16 @@ class Outbox(ABC):
         async def whole(transaction: Transaction) -> tuple[T, Commit]:
             nonlocal sent, buffered
             value, operations = await work(transaction)
-            if self.over:
+            if self._attempt.over:
                 raise Unwind
             self._put_back(buffered)  # should the store do this once more
             buffered, self._buffered = self._buffered, []
             sent = (*buffered, *operations)
-            guard = Held(self.lease.worker_id, self.task.fence, number)
-            return value, Commit(task_id=self.task.id, guard=guard, operations=sent, actor=self.lease.worker_id)
+            return value, self._under_lease(number, sent)
 
         self._unanswered += 1
         try:
-            value, verdict = await self.services.store.transact(whole, timeout=timeout)
+            value, verdict = await self._attempt.services.store.transact(whole, timeout=timeout)
         except asyncio.CancelledError:
             if not await self._was_written(number, sent):
                 self._put_back(buffered)
@@ -334,11 +333,10 @@ class Outbox(ABC):
 
     async def _was_written(self, number: int, sent: tuple[Operation, ...]) -> bool:
         """Find out whether a transaction whose caller was cancelled has been written: then its number is taken."""
-        if self.over or not sent:
+        if self._attempt.over or not sent:
             return False
-        guard = Held(self.lease.worker_id, self.task.fence, number)
-        probe = Commit(task_id=self.task.id, guard=guard, operations=(), actor=self.lease.worker_id)
-        verdict = await self.services.committer.put(probe)
+        probe = self._under_lease(number, ())
+        verdict = await self._attempt.services.committer.put(probe)
         if verdict.refusal is None and verdict.duplicate:
             self._applied(sent, verdict)
             return True

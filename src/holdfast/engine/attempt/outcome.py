@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from holdfast.engine.api.definition import is_async
-from holdfast.engine.attempt.context import Context
-from holdfast.engine.attempt.journal import ATTEMPT, IGNORED_STOP, RESERVED, VERIFY, ended_by, reopened
+from holdfast.engine.attempt.context import Context, ContextOwner
+from holdfast.engine.attempt.journal import ATTEMPT, RESERVED, VERIFY, ended_by, reopened
 from holdfast.engine.attempt.stop_reasons import Cancelled, DeadlinePassed, HandedBack, Stop, TimeSpent
 from holdfast.engine.attempt.time_limit import in_time
 from holdfast.engine.effects import compensation
@@ -19,7 +20,6 @@ from holdfast.engine.runtime import log
 from holdfast.engine.runtime.store_retry import insist
 from holdfast.engine.steps.children import CALLER_OUT_OF_TIME, has_sub_agents_at_work, stop_sub_agents
 from holdfast.model.canonical import canonical, parse
-from holdfast.model.commit import Commit, Expect
 from holdfast.model.deadline import Deadline
 from holdfast.model.errors import CodecError, Conflict, DeadlineExceeded, HoldfastError, InvalidValue, Rejected
 from holdfast.model.failure import Failure, Try, storable
@@ -27,10 +27,8 @@ from holdfast.model.operations import Move, Operation, Release, WriteStep
 from holdfast.model.payload import from_json, to_json
 from holdfast.model.retry import GiveUp, RetryAt, decide
 from holdfast.model.step import Step, StepState
+from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
-
-if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
 
 OUT_OF_TIME = "its wall time is spent"
 
@@ -52,7 +50,42 @@ class Raised:
     error: BaseException
 
 
-async def record(attempt: Attempt, ended: Returned | Raised | None) -> None:
+class BlockingFunctions(Protocol):
+    """The blocking functions of the task's code."""
+
+    async def run(self, function: Callable[..., Any], context: Context, /, *args: object) -> Any:  # noqa: ANN401
+        """Run one in a thread."""
+
+
+class Ending(ContextOwner, Protocol):
+    """An attempt whose code is over, or was stopped."""
+
+    task: Task
+    ending: bool
+    """Its outcome is being recorded: too late to stop it."""
+    again_at: datetime | None
+    """When the task is to be tried again; set when this attempt puts it back."""
+
+    @property
+    def provided(self) -> tuple[Operation, ...]:
+        """What must hold for its result to count."""
+
+    @property
+    def stays(self) -> bool:
+        """Whether this process runs the task by name."""
+
+    @property
+    def blocking(self) -> BlockingFunctions:
+        """What a blocking verifier is run with."""
+
+    async def settle(self) -> None:
+        """Let go of the task."""
+
+    async def finish(self, *operations: Operation) -> None:
+        """Let go of the task, with these as the last that is written."""
+
+
+async def record(attempt: Ending, ended: Returned | Raised | None) -> None:
     """Record how the task's code ended. After that the attempt is over, or its task is in review."""
     try:
         match ended:
@@ -75,31 +108,31 @@ async def record(attempt: Attempt, ended: Returned | Raised | None) -> None:
         await _give_up(attempt, "its outcome cannot be told", error)
 
 
-async def _give_up(attempt: Attempt, reason: str, error: Exception) -> None:
-    attempt.forget_buffered()  # perhaps that is what cannot be stored
+async def _give_up(attempt: Ending, reason: str, error: Exception) -> None:
+    attempt.outbox.forget_buffered()  # perhaps that is what cannot be stored
     failure = replace(Failure.of(error), steps=())
     await _end_badly(attempt, Move(to=TaskState.FAILED, reason=reason, error=failure.to_json(), counts_attempt=True))
 
 
-async def _end_badly(attempt: Attempt, move: Move) -> None:
+async def _end_badly(attempt: Ending, move: Move) -> None:
     """End the task, unless it has to undo its steps first."""
     await attempt.settle()
     await _stop_sub_agents(attempt, move)
-    if attempt.must_undo:
+    if attempt.outbox.must_undo:
         await attempt.finish(*compensation.beginning(attempt, move))
     else:
         await attempt.finish(move)
 
 
-async def _stop_sub_agents(attempt: Attempt, move: Move) -> None:
+async def _stop_sub_agents(attempt: Ending, move: Move) -> None:
     """Stop them before the task ends: if this process dies in between, the task is taken over, and lets them go on."""
-    store, task = attempt.services.store, replace(attempt.task, version=attempt.version)
+    store, task = attempt.services.store, replace(attempt.task, version=attempt.outbox.version)
     if await insist(partial(has_sub_agents_at_work, store, task)):
-        await attempt.commit()  # under the lease: a caller that lost it stops here, and stops no others
+        await attempt.outbox.commit()  # under the lease: a caller that lost it stops here, and stops no others
         await insist(partial(stop_sub_agents, store, task, move.reason, actor=attempt.lease.worker_id))
 
 
-async def _record_result(attempt: Attempt, value: object) -> None:
+async def _record_result(attempt: Ending, value: object) -> None:
     """The work is done: complete the task, or hand it to its verifier."""
     result = to_json(value, attempt.definition.returns, name="result")
     has_verifier = attempt.definition.verifier is not None
@@ -109,7 +142,7 @@ async def _record_result(attempt: Attempt, value: object) -> None:
             await attempt.finish(*attempt.provided, move)
             return
         attempt.ending = True
-        await attempt.commit(*attempt.provided, move)
+        await attempt.outbox.commit(*attempt.provided, move)
     except Conflict as refused:
         if not attempt.provided:
             raise
@@ -119,10 +152,10 @@ async def _record_result(attempt: Attempt, value: object) -> None:
     log.moved(attempt.task, move)
     attempt.task = replace(attempt.task, state=TaskState.REVIEW, result=result)
     attempt.ending = False
-    await attempt.begin_review()
+    await attempt.residence.begin_review()
 
 
-async def ask_verifier(attempt: Attempt) -> bool | str:
+async def ask_verifier(attempt: Ending) -> bool | str:
     """Let the verifier look at the result; True, or False or a string that says why not."""
     definition = attempt.definition
     if definition.verifier is None:
@@ -132,7 +165,7 @@ async def ask_verifier(attempt: Attempt) -> bool | str:
     if is_async(definition.verifier):
         answer = await definition.verifier(context, value)
     else:
-        answer = await attempt.call_blocking(definition.verifier, context, value)
+        answer = await attempt.blocking.run(definition.verifier, context, value)
         if inspect.isawaitable(answer):
             answer = await answer
     if not isinstance(answer, bool | str):
@@ -143,7 +176,7 @@ async def ask_verifier(attempt: Attempt) -> bool | str:
     return answer
 
 
-async def _record_review(attempt: Attempt, answer: bool | str) -> None:  # noqa: FBT001 - it is the verifier's answer
+async def _record_review(attempt: Ending, answer: bool | str) -> None:  # noqa: FBT001 - it is the verifier's answer
     """The verifier has spoken: complete the task, or send it back with the reason."""
     task = attempt.task
     if answer is True:
@@ -175,7 +208,7 @@ async def _record_review(attempt: Attempt, answer: bool | str) -> None:  # noqa:
     await _end_badly(attempt, move)
 
 
-async def _record_failure(attempt: Attempt, error: BaseException) -> None:
+async def _record_failure(attempt: Ending, error: BaseException) -> None:
     """The code raised: try the task again later, or give it up."""
     services, task, policy = attempt.services, attempt.task, attempt.definition.retry
     now, number = services.time.now(), task.attempts + 1
@@ -185,7 +218,7 @@ async def _record_failure(attempt: Attempt, error: BaseException) -> None:
         decision = GiveUp(hopeless)
     else:
         decision = decide(policy, failure.recorded, number, now, services.random.random(), deadline=task.deadline)
-        decision = in_time(attempt, decision)
+        decision = in_time(attempt.time_limit, decision)
     if isinstance(decision, RetryAt):
         what = f"{failure.type_name}: {failure.message}"
         await attempt.finish(
@@ -211,13 +244,13 @@ async def _record_failure(attempt: Attempt, error: BaseException) -> None:
     )
 
 
-def _before_asking(attempt: Attempt, at: datetime) -> datetime:
+def _before_asking(attempt: Ending, at: datetime) -> datetime:
     """Return when the next attempt is due: the one that asks a person for more time is not late."""
     asks_at = None if attempt.time_limit is None else attempt.time_limit.asks_at
     return at if asks_at is None else min(at, asks_at)
 
 
-def _kept(attempt: Attempt, at: datetime | None) -> datetime | None:
+def _kept(attempt: Ending, at: datetime | None) -> datetime | None:
     """Return from when on workers may claim the task: not before the process that runs it by name has it again."""
     if not attempt.stays:
         return at
@@ -226,12 +259,12 @@ def _kept(attempt: Attempt, at: datetime | None) -> datetime | None:
     return max(attempt.again_at, now + timedelta(seconds=KEPT_FOR))
 
 
-async def record_stop(attempt: Attempt, why: Stop) -> None:
+async def record_stop(attempt: Ending, why: Stop) -> None:
     """The attempt was told to stop."""
     match why:
         case Cancelled(reason):
             attempt.ending = True
-            await attempt.commit()  # behind whatever is still on its way, such as a child
+            await attempt.outbox.commit()  # behind whatever is still on its way, such as a child
             store, actor = attempt.services.store, attempt.lease.worker_id
             await insist(lambda: cancel_children(store, attempt.task.id, reason, actor=actor))
             await _end_badly(attempt, Move(to=TaskState.CANCELLED, reason=reason))
@@ -251,7 +284,7 @@ async def record_stop(attempt: Attempt, why: Stop) -> None:
             pass  # the lease is over
 
 
-def _late(attempt: Attempt) -> Move:
+def _late(attempt: Ending) -> Move:
     now = attempt.services.time.now()
     deadline = Deadline(attempt.task.deadline or now, f"task {attempt.task.id}")
     failure = Failure.of(DeadlineExceeded(deadline.message(now)))
@@ -259,46 +292,14 @@ def _late(attempt: Attempt) -> Move:
     return Move(to=TaskState.FAILED, reason="deadline passed", error=failure.to_json())
 
 
-def _out_of_time(attempt: Attempt, why: TimeSpent) -> Move:
+def _out_of_time(attempt: Ending, why: TimeSpent) -> Move:
     now, number = attempt.services.time.now(), attempt.task.attempts + 1
     failure = replace(Failure.of(why.error).after(_earlier_tries(attempt), number=number, at=now), traceback="")
     reason = OUT_OF_TIME if why.caller is None else CALLER_OUT_OF_TIME
     return Move(to=TaskState.FAILED, reason=reason, error=failure.to_json())
 
 
-# Code that does not let itself be stopped
-
-
-def ignored_stop(attempt: Attempt) -> Step:
-    """Return the line of the journal that says that the task's code caught the signal that stops it, and went on."""
-    now, where = attempt.services.time.now(), attempt.condemned or ""
-    message = f"its code caught the signal that stops it, and went on. {log.WHAT_TO_CHANGE}"
-    failure = Failure(type_name="IgnoredStop", message=message, where=where)
-    return Step(
-        key=f"{RESERVED}{IGNORED_STOP}:{attempt.task.fence}",
-        kind=IGNORED_STOP,
-        position=attempt.journal.next_position(),
-        state=StepState.FAILED,
-        round=attempt.task.round,
-        fence=attempt.task.fence,
-        error=canonical(failure.to_json()),
-        started_at=now,
-        finished_at=now,
-    )
-
-
-async def note_ignored_stop(attempt: Attempt) -> None:
-    """Write that down when the attempt has let go of the task, unless another one has it by now."""
-    commit = Commit(
-        task_id=attempt.task.id,
-        guard=Expect(states=frozenset({TaskState.PENDING, TaskState.WAITING, TaskState.REVIEW})),
-        operations=(WriteStep(ignored_stop(attempt)),),
-        actor=attempt.lease.worker_id,
-    )
-    await insist(lambda: attempt.services.store.commit([commit]))
-
-
-async def record_poison(attempt: Attempt) -> None:
+async def record_poison(attempt: Ending) -> None:
     """Fail a task without running it: its code did not let itself be stopped, again and again."""
     stops = attempt.journal.ignored_stops()
     last = Failure.from_json(parse(stops[-1].error or b"null"))
@@ -318,12 +319,12 @@ async def record_poison(attempt: Attempt) -> None:
     await attempt.finish(move)
 
 
-def _run_again(attempt: Attempt, keys: tuple[str, ...]) -> list[Operation]:
+def _run_again(attempt: Ending, keys: tuple[str, ...]) -> list[Operation]:
     """The steps that ended the attempt run again in the next one; other failures were handled, and replay."""
     return [WriteStep(reopened(step)) for step in ended_by(keys, attempt.journal.get)]
 
 
-def _failed_attempt(attempt: Attempt, failure: Failure, number: int) -> Step:
+def _failed_attempt(attempt: Ending, failure: Failure, number: int) -> Step:
     now = attempt.services.time.now()
     return Step(
         key=f"{RESERVED}attempt-{number}",
@@ -338,7 +339,7 @@ def _failed_attempt(attempt: Attempt, failure: Failure, number: int) -> Step:
     )
 
 
-def _earlier_tries(attempt: Attempt) -> tuple[Try, ...]:
+def _earlier_tries(attempt: Ending) -> tuple[Try, ...]:
     tries = []
     for step in attempt.journal.failed_attempts():
         failure = Failure.from_json(parse(step.error or b"null"))

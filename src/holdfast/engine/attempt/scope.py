@@ -13,15 +13,12 @@ import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import ContextVar, copy_context
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from holdfast.engine.runtime.where import current_task
 from holdfast.model.errors import HoldfastError, InvalidValue
 from holdfast.model.step import Step
-
-if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -106,12 +103,22 @@ def check_part(what: str, part: str) -> None:
         )
 
 
+class ScopeOwner(Protocol):
+    """The attempt whose code runs in a scope."""
+
+    @property
+    def runner(self) -> asyncio.Task[None]:
+        """The asyncio task that runs it."""
+
+
 class Scope:
     """The names in use in one place, and the branches at work there."""
 
     __slots__ = ("_branches", "_path", "is_once", "is_over", "owner", "parent", "step", "used")
 
-    def __init__(self, owner: Attempt, step: str = "", parent: Scope | None = None, *, is_once: bool = False) -> None:
+    def __init__(
+        self, owner: ScopeOwner, step: str = "", parent: Scope | None = None, *, is_once: bool = False
+    ) -> None:
         """``owner`` is the attempt, ``step`` the key of the step whose try this is; none for the task's own code."""
         self.owner = owner
         self.step = step

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from holdfast.engine.attempt.journal import RESERVED
 from holdfast.engine.attempt.scope import enclosing_path, path_inside
+from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.manage.artifacts import link_to
 from holdfast.engine.manage.fork.ancestry import MARKER, Ancestry
 from holdfast.engine.manage.past_state import EMPTY, fold
@@ -32,12 +33,10 @@ from holdfast.model.errors import InvalidValue
 from holdfast.model.failure import Failure
 from holdfast.model.operations import ApplyPatch, LinkArtifact, WriteStep
 from holdfast.model.patch import StatePatch, absorb, apply
+from holdfast.model.queries import Loaded
 from holdfast.model.records import PatchRecord
 from holdfast.model.state_size import check_growth
 from holdfast.model.step import StepState
-
-if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
 
 PATCH, LOOK = "patch", "state"
 """Kinds of lines: the code patched the state; the code looked at it, at the version that the line says."""
@@ -46,12 +45,24 @@ FORKED = "fork"
 """The reason of the patch that a fork begins with."""
 
 
+class Viewer(StepOwner, Protocol):
+    """An attempt whose code looks at its AgentState."""
+
+    @property
+    def view(self) -> StateView:
+        """The AgentState as the code sees it."""
+
+    @property
+    def loaded(self) -> Loaded | None:
+        """What the store knew of the task when this attempt began."""
+
+
 class StateView:
     """What one attempt knows of its task's state, and which version its code has seen."""
 
     __slots__ = ("_attempt", "_base", "_begun", "_forked", "_inside", "_last", "_records", "_seen", "_versions")
 
-    def __init__(self, attempt: Attempt, base: tuple[int, AgentState], records: Iterable[PatchRecord]) -> None:
+    def __init__(self, attempt: StepOwner, base: tuple[int, AgentState], records: Iterable[PatchRecord]) -> None:
         """``base`` is a state and its version; ``records`` are all patches after it that are known."""
         self._attempt = attempt
         self._base = self._last = base
@@ -70,7 +81,7 @@ class StateView:
         self._forked = 0 if marker is None else self._first_of_fork(Ancestry.read(marker).origin.version)
 
     @classmethod
-    async def read(cls, attempt: Attempt) -> StateView | None:
+    async def read(cls, attempt: Viewer) -> StateView | None:
         """Return what the store knew when the attempt began; None for an agent, and if there is no state yet."""
         loaded = attempt.loaded
         if loaded is None or loaded.task.version == 0 or attempt.definition.is_agent:
@@ -159,7 +170,7 @@ class StateView:
         attempt = self._attempt
         self.see(version)
         line = wait_line(attempt, key, LOOK, None, state=StepState.COMPLETED, output=encode(version))
-        attempt.buffer(WriteStep(line))
+        attempt.outbox.buffer(WriteStep(line))
         self._note_inside(key, version)
 
     def fit(self, patch: StatePatch) -> StatePatch:
@@ -198,7 +209,7 @@ class StateView:
             self._note((record,))
 
 
-async def patch_state(attempt: Attempt, key: str, patch: StatePatch, *, reason: str) -> AgentState:
+async def patch_state(attempt: Viewer, key: str, patch: StatePatch, *, reason: str) -> AgentState:
     """Patch the state, once; return it as it is right after that."""
     view = attempt.view
     recorded = attempt.find(key, PATCH)
@@ -207,7 +218,7 @@ async def patch_state(attempt: Attempt, key: str, patch: StatePatch, *, reason: 
         if recorded.digest != asked:
             log.other_arguments(attempt.task, key)
         if recorded.state is StepState.FAILED:
-            await attempt.let_branches_pass()
+            await attempt.discovery.let_branches_pass()
             raise _refused(Failure.from_json(parse(recorded.error or b"null")).message, key)
         await attempt.take_turn()
         return await view.see_own(key)
@@ -219,11 +230,11 @@ async def patch_state(attempt: Attempt, key: str, patch: StatePatch, *, reason: 
         # Code that catches it goes another way. It has to go the same way again, also once the patch would fit.
         refused = _refused(str(error), key)
         why = canonical(Failure.of(refused).to_json())
-        await attempt.commit(WriteStep(replace(line, state=StepState.FAILED, error=why)))
+        await attempt.outbox.commit(WriteStep(replace(line, state=StepState.FAILED, error=why)))
         raise refused from None
     operation = ApplyPatch(body=canonical(made.to_json()), author=attempt.task.name, reason=reason, step_key=key)
     links = (LinkArtifact(link_to(artifact)) for artifact in made.add_artifacts)
-    verdict = await attempt.commit(WriteStep(line), operation, *links)
+    verdict = await attempt.outbox.commit(WriteStep(line), operation, *links)
     view.note_own(verdict.version, operation)
     return await view.see_own(key)
 
@@ -234,7 +245,7 @@ def _refused(message: str, key: str) -> InvalidValue:
     return error
 
 
-async def refresh_state(attempt: Attempt, key: str) -> AgentState:
+async def refresh_state(attempt: Viewer, key: str) -> AgentState:
     """Read what others have patched; return the state as it is then."""
     view = attempt.view
     recorded = attempt.find(key, LOOK)

@@ -12,22 +12,21 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from holdfast.engine.attempt.held_task import HeldTask
 from holdfast.engine.attempt.journal import CHILD, RESERVED
-from holdfast.engine.attempt.stop_reasons import TimeSpent
+from holdfast.engine.attempt.stop_reasons import Stop, TimeSpent
 from holdfast.engine.manage.family import Family, limited_above
+from holdfast.engine.runtime.alarms import Alarm
 from holdfast.engine.runtime.store_retry import insist
 from holdfast.model.budget import Meter
 from holdfast.model.errors import BudgetExceeded, StoreClosed
 from holdfast.model.operations import UntilChildren, UntilDecided, UntilTime, Wait
 from holdfast.model.records import Account
 from holdfast.model.retry import GiveUp, RetryAt
+from holdfast.model.step import Step
 from holdfast.model.walltime import Life, wall_time_ms
-
-if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
-    from holdfast.engine.runtime.alarms import Alarm
 
 LOOK_EVERY = 1.0
 """Seconds between two looks at the clocks while the attempt rests: some of them may stand still."""
@@ -50,10 +49,53 @@ class _Clock:
     """When it reaches its limit, if it runs on."""
 
 
+class RestingPlace(Protocol):
+    """Where the attempt may rest while it waits."""
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether it only waits."""
+
+    async def note_rest(self) -> None:
+        """Write down that it rests."""
+
+
+class Timed(HeldTask, Protocol):
+    """An attempt that is held to a limit."""
+
+    time_limit: TimeLimit | None
+
+    @property
+    def residence(self) -> RestingPlace:
+        """Its place on its worker."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is written any more."""
+
+    @property
+    def ending(self) -> bool:
+        """Whether its outcome is being recorded."""
+
+    @property
+    def stopping(self) -> Stop | None:
+        """Why it is to stop."""
+
+    @property
+    def undoing(self) -> Step | None:
+        """The line of the journal that says why its steps are undone."""
+
+    def stop(self, why: Stop, /) -> None:
+        """Get out of the task's code."""
+
+    async def check(self) -> None:
+        """Pass only while this attempt may act."""
+
+
 class TimeLimit:
     """The clocks that one attempt is held to."""
 
-    def __init__(self, attempt: Attempt, *, asks: bool) -> None:
+    def __init__(self, attempt: Timed, *, asks: bool) -> None:
         """``asks``: when the time of the task itself is spent, a person is asked for more, and it does not fail."""
         self._attempt = attempt
         self._asks = asks
@@ -147,8 +189,8 @@ class TimeLimit:
     async def settle(self) -> None:
         """Look once more whether the time is up, and stop the attempt if it is."""
         attempt = self._attempt
-        if attempt.is_resting:
-            await attempt.note_rest()  # what it waits for may be people, and then its own clock stands
+        if attempt.residence.is_resting:
+            await attempt.residence.note_rest()  # what it waits for may be people, and then its own clock stands
         await self.read()
         if self.is_up and attempt.undoing is None:
             clock = self._clocks[0]
@@ -176,7 +218,7 @@ class TimeLimit:
             return
         seconds = attempt.services.time.seconds_until(self.at)
         with suppress(StoreClosed):
-            least = LOOK_EVERY if attempt.is_resting or self._is_held else 0.0
+            least = LOOK_EVERY if attempt.residence.is_resting or self._is_held else 0.0
             self._alarm = attempt.services.alarms.after(max(seconds, least), self._ring)
 
     def cancel(self) -> None:
@@ -210,7 +252,7 @@ class TimeLimit:
         return (UntilTime(key=_KEY, at=self.at + LOOK_AT_CHILDREN if UntilChildren in kinds else self.at),)
 
 
-async def hold_to_limit(attempt: Attempt) -> None:
+async def hold_to_limit(attempt: Timed) -> None:
     """Hold an attempt at a plain task to the wall time that is left of its budget and of those above it."""
     limit = TimeLimit(attempt, asks=False)
     await limit.open()
@@ -222,9 +264,9 @@ async def hold_to_limit(attempt: Attempt) -> None:
         await attempt.check()
 
 
-def in_time(attempt: Attempt, decision: RetryAt | GiveUp) -> RetryAt | GiveUp:
+def in_time(limit: TimeLimit | None, decision: RetryAt | GiveUp) -> RetryAt | GiveUp:
     """Give up a retry that could only begin when the wall time of the task is spent."""
-    ends = None if attempt.time_limit is None else attempt.time_limit.fails_at
+    ends = None if limit is None else limit.fails_at
     if isinstance(decision, GiveUp) or ends is None or decision.at < ends:
         return decision
     return GiveUp(f"the wall time is spent at {ends.isoformat()}, before the next attempt at {decision.at.isoformat()}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.engine.attempt.journal import RESERVED
+from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.effects.once_step import DISPATCH_WITHIN, arming
 from holdfast.engine.steps.call import ONE_TRY, Call, Compensation, Line, arguments_of, describe, effect_id, terms_of
 from holdfast.model.deadline import as_seconds
@@ -15,9 +16,6 @@ from holdfast.model.effect import EffectClass
 from holdfast.model.errors import InvalidValue
 from holdfast.model.operations import Operation, RequireUndo, WriteEffect
 from holdfast.model.step import StepState
-
-if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
 
 
 class Intent:
@@ -57,7 +55,7 @@ class Intent:
 
 
 def carry(
-    attempt: Attempt, prefix: str, choose: Callable[[Any], Sequence[Intent]], value: object
+    attempt: StepOwner, prefix: str, choose: Callable[[Any], Sequence[Intent]], value: object
 ) -> tuple[Operation, ...]:
     """Return what arms the calls that follow a result; the attempt remembers that they are armed."""
     calls = []
@@ -68,7 +66,7 @@ def carry(
     return arm(attempt, calls)
 
 
-def arm(attempt: Attempt, calls: Iterable[Call]) -> tuple[Operation, ...]:
+def arm(attempt: StepOwner, calls: Iterable[Call]) -> tuple[Operation, ...]:
     """Return what arms these ``once`` steps, which are called next."""
     operations: list[Operation] = []
     for call in calls:
@@ -88,7 +86,7 @@ def arm(attempt: Attempt, calls: Iterable[Call]) -> tuple[Operation, ...]:
         # Without a digest: until the call is made, the step that comes may still be another one.
         line = Line(call.key, call.kind, attempt.journal.next_position(), "", effect_id=identifier)
         line.began = attempt.services.time.now()
-        operations += (line.written(attempt, StepState.RUNNING), WriteEffect(armed))
+        operations += (line.written(attempt.task, StepState.RUNNING), WriteEffect(armed))
         if armed.compensable:
             operations.append(RequireUndo(required=True))
         attempt.intents.carried[identifier] = armed

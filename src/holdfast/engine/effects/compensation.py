@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from holdfast.engine.attempt.journal import RESERVED, Journal, reopened
 from holdfast.engine.attempt.scope import path_inside
+from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.effects import doubt
 from holdfast.engine.effects.once_step import OnceStep
 from holdfast.engine.runtime import log
@@ -33,11 +34,8 @@ from holdfast.model.failure import storable
 from holdfast.model.operations import Decide, Move, OpenApproval, Operation, RequireUndo, WriteEffect, WriteStep
 from holdfast.model.payload import from_json
 from holdfast.model.step import Step, StepState
-from holdfast.model.task import JsonValue
+from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import TaskState
-
-if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
 
 MARKER = f"{RESERVED}undo"
 
@@ -54,7 +52,16 @@ def begun(journal: Journal) -> Step | None:
     return marker if marker is not None and marker.state is StepState.RUNNING else None
 
 
-def beginning(attempt: Attempt, ending: Move) -> tuple[Operation, ...]:
+class Undoer(StepOwner, Protocol):
+    """An attempt that undoes the steps of its task, and then ends it."""
+
+    task: Task
+
+    async def finish(self, *operations: Operation) -> None:
+        """Let go of the task, with these as the last that is written."""
+
+
+def beginning(attempt: StepOwner, ending: Move) -> tuple[Operation, ...]:
     """Return what puts a task back into its queue to undo its steps and then end as ``ending`` says."""
     how: JsonValue = {
         "to": ending.to.value,
@@ -83,9 +90,9 @@ def beginning(attempt: Attempt, ending: Move) -> tuple[Operation, ...]:
     return WriteStep(marker), RequireUndo(required=True, begun=True), back
 
 
-async def undo(attempt: Attempt, marker: Step) -> None:
+async def undo(attempt: Undoer, marker: Step) -> None:
     """Undo what can be undone, in reverse, have people see to the rest, and end the task."""
-    await attempt.look_for({effect.step_key for effect in _to_do(attempt)})
+    await attempt.discovery.look_for({effect.step_key for effect in _to_do(attempt)})
     await attempt.check()  # a replay that was stopped has found nothing out
     attempt.task = replace(attempt.task, deadline=None)  # undoing is not hurried by it: it gets all of its tries
     await _take_back_questions(attempt)
@@ -101,7 +108,7 @@ async def undo(attempt: Attempt, marker: Step) -> None:
     await _end(attempt, marker)
 
 
-async def _undo_what_can_be(attempt: Attempt) -> list[Effect]:
+async def _undo_what_can_be(attempt: StepOwner) -> list[Effect]:
     """Undo effects, the last first; return those that people have to see to. A step waits for what is inside it."""
     stuck: list[Effect] = []
     is_inside = attempt.journal.digests.is_inside
@@ -114,7 +121,7 @@ async def _undo_what_can_be(attempt: Attempt) -> list[Effect]:
     return stuck
 
 
-async def _take_back_questions(attempt: Attempt) -> None:
+async def _take_back_questions(attempt: StepOwner) -> None:
     """Close what the task's code asked people: nobody will ever go on with the answers."""
     store, worker = attempt.services.store, attempt.lease.worker_id
     for asked in await insist(
@@ -123,10 +130,12 @@ async def _take_back_questions(attempt: Attempt) -> None:
         if asked.kind != doubt.DOUBT:
             with suppress(Conflict):  # it was decided meanwhile, or has expired
                 note = "the task undoes its steps"
-                await attempt.commit(Decide(approval_id=asked.id, state=ApprovalState.VOID, by=worker, note=note))
+                await attempt.outbox.commit(
+                    Decide(approval_id=asked.id, state=ApprovalState.VOID, by=worker, note=note)
+                )
 
 
-async def _undo_or_once_more(attempt: Attempt, effect: Effect) -> bool:
+async def _undo_or_once_more(attempt: StepOwner, effect: Effect) -> bool:
     """Undo one effect; a person may have said so while nobody worked on the task."""
     asked = attempt.journal.get(_decision_key(effect))
     if effect.state is _S.COMPENSATING and asked is not None and asked.state is StepState.PENDING:
@@ -134,14 +143,14 @@ async def _undo_or_once_more(attempt: Attempt, effect: Effect) -> bool:
     return await _undo(attempt, effect)
 
 
-async def undo_now(attempt: Attempt, effect: Effect) -> Effect:
+async def undo_now(attempt: StepOwner, effect: Effect) -> Effect:
     """Undo one effect that a person wants undone, while the task goes on; return how it stands then."""
     if not await _undo_or_once_more(attempt, effect):
         await _until_undone(attempt, effect)
     return attempt.intents.effects[effect.effect_id]
 
 
-def _to_do(attempt: Attempt) -> list[Effect]:
+def _to_do(attempt: StepOwner) -> list[Effect]:
     """Return the effects that still concern a saga, the last first."""
     effects = [
         effect
@@ -152,7 +161,7 @@ def _to_do(attempt: Attempt) -> list[Effect]:
     return sorted(effects, key=lambda effect: _position(attempt, effect), reverse=True)
 
 
-def _position(attempt: Attempt, effect: Effect) -> int:
+def _position(attempt: StepOwner, effect: Effect) -> int:
     step = attempt.journal.by_effect(effect.effect_id)
     return 0 if step is None else step.position
 
@@ -161,22 +170,22 @@ def _undo_key(effect: Effect) -> str:
     return f"{MARKER}:{effect.effect_id}"
 
 
-def _is_about_its_undo(attempt: Attempt, effect: Effect) -> bool:
+def _is_about_its_undo(attempt: StepOwner, effect: Effect) -> bool:
     """Say whether a person is asked about the undo of an effect, not about the effect itself."""
     return effect.state is _S.NEEDS_HUMAN and attempt.journal.get(_undo_key(effect)) is not None
 
 
-async def _clear_up(attempt: Attempt, effect: Effect) -> None:
+async def _clear_up(attempt: StepOwner, effect: Effect) -> None:
     """Find out what became of an effect before anything is undone."""
     once = _code_of(attempt, effect)
     if once is None:
         standing = effect
         if effect.state is _S.ARMED:
             standing = replace(effect, state=_S.IN_DOUBT)
-            await attempt.commit(WriteEffect(standing))
+            await attempt.outbox.commit(WriteEffect(standing))
         if standing.state is _S.IN_DOUBT:
             standing = replace(standing, state=_S.NEEDS_HUMAN, note=f"{effect.note or ''} (its code is gone)".strip())
-            await attempt.commit(WriteEffect(standing))
+            await attempt.outbox.commit(WriteEffect(standing))
         decisions = (Decision.HAPPENED, Decision.ABSENT, Decision.ABANDON)
         line = _line(attempt, f"{MARKER}-doubt:{effect.effect_id}", StepState.PENDING)
         await doubt.ask_person(attempt, standing, line, decisions)
@@ -186,7 +195,7 @@ async def _clear_up(attempt: Attempt, effect: Effect) -> None:
     attempt.intents.effects[effect.effect_id] = once.effect or effect
 
 
-def _code_of(attempt: Attempt, effect: Effect) -> OnceStep | None:
+def _code_of(attempt: StepOwner, effect: Effect) -> OnceStep | None:
     """Return the step of an effect, if the code still has it as it was."""
     call = attempt.intents.calls.get(effect.step_key)
     if call is None or call.terms is None:
@@ -199,7 +208,7 @@ def _code_of(attempt: Attempt, effect: Effect) -> OnceStep | None:
     return once if once.effect is not None and once.effect.effect_id == effect.effect_id else None
 
 
-async def _settles(attempt: Attempt, effect: Effect) -> bool:
+async def _settles(attempt: StepOwner, effect: Effect) -> bool:
     """Wait until a call has settled about which somebody decided before; False if it has settled already."""
     at = effect.settle_at
     if at is None or attempt.services.time.now() >= at:
@@ -210,7 +219,7 @@ async def _settles(attempt: Attempt, effect: Effect) -> bool:
     return True
 
 
-async def _undo(attempt: Attempt, effect: Effect) -> bool:
+async def _undo(attempt: StepOwner, effect: Effect) -> bool:
     """Undo one effect; False if a person has to see to it."""
     if effect.state is _S.NEEDS_HUMAN:
         return False
@@ -220,7 +229,7 @@ async def _undo(attempt: Attempt, effect: Effect) -> bool:
         await _settles(attempt, effect)
     if effect.state is _S.DONE:
         effect = replace(effect, state=_S.COMPENSATING)
-        await attempt.commit(WriteEffect(effect))
+        await attempt.outbox.commit(WriteEffect(effect))
     try:
         call = _undo_call(attempt, effect)
         await (run_undo(attempt, call) if _is_in_transaction(attempt, effect) else perform(attempt, call))
@@ -233,7 +242,7 @@ async def _undo(attempt: Attempt, effect: Effect) -> bool:
     return True
 
 
-async def _once_more(attempt: Attempt, effect: Effect) -> bool:
+async def _once_more(attempt: StepOwner, effect: Effect) -> bool:
     """Undo again what a person wants undone, whatever became of it before; False if they have to see to it again.
 
     Their word counts once: it is used up by the Commit that goes by it.
@@ -245,17 +254,17 @@ async def _once_more(attempt: Attempt, effect: Effect) -> bool:
     doubtful = _effect_of_undo(attempt, effect)
     if doubtful is not None and doubtful.state is _S.IN_DOUBT:
         operations.append(WriteEffect(replace(doubtful, state=_S.INTENDED)))
-    await attempt.commit(*operations)
+    await attempt.outbox.commit(*operations)
     return await _undo(attempt, effect)
 
 
-def _effect_of_undo(attempt: Attempt, effect: Effect) -> Effect | None:
+def _effect_of_undo(attempt: StepOwner, effect: Effect) -> Effect | None:
     """Return the effect that the undo itself is, if it is one of its own."""
     key = _undo_key(effect)
     return next((one for one in attempt.intents.effects.values() if one.step_key == key), None)
 
 
-def _undo_call(attempt: Attempt, effect: Effect) -> Call:
+def _undo_call(attempt: StepOwner, effect: Effect) -> Call:
     call = attempt.intents.calls.get(effect.step_key)
     compensation = call.terms.compensate if call is not None and call.terms is not None else None
     if call is None or compensation is None:
@@ -285,12 +294,12 @@ def _undo_call(attempt: Attempt, effect: Effect) -> Call:
     )
 
 
-def _is_in_transaction(attempt: Attempt, effect: Effect) -> bool:
+def _is_in_transaction(attempt: StepOwner, effect: Effect) -> bool:
     call = attempt.intents.calls.get(effect.step_key)
     return call is not None and call.terms is not None and call.terms.undone_in_transaction
 
 
-def _result(attempt: Attempt, effect: Effect, call: Call) -> Any:  # noqa: ANN401
+def _result(attempt: StepOwner, effect: Effect, call: Call) -> Any:  # noqa: ANN401
     """Return what the step returned; None where nobody knows."""
     returns = describe(call.function).returns if call.returns is None else call.returns
     step = attempt.journal.by_effect(effect.effect_id)
@@ -306,7 +315,7 @@ def _arguments(effect: Effect, call: Call) -> tuple[Any, ...]:
     return tuple(decode(effect.arguments, name=f"arguments of step {effect.step_key!r}"))
 
 
-def _undone(attempt: Attempt, effect: Effect) -> tuple[Operation, ...]:
+def _undone(attempt: StepOwner, effect: Effect) -> tuple[Operation, ...]:
     step = attempt.journal.by_effect(effect.effect_id)
     done = WriteEffect(replace(effect, state=_S.COMPENSATED))
     if step is None or attempt.undoing is None:  # while the task goes on, the step fails: it is not to be done anew
@@ -314,7 +323,7 @@ def _undone(attempt: Attempt, effect: Effect) -> tuple[Operation, ...]:
     return WriteStep(replace(step, undone_at=attempt.services.time.now())), done
 
 
-async def _ask_about_undo(attempt: Attempt, effect: Effect, error: Exception) -> None:
+async def _ask_about_undo(attempt: StepOwner, effect: Effect, error: Exception) -> None:
     note = storable(f"its compensation failed: {error}", 1000)
     stuck = replace(effect, state=_S.NEEDS_HUMAN, note=note)
     question = doubt.question_about(attempt, stuck, _ABOUT_AN_UNDO)
@@ -323,11 +332,11 @@ async def _ask_about_undo(attempt: Attempt, effect: Effect, error: Exception) ->
     operations: list[Operation] = [WriteEffect(stuck), OpenApproval(question), WriteStep(waiting)]
     if attempt.journal.get(_undo_key(effect)) is None:  # it could not even be called
         operations.append(WriteStep(_line(attempt, _undo_key(effect), StepState.FAILED)))
-    await attempt.commit(*operations)
+    await attempt.outbox.commit(*operations)
     log.needs_human(attempt.task, stuck)
 
 
-async def _until_undone(attempt: Attempt, effect: Effect) -> None:
+async def _until_undone(attempt: StepOwner, effect: Effect) -> None:
     """Wait for a person to decide about an undo that failed, and do as they say."""
     while True:
         waiting = _line(attempt, _decision_key(effect), StepState.PENDING)
@@ -341,7 +350,7 @@ def _decision_key(effect: Effect) -> str:
     return f"{_undo_key(effect)}:decision"
 
 
-def _line(attempt: Attempt, key: str, state: StepState) -> Step:
+def _line(attempt: StepOwner, key: str, state: StepState) -> Step:
     """Return a line of the journal of the undoing itself."""
     before = attempt.journal.get(key)
     return Step(
@@ -355,7 +364,7 @@ def _line(attempt: Attempt, key: str, state: StepState) -> Step:
     )
 
 
-def _tidied(attempt: Attempt) -> list[Operation]:
+def _tidied(attempt: StepOwner) -> list[Operation]:
     """Return what follows from people's decisions: lines of steps they undid by hand, and undos nobody doubts now."""
     operations: list[Operation] = []
     for effect in attempt.intents.effects.values():
@@ -372,7 +381,7 @@ def _tidied(attempt: Attempt) -> list[Operation]:
     return operations
 
 
-def _is_undone_since(attempt: Attempt, effect: Effect, marker: Step) -> bool:
+def _is_undone_since(attempt: StepOwner, effect: Effect, marker: Step) -> bool:
     """Say whether an effect was undone this time, and not before the task was revived."""
     step = attempt.journal.by_effect(effect.effect_id)
     if effect.state is not _S.COMPENSATED or step is None:  # its line tells of the one that was done after it
@@ -380,7 +389,7 @@ def _is_undone_since(attempt: Attempt, effect: Effect, marker: Step) -> bool:
     return step.undone_at is None or marker.started_at is None or step.undone_at >= marker.started_at
 
 
-async def _end(attempt: Attempt, marker: Step) -> None:
+async def _end(attempt: Undoer, marker: Step) -> None:
     how = parse(marker.output or b"{}")
     now = attempt.services.time.now()
     over = replace(marker, state=StepState.COMPLETED, fence=attempt.task.fence, finished_at=now)

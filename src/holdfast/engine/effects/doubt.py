@@ -6,14 +6,15 @@ import asyncio
 import inspect
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from holdfast.engine.api.definition import is_async
 from holdfast.engine.attempt.exits import as_failure
+from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.effects import late_evidence
 from holdfast.engine.runtime import log
 from holdfast.engine.runtime.store_retry import insist
-from holdfast.engine.steps.call import DEFAULT_TIMEOUT
+from holdfast.engine.steps.call import DEFAULT_TIMEOUT, Call, Line, Terms
 from holdfast.engine.steps.one_try import within
 from holdfast.engine.steps.waits import pause_until
 from holdfast.model.approval import Approval, ApprovalState
@@ -29,10 +30,6 @@ from holdfast.model.retry import Retry
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue
 from holdfast.model.transitions import TaskState
-
-if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
-    from holdfast.engine.effects.once_step import OnceStep
 
 ASKING_THE_TOOL = Retry(max_attempts=5, initial=0.5, factor=3.0, max_delay=30.0, jitter="none")
 """A reconcile that raises is asked again a few times before a person is: it only looks."""
@@ -59,7 +56,44 @@ _S = EffectState
 _ABOUT_A_CALL = (Decision.HAPPENED, Decision.ABSENT, Decision.ABANDON)
 
 
-async def find_out(step: OnceStep) -> Effect:
+class UnclearStep(Protocol):
+    """A ``once`` step of which it is not known whether its call was made."""
+
+    @property
+    def attempt(self) -> StepOwner:
+        """The attempt it belongs to."""
+
+    @property
+    def call(self) -> Call:
+        """What it calls."""
+
+    @property
+    def terms(self) -> Terms:
+        """How it may be asked about, and undone."""
+
+    @property
+    def line(self) -> Line:
+        """Its line in the journal."""
+
+    @property
+    def returns(self) -> Any:  # noqa: ANN401
+        """The type of its result."""
+
+    @property
+    def effect(self) -> Effect | None:
+        """How it stands."""
+
+    def arguments_to_call_with(self) -> tuple[Any, ...]:
+        """Return the arguments as they were written down."""
+
+    def forget_error(self) -> None:
+        """It does not count any more that the call raised."""
+
+    async def move(self, before: Effect, after: Effect, /) -> Effect:
+        """Record what was found out; return how it stands then."""
+
+
+async def find_out(step: UnclearStep) -> Effect:
     """Return how an effect that was armed or in doubt stands now: done, intended again, or as a person decided."""
     effect, attempt = step.effect, step.attempt
     assert effect is not None  # noqa: S101 - without one there is no doubt
@@ -70,20 +104,20 @@ async def find_out(step: OnceStep) -> Effect:
     if effect.state is _S.IN_DOUBT:
         effect = await _settle(step, effect)
     if effect.state is _S.NEEDS_HUMAN:
-        line = step.line.written(attempt, StepState.PENDING, error=step.line.error)
+        line = step.line.written(attempt.task, StepState.PENDING, error=step.line.error)
         effect = await ask_person(attempt, effect, line.step, _decisions(step))
     return effect
 
 
-async def _pause(step: OnceStep, until: datetime) -> None:
-    line = step.line.written(step.attempt, StepState.PENDING, error=step.line.error, retry_at=until)
+async def _pause(step: UnclearStep, until: datetime) -> None:
+    line = step.line.written(step.attempt.task, StepState.PENDING, error=step.line.error, retry_at=until)
     await pause_until(step.attempt, line.step, until)
 
 
 # Before it has settled
 
 
-async def _look_early(step: OnceStep, effect: Effect) -> Effect:
+async def _look_early(step: UnclearStep, effect: Effect) -> Effect:
     """Ask the tool at once where the process that made the call is proven to be gone; note what it says.
 
     The end of a process is not the end of its call, which may still be under way at its receiver. So only Happened
@@ -102,11 +136,11 @@ async def _look_early(step: OnceStep, effect: Effect) -> Effect:
     return effect
 
 
-def _is_settled(step: OnceStep, effect: Effect) -> bool:
+def _is_settled(step: UnclearStep, effect: Effect) -> bool:
     return effect.settle_at is None or step.attempt.services.time.now() >= effect.settle_at
 
 
-def _lost(step: OnceStep, effect: Effect, outcome: Outcome | None) -> str:
+def _lost(step: UnclearStep, effect: Effect, outcome: Outcome | None) -> str:
     """Return the note that people read while they wait until a call has settled that no worker knows the end of."""
     if _is_settled(step, effect):
         return LOST
@@ -120,7 +154,7 @@ def _lost(step: OnceStep, effect: Effect, outcome: Outcome | None) -> str:
     return LOST
 
 
-async def _is_caller_gone(attempt: Attempt, effect: Effect) -> bool:
+async def _is_caller_gone(attempt: StepOwner, effect: Effect) -> bool:
     """Say whether the process of the worker that made the call is proven to be over."""
     history = await insist(lambda: attempt.services.store.history(attempt.task.id))
     callers = {one.actor for one in history if one.fence == effect.fence and one.to_state is TaskState.RUNNING}
@@ -128,7 +162,7 @@ async def _is_caller_gone(attempt: Attempt, effect: Effect) -> bool:
     return bool(callers) and all(attempt.services.is_gone(caller, workers) for caller in callers)
 
 
-async def _until_settled(step: OnceStep, effect: Effect) -> Effect:
+async def _until_settled(step: UnclearStep, effect: Effect) -> Effect:
     """Wait until the call has settled, or until a person has decided before that."""
     at, attempt = effect.settle_at, step.attempt
     if at is None:
@@ -139,9 +173,9 @@ async def _until_settled(step: OnceStep, effect: Effect) -> Effect:
         is_due = attempt.services.time.now() >= at
         return standing if is_due or standing.state is not effect.state else None
 
-    line = step.line.written(attempt, StepState.PENDING, error=step.line.error, retry_at=at).step
+    line = step.line.written(attempt.task, StepState.PENDING, error=step.line.error, retry_at=at).step
     wait = UntilTime(key=line.key, at=at)
-    standing = await attempt.lot().park((wait,), line, (f"task:{attempt.task.id}",), look)
+    standing = await attempt.residence.lot().park((wait,), line, (f"task:{attempt.task.id}",), look)
     if standing.state is not effect.state:
         step.forget_error()
     return standing
@@ -150,7 +184,7 @@ async def _until_settled(step: OnceStep, effect: Effect) -> Effect:
 # When it has settled
 
 
-async def _take_for_done(step: OnceStep, effect: Effect, result: object) -> Effect:
+async def _take_for_done(step: UnclearStep, effect: Effect, result: object) -> Effect:
     try:
         body = canonical(to_json(result, step.returns, name="what reconcile says that the result was"))
     except CodecError as error:
@@ -164,7 +198,7 @@ def _before_settling(effect: Effect) -> str:
     return (effect.note or "").partition(f"; {ASKED_EARLY}")[0].partition(f"; {NO_RECONCILE}")[0]
 
 
-async def _settle(step: OnceStep, effect: Effect) -> Effect:
+async def _settle(step: UnclearStep, effect: Effect) -> Effect:
     match await _look(step, effect):
         case Happened(result):
             return await _take_for_done(step, effect, result)
@@ -180,7 +214,7 @@ async def _settle(step: OnceStep, effect: Effect) -> Effect:
             return await step.move(effect, replace(effect, state=_S.NEEDS_HUMAN, note=storable(note, 1000)))
 
 
-async def _look(step: OnceStep, effect: Effect) -> Outcome:
+async def _look(step: UnclearStep, effect: Effect) -> Outcome:
     """Find out by what was reported, then by the tool's own reconcile."""
     told = await late_evidence.happened(step.attempt, effect, step.returns)
     if told is not None:
@@ -202,7 +236,7 @@ async def _look(step: OnceStep, effect: Effect) -> Outcome:
     return outcome
 
 
-async def _reconcile(step: OnceStep, effect: Effect, *, tries: int = ASKING_THE_TOOL.max_attempts) -> Outcome:
+async def _reconcile(step: UnclearStep, effect: Effect, *, tries: int = ASKING_THE_TOOL.max_attempts) -> Outcome:
     attempt, services, branch = step.attempt, step.attempt.services, asyncio.current_task()
     failed = 0
     while True:
@@ -223,7 +257,7 @@ async def _reconcile(step: OnceStep, effect: Effect, *, tries: int = ASKING_THE_
             return Unknown(f"reconcile returned {outcome!r}; it has to return Happened(...), Absent() or Unknown()")
 
 
-async def _ask_tool(step: OnceStep, effect: Effect) -> Any:  # noqa: ANN401
+async def _ask_tool(step: UnclearStep, effect: Effect) -> Any:  # noqa: ANN401
     function, call, attempt = step.terms.reconcile, step.call, step.attempt
     assert function is not None  # noqa: S101 - asked for only where there is one
     args = step.arguments_to_call_with()
@@ -235,15 +269,15 @@ async def _ask_tool(step: OnceStep, effect: Effect) -> Any:  # noqa: ANN401
         return await answer if inspect.isawaitable(answer) else answer
 
     seconds = DEFAULT_TIMEOUT if call.timeout is None else call.timeout
-    with attempt.busy():  # while it asks, the task is not taken off its worker
+    with attempt.under_way.busy():  # while it asks, the task is not taken off its worker
         return await within(attempt, call, seconds, attempt.services.time.now(), ask)
 
 
-def _decisions(step: OnceStep) -> tuple[Decision, ...]:
+def _decisions(step: UnclearStep) -> tuple[Decision, ...]:
     return (*_ABOUT_A_CALL, Decision.COMPENSATE) if step.terms.compensate is not None else _ABOUT_A_CALL
 
 
-async def ask_person(attempt: Attempt, effect: Effect, waiting: Step, decisions: tuple[Decision, ...]) -> Effect:
+async def ask_person(attempt: StepOwner, effect: Effect, waiting: Step, decisions: tuple[Decision, ...]) -> Effect:
     """Have a person decide; return how the effect stands then. ``waiting`` is the line of the journal that waits."""
     store = attempt.services.store
     open_one = await _open_question(attempt, effect)
@@ -254,7 +288,7 @@ async def ask_person(attempt: Attempt, effect: Effect, waiting: Step, decisions:
         open_one = question_about(attempt, effect, decisions)
         try:
             # With the effect as it is known here: somebody may have decided since, and nobody would answer this one.
-            await attempt.commit_surely(WriteEffect(effect), OpenApproval(open_one))
+            await attempt.outbox.commit_surely(WriteEffect(effect), OpenApproval(open_one))
         except Conflict:
             return await read_again(attempt, effect)
         log.needs_human(attempt.task, effect)
@@ -266,11 +300,11 @@ async def ask_person(attempt: Attempt, effect: Effect, waiting: Step, decisions:
         return None if approval.state is ApprovalState.OPEN else approval
 
     waits = (UntilDecided(key=waiting.key, approval_id=open_one.id),)
-    await attempt.lot().park(waits, waiting, (f"task:{attempt.task.id}",), look)
+    await attempt.residence.lot().park(waits, waiting, (f"task:{attempt.task.id}",), look)
     return await read_again(attempt, effect)
 
 
-async def _open_question(attempt: Attempt, effect: Effect) -> Approval | None:
+async def _open_question(attempt: StepOwner, effect: Effect) -> Approval | None:
     """Return the question about this effect that is still open; one that was closed with its task asks nobody."""
     listed = await insist(
         lambda: attempt.services.store.approvals(task_id=attempt.task.id, states={ApprovalState.OPEN}, limit=MOST_OPEN)
@@ -283,7 +317,7 @@ def effect_asked_about(approval: Approval) -> str | None:
     return str(parse(approval.arguments_bytes)["effect_id"]) if approval.kind == DOUBT else None
 
 
-def question_about(attempt: Attempt, effect: Effect, decisions: tuple[Decision, ...]) -> Approval:
+def question_about(attempt: StepOwner, effect: Effect, decisions: tuple[Decision, ...]) -> Approval:
     """Return the question to a person: what was called, with what, and what can be decided."""
     about: dict[str, JsonValue] = {
         "effect_id": effect.effect_id,
@@ -314,7 +348,7 @@ def arguments_for_people(effect: Effect) -> JsonValue:
     return to_json(decoded, name="arguments")
 
 
-async def read_again(attempt: Attempt, effect: Effect) -> Effect:
+async def read_again(attempt: StepOwner, effect: Effect) -> Effect:
     """Return the effect as it is stored now: somebody else has moved it."""
     [found] = await insist(lambda: attempt.services.store.effects(task_id=attempt.task.id, effect_id=effect.effect_id))
     attempt.intents.effects[found.effect_id] = found

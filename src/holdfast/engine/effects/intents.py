@@ -2,85 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from holdfast.engine.attempt.stop_reasons import Unwind
-from holdfast.engine.runtime.alarms import Alarm, Alarms
 from holdfast.engine.steps.call import Call
 from holdfast.model.effect import Effect, EffectState
 from holdfast.model.operations import Operation, WriteEffect
 
 _S = EffectState
-
-
-LOOK_FOR_BRANCHES = 3.0
-"""Seconds without anything new, once a branch has come to its end, after which a search is over."""
-
-
-_TURNS = 100
-"""Turns of the loop in which a branch that only replays comes to its next step."""
-
-
-class Search:
-    """A replay that does nothing, to find the code of some steps.
-
-    A branch that comes to something new waits there: were it unwound, it would take its siblings in a TaskGroup along.
-    """
-
-    __slots__ = ("_alarm", "_alarms", "_dead_end", "_wanted", "over", "owner")
-
-    def __init__(self, owner: object, wanted: set[str], alarms: Alarms) -> None:
-        """``owner`` is the attempt that searches; ``wanted`` are the keys of those steps."""
-        self.owner = owner
-        self._wanted = wanted
-        self._alarms = alarms
-        self._alarm: Alarm | None = None
-        self._dead_end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.over = asyncio.Event()
-
-    def is_over_with(self, key: str) -> bool:
-        """Note that a step was found; say whether no more code has to run."""
-        self._wanted.discard(key)
-        if not self._wanted:
-            self.over.set()
-        elif self._alarm is not None:
-            self.wait_for_others()
-        return self.over.is_set()
-
-    def is_looking(self, for_key: Callable[[str], bool]) -> bool:
-        """Say whether it still looks for the code of such a step."""
-        return any(map(for_key, self._wanted))
-
-    async def let_branches_pass(self) -> None:
-        """Return when no other branch has found anything for a while."""
-        turns = 0
-        while turns < _TURNS:
-            before = len(self._wanted)
-            await asyncio.sleep(0)
-            turns = turns + 1 if len(self._wanted) == before else 0
-
-    async def dead_end(self) -> None:
-        """Stay here until the search is over, then unwind."""
-        self.wait_for_others()
-        await asyncio.shield(self._dead_end)
-
-    def wait_for_others(self) -> None:
-        """Give the other branches some more time, and no more than that."""
-        if self._dead_end.done():
-            return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm = self._alarms.after(LOOK_FOR_BRANCHES, self.over.set)
-
-    def end(self) -> None:
-        """Unwind whoever has come to a dead end."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-        if not self._dead_end.done():
-            self._dead_end.set_exception(Unwind())
-            self._dead_end.exception()  # looked at, also if nobody waits
 
 
 class Intents:

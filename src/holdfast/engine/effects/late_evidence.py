@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.attempt.exits import as_failure
+from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.runtime import log
 from holdfast.engine.runtime.store_retry import insist
 from holdfast.engine.runtime.threads import Late, drop
@@ -28,7 +29,6 @@ from holdfast.model.payload import from_json, to_json
 from holdfast.model.task import JsonValue, Task
 
 if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
     from holdfast.engine.runtime.services import Services
 
 _S = EffectState
@@ -72,7 +72,7 @@ class Report:
 # Reading
 
 
-async def happened(attempt: Attempt, effect: Effect, returns: object) -> Happened | Unknown | None:
+async def happened(attempt: StepOwner, effect: Effect, returns: object) -> Happened | Unknown | None:
     """Return the result of the call, if a late report says that it returned."""
     for _, report in await _reports(attempt, effect):
         if report.outcome == RETURNED:
@@ -82,7 +82,7 @@ async def happened(attempt: Attempt, effect: Effect, returns: object) -> Happene
     return None
 
 
-async def has_returned_since(attempt: Attempt, effect: Effect) -> bool:
+async def has_returned_since(attempt: StepOwner, effect: Effect) -> bool:
     """Say whether a late report came after the effect was settled: whoever settled it knew of those before."""
     return any(
         report.outcome == RETURNED and (effect.updated_at is None or told.at is None or told.at > effect.updated_at)
@@ -99,7 +99,7 @@ class Thread:
     """When that was told, if it was told."""
 
 
-async def thread_of(attempt: Attempt, effect: Effect) -> Thread:
+async def thread_of(attempt: StepOwner, effect: Effect) -> Thread:
     """Return whether the call may still be under way in a thread."""
     if effect.thread_of is None:
         return Thread(may_go_on=False)
@@ -110,7 +110,7 @@ async def thread_of(attempt: Attempt, effect: Effect) -> Thread:
     return Thread(may_go_on=not attempt.services.is_gone(effect.thread_of, workers))
 
 
-async def _reports(attempt: Attempt, effect: Effect) -> list[tuple[Evidence, Report]]:
+async def _reports(attempt: StepOwner, effect: Effect) -> list[tuple[Evidence, Report]]:
     evidence = await insist(lambda: attempt.services.store.evidence(attempt.task.id, effect.effect_id))
     return [(one, Report.of(one)) for one in evidence]
 
@@ -118,7 +118,7 @@ async def _reports(attempt: Attempt, effect: Effect) -> list[tuple[Evidence, Rep
 # Telling
 
 
-async def returned(attempt: Attempt, effect: Effect, value: object, returns: object) -> None:
+async def returned(attempt: StepOwner, effect: Effect, value: object, returns: object) -> None:
     """Report that the call returned this, after the attempt it was made for was over."""
     if inspect.isawaitable(value):  # a blocking function left the rest to the loop
         telling = asyncio.current_task()
@@ -135,7 +135,7 @@ async def returned(attempt: Attempt, effect: Effect, value: object, returns: obj
 
 
 def when_over(
-    attempt: Attempt, call: asyncio.Task[Any], effect: Effect, returns: object, *, is_over: Callable[[], bool]
+    attempt: StepOwner, call: asyncio.Task[Any], effect: Effect, returns: object, *, is_over: Callable[[], bool]
 ) -> None:
     """Report how a call ends that nobody waits for any more, unless it is stopped.
 
@@ -151,12 +151,12 @@ def when_over(
     attempt.services.keep(call)
 
 
-def late(attempt: Attempt, effect: Effect, returns: object) -> Late:
+def late(attempt: StepOwner, effect: Effect, returns: object) -> Late:
     """Return what is to be told when an abandoned thread has come to its end."""
     return lambda result, error: _report(attempt, effect, returns, result, error)
 
 
-def _report(attempt: Attempt, effect: Effect, returns: object, value: object, error: BaseException | None) -> None:
+def _report(attempt: StepOwner, effect: Effect, returns: object, value: object, error: BaseException | None) -> None:
     if error is None:
         telling = returned(attempt, effect, value, returns)
     elif attempt.intents.was_dispatched(effect):
@@ -173,11 +173,11 @@ def _raised(effect: Effect, error: BaseException) -> Report:
     return Report(RAISED, effect.attempt, error=storable(f"{type(error).__name__}: {error}", 1000))
 
 
-async def _tell(attempt: Attempt, effect: Effect, report: Report) -> None:
+async def _tell(attempt: StepOwner, effect: Effect, report: Report) -> None:
     services, task = attempt.services, attempt.task
     evidence = Evidence(task_id=task.id, effect_id=effect.effect_id, fence=effect.fence, body=report.to_bytes())
     try:
-        await attempt.testify(evidence)
+        await attempt.add_evidence(evidence)
         log.reported_late(task, effect.step_key, report.outcome)
         if report.outcome == RETURNED:
             await _contradict(services, task.id, effect)

@@ -14,10 +14,11 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.engine.attempt.exits import as_failure
 from holdfast.engine.attempt.scope import SCOPE
+from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.attempt.stop_reasons import Unwind, look_at
 from holdfast.engine.effects import doubt, late_evidence
 from holdfast.engine.effects.recorded_call import IN_DOUBT, NOT_MADE, look_up, unsettled_until
@@ -45,9 +46,6 @@ from holdfast.model.proof import proves_absence
 from holdfast.model.restore import restore
 from holdfast.model.step import StepState
 
-if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
-
 DISPATCH_WITHIN = 1.0
 """Seconds between the arming of an effect and the last moment at which it may be dispatched.
 
@@ -73,11 +71,11 @@ class Made:
         self.value: Any = value
 
 
-async def run_once(attempt: Attempt, call: Call, terms: Terms) -> Any:  # noqa: ANN401
+async def run_once(attempt: StepOwner, call: Call, terms: Terms) -> Any:  # noqa: ANN401
     """Return the recorded result, or make the call if it certainly was not made, and record what became of it."""
     if attempt.over or attempt.stopping is not None:
         raise Unwind
-    attempt.announce(call)
+    attempt.discovery.announce(call)
     try:
         return await OnceStep(attempt, call, terms).run()
     finally:
@@ -87,7 +85,7 @@ async def run_once(attempt: Attempt, call: Call, terms: Terms) -> Any:  # noqa: 
 class OnceStep:
     """One ``once`` step of one attempt."""
 
-    def __init__(self, attempt: Attempt, call: Call, terms: Terms) -> None:
+    def __init__(self, attempt: StepOwner, call: Call, terms: Terms) -> None:
         """Look up how it stands."""
         # What is written down, asked about and called is one and the same, whatever becomes of the caller's objects.
         call = replace(call, args=deepcopy(call.args))
@@ -119,9 +117,9 @@ class OnceStep:
         """Go from standing to standing until the step has a result, or none ever will."""
         recorded = self.recorded
         if recorded is not None and recorded.state is StepState.FAILED:
-            await self.attempt.let_branches_pass()
+            await self.attempt.discovery.let_branches_pass()
             raise StepFailed(failure_of(recorded), step=self.call.key)
-        if recorded is not None and (recorded.undone_at is None or self.attempt.is_replaying):
+        if recorded is not None and (recorded.undone_at is None or self.attempt.discovery.is_under_way):
             if recorded.state is StepState.COMPLETED:
                 await self.attempt.take_turn()
                 return decode(recorded.output or b"", self.returns, name=f"step {self.call.key!r}")
@@ -155,7 +153,7 @@ class OnceStep:
     async def _make(self) -> Made | None:
         until = unsettled_until(self.attempt, self.effect, self.call.key, digest(self.arguments))
         if until is not None:
-            line = self.line.written(self.attempt, StepState.PENDING, error=self.line.error, retry_at=until)
+            line = self.line.written(self.attempt.task, StepState.PENDING, error=self.line.error, retry_at=until)
             await pause_until(self.attempt, line.step, until)
         if self.effect is not None and await late_evidence.has_returned_since(self.attempt, self.effect):
             # It was found not to have happened, and then a late report came.
@@ -168,7 +166,7 @@ class OnceStep:
             await self._have_person_decide(why)
             return None
         approval_id = await self._obtain_leave()
-        with self.attempt.busy():  # from here until its outcome is known the task stays on its worker
+        with self.attempt.under_way.busy():  # from here until its outcome is known the task stays on its worker
             await self.attempt.check()  # and has a slot: it may have come to rest while leave was obtained
             armed = await self._arm(approval_id)
             if armed is None:
@@ -190,18 +188,18 @@ class OnceStep:
         """
         attempt, standing = self.attempt, self.effect
         await approval.withdraw(attempt, self._id, why)
-        operations: list[Operation] = [self.line.written(attempt, StepState.PENDING, error=self.line.error)]
+        operations: list[Operation] = [self.line.written(attempt.task, StepState.PENDING, error=self.line.error)]
         if standing is None:
             armed = arming(attempt, self.call, self._id, self.arguments, patience=0)
             standing = replace(armed, state=_S.INTENDED, dispatch_by=None, settle_at=None)
             operations.append(WriteEffect(standing))
-            if standing.compensable and not attempt.must_undo:
+            if standing.compensable and not attempt.outbox.must_undo:
                 operations.append(RequireUndo(required=True))  # a person may say that it happened
         for state in (_S.IN_DOUBT, _S.NEEDS_HUMAN):
             standing = replace(standing, state=state, note=storable(f"it was not called: {why}", 1000))
             operations.append(WriteEffect(standing))
         try:
-            await attempt.commit_surely(*operations)
+            await attempt.outbox.commit_surely(*operations)
         except Conflict:
             if self.effect is None:
                 raise
@@ -233,7 +231,7 @@ class OnceStep:
         )
         self.line.attempts = armed.attempt
         try:
-            await attempt.commit_surely(*self._intent(armed))
+            await attempt.outbox.commit_surely(*self._intent(armed))
         except Conflict:
             if before is None or not await self._has_moved(before):
                 raise
@@ -248,11 +246,11 @@ class OnceStep:
                 ConsumeApproval(approval_id=armed.approval_id, effect_id=self._id, arguments_hash=armed.arguments_hash)
             )
         operations += (
-            self.line.written(self.attempt, StepState.RUNNING, error=self.line.error),
+            self.line.written(self.attempt.task, StepState.RUNNING, error=self.line.error),
             WriteEffect(armed),
         )
-        operations += self.attempt.reopening(self.call, self._ended_by)
-        if armed.compensable and not self.attempt.must_undo:
+        operations += self.attempt.under_way.reopening(self.call, self._ended_by)
+        if armed.compensable and not self.attempt.outbox.must_undo:
             operations.append(RequireUndo(required=True))  # now: whether it happened may only be known too late
         return operations
 
@@ -285,9 +283,9 @@ class OnceStep:
             return error
         now = self.attempt.services.time.now()
         done = replace(armed, state=_S.DONE)
-        written = self.line.written(self.attempt, StepState.COMPLETED, output=output, finished_at=now)
+        written = self.line.written(self.attempt.task, StepState.COMPLETED, output=output, finished_at=now)
         try:
-            await self.attempt.commit_surely(written, WriteEffect(done), *self.call.consequences(value))
+            await self.attempt.outbox.commit_surely(written, WriteEffect(done), *self.call.consequences(value))
         except (Unwind, asyncio.CancelledError):
             if self.attempt.intents.effects.get(self._id) is not done:
                 # The lease is over. What is known is worth knowing, but decides nothing.
@@ -302,11 +300,11 @@ class OnceStep:
     async def _dispatch(self, armed: Effect) -> Any:  # noqa: ANN401
         """Make the call in an asyncio task of its own, which can outlive this attempt's interest in it."""
         attempt = self.attempt
-        attempt.depart(self.line)
+        attempt.under_way.begin(self.line)
         job = asyncio.create_task(self._call(armed), name=f"holdfast-effect-{armed.effect_id}")
         job.add_done_callback(look_at)
         try:
-            with attempt.sending():
+            with attempt.under_way.sending():
                 return await asyncio.shield(job)
         except asyncio.CancelledError:
             late_evidence.when_over(attempt, job, armed, self.returns, is_over=lambda: self._is_over)
@@ -314,11 +312,11 @@ class OnceStep:
                 job.cancel()
             raise
         finally:
-            attempt.arrive(self.line)
+            attempt.under_way.end(self.line)
 
     async def _call(self, armed: Effect) -> Any:  # noqa: ANN401
         attempt, call, job = self.attempt, self.call, asyncio.current_task()
-        scope = attempt.enter(call, is_once=True)
+        scope = attempt.under_way.enter(call, is_once=True)
         SCOPE.set(scope)
         CURRENT.set(lambda: armed.effect_id)
         named = {"effect_id": armed.effect_id} if self._known.takes_effect_id else {}
@@ -353,7 +351,7 @@ class OnceStep:
             return await within(attempt, call, seconds, attempt.services.time.now(), invoke)
         finally:
             if scope.end():
-                await attempt.leave(scope)
+                await attempt.under_way.leave(scope)
 
     def _last_check(self, armed: Effect) -> None:
         """The last act before the call, with nothing awaited in between.
@@ -425,11 +423,11 @@ class OnceStep:
         else:
             value = await self._told(effect)
             output = encode(value, as_type=self.returns, name=f"step {self.call.key!r}")
-        if attempt.is_replaying:
+        if attempt.discovery.is_under_way:
             return value
         now = attempt.services.time.now()
-        written = self.line.written(attempt, StepState.COMPLETED, output=output, finished_at=now)
-        await attempt.commit_surely(written, *self.call.consequences(value))
+        written = self.line.written(attempt.task, StepState.COMPLETED, output=output, finished_at=now)
+        await attempt.outbox.commit_surely(written, *self.call.consequences(value))
         return self.call.over_with(value)
 
     async def _told(self, effect: Effect) -> Any:  # noqa: ANN401
@@ -450,13 +448,15 @@ class OnceStep:
         now = self.attempt.services.time.now()
         if effect.state is _S.COMPENSATED:
             self.line.undone_at = now  # should somebody bring it back, it is another effect
-        await self.attempt.commit(self.line.written(self.attempt, StepState.FAILED, error=body, finished_at=now))
+        await self.attempt.outbox.commit(
+            self.line.written(self.attempt.task, StepState.FAILED, error=body, finished_at=now)
+        )
         raise StepFailed(failure, step=self.call.key)
 
     async def _write(self, effect: Effect) -> None:
         """Record a new standing of the effect, and that the step waits for it to be cleared up."""
-        waiting = self.line.written(self.attempt, StepState.PENDING, error=self.line.error)
-        await self.attempt.commit_surely(waiting, WriteEffect(effect))
+        waiting = self.line.written(self.attempt.task, StepState.PENDING, error=self.line.error)
+        await self.attempt.outbox.commit_surely(waiting, WriteEffect(effect))
         self.effect = effect
 
     async def move(self, before: Effect, after: Effect) -> Effect:
@@ -468,15 +468,15 @@ class OnceStep:
         standing = await doubt.read_again(self.attempt, before)
         if standing.state is not before.state:
             return standing
-        waiting = self.line.written(self.attempt, StepState.PENDING, error=self.line.error)
+        waiting = self.line.written(self.attempt.task, StepState.PENDING, error=self.line.error)
         try:
-            await self.attempt.commit_surely(waiting, WriteEffect(before), WriteEffect(after))
+            await self.attempt.outbox.commit_surely(waiting, WriteEffect(before), WriteEffect(after))
         except Conflict:
             return await doubt.read_again(self.attempt, after)
         return after
 
 
-def arming(attempt: Attempt, call: Call, identifier: str, arguments: bytes, *, patience: float) -> Effect:
+def arming(attempt: StepOwner, call: Call, identifier: str, arguments: bytes, *, patience: float) -> Effect:
     """Return the intent of a call as it is written down right before it."""
     assert call.terms is not None  # noqa: S101 - asked for only of once steps
     dispatch_by = attempt.services.time.now() + timedelta(seconds=patience)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.steps.call import Call, Terms, digest_of, effect_id
 from holdfast.engine.steps.one_try import failure_of
 from holdfast.model.canonical import digest
 from holdfast.model.effect import Effect, EffectClass, EffectState
 from holdfast.model.errors import JournalMismatch, StepFailed
 from holdfast.model.step import Step, StepState
-
-if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
 
 IN_DOUBT = "in doubt"
 """Marks, in a step's line, an error after which nobody knew whether the call had happened."""
@@ -41,7 +38,7 @@ class Standing:
     """What the call raised, while it is in doubt whether it happened, as far as the journal keeps it."""
 
 
-def look_up(attempt: Attempt, call: Call, terms: Terms, arguments: bytes) -> Standing:
+def look_up(attempt: StepOwner, call: Call, terms: Terms, arguments: bytes) -> Standing:
     """Return how a step stands. JournalMismatch if what is recorded is, or may be, another call."""
     task, recorded = attempt.task, attempt.find(call.key, call.kind)
     if recorded is not None and recorded.undone_at is not None:
@@ -61,7 +58,7 @@ def look_up(attempt: Attempt, call: Call, terms: Terms, arguments: bytes) -> Sta
     return Standing(recorded, effect_id(task.id, task.round, call.key), None, None)
 
 
-def unsettled_until(attempt: Attempt, effect: Effect | None, key: str, arguments_hash: str) -> datetime | None:
+def unsettled_until(attempt: StepOwner, effect: Effect | None, key: str, arguments_hash: str) -> datetime | None:
     """Return when a call has settled that a person took for absent before: until then it may still take effect.
 
     In a new round the step makes a call of its own, with another effect id; so that goes by key and by arguments.
@@ -78,7 +75,7 @@ def unsettled_until(attempt: Attempt, effect: Effect | None, key: str, arguments
     return None if latest is None or latest <= attempt.services.time.now() else latest
 
 
-def _earlier(attempt: Attempt, call: Call, arguments: bytes) -> Step | None:
+def _earlier(attempt: StepOwner, call: Call, arguments: bytes) -> Step | None:
     """Return the line of an earlier round that this call may have been made under.
 
     That is the one with its key, or another one of its name with these very arguments. A call that was made under its
@@ -118,7 +115,7 @@ def _effect_of_origin(call: Call, step: Step) -> Effect | None:
     return Effect(effect_id=step.effect_id, step_key=step.key, effect_class=EffectClass.ONCE, state=_S.DONE)
 
 
-def _check_identity(attempt: Attempt, call: Call, step: Step, effect: Effect | None, fingerprint: str) -> None:
+def _check_identity(attempt: StepOwner, call: Call, step: Step, effect: Effect | None, fingerprint: str) -> None:
     """Refuse other arguments under the same key. An intent that was carried, and not used, binds nobody."""
     carried = "" if effect is None or effect.state in NOT_MADE else effect.arguments_hash
     if (step.digest or carried) in {fingerprint, digest_of(call.args), ""}:

@@ -8,28 +8,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
+from holdfast.engine.attempt.held_task import HeldTask
 from holdfast.engine.attempt.journal import RESERVED, RESTED
 from holdfast.model.codec import decode, encode
 from holdfast.model.step import Step, StepState
 from holdfast.model.walltime import Rest
 from holdfast.store.base import StateStore
 
-if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
-
 _KEY = f"{RESERVED}{RESTED}"
 
 
-def begin_rest(attempt: Attempt, seconds: float) -> Step:
+def begin_rest(attempt: HeldTask, seconds: float) -> Step:
     """Return the line that says that the task has rested for so long, and goes on resting."""
     now, before = attempt.services.time.now(), attempt.journal.get(_KEY)
     rests = [] if before is None else _rests_in(before)
     return _line(attempt, before, [*rests, (now - timedelta(seconds=seconds), None)], now)
 
 
-def end_rest(attempt: Attempt) -> list[Step]:
+def end_rest(attempt: HeldTask) -> list[Step]:
     """Return the line that says that it rests no more, if one says that it does."""
     now, before = attempt.services.time.now(), attempt.journal.get(_KEY)
     rests = [] if before is None else _rests_in(before)
@@ -38,7 +35,7 @@ def end_rest(attempt: Attempt) -> list[Step]:
     return [_line(attempt, before, [*rests[:-1], (rests[-1][0], now)], now)]
 
 
-def _line(attempt: Attempt, before: Step | None, rests: list[Rest], now: datetime) -> Step:
+def _line(attempt: HeldTask, before: Step | None, rests: list[Rest], now: datetime) -> Step:
     line = before or Step(
         key=_KEY,
         kind=RESTED,

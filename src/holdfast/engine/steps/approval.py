@@ -12,9 +12,10 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.engine.attempt.journal import RESERVED, stable_bytes
+from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.runtime.store_retry import insist
 from holdfast.model.approval import Approval, ApprovalState, Ask, Decided
 from holdfast.model.canonical import canonical, digest, parse
@@ -26,9 +27,6 @@ from holdfast.model.operations import Decide, OpenApproval, Operation, UntilDeci
 from holdfast.model.state_size import TEXT_BYTES, check_size
 from holdfast.model.step import Step, StepState
 
-if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
-
 APPROVAL, QUESTION = "approval", "question"
 KIND = "approval"
 """Of the line in the journal, for both."""
@@ -38,26 +36,26 @@ _TAKEN_BACK = frozenset({_A.CLOSED, _A.VOID})
 _NOTHING = canonical(None)
 
 
-async def obtain(attempt: Attempt, step_key: str, effect_id: str, ask: Ask, arguments: bytes) -> str:
+async def obtain(attempt: StepOwner, step_key: str, effect_id: str, ask: Ask, arguments: bytes) -> str:
     """Have a person agree to one effect with these very arguments; return the id of the approval."""
     decided = await decision(attempt, _key_of(effect_id), ask, arguments, about=step_key)
     return decided.approval_id
 
 
-async def question_about(attempt: Attempt, effect_id: str) -> Approval | None:
+async def question_about(attempt: StepOwner, effect_id: str) -> Approval | None:
     """Return what a person was asked about an effect before it, however that stands; None if nothing was asked."""
     line = attempt.journal.get(_key_of(effect_id))
     return None if line is None else await insist(partial(attempt.services.store.approval, _id_of(attempt, line)))
 
 
-async def withdraw(attempt: Attempt, effect_id: str, why: str) -> None:
+async def withdraw(attempt: StepOwner, effect_id: str, why: str) -> None:
     """Take back the question about an effect, if it is still open: what it asks about will not be done."""
     question = await question_about(attempt, effect_id)
     if question is not None and question.state is _A.OPEN:
         await attempt.check()
         with suppress(Conflict):  # it was decided meanwhile; that decision lets nothing through
             void = Decide(approval_id=question.id, state=_A.VOID, by=attempt.lease.worker_id, note=why)
-            await attempt.commit(void)
+            await attempt.outbox.commit(void)
 
 
 def _key_of(effect_id: str) -> str:
@@ -65,7 +63,7 @@ def _key_of(effect_id: str) -> str:
 
 
 async def decision(
-    attempt: Attempt,
+    attempt: StepOwner,
     key: str,
     ask: Ask,
     arguments: bytes,
@@ -85,7 +83,7 @@ async def decision(
     if recorded is not None and is_same and recorded.state is StepState.COMPLETED:
         return _read(recorded)
     if recorded is not None and is_same and recorded.state is StepState.FAILED:
-        await attempt.let_branches_pass()
+        await attempt.discovery.let_branches_pass()
         message = Failure.from_json(parse(recorded.error or b"null")).message
         raise Rejected(message, approval_id=_id_of(attempt, recorded), step=key)
     line = _line(attempt, key, recorded, fingerprint, is_same=is_same)
@@ -101,12 +99,12 @@ async def decision(
         return None if found.state is _A.OPEN else found
 
     waits = (UntilDecided(key=key, approval_id=approval.id),)
-    found = await attempt.lot().park(waits, line, (f"task:{attempt.task.id}",), look)
+    found = await attempt.residence.lot().park(waits, line, (f"task:{attempt.task.id}",), look)
     return await _record(attempt, line, found, also)
 
 
 async def _question(
-    attempt: Attempt, ask: Ask, line: Step, arguments: bytes, *, kind: str, about: str, before: Step | None
+    attempt: StepOwner, ask: Ask, line: Step, arguments: bytes, *, kind: str, about: str, before: Step | None
 ) -> Approval:
     """Return the question as it is stored; ask it, if it was not asked yet, and take back one about other arguments."""
     store, identifier = attempt.services.store, _id_of(attempt, line)
@@ -140,18 +138,18 @@ async def _question(
             note="the arguments have changed",
         )
         try:
-            await attempt.commit(void, *operations)
+            await attempt.outbox.commit(void, *operations)
         except Conflict:
             # It was decided, or has expired, before it could be taken back. That decision is about other arguments.
-            await attempt.commit(*operations)
+            await attempt.outbox.commit(*operations)
     else:
-        await attempt.commit(*operations)
+        await attempt.outbox.commit(*operations)
     attempt.services.note_due(approval.expires_at)
     return approval
 
 
 async def _record(
-    attempt: Attempt, line: Step, approval: Approval, also: Callable[[Approval], tuple[Operation, ...]]
+    attempt: StepOwner, line: Step, approval: Approval, also: Callable[[Approval], tuple[Operation, ...]]
 ) -> Decided:
     now = attempt.services.time.now()
     holds = approval.default if approval.state is _A.EXPIRED else approval.state
@@ -165,11 +163,11 @@ async def _record(
             answer=approval.answer,
         )
         done = _over(line, StepState.COMPLETED, now, output=encode(_to_data(decided)))
-        await attempt.commit(WriteStep(done), *also(approval))
+        await attempt.outbox.commit(WriteStep(done), *also(approval))
         return decided
     error = Rejected(_why(approval), approval_id=approval.id, step=line.key)
     body = canonical(Failure.of(error).to_json())
-    await attempt.commit(WriteStep(_over(line, StepState.FAILED, now, error=body)))
+    await attempt.outbox.commit(WriteStep(_over(line, StepState.FAILED, now, error=body)))
     raise error
 
 
@@ -184,7 +182,7 @@ def _why(approval: Approval) -> str:
     return f"{approval.question!r}: {how}" + (f": {approval.note}" if approval.note else "")
 
 
-def _id_of(attempt: Attempt, line: Step) -> str:
+def _id_of(attempt: StepOwner, line: Step) -> str:
     """Return the id of the question that a line stands for: one for each key, arguments, and time it is asked anew."""
     parts = ("approval", attempt.task.id, line.round, line.key, line.digest, line.attempts)
     return str(uuid.UUID(bytes=stable_bytes(*parts)[:16], version=5))
@@ -199,7 +197,7 @@ def _fingerprint(ask: Ask, arguments: bytes) -> str:
     return digest(canonical([about, ask.risk, list(ask.deciders), ask.policy]))
 
 
-def _line(attempt: Attempt, key: str, recorded: Step | None, fingerprint: str, *, is_same: bool) -> Step:
+def _line(attempt: StepOwner, key: str, recorded: Step | None, fingerprint: str, *, is_same: bool) -> Step:
     if recorded is not None and is_same:
         return recorded
     return Step(
@@ -234,7 +232,7 @@ def _over(
     )
 
 
-def _expiry(attempt: Attempt, ask: Ask) -> datetime | None:
+def _expiry(attempt: StepOwner, ask: Ask) -> datetime | None:
     if ask.expires is None:
         return None
     return attempt.services.time.now() + timedelta(seconds=as_seconds(ask.expires, what="expires"))

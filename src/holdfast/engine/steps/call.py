@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from holdfast.engine.api.definition import is_async, type_hints
@@ -26,9 +26,7 @@ from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.model.operations import Operation, WriteStep
 from holdfast.model.retry import ErrorKind, Retry, check_kinds
 from holdfast.model.step import Step, StepState
-
-if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
+from holdfast.model.task import Task
 
 ONE_TRY = Retry(max_attempts=1)
 """What a step gets that names no policy: its failure is the task's to retry."""
@@ -235,7 +233,7 @@ class Line:
 
     def written(
         self,
-        attempt: Attempt,
+        task: Task,
         state: StepState,
         *,
         output: bytes | None = None,
@@ -243,16 +241,16 @@ class Line:
         finished_at: datetime | None = None,
         retry_at: datetime | None = None,
     ) -> WriteStep:
-        """Return the operation that writes it as it stands."""
+        """Return the operation that writes it as it stands, in the journal of this task."""
         return WriteStep(
             Step(
                 key=self.key,
                 kind=self.kind,
                 position=self.position,
                 state=state,
-                round=attempt.task.round,
+                round=task.round,
                 attempts=self.attempts,
-                fence=attempt.task.fence,
+                fence=task.fence,
                 digest=self.digest,
                 output=output,
                 error=error,

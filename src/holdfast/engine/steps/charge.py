@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING
 
+from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.manage.budget import read_budget
 from holdfast.engine.manage.family import limited_above
 from holdfast.engine.runtime.store_retry import insist
@@ -28,9 +28,6 @@ from holdfast.model.task import JsonValue
 from holdfast.model.transitions import OPEN
 from holdfast.store.base import StateStore
 
-if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
-
 CHARGE = "charge"
 """The kind of the line that says what was counted."""
 
@@ -46,14 +43,14 @@ def amounts_of(*, steps: int, llm_tokens: int, cost: Decimal | float) -> dict[st
     return amounts
 
 
-async def charge(attempt: Attempt, key: str, amounts: Mapping[str, int]) -> None:
+async def charge(attempt: StepOwner, key: str, amounts: Mapping[str, int]) -> None:
     """Count these amounts for a task at work, once."""
     recorded = attempt.find(key, CHARGE)
     if recorded is not None and recorded.state is StepState.COMPLETED:
         await attempt.take_turn()
         return
     if recorded is not None and recorded.state is StepState.FAILED:
-        await attempt.let_branches_pass()
+        await attempt.discovery.let_branches_pass()
         raise BudgetExceeded(**decode(recorded.output or b"", name=f"charge {key!r}"), step=key)
     await attempt.check()
     store, task = attempt.services.store, attempt.task
@@ -61,12 +58,12 @@ async def charge(attempt: Attempt, key: str, amounts: Mapping[str, int]) -> None
     line = partial(wait_line, attempt, key, CHARGE, recorded)
     try:
         await insist(partial(check_time, store, task.id))
-        await attempt.commit(*_counted(accounts, key, amounts), WriteStep(line(state=StepState.COMPLETED)))
+        await attempt.outbox.commit(*_counted(accounts, key, amounts), WriteStep(line(state=StepState.COMPLETED)))
     except BudgetExceeded as refused:
         # Code that catches it goes another way. It has to go the same way again, also once there is more.
         refused.step = key
         said, why = encode(_said(refused)), canonical(Failure.of(refused).to_json())
-        await attempt.commit(WriteStep(line(state=StepState.FAILED, output=said, error=why)))
+        await attempt.outbox.commit(WriteStep(line(state=StepState.FAILED, output=said, error=why)))
         raise
 
 

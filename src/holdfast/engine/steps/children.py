@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from holdfast.engine.api.definition import Definitions
 from holdfast.engine.api.new_task import is_same_input
 from holdfast.engine.attempt.journal import AGAIN, CHILD, OTHER_INPUT, RESERVED, RESULT, ROUND_SIZE, ended_by, reopened
+from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.attempt.stop_reasons import Unwind
 from holdfast.engine.manage import cancel
 from holdfast.engine.manage.family import Family
@@ -35,9 +36,6 @@ from holdfast.model.transitions import OPEN, TaskState
 from holdfast.model.walltime import wall_time_ms
 from holdfast.store.base import StateStore
 
-if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
-
 BY_PARENT = "stopped by its parent"
 """How the reason of a cancel begins that a parent, and no person, asked for."""
 
@@ -47,7 +45,14 @@ CALLER_OUT_OF_TIME = "the wall time of its caller is spent"
 _ENDED_BADLY = frozenset({TaskState.FAILED, TaskState.CANCELLED})
 
 
-async def submit_child(attempt: Attempt, key: str, child: NewTask, *, has_own_key: bool = True) -> str:
+class Parent(StepOwner, Protocol):
+    """An attempt that submits children."""
+
+    earlier_children: asyncio.Future[EarlierChildren] | None
+    """Those of earlier rounds; read when a later round submits its first child."""
+
+
+async def submit_child(attempt: Parent, key: str, child: NewTask, *, has_own_key: bool = True) -> str:
     """Submit a child once; return its id. In a new round, begin the one that had this key before.
 
     Without a key of its own a call says little by the key it got: then an earlier child is found by its input.
@@ -65,22 +70,22 @@ async def submit_child(attempt: Attempt, key: str, child: NewTask, *, has_own_ke
     return await _submit(attempt, key, recorded, child)
 
 
-async def _submit(attempt: Attempt, key: str, recorded: Step | None, child: NewTask) -> str:
+async def _submit(attempt: Parent, key: str, recorded: Step | None, child: NewTask) -> str:
     _check_not_leaving(attempt)
     done = wait_line(attempt, key, CHILD, recorded, state=StepState.COMPLETED, output=encode(child.id))
-    await attempt.commit(SubmitChild(child), WriteStep(done))
+    await attempt.outbox.commit(SubmitChild(child), WriteStep(done))
     attempt.services.note_due(child.available_at)
     return child.id
 
 
-async def child_result(attempt: Attempt, key: str, child: NewTask, returns: object) -> Any:  # noqa: ANN401
+async def child_result(attempt: StepOwner, key: str, child: NewTask, returns: object) -> Any:  # noqa: ANN401
     """Wait for the end of a child and return its result; TaskFailed or TaskCancelled if it has none."""
     recorded = attempt.find(key, RESULT)
     if recorded is not None and recorded.state is StepState.COMPLETED:
         await attempt.take_turn()
         return decode(recorded.output or b"", returns, name=f"child {key!r}")
     if recorded is not None and recorded.state is StepState.FAILED:
-        await attempt.let_branches_pass()
+        await attempt.discovery.let_branches_pass()
         raise _ended_badly(child.id, parse(recorded.error or b"null"), key)
     waiting = wait_line(attempt, key, RESULT, recorded, state=StepState.PENDING)
     is_again = recorded is not None and recorded.digest == AGAIN
@@ -94,16 +99,16 @@ async def child_result(attempt: Attempt, key: str, child: NewTask, returns: obje
     if task.state is not TaskState.COMPLETED:
         ended = {"cancelled": task.cancel_requested or "cancelled"} if task.state is TaskState.CANCELLED else task.error
         failed = wait_line(attempt, key, RESULT, waiting, state=StepState.FAILED, error=canonical(ended))
-        await attempt.commit(WriteStep(failed))
+        await attempt.outbox.commit(WriteStep(failed))
         raise _ended_badly(child.id, ended, key)
     value = from_json(task.result, returns, name=f"result of {child.id}")
     output = encode(value, as_type=returns)
     done = wait_line(attempt, key, RESULT, waiting, state=StepState.COMPLETED, output=output)
-    await attempt.commit(WriteStep(done))
+    await attempt.outbox.commit(WriteStep(done))
     return value
 
 
-async def _end_of(attempt: Attempt, waiting: Step, child_id: str) -> Task:
+async def _end_of(attempt: StepOwner, waiting: Step, child_id: str) -> Task:
     """Wait, off the worker if need be, until the child has ended."""
 
     async def look() -> Task | None:
@@ -111,12 +116,12 @@ async def _end_of(attempt: Attempt, waiting: Step, child_id: str) -> Task:
         return task if task.state.is_terminal else None
 
     waits = (UntilChildren(key=waiting.key, children=(child_id,)),)
-    task = await attempt.lot().park(waits, waiting, (f"task:{child_id}",), look)
+    task = await attempt.residence.lot().park(waits, waiting, (f"task:{child_id}",), look)
     _check_not_leaving(attempt)
     return task
 
 
-def _check_not_leaving(attempt: Attempt) -> None:
+def _check_not_leaving(attempt: StepOwner) -> None:
     """Stop a branch that its task has left behind: how the task ends is being recorded, and its children stop."""
     if attempt.leaving:
         raise Unwind
@@ -151,7 +156,7 @@ async def stop_orphans(store: StateStore, failed: Iterable[str], *, actor: str) 
             await stop_sub_agents(store, task, "no attempt could go on", actor=actor)
 
 
-async def check_caller(attempt: Attempt) -> None:
+async def check_caller(attempt: StepOwner) -> None:
     """Stop this attempt if its task is a sub-agent whose caller has failed or was cancelled.
 
     The caller stops its sub-agents itself. This is for the time until that request arrives, and for a caller whose
@@ -163,14 +168,14 @@ async def check_caller(attempt: Attempt) -> None:
         return
     reason = f"{BY_PARENT} {parent.id}, which is {parent.state}"
     await insist(partial(cancel.cancel, store, attempt.task.id, reason, actor=attempt.lease.worker_id))
-    await attempt.commit()  # its answer brings the request
+    await attempt.outbox.commit()  # its answer brings the request
     await attempt.check()
 
 
 # Begun again in its round
 
 
-async def _go_on(attempt: Attempt, waiting: Step, child: NewTask) -> None:
+async def _go_on(attempt: StepOwner, waiting: Step, child: NewTask) -> None:
     """Let a child that failed go on where it stopped, in the Commit that takes the mark off the waiting line."""
     while True:
         task = await _read(attempt, child.id)
@@ -179,13 +184,13 @@ async def _go_on(attempt: Attempt, waiting: Step, child: NewTask) -> None:
         if is_ours and (task.state is TaskState.FAILED or await _was_cancelled_by_parent(attempt, task)):
             again = (await _revived(attempt, child), *await _more_time(attempt, task, child))
         try:
-            await attempt.commit(*again, WriteStep(waiting))
+            await attempt.outbox.commit(*again, WriteStep(waiting))
         except Conflict:
             continue  # a person, or its own worker, has moved it meanwhile
         return
 
 
-async def _failed_before(attempt: Attempt, child: NewTask) -> bool:
+async def _failed_before(attempt: StepOwner, child: NewTask) -> bool:
     """Whether the child had failed already when this task was last begun again: then it begins again as well."""
     begun = attempt.journal.begun_again_at
     if begun is None and not calls_sub_agents(attempt.task):
@@ -196,7 +201,7 @@ async def _failed_before(attempt: Attempt, child: NewTask) -> bool:
     return await _ended_with_parent(attempt, task, child)
 
 
-async def _ended_with_parent(attempt: Attempt, task: Task, child: NewTask) -> bool:
+async def _ended_with_parent(attempt: StepOwner, task: Task, child: NewTask) -> bool:
     """Whether a child ended because its parent did, which goes on since: then the child goes on as well.
 
     It was stopped by the parent, or it failed at a deadline that the parent had before it was begun again, or when the
@@ -216,7 +221,7 @@ async def _ended_with_parent(attempt: Attempt, task: Task, child: NewTask) -> bo
     return task.deadline <= begun and task.deadline < child.deadline
 
 
-async def _revived(attempt: Attempt, child: NewTask) -> ReopenChild:
+async def _revived(attempt: StepOwner, child: NewTask) -> ReopenChild:
     loaded = await insist(lambda: attempt.services.store.load(child.id))
     journal = {step.key: step for step in loaded.steps if step.round == loaded.task.round}
     failed = ended_by(Failure.from_json(loaded.task.error).steps, journal.get)
@@ -229,7 +234,7 @@ async def _revived(attempt: Attempt, child: NewTask) -> ReopenChild:
     )
 
 
-async def _more_time(attempt: Attempt, task: Task, child: NewTask) -> tuple[SetLimits, ...]:
+async def _more_time(attempt: StepOwner, task: Task, child: NewTask) -> tuple[SetLimits, ...]:
     """Give a child that ended only because its parent did its share of the time that the parent has now.
 
     Never more than its own agent may take: what the parent has got was not for that.
@@ -246,20 +251,20 @@ async def _more_time(attempt: Attempt, task: Task, child: NewTask) -> tuple[SetL
     return () if before is None or limit <= before else (SetLimits(account=task.id, limits={name: limit}),)
 
 
-async def _ended_for_its_parent(attempt: Attempt, task: Task) -> bool:
+async def _ended_for_its_parent(attempt: StepOwner, task: Task) -> bool:
     if task.state is not TaskState.FAILED:
         return True  # cancelled, and by its parent: otherwise it would not be begun again
     history = await insist(lambda: attempt.services.store.history(task.id))
     return history[-1].reason.startswith(CALLER_OUT_OF_TIME)
 
 
-async def _clock_of(attempt: Attempt, task: Task) -> int:
+async def _clock_of(attempt: StepOwner, task: Task) -> int:
     """Return the wall time of a child: what is booked of it may be old."""
     life = await insist(Family(attempt.services.store, task.id).read)
     return wall_time_ms(life, attempt.services.time.now())
 
 
-async def _was_cancelled_by_parent(attempt: Attempt, task: Task) -> bool:
+async def _was_cancelled_by_parent(attempt: StepOwner, task: Task) -> bool:
     """Say whether a child was stopped because its parent was: a person's cancel stays final."""
     if task.state is not TaskState.CANCELLED:
         return False
@@ -271,7 +276,7 @@ async def _was_cancelled_by_parent(attempt: Attempt, task: Task) -> bool:
 
 
 async def _earlier_child(
-    attempt: Attempt, key: str, recorded: Step | None, child: NewTask, *, has_own_key: bool
+    attempt: Parent, key: str, recorded: Step | None, child: NewTask, *, has_own_key: bool
 ) -> Task | None:
     """Return the child that an earlier round submitted for this call."""
     if attempt.earlier_children is None:
@@ -300,7 +305,7 @@ class EarlierChildren:
         self._continued: dict[str, str] = {}
 
     @classmethod
-    async def read(cls, attempt: Attempt) -> EarlierChildren:
+    async def read(cls, attempt: StepOwner) -> EarlierChildren:
         """Read them; also those of its origin, in the past of a fork."""
         store, own = attempt.services.store, attempt.task
         by_key: dict[str, list[str]] = {}
@@ -334,7 +339,7 @@ class EarlierChildren:
         return chosen
 
 
-async def _begin_round(attempt: Attempt, key: str, recorded: Step | None, task: Task, child: NewTask) -> str:
+async def _begin_round(attempt: Parent, key: str, recorded: Step | None, task: Task, child: NewTask) -> str:
     """Adopt an earlier child that is at work on this very request; otherwise end it, and begin a new round of it."""
     store, feedback = attempt.services.store, attempt.task.feedback
     task = await _read(attempt, task.id)
@@ -345,14 +350,14 @@ async def _begin_round(attempt: Attempt, key: str, recorded: Step | None, task: 
             # Of the origin of a fork, which is not touched: what it has done stands, anything else is the fork's own.
             if not is_same or task.state is not TaskState.COMPLETED:
                 return await _submit(attempt, key, recorded, child)
-            await attempt.commit(WriteStep(done))
+            await attempt.outbox.commit(WriteStep(done))
             return task.id
         if not task.state.is_terminal:
             if is_same and task.cancel_requested is None and feedback in {None, task.feedback}:
-                await attempt.commit(WriteStep(done))
+                await attempt.outbox.commit(WriteStep(done))
                 return task.id
             reason = f"{BY_PARENT}: begun anew by its parent {attempt.task.id}"
-            await attempt.commit()  # under the lease: a parent that lost it stops here, and cancels nothing
+            await attempt.outbox.commit()  # under the lease: a parent that lost it stops here, and cancels nothing
             actor, revision = attempt.lease.worker_id, task.revision
             await insist(partial(cancel.cancel, store, task.id, reason, actor=actor, revision=revision))
             if not await _is_being_cancelled(attempt, task.id):
@@ -372,7 +377,7 @@ async def _begin_round(attempt: Attempt, key: str, recorded: Step | None, task: 
             lines=() if is_same else (_other_input(task),),
         )
         try:
-            await attempt.commit(again, *await _new_share(attempt, task, child), WriteStep(done))
+            await attempt.outbox.commit(again, *await _new_share(attempt, task, child), WriteStep(done))
         except Conflict:
             task = await _read(attempt, task.id)
             continue
@@ -380,12 +385,12 @@ async def _begin_round(attempt: Attempt, key: str, recorded: Step | None, task: 
         return task.id
 
 
-async def _is_being_cancelled(attempt: Attempt, child_id: str) -> bool:
+async def _is_being_cancelled(attempt: StepOwner, child_id: str) -> bool:
     task = await _read(attempt, child_id)
     return task.state.is_terminal or task.cancel_requested is not None
 
 
-async def _new_share(attempt: Attempt, task: Task, child: NewTask) -> tuple[SetLimits, ...]:
+async def _new_share(attempt: StepOwner, task: Task, child: NewTask) -> tuple[SetLimits, ...]:
     """Give the child what a new one would get, on top of what it has spent."""
     if not child.budget:
         return ()
@@ -408,7 +413,7 @@ def _other_input(task: Task) -> Step:
     )
 
 
-async def _read(attempt: Attempt, child_id: str) -> Task:
+async def _read(attempt: StepOwner, child_id: str) -> Task:
     task = await insist(lambda: attempt.services.store.get(child_id))
     if task is None:
         raise NotFound("task", child_id)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.engine.attempt.defiance import UNWIND_WITHIN, Driven, SetAside
+from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.attempt.time_limit import in_time
 from holdfast.engine.runtime import log
 from holdfast.engine.steps.call import Call, Line
@@ -23,11 +24,8 @@ from holdfast.model.operations import Operation
 from holdfast.model.retry import GiveUp, RetryAt, decide, matches
 from holdfast.model.step import Step, StepState
 
-if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
 
-
-def begin(attempt: Attempt, call: Call, recorded: Step | None, arguments: str) -> Line:
+def begin(attempt: StepOwner, call: Call, recorded: Step | None, arguments: str) -> Line:
     """Return the line of the journal for a step that is about to run; ``arguments`` is their digest.
 
     It does not say when the step began. A try that its worker did not survive, or handed back, runs again as a whole:
@@ -47,7 +45,7 @@ def begin(attempt: Attempt, call: Call, recorded: Step | None, arguments: str) -
 
 
 async def within(
-    attempt: Attempt,
+    attempt: StepOwner,
     call: Call,
     seconds: float | None,
     began: datetime,
@@ -69,16 +67,16 @@ async def within(
 
     def expire() -> None:
         nonlocal alarm
-        if attempt.condemned is not None:
+        if attempt.code_run.condemned is not None:
             return  # the code was left, and with it whoever would cancel this alarm
         limit.reschedule(loop.time())
         alarm = alarms.after(UNWIND_WITHIN, give_up)
 
     def give_up() -> None:
         nonlocal alarm, is_given_up
-        if attempt.condemned is not None:
+        if attempt.code_run.condemned is not None:
             return
-        if attempt.is_sending:  # the code waits for the store, or what it waits for does
+        if attempt.outbox.is_sending:  # the code waits for the store, or what it waits for does
             alarm = alarms.after(1.0, give_up)
             return
         log.ignored_timeout(attempt.task, f"step {call.key!r}", code.where)
@@ -106,7 +104,7 @@ def recordable(call: Call, value: object, returns: object) -> tuple[bytes, Any]:
 
 
 async def after_failure(
-    attempt: Attempt, call: Call, line: Line, tries: tuple[Try, ...], error: Exception, *operations: Operation
+    attempt: StepOwner, call: Call, line: Line, tries: tuple[Try, ...], error: Exception, *operations: Operation
 ) -> tuple[Try, ...]:
     """Record the failure; return when it is time for the next try, or raise StepFailed."""
     now = attempt.services.time.now()
@@ -121,16 +119,18 @@ async def after_failure(
         random = attempt.services.random.random()
         counted = _counted(failure.tries)
         decision = decide(call.retry, failure.recorded, counted, now, random, deadline=attempt.task.deadline)
-        decision = in_time(attempt, decision)
+        decision = in_time(attempt.time_limit, decision)
     if isinstance(decision, GiveUp):
         failure = replace(failure, reason=decision.reason)
         body = canonical(failure.to_json())
-        await attempt.commit(line.written(attempt, StepState.FAILED, error=body, finished_at=now), *operations)
+        await attempt.outbox.commit(
+            line.written(attempt.task, StepState.FAILED, error=body, finished_at=now), *operations
+        )
         raise StepFailed(failure, step=call.key) from error
     body = canonical(replace(failure, traceback="").to_json())
     line.error = body
-    again = line.written(attempt, StepState.PENDING, error=body, retry_at=decision.at)
-    await attempt.commit(again, *attempt.reopening(call, failure.steps), *operations)
+    again = line.written(attempt.task, StepState.PENDING, error=body, retry_at=decision.at)
+    await attempt.outbox.commit(again, *attempt.under_way.reopening(call, failure.steps), *operations)
     log.step_retried(attempt.task, call.key, number, f"{failure.type_name}: {failure.message}", decision)
     await pause_until(attempt, again.step, decision.at)
     return failure.tries

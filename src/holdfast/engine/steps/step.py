@@ -9,10 +9,11 @@ import inspect
 from collections.abc import Callable, Coroutine
 from contextvars import Token
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.engine.attempt.exits import as_failure
 from holdfast.engine.attempt.scope import SCOPE, Scope
+from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.attempt.stop_reasons import Unwind
 from holdfast.engine.effects.once_step import run_once
 from holdfast.engine.runtime import log
@@ -28,32 +29,33 @@ from holdfast.model.errors import InvalidValue, StepFailed
 from holdfast.model.operations import ConsumeApproval, Operation, RequireUndo, WriteEffect
 from holdfast.model.step import Step, StepState
 
-if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
-
 OVER = (StepState.COMPLETED, StepState.FAILED)
 
 
-def perform(attempt: Attempt, call: Call) -> Coroutine[Any, Any, Any]:
+def perform(attempt: StepOwner, call: Call) -> Coroutine[Any, Any, Any]:
     """Do a step in the way its terms ask for."""
     if call.terms is not None and call.terms.effect is EffectClass.ONCE:
         return run_once(attempt, call, call.terms)
     return run_step(attempt, call)
 
 
-async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
+async def run_step(attempt: StepOwner, call: Call) -> Any:  # noqa: ANN401
     """Return the recorded result, or do the step and record it before returning."""
     if attempt.over or attempt.stopping is not None:
         raise Unwind
     known = describe(call.function)
     returns = known.returns if call.returns is None else call.returns
     if call.terms is not None:
-        attempt.announce(call)
+        attempt.discovery.announce(call)
     recorded = attempt.find(call.key, call.kind)
     attempt.pass_over(call.key)  # earlier tries may have patched the state
-    if attempt.is_replaying:
+    if attempt.discovery.is_under_way:
         await _search(attempt, call, known, recorded)
-    if recorded is not None and recorded.state in OVER and (attempt.is_replaying or _stands(attempt, recorded)):
+    if (
+        recorded is not None
+        and recorded.state in OVER
+        and (attempt.discovery.is_under_way or _stands(attempt, recorded))
+    ):
         await attempt.take_turn()
         return replay(attempt, call, recorded, returns)
     tries, identify = tries_of(recorded), _effect_id_of(attempt, call, recorded)
@@ -64,9 +66,9 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
         await attempt.check()
         attempt.services.store.check_place()
         line.began = line.began or attempt.services.time.now()
-        attempt.depart(line)
+        attempt.under_way.begin(line)
         try:
-            scope = attempt.enter(call, go_back=go_back)
+            scope = attempt.under_way.enter(call, go_back=go_back)
             place, token = SCOPE.set(scope), CURRENT.set(identify)
             try:
                 if known.is_async and call.timeout is None and not known.takes_effect_id:
@@ -76,16 +78,16 @@ async def run_step(attempt: Attempt, call: Call) -> Any:  # noqa: ANN401
             finally:
                 _come_back(place, token)
                 if scope.end():
-                    await attempt.leave(scope)
+                    await attempt.under_way.leave(scope)
             output, value = recordable(call, value, returns)
         except BaseException as error:  # noqa: BLE001 - the policy decides what it means
             failed = as_failure(error, branch)
         else:
-            attempt.arrive(line)  # from here on nobody may note it as running
+            attempt.under_way.end(line)  # from here on nobody may note it as running
             await _record(attempt, call, line, output, value)
             return call.over_with(value)
         finally:
-            attempt.arrive(line)
+            attempt.under_way.end(line)
         await attempt.check()  # an error of a step that was being stopped says nothing
         tries = await after_failure(attempt, call, line, tries, failed)
         line.attempts, line.began = line.attempts + 1, None
@@ -101,23 +103,23 @@ def _come_back(place: Token[Scope], token: Token[Callable[[], str]]) -> None:
 
 
 def _limited(
-    attempt: Attempt, call: Call, known: Function, began: datetime, identify: Callable[[], str]
+    attempt: StepOwner, call: Call, known: Function, began: datetime, identify: Callable[[], str]
 ) -> Coroutine[Any, Any, Any]:
     return within(attempt, call, call.timeout, began, lambda: _invoke(attempt, call, known, identify))
 
 
-async def _search(attempt: Attempt, call: Call, known: Function, recorded: Step | None) -> None:
+async def _search(attempt: StepOwner, call: Call, known: Function, recorded: Step | None) -> None:
     """Take part in a replay that looks for the code of steps which are to be undone."""
-    if attempt.is_searched(call) and (recorded is None or recorded.undone_at is None):
+    if attempt.discovery.looks_inside(call) and (recorded is None or recorded.undone_at is None):
         await _look_inside(attempt, call, known, recorded)
     if recorded is not None and recorded.state is StepState.FAILED:
-        await attempt.let_branches_pass()
+        await attempt.discovery.let_branches_pass()
 
 
-async def _look_inside(attempt: Attempt, call: Call, known: Function, recorded: Step | None) -> None:
+async def _look_inside(attempt: StepOwner, call: Call, known: Function, recorded: Step | None) -> None:
     """Run a step's function for the sake of the steps inside it, which are to be undone: they replay and do nothing."""
     identify = _effect_id_of(attempt, call, recorded)
-    scope, branch = attempt.enter(call), current_task()
+    scope, branch = attempt.under_way.enter(call), current_task()
     place, token = SCOPE.set(scope), CURRENT.set(identify)
     try:
         try:
@@ -127,15 +129,15 @@ async def _look_inside(attempt: Attempt, call: Call, known: Function, recorded: 
     finally:
         _come_back(place, token)
         if scope.end():
-            await attempt.leave(scope)
+            await attempt.under_way.leave(scope)
 
 
-def _stands(attempt: Attempt, recorded: Step) -> bool:
+def _stands(attempt: StepOwner, recorded: Step) -> bool:
     """Whether what was recorded still holds: neither the step was undone, nor anything inside it."""
     return recorded.undone_at is None and not attempt.journal.is_hollow(recorded)
 
 
-def replay(attempt: Attempt, call: Call, recorded: Step, returns: object) -> Any:  # noqa: ANN401
+def replay(attempt: StepOwner, call: Call, recorded: Step, returns: object) -> Any:  # noqa: ANN401
     """Return, or raise, what the step did when it ran."""
     if recorded.state is StepState.FAILED:
         raise StepFailed(failure_of(recorded), step=call.key)
@@ -144,7 +146,7 @@ def replay(attempt: Attempt, call: Call, recorded: Step, returns: object) -> Any
     return decode(recorded.output or b"", returns, name=f"step {call.key!r}")
 
 
-def _effect_id_of(attempt: Attempt, call: Call, recorded: Step | None) -> Callable[[], str]:
+def _effect_id_of(attempt: StepOwner, call: Call, recorded: Step | None) -> Callable[[], str]:
     known = recorded.effect_id or "" if recorded is not None else ""
     if recorded is not None and recorded.undone_at is None and known:
         return lambda: known  # one that was done again after an undo has another id than its key gives it
@@ -152,7 +154,7 @@ def _effect_id_of(attempt: Attempt, call: Call, recorded: Step | None) -> Callab
 
 
 async def _get_ready(
-    attempt: Attempt, call: Call, recorded: Step | None, line: Line, identify: Callable[[], str]
+    attempt: StepOwner, call: Call, recorded: Step | None, line: Line, identify: Callable[[], str]
 ) -> None:
     """Wait until the next try is due, and have a person agree to this very call first, where that was asked for."""
     if recorded is not None and recorded.retry_at is not None:
@@ -165,20 +167,20 @@ async def _get_ready(
     arguments = arguments_of(call)
     approval_id = await approval.obtain(attempt, call.key, identifier, call.terms.ask, arguments)
     consume = ConsumeApproval(approval_id=approval_id, effect_id=identifier, arguments_hash=digest(arguments))
-    await attempt.commit(line.written(attempt, StepState.RUNNING, error=line.error), consume)
+    await attempt.outbox.commit(line.written(attempt.task, StepState.RUNNING, error=line.error), consume)
 
 
-async def _record(attempt: Attempt, call: Call, line: Line, output: bytes, value: object) -> None:
+async def _record(attempt: StepOwner, call: Call, line: Line, output: bytes, value: object) -> None:
     now = attempt.services.time.now()
-    written = line.written(attempt, StepState.COMPLETED, output=output, finished_at=now)
+    written = line.written(attempt.task, StepState.COMPLETED, output=output, finished_at=now)
     operations = (written, *written_with(attempt, call, line, value))
     if call.is_lazy:
-        attempt.buffer(*operations)
+        attempt.outbox.buffer(*operations)
     else:
-        await attempt.commit(*operations)
+        await attempt.outbox.commit(*operations)
 
 
-def written_with(attempt: Attempt, call: Call, line: Line, value: object) -> tuple[Operation, ...]:
+def written_with(attempt: StepOwner, call: Call, line: Line, value: object) -> tuple[Operation, ...]:
     """What is written together with the result: the way to undo it, and what follows."""
     operations: tuple[Operation, ...] = ()
     if call.terms is not None and call.terms.compensate is not None:
@@ -186,7 +188,7 @@ def written_with(attempt: Attempt, call: Call, line: Line, value: object) -> tup
     return operations + call.consequences(value)
 
 
-def _undoable(attempt: Attempt, call: Call, line: Line) -> tuple[Operation, ...]:
+def _undoable(attempt: StepOwner, call: Call, line: Line) -> tuple[Operation, ...]:
     try:
         arguments = arguments_of(call)
     except InvalidValue:
@@ -206,7 +208,7 @@ def _undoable(attempt: Attempt, call: Call, line: Line) -> tuple[Operation, ...]
     return WriteEffect(effect), RequireUndo(required=True)
 
 
-async def _invoke(attempt: Attempt, call: Call, known: Function, identify: Callable[[], str]) -> Any:  # noqa: ANN401
+async def _invoke(attempt: StepOwner, call: Call, known: Function, identify: Callable[[], str]) -> Any:  # noqa: ANN401
     named = {"effect_id": identify()} if known.takes_effect_id else {}
     if known.is_async:
         return await call.function(*call.args, **named)

@@ -12,25 +12,26 @@ that a process runs by name is a resident, too: in the store, any worker could c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from holdfast.engine.attempt.code_run import CodeRun
+from holdfast.engine.attempt.held_task import HeldTask
 from holdfast.engine.attempt.journal import SPILLED
+from holdfast.engine.attempt.outbox import Outbox
 from holdfast.engine.attempt.scope import SCOPE, Scope
-from holdfast.engine.attempt.stop_reasons import Unwind, expect_unwind
+from holdfast.engine.attempt.steps_under_way import StepsUnderWay
+from holdfast.engine.attempt.stop_reasons import Stop, Unwind, expect_unwind
 from holdfast.engine.manage.rests import begin_rest, end_rest
 from holdfast.engine.runtime import log
 from holdfast.engine.steps.quiescence import is_joined, is_quiescent
 from holdfast.model.errors import HoldfastError
-from holdfast.model.operations import Move, Rest, UntilChildren, UntilDecided, UntilTime, Wait, WriteStep
+from holdfast.model.operations import Move, Operation, Rest, UntilChildren, UntilDecided, UntilTime, Wait, WriteStep
 from holdfast.model.step import Step, StepState
 from holdfast.model.transitions import TaskState
-
-if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
 
 T = TypeVar("T")
 
@@ -67,6 +68,87 @@ class Parked:
     """Seconds until the next look, should nothing happen before."""
 
 
+class WallTime(Protocol):
+    """The wall time that a task has left."""
+
+    def waits(self, waits: Iterable[Wait], /) -> tuple[Wait, ...]:
+        """Return what wakes the task, beside what it waits for, when its time is up."""
+
+
+class Slot(Protocol):
+    """The slot of the attempt on its worker."""
+
+    def rest(self) -> None:
+        """Give it back."""
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether it was given back, and the attempt still only waits."""
+
+    @property
+    def rested(self) -> float:
+        """For how many seconds."""
+
+
+class BlockedThreads(Protocol):
+    """The blocking functions of the task's code that are under way."""
+
+    @property
+    def by_branch(self) -> Mapping[asyncio.Task[Any], set[asyncio.Task[Any]]]:
+        """The branches that run one, and the calls of ``ctx`` that each waits for."""
+
+    def has_threads(self, calls: set[asyncio.Task[Any]], /) -> bool:
+        """Return whether the function that makes these calls has threads of its own at work."""
+
+
+class Suspendable(HeldTask, Protocol):
+    """An attempt that can be taken off its worker."""
+
+    over: bool
+    stays: bool
+
+    @property
+    def outbox(self) -> Outbox:
+        """What it writes with."""
+
+    @property
+    def under_way(self) -> StepsUnderWay:
+        """The steps that are being done now."""
+
+    @property
+    def code_run(self) -> CodeRun:
+        """The task's code."""
+
+    @property
+    def blocking(self) -> BlockedThreads:
+        """Its blocking functions."""
+
+    @property
+    def time_limit(self) -> WallTime | None:
+        """The wall time it may take."""
+
+    @property
+    def scope(self) -> Scope:
+        """The task's own code, as a place in the journal."""
+
+    @property
+    def runner(self) -> asyncio.Task[None]:
+        """The asyncio task that runs it."""
+
+    @property
+    def stopping(self) -> Stop | None:
+        """Why it is to stop."""
+
+    def loose_ends(self) -> tuple[Operation, ...]:
+        """Return what has to be written about effects that are not through."""
+
+    def leave_code(self) -> None:
+        """Get out of the task's code, which may do other things than wait."""
+
+    async def check(self, *, only_to_wait: bool = False) -> None:
+        """Pass only while this attempt may act."""
+
+
 class ParkingLot:
     """The parked branches of one attempt."""
 
@@ -78,13 +160,15 @@ class ParkingLot:
         "_noted",
         "_noting",
         "_parked",
+        "_slot",
         "_suspending",
         "_waiting",
     )
 
-    def __init__(self, attempt: Attempt) -> None:
+    def __init__(self, attempt: Suspendable, slot: Slot) -> None:
         """Start empty."""
         self._attempt = attempt
+        self._slot = slot
         self._parked: dict[asyncio.Task[Any], Parked] = {}
         self._waiting: dict[asyncio.Task[Any], Parked] = {}
         """Those that are parked, or only look whether they may go on."""
@@ -167,26 +251,31 @@ class ParkingLot:
     async def note_rest(self) -> None:
         """Write down that the task rests: a death of its worker is then no sign against it."""
         async with self._noting:
-            if not self._noted and self._suspending is None and self._attempt.is_resting:
+            if not self._noted and self._suspending is None and self._slot.is_resting:
                 lines = [one.step for one in self._waiting.values() if self._attempt.journal.get(one.step.key) is None]
                 kinds = {type(wait) for one in self._waiting.values() for wait in one.waits}
                 if self._attempt.time_limit is not None and not kinds.isdisjoint({UntilDecided, UntilChildren}):
-                    lines.append(begin_rest(self._attempt, self._attempt.rested))
-                await self._attempt.commit(*map(WriteStep, lines), Rest(resting=True))
+                    lines.append(begin_rest(self._attempt, self._slot.rested))
+                await self._attempt.outbox.commit(*map(WriteStep, lines), Rest(resting=True))
                 self._noted = True
 
     async def stir(self) -> None:
         """Write down that it rests no more."""
         async with self._noting:
             if self._noted:
-                await self._attempt.commit(*map(WriteStep, end_rest(self._attempt)), Rest(resting=False))
+                await self._attempt.outbox.commit(*map(WriteStep, end_rest(self._attempt)), Rest(resting=False))
                 self._noted = False
 
     # Taking the task off its worker
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no branch is parked."""
+        return not self._parked
+
     def look_soon(self) -> None:
         """See in a moment whether all branches are parked."""
-        if self._parked and not self._looking and self._suspending is None:
+        if not self.is_empty and not self._looking and self._suspending is None:
             self._look_in(_TURNS, None)
 
     def _look_in(self, turns: int, seen: frozenset[asyncio.Task[Any]] | None) -> None:
@@ -213,12 +302,12 @@ class ParkingLot:
             self._note_timers()
             if self.only_waits:
                 self._has_rested = True
-                self._attempt.rest()
+                self._slot.rest()
 
     @property
     def only_waits(self) -> bool:
         """Whether nothing is under way but steps inside which a branch waits."""
-        return bool(self._waiting) and self._attempt.only_waits(one.scope for one in self._waiting.values())
+        return bool(self._waiting) and self._attempt.under_way.only_wait(one.scope for one in self._waiting.values())
 
     def _note_timers(self) -> None:
         """Have the timers that wait beside a busy branch written with its next Commit.
@@ -227,7 +316,7 @@ class ParkingLot:
         """
         for parked in self._parked.values():
             if _timers(parked) and self._attempt.journal.get(parked.step.key) is None:
-                self._attempt.buffer(WriteStep(parked.step))
+                self._attempt.outbox.buffer(WriteStep(parked.step))
 
     def _is_worth_it(self) -> bool:
         """Timers that are due in a moment are waited for in place."""
@@ -240,14 +329,14 @@ class ParkingLot:
     def _all_parked(self) -> bool:
         if any(parked.woken.done() for parked in self._parked.values()):
             return False  # it is about to look
-        if self._attempt.has_steps_under_way:
+        if self._attempt.under_way:
             return False  # in a branch that nobody awaits at the moment
         self._branches = {branch for branch in self._branches if not branch.done()}
         # The thread of a blocking function waits for its one call, which is parked; so does the function's branch.
         blocked = {
             branch
-            for branch, calls in self._attempt.sync_calls.items()
-            if len(calls) == 1 and calls <= self._parked.keys() and not self._attempt.has_threads(calls)
+            for branch, calls in self._attempt.blocking.by_branch.items()
+            if len(calls) == 1 and calls <= self._parked.keys() and not self._attempt.blocking.has_threads(calls)
         }
         return is_quiescent(self._attempt.runner, self._branches, self._parked.keys() | blocked)
 
@@ -296,13 +385,13 @@ class ParkingLot:
         besides = () if attempt.time_limit is None else attempt.time_limit.waits(waits)
         move = Move(to=TaskState.WAITING, reason=_describe(waits), waits=(*waits, *besides))
         try:
-            await attempt.commit(*attempt.loose_ends(), *(WriteStep(one) for one in lines), move)
+            await attempt.outbox.commit(*attempt.loose_ends(), *(WriteStep(one) for one in lines), move)
         except (HoldfastError, Unwind) as error:
             # Fenced, or refused: the branches go on and find out for themselves.
             log.not_suspended(attempt.task, error)
         else:
             attempt.over = True
-            attempt.expect_end()
+            attempt.code_run.expect_end()
             log.moved(attempt.task, move)
             for timer in (wait for wait in move.waits if isinstance(wait, UntilTime)):
                 attempt.services.note_due(timer.at)

@@ -10,10 +10,11 @@ import asyncio
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.engine.api.sync.bridge import Crossing
 from holdfast.engine.attempt.exits import as_failure
+from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.attempt.stop_reasons import Unwind
 from holdfast.engine.runtime.services import Services
 from holdfast.engine.runtime.store_retry import insist
@@ -36,9 +37,6 @@ from holdfast.model.failure import Exited, Try
 from holdfast.model.operations import Operation
 from holdfast.model.step import Step, StepState
 from holdfast.store.transaction import Transaction
-
-if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
 
 TIMEOUT = 10.0
 """Seconds a transaction may stay open that says nothing else."""
@@ -88,16 +86,20 @@ def undo_terms(name: str, compensate: Callable[..., Any] | Compensation | None) 
     return Terms(compensate=undo, undone_in_transaction=not isinstance(compensate, Compensation))
 
 
-async def run_transaction(attempt: Attempt, call: Call, *, repeat: bool) -> Any:  # noqa: ANN401
+async def run_transaction(attempt: StepOwner, call: Call, *, repeat: bool) -> Any:  # noqa: ANN401
     """Return the recorded result, or do the transaction, which records it."""
     if attempt.over or attempt.stopping is not None:
         raise Unwind
     if call.terms is not None:
-        attempt.announce(call)
+        attempt.discovery.announce(call)
     recorded = attempt.find(call.key, _KIND)
-    if recorded is not None and recorded.state in OVER and (attempt.is_replaying or recorded.undone_at is None):
+    if (
+        recorded is not None
+        and recorded.state in OVER
+        and (attempt.discovery.is_under_way or recorded.undone_at is None)
+    ):
         if recorded.state is StepState.FAILED:
-            await attempt.let_branches_pass()
+            await attempt.discovery.let_branches_pass()
         await attempt.take_turn()
         return replay(attempt, call, recorded, _type_of(call))
     line, tries = begin(attempt, call, recorded, digest_of(call.args)), tries_of(recorded)
@@ -109,7 +111,7 @@ async def run_transaction(attempt: Attempt, call: Call, *, repeat: bool) -> Any:
     return await _do(attempt, call, line, tries)
 
 
-async def run_undo(attempt: Attempt, call: Call) -> None:
+async def run_undo(attempt: StepOwner, call: Call) -> None:
     """Undo a transaction by another one, in which it is also recorded that this was done."""
     recorded = attempt.find(call.key, call.kind)
     if recorded is not None and recorded.state is StepState.FAILED:
@@ -120,7 +122,7 @@ async def run_undo(attempt: Attempt, call: Call) -> None:
         await _do(attempt, call, begin(attempt, call, recorded, digest_of(call.args)), tries_of(recorded))
 
 
-async def _do(attempt: Attempt, call: Call, line: Line, tries: tuple[Try, ...]) -> Any:  # noqa: ANN401
+async def _do(attempt: StepOwner, call: Call, line: Line, tries: tuple[Try, ...]) -> Any:  # noqa: ANN401
     timeout = TIMEOUT if call.timeout is None else call.timeout
     while True:
         done = await insist(lambda: _try(attempt, call, line, timeout))
@@ -131,7 +133,7 @@ async def _do(attempt: Attempt, call: Call, line: Line, tries: tuple[Try, ...]) 
         line.attempts += 1
 
 
-def _earlier(attempt: Attempt, call: Call, arguments: str) -> Step | None:
+def _earlier(attempt: StepOwner, call: Call, arguments: str) -> Step | None:
     """Return the transaction of an earlier round that this one was: under its key, or with these very arguments."""
     journal = attempt.journal
 
@@ -146,7 +148,7 @@ def _earlier(attempt: Attempt, call: Call, arguments: str) -> Step | None:
     return None if journal.has_other_input and same_key.digest != arguments else same_key
 
 
-async def _adopt(attempt: Attempt, call: Call, line: Line, earlier: Step) -> Any:  # noqa: ANN401
+async def _adopt(attempt: StepOwner, call: Call, line: Line, earlier: Step) -> Any:  # noqa: ANN401
     """It was done in an earlier round: record that as this round's result."""
     if earlier.digest and earlier.digest != line.digest:
         attempt.fatal = JournalMismatch(
@@ -156,35 +158,35 @@ async def _adopt(attempt: Attempt, call: Call, line: Line, earlier: Step) -> Any
         raise attempt.fatal
     value = replay(attempt, call, earlier, _type_of(call))
     line.effect_id, now = earlier.effect_id, attempt.services.time.now()
-    await attempt.commit(line.written(attempt, StepState.COMPLETED, output=earlier.output, finished_at=now))
+    await attempt.outbox.commit(line.written(attempt.task, StepState.COMPLETED, output=earlier.output, finished_at=now))
     return value
 
 
-async def _try(attempt: Attempt, call: Call, line: Line, timeout: float) -> Any:  # noqa: ANN401
+async def _try(attempt: StepOwner, call: Call, line: Line, timeout: float) -> Any:  # noqa: ANN401
     """Do the transaction; only an error of the store's, after which it can be done again, is raised."""
     began = attempt.services.time.now()
 
     async def work(transaction: Transaction) -> tuple[Any, tuple[Operation, ...]]:
         value = await call_in(attempt.services, transaction, call.function, call.args)
         output, value = recordable(call, value, _type_of(call))
-        attempt.arrive(line)
+        attempt.under_way.end(line)
         line.began = began
         now = attempt.services.time.now()
-        written = line.written(attempt, StepState.COMPLETED, output=output, finished_at=now)
+        written = line.written(attempt.task, StepState.COMPLETED, output=output, finished_at=now)
         return value, (written, *written_with(attempt, call, line, value))
 
     # Without a beginning nobody notes it as running, which would wait for the transaction, and undo its record.
     line.began = None
-    attempt.depart(line)
+    attempt.under_way.begin(line)
     try:
-        return await attempt.transact(work, timeout=timeout)
+        return await attempt.outbox.transact(work, timeout=timeout)
     except (StoreUnavailable, StoreBusy, ReadOnlyStore):
         raise
     except Exception as error:  # noqa: BLE001 - the policy decides what it means
         line.began = began
         return _Failed(error)
     finally:
-        attempt.arrive(line)
+        attempt.under_way.end(line)
 
 
 async def transact(services: Services, function: Callable[..., Any], args: tuple[Any, ...], *, timeout: float) -> Any:  # noqa: ANN401

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
-from holdfast.engine.attempt.journal import Journal, stable_bytes
+from holdfast.engine.attempt.journal import stable_bytes
+from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.runtime.store_retry import insist
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.codec import decode, encode
@@ -17,25 +17,22 @@ from holdfast.model.records import Event
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue
 
-if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
-
 
 def event_channel(task_id: str) -> str:
     """Return the channel of a task's own events: progress, and whatever else it tells."""
     return f"task:{task_id}"
 
 
-async def pause_until(attempt: Attempt, step: Step, at: datetime) -> None:
+async def pause_until(attempt: StepOwner, step: Step, at: datetime) -> None:
     """Wait for a moment that ``step`` records as its ``retry_at``."""
 
     async def look() -> bool | None:
         return True if attempt.services.time.now() >= at else None
 
-    await attempt.lot().park((UntilTime(key=step.key, at=at),), step, (), look)
+    await attempt.residence.lot().park((UntilTime(key=step.key, at=at),), step, (), look)
 
 
-async def sleep(attempt: Attempt, key: str, seconds: float) -> None:
+async def sleep(attempt: StepOwner, key: str, seconds: float) -> None:
     """Let time pass, through restarts."""
     recorded = attempt.find(key, "sleep")
     if recorded is not None and recorded.state is StepState.COMPLETED:
@@ -48,17 +45,17 @@ async def sleep(attempt: Attempt, key: str, seconds: float) -> None:
         until, waiting = recorded.retry_at, recorded
     await pause_until(attempt, waiting, until)
     done = wait_line(attempt, key, "sleep", waiting, state=StepState.COMPLETED)
-    await attempt.commit(WriteStep(done))
+    await attempt.outbox.commit(WriteStep(done))
 
 
-async def wait_event(attempt: Attempt, key: str, channel: str, *, timeout: float | None, earlier: bool) -> JsonValue:
+async def wait_event(attempt: StepOwner, key: str, channel: str, *, timeout: float | None, earlier: bool) -> JsonValue:
     """Return the payload of the channel's next event; DeadlineExceeded when none came in time."""
     recorded = attempt.find(key, "event")
-    cursors = attempt.cursors()
+    cursors = attempt.events.read()
     if recorded is not None and recorded.state is StepState.COMPLETED:
         return decode(recorded.output or b"", name=f"event {key!r}")["payload"]
     if recorded is not None and recorded.state is StepState.FAILED:
-        await attempt.let_branches_pass()
+        await attempt.discovery.let_branches_pass()
         raise DeadlineExceeded(Failure.from_json(parse(recorded.error or b"null")).message, step=key)
     store, time = attempt.services.store, attempt.services.time
     await _find_beginning(attempt, channel, earlier=earlier)
@@ -67,7 +64,7 @@ async def wait_event(attempt: Attempt, key: str, channel: str, *, timeout: float
         until = time.now() + timedelta(seconds=timeout)
     waiting = wait_line(attempt, key, "event", recorded, state=StepState.PENDING, retry_at=until)
 
-    reserved = attempt.reserved_events(channel)
+    reserved = attempt.events.reserved(channel)
     mine: list[int] = []
 
     async def look() -> Event | bool | None:
@@ -83,11 +80,11 @@ async def wait_event(attempt: Attempt, key: str, channel: str, *, timeout: float
     if until is not None:
         waits.append(UntilTime(key=stable_bytes("timeout", key).hex(), at=until))
     try:
-        event = await attempt.lot().park(tuple(waits), waiting, (f"channel:{channel}",), look)
+        event = await attempt.residence.lot().park(tuple(waits), waiting, (f"channel:{channel}",), look)
         if isinstance(event, Event):
             output = encode({"channel": channel, "number": event.number, "payload": event.payload})
             done = wait_line(attempt, key, "event", waiting, state=StepState.COMPLETED, output=output)
-            await attempt.commit(WriteStep(done))
+            await attempt.outbox.commit(WriteStep(done))
             return event.payload
     finally:
         # Not before it is recorded: a branch that is stopped meanwhile leaves its event to the next one.
@@ -97,54 +94,43 @@ async def wait_event(attempt: Attempt, key: str, channel: str, *, timeout: float
     deadline = Deadline(until or time.now(), f"the wait for an event on {channel!r}")
     error = DeadlineExceeded(deadline.message(time.now()), step=key)
     body = canonical(Failure.of(error).to_json())
-    await attempt.commit(WriteStep(wait_line(attempt, key, "event", waiting, state=StepState.FAILED, error=body)))
+    await attempt.outbox.commit(
+        WriteStep(wait_line(attempt, key, "event", waiting, state=StepState.FAILED, error=body))
+    )
     raise error
 
 
-async def _find_beginning(attempt: Attempt, channel: str, *, earlier: bool) -> None:
+async def _find_beginning(attempt: StepOwner, channel: str, *, earlier: bool) -> None:
     """See that the task knows where it begins to read a channel."""
-    cursors = attempt.cursors()
+    cursors = attempt.events.read()
     if channel not in cursors:
         store, task_id = attempt.services.store, attempt.task.id
         begin = 0 if earlier else await insist(lambda: store.position(channel, before_task=task_id))
         cursors.setdefault(channel, begin)
 
 
-def cursors_of(journal: Journal) -> dict[str, int]:
-    """Return how far a task has read each channel, by what its journal says that its waits got.
-
-    By the whole journal, before any of them is replayed: two branches that wait on one channel replay in any order, and
-    none may be given what the other got.
-    """
-    cursors: dict[str, int] = {}
-    for step in journal.completed("event"):
-        got = decode(step.output or b"", name=f"event {step.key!r}")
-        cursors[got["channel"]] = max(cursors.get(got["channel"], 0), got["number"])
-    return cursors
-
-
-async def progress(attempt: Attempt, key: str, payload: JsonValue) -> None:
+async def progress(attempt: StepOwner, key: str, payload: JsonValue) -> None:
     """Tell whoever watches, once."""
     if attempt.find(key, "progress") is not None:
         await attempt.take_turn()
         return
     await attempt.check()
     done = wait_line(attempt, key, "progress", None, state=StepState.COMPLETED)
-    await attempt.commit(WriteStep(done), Emit(channel=event_channel(attempt.task.id), payload=payload))
+    await attempt.outbox.commit(WriteStep(done), Emit(channel=event_channel(attempt.task.id), payload=payload))
 
 
-def now(attempt: Attempt, key: str) -> datetime:
+def now(attempt: StepOwner, key: str) -> datetime:
     """Return the time, the same on every replay that gets past the next durable point."""
     recorded = attempt.find(key, "now")
     if recorded is not None:
         return datetime.fromisoformat(decode(recorded.output or b""))
     moment = attempt.services.time.now()
     line = wait_line(attempt, key, "now", None, state=StepState.COMPLETED, output=encode(moment.isoformat()))
-    attempt.buffer(WriteStep(line))
+    attempt.outbox.buffer(WriteStep(line))
     return moment
 
 
-def draw(attempt: Attempt, what: str, key: str) -> bytes:
+def draw(attempt: StepOwner, what: str, key: str) -> bytes:
     """Return random bytes that are the same on every replay.
 
     They are made of a task's id, and leave no line. Only a fork records of which task: whether its code is still in the
@@ -158,12 +144,12 @@ def draw(attempt: Attempt, what: str, key: str) -> bytes:
         return stable_bytes(what, *decode(recorded.output or b""), key)
     seed = journal.seed
     line = wait_line(attempt, key, "draw", None, state=StepState.COMPLETED, output=encode(list(seed)))
-    attempt.buffer(WriteStep(line))
+    attempt.outbox.buffer(WriteStep(line))
     return stable_bytes(what, *seed, key)
 
 
 def wait_line(
-    attempt: Attempt,
+    attempt: StepOwner,
     key: str,
     kind: str,
     before: Step | None,

@@ -89,7 +89,7 @@ class Host:
         self._beat_now = asyncio.Event()
         self._hurry = asyncio.Event()
         self._strays: set[str] = set()
-        self.slots = Slots(slots, services.alarms, on_free)
+        self.slots: Slots[Attempt] = Slots(slots, services.alarms, on_free)
         self._residents = residents
         self._keeps = keeps
         self.lone: Attempt | None = None
@@ -252,19 +252,23 @@ class Host:
     async def _note_what_lasts(self) -> None:
         await self.services.alarms.sleep(NOTE_STEPS_AFTER)
         before = self.services.time.now() - timedelta(seconds=NOTE_STEPS_AFTER)
-        long = [(attempt, step) for attempt in self.attempts.values() for step in attempt.long_steps(before)]
-        await _side_by_side([attempt.note_running(step) for attempt, step in long])
+        long = [
+            (attempt, step) for attempt in self.attempts.values() for step in attempt.under_way.begun_before(before)
+        ]
+        await _side_by_side([attempt.under_way.note_running(step) for attempt, step in long])
         await self._look_after_residents()
         await self._warn_if_full()
 
     async def _look_after_residents(self) -> None:
-        resting = [attempt for attempt in self.slots.resting(NOTE_STEPS_AFTER) if attempt.is_resting]
+        resting = [attempt for attempt in self.slots.resting(NOTE_STEPS_AFTER) if attempt.residence.is_resting]
         too_many = max(0, len(resting) - self._residents)
-        patient = [attempt for attempt in resting if self.slots.rested(attempt) >= attempt.least_rest]
+        patient = [attempt for attempt in resting if self.slots.rested(attempt) >= attempt.residence.least_rest]
         # Nothing is claimed beside a suspect, so what it waits for may wait for its place.
         for attempt in {*patient[:too_many], *(one for one in patient if one is self.lone)}:
-            attempt.spill()
-        await _side_by_side([attempt.note_rest() for attempt in resting if not attempt.is_known_to_rest])
+            attempt.residence.spill()
+        await _side_by_side(
+            [attempt.residence.note_rest() for attempt in resting if not attempt.residence.is_known_to_rest]
+        )
 
     async def _warn_if_full(self) -> None:
         """Say who has the slots, if none became free for long although tasks are ready."""
@@ -276,7 +280,7 @@ class Host:
         queues = await self.services.store.queues()
         ready = sum(queue.ready for queue in queues if queue.name in mine)
         if ready:
-            holders = [(attempt.task, attempt.steps_under_way) for attempt in slots.working]
+            holders = [(attempt.task, attempt.under_way.keys) for attempt in slots.working]
             log.full(self.label, holders, seconds=boot - slots.freed_at, ready=ready)
 
     def hand_back_all(self) -> None:
@@ -302,7 +306,7 @@ class Host:
             self.slots.is_closing = True
             await self._suspend_what_stays()
             for attempt in self.slots.resting():
-                if attempt.is_resting:
+                if attempt.residence.is_resting:
                     attempt.hand_back()  # what it waits for may take days
             await self._wait_for_attempts(grace, self._hurry)
         finally:
@@ -310,7 +314,7 @@ class Host:
 
     async def _suspend_what_stays(self) -> None:
         """Have a task that only waits go on waiting in the store: it costs no worker there, and loses nothing."""
-        staying = [attempt for attempt in self.slots.resting() if attempt.stays and attempt.is_resting]
+        staying = [attempt for attempt in self.slots.resting() if attempt.stays and attempt.residence.is_resting]
         for attempt in staying:
             attempt.suspend()
         if staying:
@@ -321,7 +325,7 @@ class Host:
         try:
             await self._wait_for_attempts(LAST_WORDS, asyncio.Event())
             for attempt in list(self.attempts.values()):
-                attempt.set_aside()
+                attempt.code_run.set_aside()
             await self._wait_for_attempts(LAST_WORDS, asyncio.Event())
         finally:
             left = list(self._running.values())

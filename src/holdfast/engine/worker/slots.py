@@ -11,19 +11,18 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
 from holdfast.engine.runtime.alarms import Alarms
 
-if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
+A = TypeVar("A")
 
 PATIENCE = 5.0
 """Seconds an attempt waits for a slot. After that another worker may have its task."""
 
 
-class Slots:
-    """Who has a slot, who has given it back, and who wants one again."""
+class Slots(Generic[A]):
+    """Which attempts have a slot, have given it back, or want one again."""
 
     __slots__ = (
         "_alarms",
@@ -47,10 +46,10 @@ class Slots:
         self.is_closing = False
         """The worker is to stop: nothing may come to rest on it any more."""
         self._reserved = 0
-        self._working: set[Attempt] = set()
-        self._resting: dict[Attempt, float] = {}
+        self._working: set[A] = set()
+        self._resting: dict[A, float] = {}
         """Since when, on the boot clock; the longest first."""
-        self._wanted: dict[Attempt, set[asyncio.Future[None]]] = {}
+        self._wanted: dict[A, set[asyncio.Future[None]]] = {}
         """The attempts that want one again, the first first, and for each of them the branches that wait for it."""
 
     @property
@@ -68,44 +67,44 @@ class Slots:
             self._reserved -= count
             self._hand_out()
 
-    def take(self, attempt: Attempt) -> None:
+    def take(self, attempt: A) -> None:
         """Give a slot to an attempt that begins."""
         self._working.add(attempt)
 
-    def leave(self, attempt: Attempt) -> None:
+    def leave(self, attempt: A) -> None:
         """The attempt needs no slot any more."""
         self._working.discard(attempt)
         self._resting.pop(attempt, None)
         self._wanted.pop(attempt, None)  # a branch that was left behind finds out when its patience ends
         self._freed()
 
-    def rest(self, attempt: Attempt) -> None:
+    def rest(self, attempt: A) -> None:
         """The attempt only waits: others may have its slot."""
         if attempt in self._working:
             self._working.discard(attempt)
             self._resting[attempt] = self._alarms.boot()
             self._freed()
 
-    def resting(self, seconds: float = 0.0) -> list[Attempt]:
+    def resting(self, seconds: float = 0.0) -> list[A]:
         """Return the attempts that gave their slots back, at least so long ago; the longest first."""
         before = self._alarms.boot() - seconds
         return [attempt for attempt, since in self._resting.items() if since <= before]
 
-    def rested(self, attempt: Attempt) -> float:
+    def rested(self, attempt: A) -> float:
         """Return for how many seconds an attempt has been resting."""
         now = self._alarms.boot()
         return now - self._resting.get(attempt, now)
 
     @property
-    def working(self) -> frozenset[Attempt]:
+    def working(self) -> frozenset[A]:
         """The attempts that have a slot."""
         return frozenset(self._working)
 
-    def is_resting(self, attempt: Attempt) -> bool:
+    def is_resting(self, attempt: A) -> bool:
         """Whether the attempt has given its slot back."""
         return attempt in self._resting
 
-    async def work(self, attempt: Attempt) -> bool:
+    async def work(self, attempt: A) -> bool:
         """Return when an attempt that rested has a slot again; False if none became free in time.
 
         Several branches of the attempt may ask. They want one slot together, and get it together.
@@ -123,12 +122,12 @@ class Slots:
             self._give_up(attempt, granted)
         return attempt in self._working
 
-    def _wake(self, attempt: Attempt) -> None:
+    def _wake(self, attempt: A) -> None:
         self._resting.pop(attempt, None)
         self._working.add(attempt)
         _answer(self._wanted.pop(attempt, ()))
 
-    def _give_up(self, attempt: Attempt, granted: asyncio.Future[None]) -> None:
+    def _give_up(self, attempt: A, granted: asyncio.Future[None]) -> None:
         """End the wish of one branch; its attempt wants a slot for as long as another branch does."""
         wishes = self._wanted.get(attempt, set())
         wishes.discard(granted)

@@ -123,7 +123,7 @@ class ServerTools(ToolSource):
 
     async def find(self, attempt: Attempt) -> Sequence[ServerTool]:
         """Return them as the server lists them; wait for one that is away, without holding a worker."""
-        if attempt.is_replaying:
+        if attempt.discovery.is_under_way:
             return self._promised  # nothing is called: this is about how to undo what was
         try:
             return await self.listed()

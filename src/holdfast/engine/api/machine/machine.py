@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from holdfast.engine.api.definition import TaskDefinition, is_async
 from holdfast.engine.api.handle import Handle
 from holdfast.engine.api.machine import visit
+from holdfast.engine.api.machine.visit import StateHandler
 from holdfast.engine.api.sync.context import SyncContext
 from holdfast.engine.attempt.context import Context
 from holdfast.engine.attempt.journal import RESERVED
@@ -38,16 +38,6 @@ Next: TypeAlias = StateName | Goto[D]
 """What a handler returns."""
 AsyncHandler: TypeAlias = Callable[[Context, D], Coroutine[Any, Any, Next[D]]]
 BlockingHandler: TypeAlias = Callable[[SyncContext, D], Next[D]]
-
-
-@dataclass(frozen=True, slots=True)
-class StateHandler:
-    """The function that does the work of one state, and its policies."""
-
-    function: Callable[..., Any]
-    is_async: bool
-    retry: Retry | None
-    timeout: float | None
 
 
 class Machine(Generic[D]):

@@ -9,17 +9,19 @@ and does not call the handler.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from itertools import count
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
+from holdfast.engine.attempt.attempt import attempt_of
 from holdfast.engine.attempt.context import Context
 from holdfast.engine.attempt.defiance import UNWIND_WITHIN, Driven
 from holdfast.engine.attempt.exits import as_failure
-from holdfast.engine.attempt.journal import ended_by, reopened
+from holdfast.engine.attempt.journal import TRANSITION, ended_by, reopened
 from holdfast.engine.attempt.stop_reasons import Unwind
 from holdfast.engine.runtime import log
 from holdfast.engine.steps.waits import event_channel, pause_until
@@ -28,32 +30,28 @@ from holdfast.model.codec import decode, encode
 from holdfast.model.deadline import Deadline
 from holdfast.model.errors import DeadlineExceeded, HoldfastError, InvalidValue, JournalMismatch, StoreError
 from holdfast.model.failure import Failure
-from holdfast.model.machine import UNCHANGED, Goto, Reached, Visit, state_name
+from holdfast.model.machine import UNCHANGED, Goto, Reached, TransitionTable, Visit, state_name
 from holdfast.model.operations import Emit, Move, WriteStep
 from holdfast.model.payload import from_json, to_json
-from holdfast.model.retry import RetryAt, decide
+from holdfast.model.retry import Retry, RetryAt, decide
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue
 from holdfast.model.transitions import TaskState
 
 if TYPE_CHECKING:
     from holdfast.engine.api.handle import Handle
-    from holdfast.engine.api.machine.machine import Machine, StateHandler
 
 D = TypeVar("D")
 
-TRANSITION = "transition"
-"""The kind of a machine's own lines in the journal, and of its events."""
 
-
-async def go_through(machine: Machine[D], ctx: Context, data: D) -> Reached[D]:
+async def go_through(machine: Declared, ctx: Context, data: D) -> Reached[D]:
     """Go from the initial state, or from wherever the journal says that it is, to a final one."""
     if not isinstance(ctx, Context):
         raise InvalidValue(
             f"machine {machine.name!r} cannot run inside a blocking function; submit it as a child instead: "
             "ctx.submit(machine_task, data).result()"
         )
-    journey = Journey(machine, ctx)
+    journey: Journey[D] = Journey(machine, ctx)
     journey.begin(data)
     while not machine.table.is_final(journey.state):
         failed = await journey.look_at() if journey.is_looked_at else None
@@ -89,14 +87,34 @@ class Entry:
         return cls(state=line["to"], came_from=line["from"], reason=line["reason"], data=data)
 
 
+@dataclass(frozen=True, slots=True)
+class StateHandler:
+    """The function that does the work of one state, and its policies."""
+
+    function: Callable[..., Any]
+    is_async: bool
+    retry: Retry | None
+    timeout: float | None
+
+
+class Declared(Protocol):
+    """A machine, as its author declared it."""
+
+    name: str
+    table: TransitionTable
+    handlers: dict[str, StateHandler]
+    data: Any
+    """The type of what the handlers hand on."""
+
+
 class Journey(Generic[D]):
     """One machine on its way, within one attempt at a task."""
 
-    def __init__(self, machine: Machine[D], ctx: Context) -> None:
+    def __init__(self, machine: Declared, ctx: Context) -> None:
         """Begin before the initial state."""
         self.state = ""
         self._machine = machine
-        self._attempt = ctx._attempt  # noqa: SLF001 - the engine's own side of it
+        self._attempt = attempt_of(ctx)
         self._place = ctx.place()
         self._refuse_in_once()
         self._name = ctx._allot(self._place, machine.name, None)  # noqa: SLF001
@@ -124,7 +142,7 @@ class Journey(Generic[D]):
             return
         entry = Entry(self._machine.table.initial, None, "started", self._write(data))
         for operation in self._record(entry, None, began=self._attempt.services.time.now()):
-            self._attempt.buffer(operation)
+            self._attempt.outbox.buffer(operation)
         self._enter(entry)
 
     def replay(self) -> bool:
@@ -142,7 +160,7 @@ class Journey(Generic[D]):
     @property
     def is_looked_at(self) -> bool:
         """Whether it only goes through its states for the code of their steps, in order to undo them."""
-        return self._attempt.is_replaying
+        return self._attempt.discovery.is_under_way
 
     async def look_at(self) -> Exception | None:
         """Let the state's handler run through its steps, although the journal knows already where it went.
@@ -183,7 +201,7 @@ class Journey(Generic[D]):
             error.add_note(f"in state {self.state!r} of machine {self._machine.name!r}, visit {self._number}")
             await self._see_to(error, handler, line)
             raise
-        await attempt.commit(*move)
+        await attempt.outbox.commit(*move)
         self._enter(entry)
         log.logger.info(
             "task %s %s: machine %s -> %s (%s)",
@@ -229,7 +247,9 @@ class Journey(Generic[D]):
             work.cancel()
             timer.cancel()
             await asyncio.wait((work, timer), timeout=UNWIND_WITHIN)
-            while not work.done() and self._attempt.is_sending:  # it waits for the store, or what it waits for does
+            while (
+                not work.done() and self._attempt.outbox.is_sending
+            ):  # it waits for the store, or what it waits for does
                 await asyncio.wait((work, timer), timeout=1.0)
             if not work.done():
                 log.ignored_timeout(self._attempt.task, f"state {self.state!r}", code.where)
@@ -242,7 +262,7 @@ class Journey(Generic[D]):
         try:
             if handler.is_async:
                 return await handler.function(context, data)
-            return await self._attempt.call_blocking(handler.function, context, data)
+            return await self._attempt.blocking.run(handler.function, context, data)
         except Exception:
             raise
         except BaseException as error:  # noqa: BLE001 - sorted out there
@@ -318,7 +338,7 @@ class Journey(Generic[D]):
             return line  # a try that waited, or that its worker did not survive, goes on against the same deadline
         fence = self._attempt.task.fence
         line = replace(line or self._new_line(), state=StepState.RUNNING, fence=fence, started_at=began)
-        await self._attempt.commit(WriteStep(line))
+        await self._attempt.outbox.commit(WriteStep(line))
         return line
 
     async def _see_to(self, error: Exception, handler: StateHandler, line: Step | None) -> None:
@@ -341,7 +361,7 @@ class Journey(Generic[D]):
                     error.add_note(f"and its next try could not be put off: {refused}")
         if line is not None:
             again = replace(line, state=StepState.PENDING, fence=task.fence, error=None, started_at=None)
-            self._attempt.buffer(WriteStep(again))
+            self._attempt.outbox.buffer(WriteStep(again))
 
     async def _postpone(self, failure: Failure, line: Step | None, decision: RetryAt, which: str) -> NoReturn:
         """End the attempt, uncounted, until the next try is due: a replay then finds what the handler had done.
@@ -364,14 +384,14 @@ class Journey(Generic[D]):
             available_at=decision.at,
         )
         attempt.ending = True
-        await attempt.commit(*attempt.loose_ends(), *map(WriteStep, (*steps, waiting)), move)
+        await attempt.outbox.commit(*attempt.loose_ends(), *map(WriteStep, (*steps, waiting)), move)
         attempt.over = True
         log.moved(attempt.task, move)
         attempt.services.note_due(decision.at)
         raise Unwind
 
 
-async def read_history(machine: Machine[D], handle: Handle[Any]) -> list[Visit[D]]:
+async def read_history(machine: Declared, handle: Handle[Any]) -> list[Visit[D]]:
     """Return the states that a task has entered in its current round."""
     loaded = await handle._services.store.load(handle.id)  # noqa: SLF001 - the engine's own side of it
     lines = {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from holdfast.engine.api.definition import Bound, TaskDefinition
 from holdfast.engine.api.signatures import (
@@ -43,22 +43,36 @@ from holdfast.model.retry import ErrorKind, Retry
 from holdfast.model.task import JsonValue, Task
 
 if TYPE_CHECKING:
-    from holdfast.engine.attempt.attempt import Attempt
     from holdfast.engine.attempt.context import Child, Context
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class Blocked(Protocol):
+    """The blocking functions of an attempt, of which one uses this context."""
+
+    @property
+    def threads(self) -> list[int]:
+        """One entry for each thread of a blocking function's own: which function, by the id of its calls."""
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether no call of ``ctx`` does anything more."""
+
+    def is_defied(self) -> bool:
+        """Count a call of ``ctx`` that is refused."""
+
+
 class SyncContext:
     """The task as its own blocking code sees it: the same calls as Context, which return when they are done."""
 
-    __slots__ = ("_attempt", "_calls", "_context", "_crossing", "_is_abandoned")
+    __slots__ = ("_blocked", "_calls", "_context", "_crossing", "_is_abandoned")
 
-    def __init__(self, context: Context, attempt: Attempt, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, context: Context, blocked: Blocked, loop: asyncio.AbstractEventLoop) -> None:
         """Made by the engine, on the loop's thread."""
         self._context = context
-        self._attempt = attempt
+        self._blocked = blocked
         self._crossing = Crossing(loop, "ctx")
         self._is_abandoned = False
         self._calls: set[asyncio.Task[Any]] = set()
@@ -412,7 +426,7 @@ class SyncContext:
 
     def branch(self, function: Callable[P, R]) -> Callable[P, R]:
         """See Context."""
-        bound, threads, mine = self._context.branch(function), self._attempt.threads, id(self._calls)
+        bound, threads, mine = self._context.branch(function), self._blocked.threads, id(self._calls)
 
         @wraps(function)
         def counted(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -427,8 +441,8 @@ class SyncContext:
     def _wait(self, call: Coroutine[Any, Any, R]) -> R:
         try:
             if self._is_abandoned:
-                if not self._attempt.is_stopped:  # otherwise it was counted when the call was made
-                    self._attempt.is_defied()
+                if not self._blocked.is_stopped:  # otherwise it was counted when the call was made
+                    self._blocked.is_defied()
                 raise Unwind  # whatever this thread still does is lost
             return self._crossing.wait(self._counted(call))
         finally:

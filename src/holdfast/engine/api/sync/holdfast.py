@@ -9,16 +9,15 @@ caller waits. Threads share it, blocks may be nested, and the last one to leave 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack, cast, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
+from holdfast.engine.api.async_holdfast import AsyncHoldfast
 from holdfast.engine.api.definition import Bound, TaskDefinition
 from holdfast.engine.api.handle import Handle
-from holdfast.engine.api.holdfast import Holdfast
 from holdfast.engine.api.signatures import (
     A,
     B,
@@ -33,6 +32,7 @@ from holdfast.engine.api.signatures import (
 )
 from holdfast.engine.api.start import ArtifactNames, Facts
 from holdfast.engine.api.sync.artifacts import SyncArtifacts
+from holdfast.engine.api.sync.handle import SyncHandle
 from holdfast.engine.api.sync.loop_thread import LoopThread, refuse_event_loop
 from holdfast.engine.api.sync.memory import SyncMemory
 from holdfast.engine.api.sync.store import SyncTaskStore
@@ -45,12 +45,12 @@ from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.budget import Budget, Ledger
 from holdfast.model.doubt import Decision, Doubt
 from holdfast.model.effect import Effect
-from holdfast.model.errors import StoreClosed, StoreError, StoreForked
+from holdfast.model.errors import StoreClosed, StoreForked
 from holdfast.model.patch import StatePatch
 from holdfast.model.queries import Summary
 from holdfast.model.records import Event
 from holdfast.model.state_diff import Change
-from holdfast.model.task import JsonValue, Task
+from holdfast.model.task import JsonValue
 from holdfast.model.transitions import TaskState
 from holdfast.process_fork import ForkedFree, Owner
 from holdfast.store.url import without_password
@@ -62,7 +62,7 @@ T = TypeVar("T")
 class SyncHoldfast:
     """The same calls as Holdfast, which return when they are done. Not for threads that run an event loop."""
 
-    def __init__(self, hold: Holdfast) -> None:
+    def __init__(self, hold: AsyncHoldfast) -> None:
         """Made by Holdfast, once for each: all of its blocks share one loop."""
         self._hold = hold
         self._gate = ForkedFree()
@@ -413,61 +413,6 @@ class SyncHoldfast:
     def _check_process(self) -> None:
         if self._owner is not None:
             self._owner.check()
-
-
-class SyncHandle(Generic[R]):
-    """One task, from outside, for blocking code."""
-
-    __slots__ = ("_handle", "_thread")
-
-    def __init__(self, thread: LoopThread, handle: Handle[R]) -> None:
-        """Made by SyncHoldfast."""
-        self._thread = thread
-        self._handle = handle
-
-    def __repr__(self) -> str:
-        """Name the task."""
-        return repr(self._handle)
-
-    @property
-    def id(self) -> str:
-        """The id of the task."""
-        return self._handle.id
-
-    @property
-    def handle(self) -> Handle[R]:
-        """The asynchronous handle underneath, for ``h.wait``: ``h.wait(machine.state_of(ticket.handle))``."""
-        return self._handle
-
-    def task(self) -> Task:
-        """See Handle."""
-        return self._thread.wait(self._handle.task())
-
-    def result(self, timeout: float | timedelta | None = None) -> R:
-        """See Handle."""
-        return self._thread.wait(self._handle.result(timeout))
-
-    def cancel(self, reason: str = "cancelled", *, actor: str = "user") -> TaskState:
-        """See Handle."""
-        return self._thread.wait(self._handle.cancel(reason, actor=actor))
-
-    def events(self, *, after: int = 0) -> Generator[Event, None, None]:
-        """See Handle. It blocks between two events; ``close()`` it to stop early."""
-        stream = cast("AsyncGenerator[Event, None]", self._handle.events(after=after))
-
-        async def following() -> Event | None:
-            return await anext(stream, None)
-
-        async def close() -> None:
-            await stream.aclose()
-
-        try:
-            while (event := self._thread.wait(following())) is not None:
-                yield event
-        finally:
-            # Not waited for: the garbage collector may be the one who closes it, on whichever thread.
-            with suppress(StoreError):  # closed, or the parent's
-                self._thread.send(close())
 
 
 class SyncWorker:

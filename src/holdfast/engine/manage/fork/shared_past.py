@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.engine.api.machine.visit import TRANSITION
 from holdfast.engine.attempt.journal import (
     ATTEMPT,
     CHILD,
@@ -18,6 +17,7 @@ from holdfast.engine.attempt.journal import (
     RESTED,
     RESUMED,
     SPILLED,
+    TRANSITION,
     VERIFY,
     ended_by,
 )

@@ -1,0 +1,35 @@
+"""How far a task has read each channel of events."""
+
+from __future__ import annotations
+
+from holdfast.engine.attempt.held_task import HeldTask
+from holdfast.model.codec import decode
+
+
+class EventCursors:
+    """The channels that one attempt has read from."""
+
+    __slots__ = ("_attempt", "_cursors", "_reserved")
+
+    def __init__(self, attempt: HeldTask) -> None:
+        """Read the journal when a cursor is first asked for: most tasks wait for no event."""
+        self._attempt = attempt
+        self._cursors: dict[str, int] | None = None
+        self._reserved: dict[str, set[int]] = {}
+
+    def read(self) -> dict[str, int]:
+        """Return the number of the last event that was read from each channel.
+
+        By the whole journal, before any wait is replayed: two branches that wait on one channel replay in any order,
+        and none may be given what the other got.
+        """
+        if self._cursors is None:
+            self._cursors = {}
+            for step in self._attempt.journal.completed("event"):
+                got = decode(step.output or b"", name=f"event {step.key!r}")
+                self._cursors[got["channel"]] = max(self._cursors.get(got["channel"], 0), got["number"])
+        return self._cursors
+
+    def reserved(self, channel: str) -> set[int]:
+        """Return the numbers of events that branches have found and not recorded yet."""
+        return self._reserved.setdefault(channel, set())

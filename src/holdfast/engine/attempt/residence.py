@@ -1,0 +1,123 @@
+"""The place of an attempt on its worker: with a slot while it works, without one while it only waits."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, Protocol
+
+from holdfast.engine.attempt.stop_reasons import Unwind
+from holdfast.engine.steps.suspension import ParkingLot, Suspendable
+from holdfast.engine.worker.slots import Slots
+from holdfast.model.errors import HoldfastError
+
+LEAST_REST = 5.0
+"""Seconds that a task may rest before it can be put off: what it does besides waiting has to get somewhere."""
+
+
+class Resident(Suspendable, Protocol):
+    """The attempt that has the place."""
+
+    @property
+    def leaving(self) -> bool:
+        """Whether its outcome is known, so that it needs no slot any more."""
+
+    def hand_back(self) -> None:
+        """Stop, and let another worker go on."""
+
+
+class Residence:
+    """The slot of one attempt, and the branches of it that wait."""
+
+    __slots__ = ("_attempt", "_slots", "parking")
+
+    def __init__(self, attempt: Resident, slots: Slots[Any]) -> None:
+        """Begin at work, with one of the slots."""
+        self._attempt = attempt
+        self._slots = slots
+        self.parking: ParkingLot | None = None
+        """Where its branches park; made for the first of them."""
+
+    def lot(self) -> ParkingLot:
+        """Return where its branches park."""
+        if self.parking is None:
+            self.parking = ParkingLot(self._attempt, self)
+            self._attempt.outbox.on_applied = self.parking.look_soon  # that Commit may be of the last busy branch
+        return self.parking
+
+    def clear(self) -> None:
+        """Unwind the branches that still wait."""
+        if self.parking is not None:
+            self.parking.clear()
+
+    # Resting
+
+    def rest(self) -> None:
+        """Give the slot back: nothing goes on here until something comes from outside."""
+        if not self._attempt.leaving:
+            self._slots.rest(self._attempt)
+            if self._slots.is_closing:
+                self._attempt.hand_back()
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether it has given its slot back and still only waits."""
+        return self._slots.is_resting(self._attempt) and self.parking is not None and self.parking.only_waits
+
+    @property
+    def rested(self) -> float:
+        """For how many seconds it has rested."""
+        return self._slots.rested(self._attempt)
+
+    @property
+    def least_rest(self) -> float:
+        """For how many seconds it may rest before it is put off: longer each time that was for nothing."""
+        return LEAST_REST * 2.0 ** min(0 if self.parking is None else self.parking.spills_in_vain, 10)
+
+    @property
+    def is_known_to_rest(self) -> bool:
+        """Whether the store knows that it rests."""
+        return self.parking is not None and self.parking.is_noted
+
+    async def note_rest(self) -> None:
+        """Write down that it rests."""
+        if self.parking is not None:
+            with suppress(Unwind, HoldfastError):  # its branches find out
+                await self.parking.note_rest()
+
+    # Leaving the worker, or its slot
+
+    def suspend(self) -> None:
+        """Take the task off this process, if it only waits."""
+        if self.parking is not None:
+            self.parking.look_soon()
+
+    def spill(self) -> None:
+        """Leave the worker while it only waits: others need the place."""
+        if self.parking is not None and self.is_resting:
+            self.parking.spill()
+
+    def leave(self) -> None:
+        """Need no slot any more."""
+        self._slots.leave(self._attempt)
+
+    # Working again
+
+    async def wake_up(self) -> None:
+        """Have a slot again if it was given back, and be known to work: before anything is done."""
+        attempt = self._attempt
+        if self._slots.is_resting(attempt):
+            if not await self._slots.work(attempt):
+                attempt.hand_back()  # another worker may have room
+                raise Unwind
+            await attempt.check()
+        elif self.parking is not None and self.parking.is_noted:
+            await self.parking.stir()
+            await attempt.check()
+
+    async def begin_review(self) -> None:
+        """Let go of the branches that the work has left waiting. The verifier is work again, and needs a slot."""
+        if self.parking is not None:
+            with suppress(Unwind):  # it was stopped: that is recorded next
+                await self.wake_up()
+            self.clear()
+            self.parking = self._attempt.outbox.on_applied = None
