@@ -56,7 +56,7 @@ GUARDS = (
     Guard(
         "intent-commit",
         _ENGINE + "effects/once_step.py",
-        "            await attempt.commit_surely(*self._intent(armed))\n",
+        "            await attempt.outbox.commit_surely(*self._intent(armed))\n",
         "            attempt.intents.note(armed)\n",
         _EFFECTS,
     ),
@@ -194,8 +194,8 @@ GUARDS = (
     Guard(
         "decided-while-nobody-looked",
         _ENGINE + "effects/doubt.py",
-        "await attempt.commit_surely(WriteEffect(effect), OpenApproval(open_one))",
-        "await attempt.commit_surely(OpenApproval(open_one))",
+        "await attempt.outbox.commit_surely(WriteEffect(effect), OpenApproval(open_one))",
+        "await attempt.outbox.commit_surely(OpenApproval(open_one))",
         _RACES,
     ),
     Guard(
@@ -322,7 +322,7 @@ GUARDS = (
     Guard(
         "undo-is-required",
         _ENGINE + "attempt/outcome.py",
-        "    if attempt.must_undo:\n",
+        "    if attempt.outbox.must_undo:\n",
         "    if False:\n",
         _SAGAS,
     ),
@@ -343,7 +343,7 @@ GUARDS = (
     Guard(
         "replay-does-nothing",
         _ENGINE + "attempt/attempt.py",
-        "        await self._refuse_what_is_looked_at()\n",
+        "        await self.discovery.block()\n",
         "",
         _SAGAS,
     ),
