@@ -343,8 +343,8 @@ GUARDS = (
     Guard(
         "replay-does-nothing",
         _ENGINE + "attempt/attempt.py",
-        "        await self.discovery.block()\n",
-        "",
+        "            await self.discovery.block()\n",
+        "            pass\n",
         _SAGAS,
     ),
     Guard(
