@@ -100,7 +100,7 @@ GUARDS = (
     # After the call
     Guard(
         "armed-by-another-is-doubt",
-        _ENGINE + "effects/recorded_call.py",
+        "src/holdfast/model/effect.py",
         "NOT_MADE = frozenset({_S.INTENDED, _S.FAILED})",
         "NOT_MADE = frozenset({_S.INTENDED, _S.FAILED, _S.ARMED})",
         _EFFECTS,

@@ -19,12 +19,11 @@ from holdfast.agent.fixed_arguments import fingerprint
 from holdfast.agent.tool import ToolError
 from holdfast.agent.transcript import Answer, read_answers, tool_key
 from holdfast.engine.attempt.journal import CHILD
-from holdfast.engine.effects.recorded_call import NOT_MADE, OPEN_EFFECTS
 from holdfast.engine.runtime.store_retry import insist
 from holdfast.engine.steps.call import Call, arguments_of
 from holdfast.model.canonical import digest
 from holdfast.model.codec import decode
-from holdfast.model.effect import Effect, EffectClass, EffectState
+from holdfast.model.effect import NOT_MADE, UNKNOWN_OUTCOME, Effect, EffectClass, EffectState
 from holdfast.model.queries import TaskFilter
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue, Task
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.engine.attempt.attempt import Attempt
 
 _MOST = 1000
-_COUNTS = OPEN_EFFECTS | {EffectState.DONE}
+_COUNTS = UNKNOWN_OUTCOME | {EffectState.DONE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +125,7 @@ class EarlierCalls:
                 return await self._once_more(step, call)
         effects = [now for effect in of_siblings if (now := await self._now(effect)) is not None]
         for effect in effects:
-            if effect.state in OPEN_EFFECTS:
+            if effect.state in UNKNOWN_OUTCOME:
                 raise ToolError(
                     f"task {effect.task_id} made the very same call, and whether it happened is not known yet; that "
                     "has to be found out, or decided by a person, before the call is made again"

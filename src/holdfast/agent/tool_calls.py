@@ -18,18 +18,17 @@ from holdfast.agent.transcript import UNKNOWN, Answer, error_message, tool_key, 
 from holdfast.engine.api.new_task import new_task
 from holdfast.engine.attempt.journal import RESERVED
 from holdfast.engine.effects.carried_intents import arm
-from holdfast.engine.effects.recorded_call import NOT_MADE
 from holdfast.engine.steps import approval, children
 from holdfast.engine.steps.approval import QUESTION, decision
 from holdfast.engine.steps.call import Call, arguments_of, effect_id
 from holdfast.engine.steps.one_try import begin, failure_of
-from holdfast.engine.steps.step import OVER, perform
+from holdfast.engine.steps.step import perform
 from holdfast.model.agent_state import KnownFact
 from holdfast.model.approval import Ask
 from holdfast.model.canonical import canonical, digest, parse
 from holdfast.model.checkpoints import CheckpointStrategy
 from holdfast.model.codec import decode, encode
-from holdfast.model.effect import Effect, EffectClass
+from holdfast.model.effect import NOT_MADE, Effect, EffectClass
 from holdfast.model.errors import InvalidValue, Rejected, StepFailed, TaskCancelled, TaskFailed
 from holdfast.model.failure import storable
 from holdfast.model.message import Message, ToolCall
@@ -37,7 +36,7 @@ from holdfast.model.operations import Operation
 from holdfast.model.patch import StatePatch
 from holdfast.model.retry import qualified_name
 from holdfast.model.state_size import TEXT_BYTES, check_size
-from holdfast.model.step import Step, StepState
+from holdfast.model.step import OVER, Step, StepState
 from holdfast.model.task import JsonValue
 
 if TYPE_CHECKING:

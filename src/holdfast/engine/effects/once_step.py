@@ -21,7 +21,7 @@ from holdfast.engine.attempt.scope import SCOPE
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.attempt.stop_reasons import Unwind, look_at
 from holdfast.engine.effects import doubt, late_evidence
-from holdfast.engine.effects.recorded_call import IN_DOUBT, NOT_MADE, look_up, unsettled_until
+from holdfast.engine.effects.recorded_call import IN_DOUBT, look_up, unsettled_until
 from holdfast.engine.steps import approval
 from holdfast.engine.steps.call import (
     CURRENT,
@@ -37,7 +37,7 @@ from holdfast.engine.steps.one_try import after_failure, begin, failure_of, reco
 from holdfast.engine.steps.waits import pause_until
 from holdfast.model.canonical import canonical, digest, parse
 from holdfast.model.codec import decode, encode
-from holdfast.model.effect import Effect, EffectClass, EffectState
+from holdfast.model.effect import NOT_MADE, Effect, EffectClass, EffectState
 from holdfast.model.errors import CodecError, Conflict, EffectGivenUp, StepFailed, StoreError
 from holdfast.model.failure import Failure, raised_by_code, storable
 from holdfast.model.operations import ConsumeApproval, Operation, RequireUndo, WriteEffect

@@ -14,7 +14,7 @@ from datetime import datetime
 from holdfast.engine.api.definition import Definitions
 from holdfast.engine.api.first_state import Opening, opening_of
 from holdfast.engine.manage.budget import check_cost
-from holdfast.engine.manage.past_state import EMPTY, OVER, fold, patches_before, read_patch
+from holdfast.engine.manage.past_state import EMPTY, fold, patches_before, read_patch
 from holdfast.engine.runtime.services import Services
 from holdfast.model.agent_state import AgentState
 from holdfast.model.canonical import canonical, parse
@@ -27,6 +27,7 @@ from holdfast.model.patch import StatePatch, apply
 from holdfast.model.records import PatchRecord
 from holdfast.model.state_diff import Change, diff
 from holdfast.model.state_size import check_growth, check_patch_size, fit_patch
+from holdfast.model.step import OVER
 from holdfast.model.task import MANUAL, Task
 from holdfast.model.transitions import OPEN, TaskState
 from holdfast.store.base import StateStore

@@ -27,9 +27,7 @@ from holdfast.model.codec import decode
 from holdfast.model.effect import Effect, EffectClass, EffectState
 from holdfast.model.errors import InvalidValue, StepFailed
 from holdfast.model.operations import ConsumeApproval, Operation, RequireUndo, WriteEffect
-from holdfast.model.step import Step, StepState
-
-OVER = (StepState.COMPLETED, StepState.FAILED)
+from holdfast.model.step import OVER, Step, StepState
 
 
 def perform(attempt: StepOwner, call: Call) -> Coroutine[Any, Any, Any]:

@@ -30,12 +30,12 @@ from holdfast.engine.steps.call import (
     effect_id,
 )
 from holdfast.engine.steps.one_try import after_failure, begin, failure_of, recordable, tries_of
-from holdfast.engine.steps.step import OVER, replay, written_with
+from holdfast.engine.steps.step import replay, written_with
 from holdfast.engine.steps.waits import pause_until
 from holdfast.model.errors import InvalidValue, JournalMismatch, ReadOnlyStore, StepFailed, StoreBusy, StoreUnavailable
 from holdfast.model.failure import Exited, Try
 from holdfast.model.operations import Operation
-from holdfast.model.step import Step, StepState
+from holdfast.model.step import OVER, Step, StepState
 from holdfast.store.transaction import Transaction
 
 TIMEOUT = 10.0

@@ -24,7 +24,7 @@ from holdfast.engine.attempt.journal import (
 from holdfast.engine.attempt.scope import enclosing
 from holdfast.engine.effects import compensation
 from holdfast.engine.manage.fork.ancestry import KIND
-from holdfast.engine.manage.past_state import OVER, is_before, patches_before
+from holdfast.engine.manage.past_state import is_before, patches_before
 from holdfast.engine.steps.children import is_result_of
 from holdfast.model.canonical import parse
 from holdfast.model.codec import decode
@@ -33,7 +33,7 @@ from holdfast.model.errors import Conflict, NotFound
 from holdfast.model.failure import Failure
 from holdfast.model.queries import Loaded
 from holdfast.model.records import PatchRecord
-from holdfast.model.step import Step, StepState
+from holdfast.model.step import OVER, Step, StepState
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
