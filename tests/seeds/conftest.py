@@ -36,6 +36,12 @@ def lasting_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
+def json_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty store of files."""
+    return _empty("json", tmp_path, request)
+
+
+@pytest.fixture
 async def hold(url: str) -> AsyncIterator[Holdfast]:
     """An open Holdfast, on each kind of store."""
     async with Holdfast(url) as hold:

@@ -103,13 +103,13 @@ async def test_the_loop_of_the_page_by_hand(hold: Holdfast) -> None:
 
 
 @section(STATE_PAGE, "1. File-Based (JSON)", ours='`Holdfast("json:///dir")`')
-async def test_1_file_based_json(tmp_path: Path) -> None:
-    async with Holdfast(f"json:///{tmp_path}/hold") as hold:
+async def test_1_file_based_json(json_url: str, tmp_path: Path) -> None:
+    async with Holdfast(json_url) as hold:
         await hold.store.save(Task(id="task-1", user_input="Fix it.", state=TaskState.RUNNING))
     texts = [path.read_text() for path in (tmp_path / "hold").rglob("*.json")]
     [document] = [text for text in texts if '"task-1"' in text and "Fix it." in text]
     assert json.loads(document), "a file that a person can read"
-    async with Holdfast(f"json:///{tmp_path}/hold") as hold:
+    async with Holdfast(json_url) as hold:
         assert await hold.store.get("task-1") is not None
 
 
