@@ -54,7 +54,7 @@ def _read() -> Iterator[Chapter]:
 
 CHAPTERS = STATE_MANAGEMENT, PRODUCTION, STATE_PAGE = tuple(_read())
 
-EVERY_STORE = "memory, SQLite, PostgreSQL"
+EVERY_STORE = "memory, JSON, SQLite, PostgreSQL"
 STORES = {"hold": EVERY_STORE, "url": EVERY_STORE, "lasting_url": "JSON, SQLite, PostgreSQL", "json_url": "JSON"}
 """On which stores a test runs, by the fixture that it uses."""
 
