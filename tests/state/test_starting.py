@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -189,8 +190,17 @@ async def test_a_child_begins_with_a_patch(quick: Holdfast) -> None:
 async def test_an_agent_is_submitted_as_it_was_registered(quick: Holdfast) -> None:
     agent = Agent("devops", model=ScriptedModel(["Done."]))
     quick.register(agent)
-    with pytest.raises(InvalidValue, match="submit .* what hold.register returned for an agent"):
+    with pytest.raises(InvalidValue, match=r"submit .* what hold.register returned for an agent"):
         await quick.submit(agent, "Deploy X")  # type: ignore[call-overload]
+
+
+async def test_where_the_agent_is_not_known_it_is_said_when_the_state_begins(tmp_path: Path) -> None:
+    async with Holdfast(f"sqlite:///{tmp_path}/hold.db") as hold, Holdfast(f"sqlite:///{tmp_path}/hold.db") as command:
+        agent, _ = register(hold, ["Done."])
+        task = await hold.submit(agent, "Deploy X", plan=["look"])
+        assert (await hold.state(task)).plan == ("look",)
+        with pytest.raises(Conflict, match=f"submitted with one, .* a process in which '{agent.name}' is registered"):
+            await command.state(task.id)
 
 
 def test_a_script_gives_it_too(url: str) -> None:

@@ -53,8 +53,8 @@ def new_task(
             )
         if definition is not None and not isinstance(definition, TaskDefinition):
             raise InvalidValue(
-                f"{task!r} is no task; submit a function that is decorated with @hold.task, what hold.register returned "
-                "for an agent or a machine, or a task by its name"
+                f"{task!r} is no task; submit a function that is decorated with @hold.task, a task by its name, or "
+                "what hold.register returned for an agent or a machine"
             )
         user_input = (
             [to_json(value, name=f"argument {number}") for number, value in enumerate(args, 1)]
