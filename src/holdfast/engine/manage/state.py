@@ -193,8 +193,8 @@ async def _opening(store: StateStore, definitions: Definitions, task: Task) -> O
         return opening
     if not start_in(task.user_input).is_empty:
         raise Conflict(
-            f"task {task.id} has no AgentState yet: it was submitted with one, and begins with it when a worker takes it. "
-            f"Until then a process in which {task.name!r} is registered can read it: a program, or a command with "
+            f"task {task.id} has no AgentState yet: it was submitted with one, and begins with it when a worker takes "
+            f"it. Until then a process in which {task.name!r} is registered can read it: a program, or a command with "
             "HOLDFAST_APPLICATION=MODULE:HOLDFAST"
         )
     raise no_state(task.id)
