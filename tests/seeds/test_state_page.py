@@ -169,7 +169,7 @@ async def test_state_transitions(hold: Holdfast) -> None:
     ]
 
 
-@section(STATE_PAGE, "Best Practices", ours="`hold.submit`, `Commit`, `store.history`, leases")
+@section(STATE_PAGE, "Best Practices", ours="`hold.submit`, `Commit`, `store.history`, `lease=`")
 async def test_best_practices(hold: Holdfast) -> None:
     reached = asyncio.Event()
 
