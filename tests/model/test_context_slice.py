@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.model.agent_state import AgentState, ArtifactRef, KnownFact
 from holdfast.model.canonical import canonical
-from holdfast.model.context_slice import ContextSlice, filter_relevant_state
+from holdfast.model.context_slice import ContextSlice, filter_relevant_state, share_room
 from holdfast.model.errors import InvalidValue
 from holdfast.model.tokens import estimate_tokens
 
@@ -98,6 +99,21 @@ def test_first_the_artifacts_of_the_step_then_the_freshest_facts(
     assert (found.artifacts, found.facts) == (tuple(artifacts), tuple(known))
     shown = {ref.artifact_id for ref in artifacts}
     assert found.excerpts == {name: text for name, text in excerpts.items() if name in shown}
+
+
+@given(states, st.sampled_from(STEPS), rooms, excerpts_of)
+def test_where_the_room_is_shared_facts_have_half_of_it(
+    state: AgentState, step: str | None, room: int, excerpts: dict[str, str]
+) -> None:
+    found = share_room(state, step, room, excerpts=excerpts)
+    assert found.size.bytes <= room
+    alone = filter_relevant_state(replace(state, artifacts=()), step, room // 2)
+    assert found.facts[: len(alone.facts)] == alone.facts
+    assert [one for one in state.artifacts if one in found.artifacts] == list(found.artifacts), "in their order"
+    of_step = [one for one in state.artifacts if one.step == step]
+    left = room - alone.size.bytes
+    if of_step and len(lines_of(of_step[-1], excerpts).encode()) <= left:
+        assert of_step[-1] in found.artifacts, "the newest one comes first"
 
 
 @given(states, st.sampled_from(STEPS), rooms)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from holdfast.agent.excerpts import limit_excerpts, needed_bytes
 from holdfast.model.agent_state import AgentState, ArtifactRef, KnownFact
 from holdfast.model.canonical import canonical
-from holdfast.model.context_slice import ContextSlice, filter_relevant_state
+from holdfast.model.context_slice import ContextSlice, share_room
 from holdfast.model.excerpt import SMALLEST_EXCERPT, excerpt
 from holdfast.model.history import compact, measure
 from holdfast.model.message import Message, ToolSpec
@@ -101,14 +101,8 @@ def describe_state(
 
 
 def _choose(state: AgentState, max_bytes: int, excerpts: Mapping[str, str] | None) -> ContextSlice:
-    """Choose what has room. An agent collects artifacts without end, so half of it is for facts if they need it."""
-    step, facts = state.current_step, _shown_facts(state.known_facts, max_bytes)
-    known = filter_relevant_state(replace(state, known_facts=facts, artifacts=()), step, max_bytes // 2)
-    newest_first = replace(state, known_facts=(), artifacts=state.artifacts[::-1])
-    newest = filter_relevant_state(newest_first, step, max_bytes - known.size.bytes, excerpts=excerpts).artifacts
-    return filter_relevant_state(
-        replace(state, known_facts=facts, artifacts=newest[::-1]), step, max_bytes, excerpts=excerpts
-    )
+    facts = _shown_facts(state.known_facts, max_bytes)
+    return share_room(replace(state, known_facts=facts), state.current_step, max_bytes, excerpts=excerpts)
 
 
 def _describe(state: AgentState, chosen: ContextSlice, always: int) -> str:

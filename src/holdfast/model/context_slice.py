@@ -7,7 +7,7 @@ facts, as far as there is room for them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.model.agent_state import AgentState, ArtifactRef, KnownFact
 from holdfast.model.canonical import canonical
@@ -117,6 +117,20 @@ def filter_relevant_state(
         open_questions=state.open_questions,
         excerpts={artifact_id: excerpts[artifact_id] for artifact_id in ids if artifact_id in excerpts},
     )
+
+
+def share_room(
+    state: AgentState, current_step: str | None, max_bytes: int, *, excerpts: Mapping[str, str] | None = None
+) -> ContextSlice:
+    """Select what the step needs, with half of the room for facts if they need it, and the newest artifacts first.
+
+    Agents collect artifacts without end: in ``filter_relevant_state`` the oldest of them would take all the room.
+    """
+    facts = filter_relevant_state(replace(state, artifacts=()), current_step, max_bytes // 2)
+    newest_first = replace(state, known_facts=(), artifacts=state.artifacts[::-1])
+    newest = filter_relevant_state(newest_first, current_step, max_bytes - facts.size.bytes, excerpts=excerpts)
+    chosen = replace(state, artifacts=newest.artifacts[::-1])
+    return filter_relevant_state(chosen, current_step, max_bytes, excerpts=excerpts)
 
 
 def _artifact_lines(artifact: ArtifactRef, excerpts: Mapping[str, str]) -> list[str]:
