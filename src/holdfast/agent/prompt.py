@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from holdfast.agent.excerpts import limit_excerpts, needed_bytes
 from holdfast.model.agent_state import AgentState, ArtifactRef, KnownFact
 from holdfast.model.canonical import canonical
-from holdfast.model.context_slice import ContextSlice, filter_relevant_state
+from holdfast.model.context_slice import ContextSlice, share_room
 from holdfast.model.excerpt import SMALLEST_EXCERPT, excerpt
 from holdfast.model.history import compact, measure
 from holdfast.model.message import Message, ToolSpec
@@ -102,7 +102,7 @@ def describe_state(
 
 def _choose(state: AgentState, max_bytes: int, excerpts: Mapping[str, str] | None) -> ContextSlice:
     facts = _shown_facts(state.known_facts, max_bytes)
-    return filter_relevant_state(replace(state, known_facts=facts), state.current_step, max_bytes, excerpts=excerpts)
+    return share_room(replace(state, known_facts=facts), state.current_step, max_bytes, excerpts=excerpts)
 
 
 def _describe(state: AgentState, chosen: ContextSlice, always: int) -> str:
