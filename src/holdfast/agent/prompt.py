@@ -90,22 +90,16 @@ def artifacts_to_show(state: AgentState, conversation: Sequence[Message]) -> tup
     )
 
 
-def describe_state(
-    state: AgentState, max_bytes: int, excerpts: Mapping[str, str] | None = None, *, always: int = ALWAYS_BYTES
-) -> str:
-    """Return what of the state the next step needs; nothing where it says no more than the conversation does.
-
-    What has grown too long is shown by its ends, and says so: a state must never keep its agent from going on.
-    """
-    return _describe(state, _choose(state, max_bytes, excerpts), always)
-
-
 def _choose(state: AgentState, max_bytes: int, excerpts: Mapping[str, str] | None) -> ContextSlice:
     facts = _shown_facts(state.known_facts, max_bytes)
     return share_room(replace(state, known_facts=facts), state.current_step, max_bytes, excerpts=excerpts)
 
 
 def _describe(state: AgentState, chosen: ContextSlice, always: int) -> str:
+    """Return what of the state the next step needs; nothing where it says no more than the conversation does.
+
+    What has grown too long is shown by its ends, and says so: a state must never keep its agent from going on.
+    """
     is_bare = not (chosen.facts or chosen.artifacts or chosen.open_questions or state.plan or state.risk_flags)
     if is_bare:
         return ""

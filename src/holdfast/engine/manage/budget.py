@@ -106,5 +106,4 @@ async def extend(
     set_limits = SetLimits(account=task_id, limits=limits)
     commit = Commit(task_id=task_id, guard=Expect(states=_EXTENSIBLE), operations=(set_limits, *decided), actor=by)
     [verdict] = await store.commit([commit])
-    if not verdict.applied:
-        raise verdict.error()
+    verdict.require()

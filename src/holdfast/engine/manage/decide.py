@@ -145,8 +145,7 @@ async def _commit(
 ) -> None:
     sent = Commit(task_id=task_id, guard=Expect(revision=revision), operations=operations, actor=by)
     [verdict] = await store.commit([sent])
-    if not verdict.applied:
-        raise verdict.error()
+    verdict.require()
 
 
 # Doubts

@@ -81,8 +81,7 @@ async def charge_by_hand(
     guard = Expect(states=OPEN) if key is None else Expect(states=OPEN, request=f"{CHARGE}:{key}")
     operations = _counted([task_id, *await limited_above(store, task)], guard.request, amounts)
     [verdict] = await store.commit([Commit(task_id=task_id, guard=guard, operations=operations, actor=by)])
-    if not verdict.applied:
-        raise verdict.error()
+    verdict.require()
 
 
 async def check_time(store: StateStore, task_id: str) -> None:
