@@ -15,9 +15,11 @@ text.py         What is known of credentials, and replacing it: by value, so tha
 """
 
 from holdfast.redaction.credentials import (
+    know_body,
     know_command,
     know_environment,
     know_headers,
+    know_proxies,
     know_url,
     read_credentials,
     shown_url,
@@ -40,9 +42,11 @@ __all__ = [
     "cause_of",
     "guard_libraries",
     "know",
+    "know_body",
     "know_command",
     "know_environment",
     "know_headers",
+    "know_proxies",
     "know_url",
     "knows_any",
     "make_logger",

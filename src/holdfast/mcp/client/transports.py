@@ -20,6 +20,7 @@ from holdfast.mcp.client.health import Health
 from holdfast.mcp.client.pipe import pipe_to
 from holdfast.mcp.client.servers import Command, Endpoint, Server
 from holdfast.model.failure import storable
+from holdfast.redaction import know_proxies
 
 LONGEST_ANSWER = 32 * 1024 * 1024
 """Bytes of an answer over HTTP. One that is longer is lost, and with it what came of the call."""
@@ -41,6 +42,7 @@ async def transport_to(server: Server, *, connect: float, health: Health) -> Asy
 
 
 def _client(server: Endpoint, connect: float) -> _WatchedClient:
+    know_proxies()
     headers = httpx2.Headers(server.headers)
     headers["Accept-Encoding"] = "identity"  # a few bytes could unpack to more than there is memory for
     return _WatchedClient(
