@@ -174,7 +174,7 @@ class OpenAIModel:
         api_key = self._api_key or os.environ.get("OPENAI_API_KEY") or (_NO_KEY if base_url else None)
         know(api_key)  # an endpoint may repeat it in whatever it answers
         know_url(base_url)
-        know_proxies()
+        know_proxies(os.environ)
         if api_key is None:
             raise ModelRefused(
                 f"there is no key to call {self.name} with; set OPENAI_API_KEY, "

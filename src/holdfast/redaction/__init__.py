@@ -5,8 +5,8 @@ it is stored or shown. docs/security.md says what that covers, and what it does 
 
 Modules:
 
-credentials.py  What counts as a credential in a header, a URL, an environment or a command line: where it stands says
-                so
+credentials.py  What counts as a credential in a header, a URL, a body, an environment or a command: where it stands
+                says so
 logs.py         Log records without credentials: those of this package, and those of the libraries that carry
                 credentials for it
 names.py        Names of what holds a credential: of headers, variables, options, and parameters of a URL

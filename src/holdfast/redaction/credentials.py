@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -93,12 +92,12 @@ def know_environment(environment: Mapping[str, str] | Iterable[tuple[str, str]])
             know_url(value)
 
 
-def know_proxies() -> None:
+def know_proxies(environment: Mapping[str, str]) -> None:
     """Make the passwords of the proxies known through which requests are sent: a proxy may repeat its own.
 
     Asked for with every new client, because that is when the libraries read them.
     """
-    for name, value in os.environ.items():
+    for name, value in environment.items():
         if name.lower().endswith("_proxy"):
             know_url(value)
 

@@ -7,6 +7,7 @@ loses its answer. Here that becomes the answer to this one request, so that the 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -42,7 +43,7 @@ async def transport_to(server: Server, *, connect: float, health: Health) -> Asy
 
 
 def _client(server: Endpoint, connect: float) -> _WatchedClient:
-    know_proxies()
+    know_proxies(os.environ)
     headers = httpx2.Headers(server.headers)
     headers["Accept-Encoding"] = "identity"  # a few bytes could unpack to more than there is memory for
     return _WatchedClient(
