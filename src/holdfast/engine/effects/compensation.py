@@ -20,7 +20,7 @@ from holdfast.engine.effects import doubt
 from holdfast.engine.effects.once_step import OnceStep
 from holdfast.engine.runtime import log
 from holdfast.engine.runtime.store_retry import insist
-from holdfast.engine.steps.call import Call, arguments_of, describe, terms_of
+from holdfast.engine.steps.call import Call, arguments_of, describe, fix_arguments, terms_of
 from holdfast.engine.steps.step import perform
 from holdfast.engine.steps.transaction import run_undo
 from holdfast.engine.steps.waits import pause_until
@@ -278,7 +278,7 @@ def _undo_call(attempt: StepOwner, effect: Effect) -> Call:
         approval=None,
     )
     timeout = compensation.timeout
-    return Call(
+    undo = Call(
         _undo_key(effect),
         compensation.function,
         (_result(attempt, effect, call), *_arguments(effect, call)),
@@ -289,6 +289,8 @@ def _undo_call(attempt: StepOwner, effect: Effect) -> Call:
         terms=terms,
         also=lambda _: _undone(attempt, effect),
     )
+    fix_arguments(undo)  # it may be tried more than once
+    return undo
 
 
 def _is_in_transaction(attempt: StepOwner, effect: Effect) -> bool:

@@ -87,10 +87,10 @@ class OnceStep:
 
     def __init__(self, attempt: StepOwner, call: Call, terms: Terms) -> None:
         """Look up how it stands."""
-        # What is written down, asked about and called is one and the same, whatever becomes of the caller's objects.
-        call = replace(call, args=deepcopy(call.args))
-        self.attempt, self.call, self.terms = attempt, call, terms
         self.arguments = arguments_of(call)
+        # What is written down, asked about and called is one and the same, whatever becomes of the caller's objects.
+        call = replace(call, args=deepcopy(call.args), is_fixed=True)
+        self.attempt, self.call, self.terms = attempt, call, terms
         self._known = describe(call.function)
         self.returns: Any = self._known.returns if call.returns is None else call.returns
         standing = look_up(attempt, call, terms, self.arguments)
@@ -295,7 +295,7 @@ class OnceStep:
 
     def arguments_to_call_with(self) -> tuple[Any, ...]:
         """Return the arguments as they were written down, whatever was done to those that were handed out before."""
-        return deepcopy(self.call.args)
+        return self.call.args_to_call_with()
 
     async def _dispatch(self, armed: Effect) -> Any:  # noqa: ANN401
         """Make the call in an asyncio task of its own, which can outlive this attempt's interest in it."""

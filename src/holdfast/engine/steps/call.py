@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import BuiltinFunctionType, FunctionType, MethodType
@@ -191,7 +192,13 @@ class Call:
     has to refuse them."""
     is_lazy: bool = False
     """Its record may wait for the next Commit. Only for what may be done again: a crash in between forgets it."""
+    is_fixed: bool = False
+    """Whether ``args`` are kept as they were when the step began; see ``fix_arguments``."""
     _broken: Exception | None = None
+
+    def args_to_call_with(self) -> tuple[Any, ...]:
+        """Return the arguments for one try, which may do with fixed ones what it likes."""
+        return deepcopy(self.args) if self.is_fixed else self.args
 
     def why_unfit(self) -> str | None:
         """Say why it cannot be called with its arguments; None if it can be."""
@@ -322,6 +329,21 @@ def arguments_of(call: Call) -> bytes:
             f"{error}. The arguments of a 'once' step are written down before it is called, so they have to be data; "
             "bind clients and connections into the function (functools.partial, a method), and pass the data"
         ) from error
+
+
+def fix_arguments(call: Call) -> None:
+    """Keep the arguments as they are now, where they are data: a person is asked about them, or an undo needs them.
+
+    The function may change the objects it is given, and so may the code that passed them, while a person decides.
+    Neither changes what the next try, the undo and the record have.
+    """
+    if call.is_fixed:
+        return
+    try:
+        arguments_of(call)
+    except InvalidValue:
+        return  # a client, a connection: there is one of it
+    call.args, call.is_fixed = deepcopy(call.args), True
 
 
 # The effect id

@@ -1,6 +1,6 @@
 """Doing one step: replay it if it is recorded; otherwise try, classify, record, and try again.
 
-A step that must not be done twice goes another way, which begins the same: see effecting.
+A step that must not be done twice goes another way, which begins the same: see effects/once_step.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,17 @@ from holdfast.engine.effects.once_step import run_once
 from holdfast.engine.runtime import log
 from holdfast.engine.runtime.where import current_task
 from holdfast.engine.steps import approval
-from holdfast.engine.steps.call import CURRENT, Call, Function, Line, arguments_of, describe, digest_of, effect_id
+from holdfast.engine.steps.call import (
+    CURRENT,
+    Call,
+    Function,
+    Line,
+    arguments_of,
+    describe,
+    digest_of,
+    effect_id,
+    fix_arguments,
+)
 from holdfast.engine.steps.one_try import after_failure, begin, failure_of, recordable, tries_of, within
 from holdfast.engine.steps.waits import pause_until
 from holdfast.model.canonical import digest
@@ -44,6 +54,7 @@ async def run_step(attempt: StepOwner, call: Call) -> Any:  # noqa: ANN401
     known = describe(call.function)
     returns = known.returns if call.returns is None else call.returns
     if call.terms is not None:
+        fix_arguments(call)
         attempt.discovery.announce(call)
     recorded = attempt.find(call.key, call.kind)
     attempt.pass_over(call.key)  # earlier tries may have patched the state
@@ -70,7 +81,8 @@ async def run_step(attempt: StepOwner, call: Call) -> Any:  # noqa: ANN401
             place, token = SCOPE.set(scope), CURRENT.set(identify)
             try:
                 if known.is_async and call.timeout is None and not known.takes_effect_id:
-                    value = await call.function(*call.args)  # the usual case, without a frame of ours in between
+                    # The usual case, without a frame of ours in between.
+                    value = await call.function(*call.args_to_call_with())
                 else:
                     value = await _limited(attempt, call, known, line.began, identify)
             finally:
@@ -209,6 +221,7 @@ def _undoable(attempt: StepOwner, call: Call, line: Line) -> tuple[Operation, ..
 async def _invoke(attempt: StepOwner, call: Call, known: Function, identify: Callable[[], str]) -> Any:  # noqa: ANN401
     named = {"effect_id": identify()} if known.takes_effect_id else {}
     if known.is_async:
-        return await call.function(*call.args, **named)
-    value = await attempt.services.threads.run(lambda: call.function(*call.args, **named))
+        return await call.function(*call.args_to_call_with(), **named)
+    args = call.args_to_call_with()
+    value = await attempt.services.threads.run(lambda: call.function(*args, **named))
     return await value if inspect.isawaitable(value) else value

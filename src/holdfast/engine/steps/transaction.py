@@ -28,6 +28,7 @@ from holdfast.engine.steps.call import (
     describe,
     digest_of,
     effect_id,
+    fix_arguments,
 )
 from holdfast.engine.steps.one_try import after_failure, begin, failure_of, recordable, tries_of
 from holdfast.engine.steps.step import replay, written_with
@@ -90,6 +91,7 @@ async def run_transaction(attempt: StepOwner, call: Call, *, repeat: bool) -> An
     """Return the recorded result, or do the transaction, which records it."""
     if attempt.over or attempt.stopping is not None:
         raise Unwind
+    fix_arguments(call)  # a transaction that was rolled back is done again
     if call.terms is not None:
         attempt.discovery.announce(call)
     recorded = attempt.find(call.key, _KIND)
@@ -113,6 +115,7 @@ async def run_transaction(attempt: StepOwner, call: Call, *, repeat: bool) -> An
 
 async def run_undo(attempt: StepOwner, call: Call) -> None:
     """Undo a transaction by another one, in which it is also recorded that this was done."""
+    fix_arguments(call)
     recorded = attempt.find(call.key, call.kind)
     if recorded is not None and recorded.state is StepState.FAILED:
         raise StepFailed(failure_of(recorded), step=call.key)
@@ -167,7 +170,7 @@ async def _try(attempt: StepOwner, call: Call, line: Line, timeout: float) -> An
     began = attempt.services.time.now()
 
     async def work(transaction: Transaction) -> tuple[Any, tuple[Operation, ...]]:
-        value = await call_in(attempt.services, transaction, call.function, call.args)
+        value = await call_in(attempt.services, transaction, call.function, call.args_to_call_with())
         output, value = recordable(call, value, _type_of(call))
         attempt.under_way.end(line)
         line.began = began
