@@ -279,7 +279,7 @@ GUARDS = (
     Guard(
         "what-is-agreed-to-is-called",
         _ENGINE + "effects/once_step.py",
-        "call = replace(call, args=deepcopy(call.args))",
+        "call = replace(call, args=deepcopy(call.args), is_fixed=True)",
         "pass",
         _RACES,
     ),

@@ -14,7 +14,7 @@ from holdfast.cli.demo.ledger import Entry, Ledger, What
 from holdfast.cli.demo.snapshot import Snapshot
 from holdfast.model.agent_state import AgentState
 from holdfast.model.approval import Approval, ApprovalState
-from holdfast.model.budget import Budget, Line, Meter
+from holdfast.model.budget import Budget, Meter, MeterLine
 from holdfast.model.budget import Ledger as Books
 from holdfast.model.effect import Effect, EffectClass, EffectState
 from holdfast.model.step import Step, StepState
@@ -82,7 +82,7 @@ def good_run() -> Snapshot:
         history=_history(),
         workers=(_worker(FIRST), _worker(SECOND)),
         state=AgentState(goal=GOAL, plan=tuple(PLAN.values()), completed_steps=tuple(PLAN.values())),
-        budget=Books({**Books.of(Budget(max_steps=30)).lines, Meter.STEPS: Line(30, 23)}),
+        budget=Books({**Books.of(Budget(max_steps=30)).lines, Meter.STEPS: MeterLine(30, 23)}),
         world=Ledger(
             (
                 *(Entry(FIRST, What.DID, name, effect_id(name)) for name in STEPS[:8]),

@@ -32,7 +32,7 @@ _NAME_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class PromptRoom:
     """How much a model may be shown."""
 
     state_bytes: int = DEFAULT_STATE_BYTES
@@ -62,7 +62,7 @@ def build_prompt(
     instructions: str,
     state: AgentState,
     conversation: Sequence[Message],
-    room: Room,
+    room: PromptRoom,
     excerpts: Mapping[str, str] | None = None,
 ) -> tuple[Message, ...]:
     """Return the messages of a model call: never more than the room, the same for the same state and talk."""

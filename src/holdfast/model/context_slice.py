@@ -13,7 +13,7 @@ from holdfast.model.agent_state import AgentState, ArtifactRef, KnownFact
 from holdfast.model.canonical import canonical
 from holdfast.model.json_object import without_none
 from holdfast.model.task import JsonValue
-from holdfast.model.tokens import Room, TextSize
+from holdfast.model.tokens import ContextRoom, TextSize
 
 # What str.splitlines takes for the end of a line and JSON leaves as it is.
 _LINE_ENDS = str.maketrans({character: f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"})
@@ -91,7 +91,7 @@ def filter_relevant_state(
     passed over: a smaller one after it may fit. Facts end at the first that does not fit, because an older one that was
     shown without the newer one could be what the newer one corrects.
     """
-    room = Room(max_bytes, max_tokens)
+    room = ContextRoom(max_bytes, max_tokens)
     excerpts = excerpts or {}
     used = TextSize()
     artifacts = []

@@ -27,7 +27,7 @@ from holdfast.engine.steps.call import (
     CURRENT,
     DEFAULT_TIMEOUT,
     Call,
-    Line,
+    StepLine,
     Terms,
     arguments_of,
     check_arguments,
@@ -96,7 +96,7 @@ class OnceStep:
         standing = look_up(attempt, call, terms, self.arguments)
         self.recorded, self.effect, self._error = standing.recorded, standing.effect, standing.error
         self._id = standing.effect_id
-        self.line: Line = begin(attempt, call, self.recorded, digest(self.arguments))
+        self.line: StepLine = begin(attempt, call, self.recorded, digest(self.arguments))
         self.line.effect_id = self._id
         if self.recorded is not None and self.recorded.state is StepState.RUNNING:
             self.line.began = self.recorded.started_at  # when it was armed, which may have been by the step before it

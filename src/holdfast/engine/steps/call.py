@@ -224,7 +224,7 @@ class Call:
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class StepLine:
     """The line of the journal that a step under way will become."""
 
     key: str

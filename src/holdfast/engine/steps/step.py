@@ -23,7 +23,7 @@ from holdfast.engine.steps.call import (
     CURRENT,
     Call,
     Function,
-    Line,
+    StepLine,
     arguments_of,
     describe,
     digest_of,
@@ -164,7 +164,7 @@ def _effect_id_of(attempt: StepOwner, call: Call, recorded: Step | None) -> Call
 
 
 async def _get_ready(
-    attempt: StepOwner, call: Call, recorded: Step | None, line: Line, identify: Callable[[], str]
+    attempt: StepOwner, call: Call, recorded: Step | None, line: StepLine, identify: Callable[[], str]
 ) -> None:
     """Wait until the next try is due, and have a person agree to this very call first, where that was asked for."""
     if recorded is not None and recorded.retry_at is not None:
@@ -180,7 +180,7 @@ async def _get_ready(
     await attempt.outbox.commit(line.written(attempt.task, StepState.RUNNING, error=line.error), consume)
 
 
-async def _record(attempt: StepOwner, call: Call, line: Line, output: bytes, value: object) -> None:
+async def _record(attempt: StepOwner, call: Call, line: StepLine, output: bytes, value: object) -> None:
     now = attempt.services.time.now()
     written = line.written(attempt.task, StepState.COMPLETED, output=output, finished_at=now)
     operations = (written, *written_with(attempt, call, line, value))
@@ -190,7 +190,7 @@ async def _record(attempt: StepOwner, call: Call, line: Line, output: bytes, val
         await attempt.outbox.commit(*operations)
 
 
-def written_with(attempt: StepOwner, call: Call, line: Line, value: object) -> tuple[Operation, ...]:
+def written_with(attempt: StepOwner, call: Call, line: StepLine, value: object) -> tuple[Operation, ...]:
     """What is written together with the result: the way to undo it, and what follows."""
     operations: tuple[Operation, ...] = ()
     if call.terms is not None and call.terms.compensate is not None:
@@ -198,7 +198,7 @@ def written_with(attempt: StepOwner, call: Call, line: Line, value: object) -> t
     return operations + call.consequences(value)
 
 
-def _undoable(attempt: StepOwner, call: Call, line: Line) -> tuple[Operation, ...]:
+def _undoable(attempt: StepOwner, call: Call, line: StepLine) -> tuple[Operation, ...]:
     try:
         arguments = arguments_of(call)
     except InvalidValue:

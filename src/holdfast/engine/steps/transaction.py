@@ -22,7 +22,7 @@ from holdfast.engine.steps.call import (
     ONE_TRY,
     Call,
     Compensation,
-    Line,
+    StepLine,
     Terms,
     as_compensation,
     describe,
@@ -125,7 +125,7 @@ async def run_undo(attempt: StepOwner, call: Call) -> None:
         await _do(attempt, call, begin(attempt, call, recorded, digest_of(call.args)), tries_of(recorded))
 
 
-async def _do(attempt: StepOwner, call: Call, line: Line, tries: tuple[Try, ...]) -> Any:  # noqa: ANN401
+async def _do(attempt: StepOwner, call: Call, line: StepLine, tries: tuple[Try, ...]) -> Any:  # noqa: ANN401
     timeout = TIMEOUT if call.timeout is None else call.timeout
     while True:
         done = await insist(lambda: _try(attempt, call, line, timeout))
@@ -151,7 +151,7 @@ def _earlier(attempt: StepOwner, call: Call, arguments: str) -> Step | None:
     return None if journal.has_other_input and same_key.digest != arguments else same_key
 
 
-async def _adopt(attempt: StepOwner, call: Call, line: Line, earlier: Step) -> Any:  # noqa: ANN401
+async def _adopt(attempt: StepOwner, call: Call, line: StepLine, earlier: Step) -> Any:  # noqa: ANN401
     """It was done in an earlier round: record that as this round's result."""
     if earlier.digest and earlier.digest != line.digest:
         attempt.fatal = JournalMismatch(
@@ -165,7 +165,7 @@ async def _adopt(attempt: StepOwner, call: Call, line: Line, earlier: Step) -> A
     return value
 
 
-async def _try(attempt: StepOwner, call: Call, line: Line, timeout: float) -> Any:  # noqa: ANN401
+async def _try(attempt: StepOwner, call: Call, line: StepLine, timeout: float) -> Any:  # noqa: ANN401
     """Do the transaction; only an error of the store's, after which it can be done again, is raised."""
     began = attempt.services.time.now()
 

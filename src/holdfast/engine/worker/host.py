@@ -23,7 +23,7 @@ from holdfast.engine.attempt.stop_reasons import Cancelled
 from holdfast.engine.runtime import log
 from holdfast.engine.runtime.services import Services
 from holdfast.engine.runtime.store_retry import insist
-from holdfast.engine.worker.lease import Lease
+from holdfast.engine.worker.lease import LeaseClock
 from holdfast.engine.worker.liveness import PROCESS, this_process
 from holdfast.engine.worker.slots import Slots
 from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, StoreReplaced, WorkerDead
@@ -96,7 +96,7 @@ class Host:
         """The suspect beside which nothing is claimed."""
         self._warned_at = float("-inf")
         self._registering = asyncio.Lock()
-        self.lease = Lease("", lease, services.clock)
+        self.lease = LeaseClock("", lease, services.clock)
 
     async def start(self) -> None:
         """Register, and keep the lease alive from now on."""
@@ -113,7 +113,7 @@ class Host:
         worker = NewWorker(label=self.label, lease=self.lease.seconds, details=self._details)
         asked = self.services.clock.boot()
         await self.services.store.register(worker)
-        self.lease = Lease(worker.id, worker.lease, self.services.clock)
+        self.lease = LeaseClock(worker.id, worker.lease, self.services.clock)
         self.lease.renew(asked)
 
     # Attempts

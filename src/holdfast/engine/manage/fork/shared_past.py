@@ -47,7 +47,7 @@ _FOR_ONE_EFFECT = f"{RESERVED}approval:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class SharedPast:
     """What origin and fork have in common."""
 
     lines: tuple[Step, ...]
@@ -59,7 +59,7 @@ class Shared:
     patches: tuple[PatchRecord, ...]
 
 
-async def shared_by(store: StateStore, loaded: Loaded, at: str | int | None) -> Shared:
+async def shared_by(store: StateStore, loaded: Loaded, at: str | int | None) -> SharedPast:
     """Return what is shared up to and including the step ``at``; None: everything that is over."""
     task = loaded.task
     journal = [step for step in loaded.steps if step.round == task.round and step.kind != KIND]
@@ -80,7 +80,7 @@ async def shared_by(store: StateStore, loaded: Loaded, at: str | int | None) -> 
     records = [record for record in await store.patches(task.id) if record.version <= task.version]
     if point is not None:
         records = patches_before(journal, records, point)
-    return Shared(
+    return SharedPast(
         lines=tuple(shared),
         before=await _earlier_rounds(store, task),
         again=frozenset(again | _keys_of_machines(shared)),
