@@ -11,8 +11,8 @@ from typing import Any
 from tests.program_fuzz.grammar import Case, Fault, Node
 
 NODES = (
-    "pure plain once sleep event child approval ask transaction machine artifact draw stumble broken "
-    "loop gather group nested handled"
+    "pure plain once sleep event child approval ask transaction machine artifact draw charge patch "
+    "stumble broken loop gather group nested handled"
 )
 REFINEMENTS = (
     "blocking undo once_undo repeat carried nested_once nested_retry nested_wait nested_undo nested_names child_rounds "
@@ -35,6 +35,8 @@ LEAVES = [
     "machine",
     "artifact",
     "draw",
+    "charge",
+    "patch",
     "stumble",
     "broken",
 ]
@@ -52,7 +54,7 @@ class Place:
     inside_once: bool = False
     inside_step: bool = False
     blocking: bool = False
-    """In the code of a blocking task."""
+    """In the code of a blocking task: steps around others are threads, and so are branches."""
     handled: bool = False
     """Below a node that catches failures."""
     children: int = 0
@@ -154,7 +156,7 @@ class _Maker:
             ops += ["loop", "gather", "group", "nested", "nested", "handled", "handled"]
         banned: set[str] = set()
         if place.blocking:
-            banned |= {"gather", "group", "nested", "machine"}
+            banned |= {"group", "machine"}
         if place.inside_once or (place.inside_step and "nested_wait" not in self.features):
             banned |= WAITS | {"machine"}
         if place.looped and place.parallel:
@@ -218,6 +220,12 @@ class _Maker:
         return {"fails": self.dice.choice([0, 0, 0, 1])}, ()
 
     def _artifact(self, _: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:
+        return {}, ()
+
+    def _charge(self, _: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:
+        return {}, ()
+
+    def _patch(self, _: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:
         return {}, ()
 
     def _draw(self, _: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:

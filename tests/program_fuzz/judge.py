@@ -28,11 +28,13 @@ class Evidence:
     forks: tuple[Fork, ...]
     rows: tuple[str, ...]
     """What transactions wrote."""
+    charged: int = 0
+    """What was counted against the budget of the root, by itself and all below it."""
 
 
 def judge(evidence: Evidence) -> Iterator[str]:
     """Say each thing that was wrong."""
-    for rule in (_no_odd_ends, _once, _returned, _rows, _undone, _undone_in_reverse, _same_values, _not_again, _forks):
+    for rule in RULES:
         yield from rule(evidence)
 
 
@@ -214,3 +216,40 @@ def _forks(evidence: Evidence) -> Iterator[str]:
                 yield f"fork {line['label']} did again what its origin had done"
             if line["what"] == "ran" and line["round"] == fork.round and line["key"] in fork.shared:
                 yield f"fork {line['label']} ran again what its origin had run"
+
+
+def _charged(evidence: Evidence) -> Iterator[str]:
+    """What the root and its children want counted is counted once in each round, however often it is tried."""
+    lines = [line for line in evidence.lines if line["label"].startswith(evidence.root)]
+    yield from _counted(evidence, "charge", lines, evidence.charged)
+
+
+def _patched(evidence: Evidence) -> Iterator[str]:
+    """Each patch of a task's state makes one version of it."""
+    forks = {fork.task_id for fork in evidence.forks}  # these begin with what their origin made
+    for task in evidence.tasks.values():
+        if task.id not in forks:
+            lines = [line for line in evidence.lines if line.get("owner") == task.id]
+            yield from _counted(evidence, "patch", lines, task.version)
+
+
+def _counted(evidence: Evidence, what: str, lines: list[Line], found: int) -> Iterator[str]:
+    begun, done = ({line["label"] for line in lines if line["what"] == f"{what} {how}"} for how in ("begun", "done"))
+    most = len(begun) if not any(line["what"] == "undo" for line in evidence.lines) else None
+    if found < len(done) or (most is not None and found > most):  # what was undone is done anew in the same round
+        yield f"{found} of {what}: {len(done)} were made, and {len(begun)} begun"
+
+
+RULES = (
+    _no_odd_ends,
+    _once,
+    _returned,
+    _rows,
+    _undone,
+    _undone_in_reverse,
+    _same_values,
+    _not_again,
+    _forks,
+    _charged,
+    _patched,
+)
