@@ -147,7 +147,8 @@ def _undone_in_reverse(evidence: Evidence) -> Iterator[str]:
     """Of two effects of one branch the later one is undone first.
 
     One that replayed in a new round counts where the code of that round came by it: what stands before it there, and
-    was done anew, is what it now builds on.
+    was done anew, is what it now builds on. A step that is entered when an undo inside it is looked for does the same
+    again under the same effect id: that is no later effect.
     """
     came_by: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for number, line in enumerate(evidence.lines):
@@ -155,13 +156,15 @@ def _undone_in_reverse(evidence: Evidence) -> Iterator[str]:
             came_by[line["task"], line["label"]].append((line["round"], number))
     pairs: dict[tuple[str, str], list[tuple[int, int, str]]] = defaultdict(list)
     for label, lines in _acts(evidence).items():
-        for (number, line), (undone_at, undone) in itertools.pairwise(lines):
+        began = {line["effect"]: number for number, line in reversed(lines) if line["what"] == "act"}
+        for (_, line), (undone_at, undone) in itertools.pairwise(lines):
             # A person who undoes several by hand goes by no order.
             if (line["what"], undone["what"]) == ("act", "undo") and undone["how"] != "by hand":
                 returns = [(rnd, at) for rnd, at in came_by[line["task"], label] if at < undone_at]
                 last_round = max((rnd for rnd, _ in returns), default=0)
-                first_there = min((at for rnd, at in returns if rnd == last_round), default=number)
-                pairs[line["task"], line["branch"]].append((max(number, first_there), undone_at, label))
+                first_there = min((at for rnd, at in returns if rnd == last_round), default=0)
+                done_at = max(began[line["effect"]], first_there)
+                pairs[line["task"], line["branch"]].append((done_at, undone_at, label))
     for undone_here in pairs.values():
         undone_here.sort()
         for index, (_, earlier_undone, earlier) in enumerate(undone_here):
