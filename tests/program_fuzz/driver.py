@@ -193,7 +193,7 @@ async def evidence_of(case: Case, records: Records, office: Office, hold: Holdfa
     """Gather what the judge needs, once all is over."""
     rows = [] if case.store == "json" else [row[0] for row in await hold.transaction(_read_table)]
     tasks = await office.tasks()
-    charged = (await hold.budget(office.root)).lines[Meter.STEPS].spent
+    charged = (await hold.budget(office.root)).lines[Meter.COST_MICROS].spent
     return Evidence(case, tuple(records.lines()), tasks, office.root, tuple(office.forks), tuple(rows), charged)
 
 

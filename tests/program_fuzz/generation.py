@@ -12,7 +12,7 @@ from tests.program_fuzz.grammar import Case, Fault, Node
 
 NODES = (
     "pure plain once sleep event child approval ask transaction machine artifact draw charge patch "
-    "stumble broken loop gather group nested handled"
+    "agent stumble broken loop gather group nested handled"
 )
 REFINEMENTS = (
     "blocking undo once_undo repeat carried nested_once nested_retry nested_wait nested_undo nested_names child_rounds "
@@ -29,6 +29,7 @@ LEAVES = [
     "sleep",
     "event",
     "child",
+    "agent",
     "approval",
     "ask",
     "transaction",
@@ -40,7 +41,7 @@ LEAVES = [
     "stumble",
     "broken",
 ]
-WAITS = frozenset({"sleep", "event", "child", "approval", "ask"})
+WAITS = frozenset({"sleep", "event", "child", "agent", "approval", "ask"})
 DEEPEST = 3
 
 
@@ -244,6 +245,9 @@ class _Maker:
         inner = Place(depth=place.depth + 1, blocking=blocking, children=place.children + 1)
         many = self.dice.choice([1, 1, 2, 3])
         return {"many": many, "blocking": blocking, "attempts": self.dice.choice([1, 2])}, self.parts(inner, 1, 3)
+
+    def _agent(self, _: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:
+        return {"reconcile": self.dice.random() < 0.6, "helped": self.dice.random() < 0.3}, ()
 
     def _machine(self, place: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:
         inner = replace(place, depth=place.depth + 1)

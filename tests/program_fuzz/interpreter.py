@@ -12,6 +12,7 @@ import json
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, TypeVar
 
 from holdfast import (
@@ -19,29 +20,28 @@ from holdfast import (
     Budget,
     Compensation,
     Context,
-    DeadlineExceeded,
     Goto,
     Happened,
     Holdfast,
     Intent,
     Machine,
-    NotHappened,
-    Rejected,
     Retry,
     StatePatch,
     StepFailed,
     SyncContext,
-    TaskCancelled,
-    TaskFailed,
     Transaction,
 )
+from tests.program_fuzz.agents import make_agent
 from tests.program_fuzz.blocking import Awaited, drive
 from tests.program_fuzz.grammar import Case, Node
+from tests.program_fuzz.outcomes import HANDLED, Broken, Declined, Flaky, truth
 from tests.program_fuzz.records import Records
 
 R = TypeVar("R")
 
 TABLE = "fuzz_rows"
+A_MICRO = Decimal("0.000001")
+"""What a program charges; its agents count steps and tokens by themselves, and cost nothing."""
 AMPLE = Budget(max_steps=1_000_000)
 """A limit that is never reached, so that what the children count is counted for the task above them too."""
 TIMEOUT, SETTLE = 4.0, 0.5
@@ -49,20 +49,6 @@ TIMEOUT, SETTLE = 4.0, 0.5
 
 STRUCTURE = frozenset({"seq", "loop", "gather", "group"})
 """Nodes whose value is not kept anywhere: it is that of their parts, and another version may have other parts."""
-
-HANDLED = (StepFailed, TaskFailed, TaskCancelled, Rejected)
-
-
-class Declined(Exception):
-    """Proof that a call did nothing."""
-
-
-class Flaky(Exception):
-    """A try that failed."""
-
-
-class Broken(Exception):
-    """What fails until a person has fixed it."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +129,10 @@ class Interpreter:
                 self._define_child(node)
             elif node.op == "machine":
                 self._define_machine(node)
+            elif node.op == "agent":
+                limits = {"timeout": self._timeout, "settle": self._settle}
+                agent = make_agent(node, self.records, self._tries(2), pass_by=self._pass_by, look=self._look, **limits)
+                self.hold.register(agent)
 
     def _define_child(self, node: Node) -> None:
         body = Node(f"{node.id}b", "seq", {}, node.parts)
@@ -431,7 +421,7 @@ class Interpreter:
         return [ctx.random(key=key), str(ctx.uuid(key=key))]
 
     async def _run_charge(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
-        await self._counted("charge", node, place, ctx.charge(steps=1, key=place.key(node)))
+        await self._counted("charge", node, place, ctx.charge(cost=A_MICRO, key=place.key(node)))
 
     async def _run_patch(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
         patch = StatePatch(set_flags=(f"{node.id}{place.index} in round {place.round}",))
@@ -467,6 +457,10 @@ class Interpreter:
         ]
         return [await child.result() for child in children]
 
+    async def _run_agent(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        key = place.key(node) or f"agent-{node.id}{place.index}"
+        return await (await ctx.submit(f"agent-{node.id}", place.label(node), key=key)).result()
+
     async def _run_machine(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
         data = {"at": [place.index, place.branch], "values": []}
         reached = await self._machines[node.id](ctx, data)
@@ -481,21 +475,6 @@ class Interpreter:
     async def _pass_by(self, label: str) -> None:
         if self.on_act is not None:
             await self.on_act(label)
-
-
-def truth(records: Records, effect_id: str) -> Happened | Absent:
-    """Say whether the call with this effect id happened."""
-    for line in records.lines():
-        if line.get("effect") == effect_id:
-            return Happened(line["value"])
-    return Absent()
-
-
-def expected_errors() -> frozenset[str]:
-    """The errors that programs raise on purpose, by name."""
-    ours = (Declined, Flaky, Broken, ConnectionResetError, ExceptionGroup, NotHappened, SystemExit)
-    theirs = (*HANDLED, DeadlineExceeded)
-    return frozenset(kind.__name__ for kind in (*ours, *theirs))
 
 
 def _is_kept(node: Node) -> bool:

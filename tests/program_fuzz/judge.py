@@ -11,8 +11,8 @@ from typing import Any
 
 from holdfast import Task, TaskState
 from tests.program_fuzz.grammar import Case
-from tests.program_fuzz.interpreter import expected_errors
 from tests.program_fuzz.office import Fork
+from tests.program_fuzz.outcomes import expected_errors
 
 Line = dict[str, Any]
 
@@ -228,10 +228,10 @@ def _charged(evidence: Evidence) -> Iterator[str]:
 
 
 def _patched(evidence: Evidence) -> Iterator[str]:
-    """Each patch of a task's state makes one version of it."""
+    """Each patch of a task's state makes one version of it. Agents patch theirs by themselves."""
     forks = {fork.task_id for fork in evidence.forks}  # these begin with what their origin made
     for task in evidence.tasks.values():
-        if task.id not in forks:
+        if task.id not in forks and not task.name.startswith("agent-"):
             lines = [line for line in evidence.lines if line.get("owner") == task.id]
             yield from _counted(evidence, "patch", lines, task.version)
 
