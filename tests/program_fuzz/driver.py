@@ -12,6 +12,7 @@ from unittest import mock
 
 from holdfast import Holdfast, StateStore, Transaction, make_store
 from holdfast.model import worker as rules
+from holdfast.model.budget import Meter
 from holdfast.store import outage
 from holdfast.testing.skipping_clock import SkippingClock
 from tests.program_fuzz.grammar import Case
@@ -192,7 +193,8 @@ async def evidence_of(case: Case, records: Records, office: Office, hold: Holdfa
     """Gather what the judge needs, once all is over."""
     rows = [] if case.store == "json" else [row[0] for row in await hold.transaction(_read_table)]
     tasks = await office.tasks()
-    return Evidence(case, tuple(records.lines()), tasks, office.root, tuple(office.forks), tuple(rows))
+    charged = (await hold.budget(office.root)).lines[Meter.COST_MICROS].spent
+    return Evidence(case, tuple(records.lines()), tasks, office.root, tuple(office.forks), tuple(rows), charged)
 
 
 async def create_table(tx: Transaction) -> None:

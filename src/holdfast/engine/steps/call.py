@@ -15,7 +15,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from holdfast.engine.api.definition import is_async, type_hints
-from holdfast.engine.attempt.journal import stable_bytes
+from holdfast.engine.attempt.journal import NO_ARGUMENTS, stable_bytes
 from holdfast.model.approval import Ask
 from holdfast.model.canonical import digest, write_plain
 from holdfast.model.codec import encode
@@ -39,7 +39,6 @@ DEFAULT_SETTLE = 5.0
 """Seconds after the end of a call in which it may still take effect: a request in a buffer, a server that is slow."""
 
 _MOST_KNOWN = 4096
-_NO_ARGUMENTS = digest(b"[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +314,7 @@ def check_arguments(call: Call, known: Function) -> None:
 def digest_of(args: tuple[Any, ...]) -> str:
     """Return the digest of a step's arguments; nothing for arguments that are no data."""
     if not args:
-        return _NO_ARGUMENTS
+        return NO_ARGUMENTS
     plain = write_plain(list(args), DEFAULT_LIMITS)
     return digest(plain) if plain is not None else ""
 

@@ -31,6 +31,7 @@ from holdfast.engine.api.signatures import (
     Task4,
 )
 from holdfast.engine.api.sync.bridge import Crossing
+from holdfast.engine.attempt.scope import discard
 from holdfast.engine.attempt.stop_reasons import Unwind
 from holdfast.engine.steps.call import Compensation
 from holdfast.engine.steps.transaction import TIMEOUT
@@ -383,13 +384,13 @@ class SyncContext:
                 raise Unwind  # whatever this thread still does is lost
             return self._crossing.wait(self._counted(call))
         finally:
-            call.close()  # one that never began
+            discard(call)  # one that never began
 
     async def _counted(self, call: Coroutine[Any, Any, R]) -> R:
         """Run the call where the attempt can see and interrupt it."""
         task = asyncio.current_task()
         if task is None or self._is_abandoned:
-            call.close()
+            discard(call)
             raise Unwind  # whatever this thread still does is lost
         self._calls.add(task)
         try:
