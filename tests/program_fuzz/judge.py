@@ -145,10 +145,14 @@ def _undone_in_reverse(evidence: Evidence) -> Iterator[str]:
     """Of two effects of one branch the later one is undone first."""
     pairs: dict[tuple[str, str], list[tuple[int, int, str]]] = defaultdict(list)
     for label, lines in _acts(evidence).items():
-        for (number, line), (undone_at, undone) in itertools.pairwise(lines):
+        done_at = lines[0][0]
+        for (_, line), (following_at, following) in itertools.pairwise(lines):
+            # A function that is entered again only to look for what is inside it does the same as before.
+            if line["what"] == "undo" or (following["what"] == "act" and following["effect"] != line["effect"]):
+                done_at = following_at
             # A person who undoes several by hand goes by no order.
-            if (line["what"], undone["what"]) == ("act", "undo") and undone["how"] != "by hand":
-                pairs[line["task"], line["branch"]].append((number, undone_at, label))
+            elif following["what"] == "undo" and following["how"] != "by hand":
+                pairs[line["task"], line["branch"]].append((done_at, following_at, label))
     for undone_here in pairs.values():
         undone_here.sort()
         for index, (_, earlier_undone, earlier) in enumerate(undone_here):
