@@ -19,7 +19,7 @@ REFINEMENTS = (
     "undo_again undo_search fork_children fork_draws"
 )
 PEOPLE = "verifier revive fork cancel deadline"
-ACCIDENTS = "die act freeze hand_back jump deploy lost read_only lapse"
+ACCIDENTS = "die act freeze hand_back jump deploy lost read_only full replaced lapse"
 EVERYTHING = frozenset(f"{NODES} {REFINEMENTS} {PEOPLE} {ACCIDENTS}".split())
 LEAVES = [
     "pure",
@@ -96,6 +96,8 @@ class _Maker:
             faults=tuple(fault for _ in range(self.dice.choice([0, 1, 2, 3, 4])) if (fault := self.fault())),
             lost=0.2 if self.has("lost", 0.15) else 0.0,
             read_only=self.dice.randint(1, 20) if self.has("read_only", 0.2) else 0,
+            full=self.dice.randint(1, 20) if self.has("full", 0.2) else 0,
+            replaced=self.dice.randint(1, 16) if self.has("replaced", 0.2) else 0,
         )
         ops = {node.op for node in made.body.walk()}
         if "fork_children" not in self.features and "child" in ops:
