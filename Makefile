@@ -60,6 +60,7 @@ check: $(STAMP) ## Check style, types and the direction of imports
 docs: $(STAMP) ## Write what is made from the code (reference, maps of packages), and build the site: build/site/index.html
 	@$(RUN) scripts/reference.py
 	@$(RUN) scripts/maps.py
+	@$(RUN) scripts/diagrams.py
 	@$(RUN) scripts/site.py
 
 bench: $(STAMP) ## Measure stores and engine on this machine (BENCH=--quick for a short run; docs/benchmarks.md)
