@@ -15,21 +15,16 @@ import time
 from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
 
-import typer
 import typer.main
 
 from holdfast.cli import main
-from holdfast.cli.application import app
+from tests.commands import get_command
 from tests.forkserver import CONTEXT, preload
 
 preload("holdfast.cli.application", "holdfast.store.sqlite", "tests.forked", "holdfast.agent", "holdfast.service")
 # What the command imports when it is needed, and nearly every test needs.
 preload("pydantic.main", "typer._adapters", "typer.rich_utils", "rich.table")
-
-# Reading the signatures of all commands takes Typer most of the time of a short one. A fork has them from its parent.
-_COMMANDS = typer.main.get_command(app)
 
 
 def run_holdfast(
@@ -75,10 +70,5 @@ def _run(arguments: tuple[str, ...], folder: str, environment: dict[str, str], f
     sys.stdout = open(1, "w", encoding=letters, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)  # noqa: SIM115
     sys.argv = ["holdfast", *arguments]
-    typer.main.get_command = _get_command
+    typer.main.get_command = get_command  # a fork has them from its parent
     main()
-
-
-def _get_command(typer_instance: typer.Typer) -> Any:  # noqa: ANN401 - a class of Typer's own
-    assert typer_instance is app
-    return _COMMANDS
