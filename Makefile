@@ -52,7 +52,7 @@ test-mcp-conformance: $(STAMP) ## Run the public MCP suites and the inspector ag
 	@HOLDFAST_MCP_CONFORMANCE=1 $(RUN) -m pytest tests/mcp_conformance
 
 test-fresh-clone: $(STAMP) ## Clone into a temporary folder, and run the demo and all tests there
-	@HOLDFAST_FRESH_CLONE=whole $(RUN) -m pytest tests/test_fresh_clone.py
+	@HOLDFAST_FULL=1 HOLDFAST_FRESH_CLONE=whole $(RUN) -m pytest tests/test_fresh_clone.py
 
 check: $(STAMP) ## Check style, types and the direction of imports
 	@PATH="$(abspath $(VENV))/bin:$$PATH" scripts/check
