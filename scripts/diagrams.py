@@ -93,25 +93,28 @@ class Message:
 def task_life() -> str:
     """Draw the states of a task. Cancelling is the same from every open state, so the caption has it."""
     moves = {
-        (source, target): meaning
+        (source.value, target.value): meaning
         for source, targets in MOVES.items()
         for target, meaning in targets.items()
         if target is not TaskState.CANCELLED
     }
     caption = "Any open task can also be cancelled. A parent can begin an ended child again."
     return _states(
-        {state.value: place for state, place in TASK_PLACES.items()}, _named(moves), TASK_BENDS, TERMINAL_NAMES, caption
+        {state.value: place for state, place in TASK_PLACES.items()}, moves, TASK_BENDS, TERMINAL_NAMES, caption
     )
 
 
 def effect_states() -> str:
     """Draw the states of the effect of a ``once`` step."""
     moves = {
-        (source, target): "" for source, targets in EFFECT_MOVES.items() if source is not None for target in targets
+        (source.value, target.value): ""
+        for source, targets in EFFECT_MOVES.items()
+        if source is not None
+        for target in sorted(targets)  # a set has no order
     }
     places = {state.value: place for state, place in EFFECT_PLACES.items()}
     caption = "An unknown outcome is in_doubt until reconcile or a person decides. Late evidence reopens a decision."
-    return _states(places, _named(moves), EFFECT_BENDS, {"done", "compensated", "abandoned"}, caption)
+    return _states(places, moves, EFFECT_BENDS, {"done", "compensated", "abandoned"}, caption)
 
 
 def step_commit() -> str:
@@ -154,12 +157,6 @@ def take_over() -> str:
 TERMINAL_NAMES = {state.value for state in TERMINAL}
 
 
-def _named(
-    moves: Mapping[tuple[TaskState, TaskState] | tuple[EffectState, EffectState], str],
-) -> dict[tuple[str, str], str]:
-    return {(source.value, target.value): meaning for (source, target), meaning in moves.items()}
-
-
 def _states(
     places: Mapping[str, tuple[float, float]],
     moves: Mapping[tuple[str, str], str],
@@ -167,7 +164,7 @@ def _states(
     ends: set[str],
     caption: str,
 ) -> str:
-    parts = []
+    parts: list[str] = []
     for (source, target), meaning in moves.items():
         bend = bends.get((source, target), 26.0 if (target, source) in moves else 0.0)
         parts += _edge(places[source], places[target], meaning, bend)
