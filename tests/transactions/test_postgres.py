@@ -26,6 +26,7 @@ from holdfast.model.commit import Commit, Refusal
 from holdfast.model.worker import NewWorker
 from holdfast.store.postgres import PostgresStore, user_transaction
 from holdfast.store.postgres.connections import Connection, Row
+from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.statements import refuse_control
 from holdfast.store.transaction import Transaction
 from tests.conftest import PgBouncerFactory
@@ -35,7 +36,7 @@ from tests.store.postgres.support import execute
 from tests.transactions.support import A_WHILE, LONG, Bookings, ask, book_with, claim, commit, keys_of, seats
 
 BOOKINGS = Bookings("postgresql:")
-Finish = Callable[[Connection], Coroutine[Any, Any, psycopg.Error | None]]
+Finish = Callable[[Database, Connection], Coroutine[Any, Any, psycopg.Error | None]]
 
 
 @pytest.fixture
@@ -65,18 +66,19 @@ class Fault:
 
     def __init__(self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fired = 0
-        self._finish: Finish = store._finish
+        self._db = store._backend
+        self._finish: Finish = user_transaction._finish
         self.act: Callable[[Connection], Coroutine[Any, Any, psycopg.Error | None]] | None = None
-        monkeypatch.setattr(store, "_finish", self._fire)
+        monkeypatch.setattr(user_transaction, "_finish", self._fire)
 
-    async def _fire(self, connection: Connection) -> psycopg.Error | None:
+    async def _fire(self, db: Database, connection: Connection) -> psycopg.Error | None:
         if self.act is None or self.fired:
-            return await self._finish(connection)
+            return await self._finish(db, connection)
         self.fired += 1
         return await self.act(connection)
 
     async def commit(self, connection: Connection) -> psycopg.Error | None:
-        return await self._finish(connection)
+        return await self._finish(self._db, connection)
 
 
 @pytest.fixture
@@ -181,7 +183,7 @@ async def test_it_asks_for_as_long_as_it_takes(
 ) -> None:
     """Neither answer may be given before the database said which: it is away for longer than any verb waits."""
     monkeypatch.setattr(user_transaction, "_LONGEST_PAUSE", 0.01)
-    fetch, asked = store._fetch, 0
+    fetch, asked = store._backend.fetch, 0
 
     async def away(query: str, *values: object, repeatable: bool = True) -> list[Row]:
         nonlocal asked
@@ -193,7 +195,7 @@ async def test_it_asks_for_as_long_as_it_takes(
 
     async def commit_and_lose(connection: Connection) -> psycopg.Error | None:
         assert await fault.commit(connection) is None
-        monkeypatch.setattr(store, "_fetch", away)
+        monkeypatch.setattr(store._backend, "fetch", away)
         return psycopg.OperationalError("the connection is lost")
 
     fault.act = commit_and_lose
@@ -364,7 +366,7 @@ async def test_two_that_lock_each_other_out_both_succeed_in_the_end(postgres_url
 async def test_a_cancel_counts_though_the_database_has_something_else_to_say(store: PostgresStore) -> None:
     """psycopg would tell the error, and whoever was cancelled would go on."""
     stubborn = "DO $$ BEGIN PERFORM pg_sleep(60); EXCEPTION WHEN query_canceled THEN RAISE 'something else'; END $$"
-    for asking in (store._open_connections().fetch(stubborn), ask(store, stubborn)):
+    for asking in (store._backend.open_connections().fetch(stubborn), ask(store, stubborn)):
         asked = asyncio.create_task(asking)
         await asyncio.sleep(0.2)
         asked.cancel()

@@ -33,8 +33,12 @@ class Paused(PostgresStore):
 
     connection: Connection
 
+    def __init__(self, url: str, *, clock: Clock | None = None) -> None:
+        super().__init__(url, clock=clock)
+        self._backend.fetch = self._fetch  # type: ignore[method-assign]
+
     async def _fetch(self, query: str, *values: object, repeatable: bool = True) -> list[Row]:  # noqa: ARG002
-        return await fetch_on(self.connection, self._queries[query], values)
+        return await fetch_on(self.connection, self._backend.queries[query], values)
 
     async def finish(self) -> None:
         """Let go: COMMIT."""
@@ -44,7 +48,7 @@ class Paused(PostgresStore):
 @asynccontextmanager
 async def paused(url: str, clock: Clock | None = None) -> AsyncIterator[Paused]:
     async with Paused(url, clock=clock) as store:
-        store.connection = await store._open_connections().connect()
+        store.connection = await store._backend.open_connections().connect()
         await store.connection.set_autocommit(False)
         try:
             yield store
