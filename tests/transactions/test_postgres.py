@@ -25,7 +25,7 @@ from holdfast import (
 from holdfast.model.commit import Commit, Refusal
 from holdfast.model.worker import NewWorker
 from holdfast.store.postgres import PostgresStore, user_transaction
-from holdfast.store.postgres.connections import Connection, Row
+from holdfast.store.postgres.connections import PostgresConnection, Row
 from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.statements import refuse_control
 from holdfast.store.transaction import Transaction
@@ -36,7 +36,7 @@ from tests.store.postgres.support import execute
 from tests.transactions.support import A_WHILE, LONG, Bookings, ask, book_with, claim, commit, keys_of, seats
 
 BOOKINGS = Bookings("postgresql:")
-Finish = Callable[[Database, Connection], Coroutine[Any, Any, psycopg.Error | None]]
+Finish = Callable[[Database, PostgresConnection], Coroutine[Any, Any, psycopg.Error | None]]
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ async def store(postgres_url: str) -> AsyncIterator[PostgresStore]:
         yield store
 
 
-def backend_of(connection: Connection) -> int:
+def backend_of(connection: PostgresConnection) -> int:
     return connection.info.backend_pid
 
 
@@ -55,7 +55,7 @@ def terminate(url: str, pid: int) -> None:
     assert done
 
 
-def cut(connection: Connection) -> None:
+def cut(connection: PostgresConnection) -> None:
     """Cut the line, as a broken network does: nobody is told, and the server goes on with what it has."""
     with socket.socket(fileno=os.dup(connection.fileno())) as line:
         line.shutdown(socket.SHUT_RDWR)
@@ -68,16 +68,16 @@ class Fault:
         self.fired = 0
         self._db = store._backend
         self._finish: Finish = user_transaction._finish
-        self.act: Callable[[Connection], Coroutine[Any, Any, psycopg.Error | None]] | None = None
+        self.act: Callable[[PostgresConnection], Coroutine[Any, Any, psycopg.Error | None]] | None = None
         monkeypatch.setattr(user_transaction, "_finish", self._fire)
 
-    async def _fire(self, db: Database, connection: Connection) -> psycopg.Error | None:
+    async def _fire(self, db: Database, connection: PostgresConnection) -> psycopg.Error | None:
         if self.act is None or self.fired:
             return await self._finish(db, connection)
         self.fired += 1
         return await self.act(connection)
 
-    async def commit(self, connection: Connection) -> psycopg.Error | None:
+    async def commit(self, connection: PostgresConnection) -> psycopg.Error | None:
         return await self._finish(self._db, connection)
 
 
@@ -92,7 +92,7 @@ def fault(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> Fault:
 async def test_the_answer_to_the_commit_is_lost(store: PostgresStore, fault: Fault) -> None:
     """It was committed: that is found out, and the answer is as usual."""
 
-    async def commit_and_lose(connection: Connection) -> psycopg.Error | None:
+    async def commit_and_lose(connection: PostgresConnection) -> psycopg.Error | None:
         assert await fault.commit(connection) is None
         cut(connection)
         return psycopg.OperationalError("the connection is lost")
@@ -107,7 +107,7 @@ async def test_the_answer_to_the_commit_is_lost(store: PostgresStore, fault: Fau
 async def test_the_commit_never_arrives(store: PostgresStore, fault: Fault, postgres_url: str) -> None:
     """It was not committed: StoreUnavailable then means that nothing was written, and the same can be done again."""
 
-    async def lose_and_commit(connection: Connection) -> psycopg.Error | None:
+    async def lose_and_commit(connection: PostgresConnection) -> psycopg.Error | None:
         terminate(postgres_url, backend_of(connection))
         return await fault.commit(connection)
 
@@ -145,7 +145,7 @@ async def test_the_commit_is_still_under_way(
             )
             return int(number)
 
-        async def cut_meanwhile(connection: Connection) -> psycopg.Error | None:
+        async def cut_meanwhile(connection: PostgresConnection) -> psycopg.Error | None:
             committing = asyncio.create_task(fault.commit(connection))
             await until(lambda: waiting() == 1)  # the server, for the lock: it is in the middle of its COMMIT
             cut(connection)
@@ -168,7 +168,7 @@ async def test_the_commit_is_still_under_way(
 
 
 async def test_without_a_commit_nobody_can_tell(store: PostgresStore, fault: Fault) -> None:
-    async def commit_and_lose(connection: Connection) -> psycopg.Error | None:
+    async def commit_and_lose(connection: PostgresConnection) -> psycopg.Error | None:
         assert await fault.commit(connection) is None
         return psycopg.OperationalError("the connection is lost")
 
@@ -193,7 +193,7 @@ async def test_it_asks_for_as_long_as_it_takes(
                 raise StoreUnavailable("away")
         return await fetch(query, *values, repeatable=repeatable)
 
-    async def commit_and_lose(connection: Connection) -> psycopg.Error | None:
+    async def commit_and_lose(connection: PostgresConnection) -> psycopg.Error | None:
         assert await fault.commit(connection) is None
         monkeypatch.setattr(store._backend, "fetch", away)
         return psycopg.OperationalError("the connection is lost")
@@ -205,7 +205,7 @@ async def test_it_asks_for_as_long_as_it_takes(
 
 
 async def test_a_task_that_went_to_another_worker_meanwhile(store: PostgresStore, fault: Fault) -> None:
-    async def commit_and_lose(connection: Connection) -> psycopg.Error | None:
+    async def commit_and_lose(connection: PostgresConnection) -> psycopg.Error | None:
         assert await fault.commit(connection) is None
         await store.retire("worker")
         return psycopg.OperationalError("the connection is lost")
@@ -218,7 +218,7 @@ async def test_a_task_that_went_to_another_worker_meanwhile(store: PostgresStore
 
 
 async def test_a_task_that_is_gone_meanwhile(store: PostgresStore, fault: Fault, postgres_url: str) -> None:
-    async def commit_and_lose(connection: Connection) -> psycopg.Error | None:
+    async def commit_and_lose(connection: PostgresConnection) -> psycopg.Error | None:
         assert await fault.commit(connection) is None
         execute(postgres_url, "SET session_replication_role = replica", "DELETE FROM holdfast.tasks")
         return psycopg.OperationalError("the connection is lost")
@@ -245,7 +245,7 @@ async def test_the_engine_does_it_exactly_once_however_the_connection_is_lost(
         await BOOKINGS.create(hold.store)
         fault = Fault(hold.store, monkeypatch)
 
-        async def lose(connection: Connection) -> psycopg.Error | None:
+        async def lose(connection: PostgresConnection) -> psycopg.Error | None:
             if is_written:
                 assert await fault.commit(connection) is None
             cut(connection)

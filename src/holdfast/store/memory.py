@@ -14,7 +14,7 @@ from holdfast.model.queries import Vitals
 from holdfast.model.records import Artifact
 from holdfast.process_fork import watch
 from holdfast.store.base import Capabilities
-from holdfast.store.place import Nowhere, Place
+from holdfast.store.place import Nowhere, StorePlace
 from holdfast.store.simple import SimpleInterface
 from holdfast.store.sqlite import queries
 from holdfast.store.sqlite.connection import connect
@@ -22,7 +22,7 @@ from holdfast.store.sqlite.gate import OpenGate
 from holdfast.store.sqlite.migration import migrate
 from holdfast.store.sqlite.reader import Reader
 from holdfast.store.sqlite.store import SqliteBackend
-from holdfast.store.sqlite.writer import Writer, plain_commit
+from holdfast.store.sqlite.writer import SqliteWriter, plain_commit
 
 
 class MemoryBackend(SqliteBackend):
@@ -42,7 +42,7 @@ class MemoryBackend(SqliteBackend):
             connection.close()
             raise
         # One connection does everything, for an in-memory database belongs to its connection; all in the loop's thread.
-        self.writer = Writer(
+        self.writer = SqliteWriter(
             connection,
             ":memory:",
             OpenGate(),
@@ -58,7 +58,7 @@ class MemoryBackend(SqliteBackend):
         """Make the tables, and load what an earlier process left: nothing, for memory."""
         migrate(connection, self.path)
 
-    def find_place(self) -> Place:
+    def find_place(self) -> StorePlace:
         """Return what has to stay where it is."""
         return Nowhere()
 

@@ -21,7 +21,7 @@ from holdfast.model.task import NewTask
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, Claimed, NewWorker
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres.connections import Connection, Row, fetch_on
+from holdfast.store.postgres.connections import PostgresConnection, Row, fetch_on
 
 T = TypeVar("T")
 PATIENCE = 60.0
@@ -31,7 +31,7 @@ PATIENCE = 60.0
 class Paused(PostgresStore):
     """A store all of whose verbs happen in one transaction that is still open."""
 
-    connection: Connection
+    connection: PostgresConnection
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
         super().__init__(url, clock=clock)

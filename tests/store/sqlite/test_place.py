@@ -18,7 +18,7 @@ from holdfast import NewTask, StoreReplaced, TaskState
 from holdfast.engine.runtime.store_retry import endless_patience
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.gate import file_gate
-from holdfast.store.sqlite.writer import Writer
+from holdfast.store.sqlite.writer import SqliteWriter
 
 OTHER_PROCESS = """
 import asyncio, sys
@@ -385,7 +385,7 @@ async def test_a_deleted_gate_is_made_again(tmp_path: Path, monkeypatch: pytest.
         await store.submit([NewTask(id="a", name="job")])
         later = file_gate(str(path))
         writer = store._backend.writer
-        assert isinstance(writer, Writer)
+        assert isinstance(writer, SqliteWriter)
         assert later.try_enter()
         assert not writer._gate.try_enter()
         later.close()

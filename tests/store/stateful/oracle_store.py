@@ -12,7 +12,7 @@ from holdfast.model.clock import Clock
 from holdfast.model.errors import StoreClosed, StoreError
 from holdfast.store.backend import Backend, Listener
 from holdfast.store.base import Capabilities
-from holdfast.store.hints import Hints
+from holdfast.store.hints import LocalHints
 from holdfast.store.outage import Outage
 from holdfast.store.simple import SimpleInterface
 from tests.store.stateful.oracle import Oracle
@@ -30,7 +30,7 @@ class _OpenOrClosed(Backend):
     def __init__(self, clock: Clock) -> None:
         self.oracle = Oracle(clock)
         self.outage = Outage()
-        self._hints = Hints()
+        self._hints = LocalHints()
         self._is_open = False
 
     async def open(self) -> None:

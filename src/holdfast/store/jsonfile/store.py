@@ -48,7 +48,7 @@ from holdfast.store.jsonfile.documents import FOLDER_OF, FOLDERS, documents_in, 
 from holdfast.store.jsonfile.files import FORMAT, JOURNAL, TEMPORARY, finish, size_below, write_together, write_whole
 from holdfast.store.jsonfile.lock import DirectoryLock
 from holdfast.store.memory import MemoryBackend
-from holdfast.store.place import Place
+from holdfast.store.place import StorePlace
 from holdfast.store.privacy import create_folder
 from holdfast.store.simple import SimpleInterface
 from holdfast.store.sqlite.connection import MIGRATIONS
@@ -87,7 +87,7 @@ class JsonBackend(MemoryBackend):
                 raise cannot_write(self._root, error) from error
             raise
 
-    def find_place(self) -> Place:
+    def find_place(self) -> StorePlace:
         """See MemoryBackend."""
         assert self._lock is not None  # noqa: S101 - taken before the tables are made
         return self._lock.place

@@ -14,7 +14,7 @@ from holdfast.model.operations import SubmitChild, WriteStep
 from holdfast.model.size import batches, commit_size
 from holdfast.model.task import Submitted
 from holdfast.model.transitions import TaskState
-from holdfast.store.postgres.batch import Names, encode_batch, given_other_input
+from holdfast.store.postgres.batch import TaskNames, encode_batch, given_other_input
 from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.errors import is_refused
 from holdfast.store.postgres.parameters import TextArray
@@ -164,9 +164,9 @@ async def refused_by_database(db: Database, commit: Commit, error: StoreError) -
     )
 
 
-def names_in(rows: Sequence[Row]) -> dict[str, Names]:
+def names_in(rows: Sequence[Row]) -> dict[str, TaskNames]:
     """Return what the query names_of found, by task."""
-    return {task_id: Names(*names) for task_id, *names in rows}
+    return {task_id: TaskNames(*names) for task_id, *names in rows}
 
 
 def read_answer(commits: Sequence[Commit], text: str) -> tuple[list[Verdict], set[str]]:

@@ -18,7 +18,7 @@ from holdfast.redaction import know, know_url
 from holdfast.store.backend import Listener
 from holdfast.store.clock import SystemClock
 from holdfast.store.outage import Outage
-from holdfast.store.postgres.connections import APPLICATION, Connection, Connections, Row, fetch_on, unreachable
+from holdfast.store.postgres.connections import APPLICATION, Connections, PostgresConnection, Row, fetch_on, unreachable
 from holdfast.store.postgres.errors import is_lost, place, translate
 from holdfast.store.postgres.migration import prepare
 from holdfast.store.postgres.notices import Notices
@@ -204,7 +204,7 @@ class Database:
     async def _notify(self, channel: str, payload: str) -> None:
         await self.fetch("notify", channel, payload, repeatable=False)
 
-    async def connect_listener(self) -> Connection:
+    async def connect_listener(self) -> PostgresConnection:
         """Open the connection on which hints arrive."""
         name = self._name_of("listen")
         return await Connections(self._listen_url, size=1, prepare=False, retry_for=0, application=name).connect()

@@ -12,7 +12,7 @@ import psycopg
 from holdfast.model.errors import NotFound
 from holdfast.model.queries import Loaded
 from holdfast.model.step import Step
-from holdfast.store.postgres.connections import Connection, Row, heeding_cancels
+from holdfast.store.postgres.connections import PostgresConnection, Row, heeding_cancels
 from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.errors import translate
 from holdfast.store.postgres.records import RECORDS
@@ -69,7 +69,7 @@ async def _load_in_pages(db: Database, task_id: str, after: int) -> Loaded:
 
 
 @asynccontextmanager
-async def _snapshot(db: Database) -> AsyncIterator[Connection]:
+async def _snapshot(db: Database) -> AsyncIterator[PostgresConnection]:
     """Lend a connection on which everything is of one moment."""
     db.open_connections()
     assert db.lendable is not None  # noqa: S101 - opened with the others
@@ -84,7 +84,7 @@ async def _snapshot(db: Database) -> AsyncIterator[Connection]:
 
 
 async def _all(
-    db: Database, connection: Connection, make: Callable[..., T], query: str, *values: object
+    db: Database, connection: PostgresConnection, make: Callable[..., T], query: str, *values: object
 ) -> tuple[T, ...]:
     """Return the rows of a named query, read in pages through a cursor of the database."""
     await _run(connection, f"DECLARE page NO SCROLL CURSOR FOR {db.queries[query]}", values)
@@ -121,7 +121,7 @@ def _next_count(rows: Sequence[Row]) -> int:
     return max(1, min(_LARGEST_PAGE, PAGE_BYTES * len(rows) // max(size, 1)))
 
 
-async def _run(connection: Connection, sql: str, values: Sequence[object] = ()) -> list[Row]:
+async def _run(connection: PostgresConnection, sql: str, values: Sequence[object] = ()) -> list[Row]:
     cursor = connection.cursor(binary=True)
     await heeding_cancels(cursor.execute(sql.encode(), values, prepare=False))
     return await cursor.fetchall() if cursor.rownumber is not None else []

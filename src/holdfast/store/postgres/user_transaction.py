@@ -16,7 +16,7 @@ from holdfast.model.transitions import TaskState
 from holdfast.store.placeholders import numbered
 from holdfast.store.postgres.batch import encode_batch, given_other_input
 from holdfast.store.postgres.commit import names_in, read_answer, refused_by_database
-from holdfast.store.postgres.connections import Connection, Row, fetch_on, heeding_cancels
+from holdfast.store.postgres.connections import PostgresConnection, Row, fetch_on, heeding_cancels
 from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.errors import READ_ONLY, is_lost, is_refused, is_trouble, translate
 from holdfast.store.postgres.parameters import TextArray
@@ -40,7 +40,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 class PostgresTransaction(Transaction):
     """The user's end of an open transaction."""
 
-    def __init__(self, connection: Connection, where: str, timeout: float) -> None:
+    def __init__(self, connection: PostgresConnection, where: str, timeout: float) -> None:
         """Use this connection until the transaction is over."""
         super().__init__()
         self._connection = connection
@@ -103,7 +103,7 @@ async def transact(db: Database, work: Work[T], timeout: float) -> tuple[T, Verd
 
 
 @asynccontextmanager
-async def _lent(db: Database, timeout: float) -> AsyncIterator[Connection]:
+async def _lent(db: Database, timeout: float) -> AsyncIterator[PostgresConnection]:
     """Lend a connection with an open transaction, which the server ends by itself should this process freeze."""
     db.open_connections()
     assert db.lendable is not None  # noqa: S101 - opened with the others
@@ -113,7 +113,9 @@ async def _lent(db: Database, timeout: float) -> AsyncIterator[Connection]:
         yield connection
 
 
-async def _apply(db: Database, connection: Connection, commit: Commit | None) -> tuple[Verdict | None, set[str]]:
+async def _apply(
+    db: Database, connection: PostgresConnection, commit: Commit | None
+) -> tuple[Verdict | None, set[str]]:
     """Apply the Commit in the open transaction; a verdict that refuses it means: roll back."""
     if commit is None:
         return None, set()
@@ -133,7 +135,7 @@ async def _apply(db: Database, connection: Connection, commit: Commit | None) ->
     return not_applied(verdict) or verdict, hints
 
 
-async def _finish(db: Database, connection: Connection) -> psycopg.Error | None:
+async def _finish(db: Database, connection: PostgresConnection) -> psycopg.Error | None:
     """Commit. Return the error where it leaves open whether that happened."""
     try:
         await heeding_cancels(connection.execute(b"COMMIT", prepare=False))
@@ -188,6 +190,6 @@ async def _standing(db: Database, task_id: str) -> list[Row]:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-async def _roll_back(connection: Connection) -> None:
+async def _roll_back(connection: PostgresConnection) -> None:
     with suppress(psycopg.Error):  # lost, which is as good
         await connection.execute(b"ROLLBACK", prepare=False)

@@ -26,7 +26,7 @@ from holdfast.store.backend import Listener
 from holdfast.store.base import ANYTHING
 from holdfast.store.clock import SystemClock
 from holdfast.store.handles import NoHandleLeft
-from holdfast.store.hints import Hints
+from holdfast.store.hints import LocalHints
 from holdfast.store.outage import Outage
 from holdfast.store.privacy import create_file
 from holdfast.store.sqlite.connection import BUSY_TIMEOUT_MS, check_path, connect
@@ -37,7 +37,7 @@ from holdfast.store.sqlite.place import FilePlace, look_before
 from holdfast.store.sqlite.probe import ChangeProbe
 from holdfast.store.sqlite.reader import Reader
 from holdfast.store.sqlite.write_transaction import WriteTransaction
-from holdfast.store.sqlite.writer import MOST_HERE, Writer
+from holdfast.store.sqlite.writer import MOST_HERE, SqliteWriter
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -64,12 +64,12 @@ class Database:
         self.file = str(Path(path).absolute())  # the working directory may change
         self.clock = clock or SystemClock()
         self.outage = Outage()
-        self.writer: Writer | None = None
+        self.writer: SqliteWriter | None = None
         self.reader: Reader | None = None
         self.slow_reader: Reader | None = None
         self.probe: ChangeProbe | None = None
         self._durable = durable
-        self._hints = Hints()
+        self._hints = LocalHints()
         self._slow_thread: ThreadPoolExecutor | None = None
         self._yielded = self._looked = time.monotonic()
 
@@ -80,7 +80,7 @@ class Database:
         connections, place, gate = await self._open_patiently()
         self.reader, self.slow_reader = (Reader(connection, self.clock) for connection in connections[1:])
         self._slow_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-reader")
-        self.writer = Writer(connections[0], self.file, gate, self.clock, place=place)
+        self.writer = SqliteWriter(connections[0], self.file, gate, self.clock, place=place)
         self.probe = ChangeProbe(self.writer.foreign_version, self._hints)
         watch(self)
 
@@ -140,7 +140,7 @@ class Database:
             if self.probe is not None:
                 await self.probe.close()
 
-    def open_writer(self) -> Writer:
+    def open_writer(self) -> SqliteWriter:
         """Return the writer; StoreClosed unless the store is open."""
         if self.writer is None:
             raise StoreClosed(f"the store {self.path} is not open; use it inside `async with store:`")

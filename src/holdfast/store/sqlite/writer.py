@@ -22,7 +22,7 @@ import apsw
 from holdfast.model.clock import Clock
 from holdfast.model.errors import ReadOnlyStore, StoreClosed, StoreError, StoreUnavailable
 from holdfast.process_fork import Owner
-from holdfast.store.place import Nowhere, Place
+from holdfast.store.place import Nowhere, StorePlace
 from holdfast.store.sqlite.connection import BUSY_TIMEOUT_MS
 from holdfast.store.sqlite.errors import translated
 from holdfast.store.sqlite.gate import Gate
@@ -62,7 +62,7 @@ def plain_commit(connection: apsw.Connection) -> None:
     connection.execute("COMMIT")
 
 
-class Writer:
+class SqliteWriter:
     """Runs write transactions, one at a time."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Writer:
         *,
         commit: Callable[[apsw.Connection], None] = plain_commit,
         always_inline: bool = False,
-        place: Place | None = None,
+        place: StorePlace | None = None,
     ) -> None:
         """Take over the connection: nobody else may use it.
 
