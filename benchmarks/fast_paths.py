@@ -19,11 +19,14 @@ from unittest.mock import patch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.store import Bench
-from benchmarks.subject import Rate
+from benchmarks.store import Bench, step_commit
+from benchmarks.subject import Rate, Watch
 from holdfast import open_store
-from holdfast.model.commit import Commit
+from holdfast.model.commit import Commit, Held
+from holdfast.model.operations import ApplyPatch
+from holdfast.store.jsonfile import store as json_store
 from holdfast.store.postgres import commit as postgres_commit
+from holdfast.store.postgres import journals as postgres_journals
 from holdfast.store.postgres import submission as postgres_submission
 from holdfast.store.sqlite import commit as sqlite_commit
 from holdfast.store.sqlite import lease as sqlite_lease
@@ -58,6 +61,32 @@ def _line_by_line(tx: Any, request: Any) -> list[Any]:  # noqa: ANN401 - as leas
     return tx.all("merged_ready_tasks", sqlite_lease._to_json(lines), tx.now, request.limit, request.key_form)  # type: ignore[no-any-return]  # noqa: SLF001
 
 
+async def patches(bench: Bench) -> Rate:
+    """One patch of a task's state a Commit: not plain, and nothing of it can be refused."""
+    await bench.submit(1)
+    (claimed,) = await bench.claim(1)
+    watch, n = Watch(), 0
+    while watch.seconds < bench.seconds:
+        n += 1
+        guard = Held(claimed.task.owner or "", claimed.fence, n)
+        operation = ApplyPatch(body=b"{}", author="bench")
+        await bench.store.commit([Commit(task_id=claimed.task.id, guard=guard, operations=(operation,))])
+    return watch.rate(n)
+
+
+async def loads(bench: Bench) -> Rate:
+    """A task with 20 steps, read as a worker reads it."""
+    await bench.submit(1)
+    (claimed,) = await bench.claim(1)
+    for n in range(1, 21):
+        await bench.store.commit([step_commit(claimed, n)])
+    watch, n = Watch(), 0
+    while watch.seconds < bench.seconds:
+        n += 1
+        await bench.store.load(claimed.task.id)
+    return watch.rate(n)
+
+
 SQLITE = (
     FastPath(
         "plain: steps, one by one",
@@ -79,11 +108,15 @@ SQLITE = (
         "claim of one queue and name", Bench.drain, lambda: patch.object(sqlite_lease, "_next_ready", _line_by_line)
     ),
     FastPath(
+        "no savepoint for what nothing refuses", patches, lambda: patch.object(sqlite_commit, "CAN_REFUSE", object)
+    ),
+    FastPath(
         "COMMIT on the loop: one step", Bench.sequential_steps, lambda: patch.object(sqlite_writer, "INLINE_ITEMS", 0)
     ),
     FastPath("work on the loop: 100 steps", Bench.grouped_steps, lambda: patch.object(sqlite_writer, "MOST_HERE", 0)),
 )
 POSTGRES = (
+    FastPath("load: one statement", loads, lambda: patch.object(postgres_journals, "ROW_BYTES", 1 << 40)),
     FastPath(
         "write_step: a lone step",
         Bench.sequential_steps,
@@ -103,6 +136,14 @@ POSTGRES = (
         "submit_one: a lone task",
         Bench.single_submits,
         lambda: patch.object(postgres_submission, "_submit_one", _no_answer),
+    ),
+)
+
+JSON = (
+    FastPath(
+        "one file without the journal",
+        Bench.sequential_steps,
+        lambda: patch.object(json_store, "is_one_file", lambda _: False),
     ),
 )
 
@@ -128,9 +169,14 @@ async def run(seconds: float, rounds: int) -> None:
     """Compare all of them and print a table."""
     table = Table("store", "fast path", "rate, to the general path", "processor time")
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder, start_postgres(18, durable=True) as server:
-        for store, paths in (("SQLite", SQLITE), ("PostgreSQL 18", POSTGRES)):
+        for store, scheme, paths in (
+            ("SQLite", "sqlite", SQLITE),
+            ("JSON files", "json", JSON),
+            ("PostgreSQL 18", "postgresql", POSTGRES),
+        ):
             for number, path in enumerate(paths):
-                url = server.create_database() if store != "SQLite" else f"sqlite:///{folder}/{number}.db"
+                is_server = scheme == "postgresql"
+                url = server.create_database() if is_server else f"{scheme}:///{folder}/{scheme}-{number}"
                 rate, cost = await compare(url, path, seconds, rounds)
                 table.add_row(store, path.name, f"{rate:.2f}", f"{cost:.2f}")
                 Console(stderr=True).print(f"{store}: {path.name} {rate:.2f} {cost:.2f}")

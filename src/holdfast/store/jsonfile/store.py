@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -152,7 +153,7 @@ class JsonBackend(MemoryBackend):
         """
         dirty, self._dirty = self._dirty | self._owed, set()
         files = {file_name(*document): render(connection, *document) for document in sorted(dirty)}
-        is_simple = len(files) == 1 and not self._owed and None not in files.values()
+        is_simple = not self._owed and is_one_file(files)
         self._owed = dirty
         try:
             if is_simple:
@@ -238,6 +239,11 @@ class JsonStore(SimpleInterface):
         """Name the directory; ``open`` creates it where it is missing."""
         self.path = str(path)
         super().__init__(JsonBackend(path, clock=clock))
+
+
+def is_one_file(files: Mapping[str, str | None]) -> bool:
+    """Say whether a commit writes one file and deletes none: it takes its place as a whole, and needs no journal."""
+    return len(files) == 1 and None not in files.values()
 
 
 def _prepare(root: Path) -> DirectoryLock:

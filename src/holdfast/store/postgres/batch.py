@@ -55,14 +55,13 @@ from holdfast.model.operations import (
 from holdfast.model.records import Checkpoint
 from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, NewTask, search_text
-from holdfast.model.transitions import TaskState
+from holdfast.model.transitions import KEEPS_LEASE, TaskState
 from holdfast.store.postgres import plan
 from holdfast.store.postgres.parameters import ByteaArray
 
 Document = dict[str, Any]
 
 _REFUSABLE = WriteEffect | Reserve | OpenApproval | Decide | ConsumeApproval | SubmitChild | ReopenChild | RequireQuiet
-_KEEPS_LEASE = frozenset({TaskState.RUNNING, TaskState.REVIEW})
 _to_json = msgspec.json.Encoder().encode
 
 
@@ -243,7 +242,7 @@ def _move(record: Document, move: Move, payloads: Payloads, *, fenced: bool) -> 
         new_round=move.new_round,
         feedback=move.feedback,
     )
-    if fenced and move.to not in _KEEPS_LEASE:
+    if fenced and move.to not in KEEPS_LEASE:
         record["lets_go"] = True
     if move.to.is_terminal or move.to is TaskState.REVIEW:
         _outcome(record, move.result, move.error, payloads)

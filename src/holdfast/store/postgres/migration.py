@@ -14,7 +14,8 @@ from holdfast.model.words import words_about
 from holdfast.store.postgres.connections import APPLICATION, PostgresConnection, fetch_on
 from holdfast.store.postgres.errors import place, translated
 from holdfast.store.postgres.parameters import TextArray
-from holdfast.store.sqlfiles import Migration, migrations, named_queries
+from holdfast.store.postgres.sql import QUERIES
+from holdfast.store.sqlfiles import Migration, migrations
 from holdfast.store.url import split_options
 
 _PACKAGE = "holdfast.store.postgres.migrations"
@@ -117,8 +118,7 @@ async def _migrate(connection: PostgresConnection, schema: str, known: list[Migr
 
 async def _split_anew(connection: PostgresConnection, schema: str) -> None:
     """Write the words of all facts as this version splits them."""
-    queries = named_queries("holdfast.store.postgres", "queries.sql")
-    read, write = (queries[name].replace("{schema}", f'"{schema}"') for name in ("facts_to_split", "put_words"))
+    read, write = (QUERIES[name].replace("{schema}", f'"{schema}"') for name in ("facts_to_split", "put_words"))
     last = ""
     while rows := await fetch_on(connection, read, (last,)):
         for fact_id, entity, attribute, value in rows:

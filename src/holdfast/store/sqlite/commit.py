@@ -10,7 +10,7 @@ from holdfast.model.commit import Commit, Held, Refusal, Verdict, judge
 from holdfast.model.errors import BudgetExceeded, InvalidValue
 from holdfast.model.operations import Emit, Move, Release, RequestCancel, SubmitChild
 from holdfast.model.task import Submitted
-from holdfast.model.transitions import TaskState
+from holdfast.model.transitions import KEEPS_LEASE, TaskState
 from holdfast.store.sqlite import lifecycle
 from holdfast.store.sqlite.database import MANY, Database
 from holdfast.store.sqlite.operations import CAN_REFUSE, Refused, apply_operation
@@ -23,7 +23,6 @@ _REFUSED_BY_THE_DATABASE = (
     *(apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError),
     *(UnicodeEncodeError, OverflowError),
 )
-_KEEPS_LEASE = frozenset({TaskState.RUNNING, TaskState.REVIEW})
 
 
 async def commit(db: Database, commits: Sequence[Commit]) -> list[Verdict]:
@@ -168,7 +167,7 @@ def _requeue(tx: WriteTransaction, row: TaskRow, change: Move, actor: str) -> No
 
 
 def _move(tx: WriteTransaction, commit: Commit, row: TaskRow, change: Move) -> None:
-    if isinstance(commit.guard, Held) and change.to not in _KEEPS_LEASE:
+    if isinstance(commit.guard, Held) and change.to not in KEEPS_LEASE:
         lifecycle.give_back(tx, row)
     if change.new_round:
         row.round, row.deaths, row.lone_deaths = row.round + 1, 0, 0

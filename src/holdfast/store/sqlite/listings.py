@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 
 from holdfast.model.approval import ApprovalState
-from holdfast.model.effect import EffectState
+from holdfast.model.effect import UNKNOWN_OUTCOME, EffectState
 from holdfast.model.queries import TaskFilter
 from holdfast.model.records import MemoryFact
 from holdfast.store.cursor import from_cursor
@@ -18,7 +18,6 @@ from holdfast.store.where import Where
 
 _TASK, _EFFECT, _APPROVAL, _FACT = (", ".join(COLUMNS[kind]) for kind in ("task", "effect", "approval", "fact"))
 
-_DOUBTFUL = frozenset({EffectState.ARMED, EffectState.IN_DOUBT, EffectState.NEEDS_HUMAN})
 _IN_DOUBT = "state IN ('armed', 'in_doubt', 'needs_human')"
 """The condition of the index effects_in_doubt, for queries that imply it: SQLite does not see by itself that
 a shorter list is part of a longer one."""
@@ -87,7 +86,7 @@ def effects_query(
     clause.equal("task_id", task_id)
     clause.equal("effect_id", effect_id)
     _in_states(clause, states)
-    if task_id is effect_id is None and states is not None and _DOUBTFUL.issuperset(states):
+    if task_id is effect_id is None and states is not None and UNKNOWN_OUTCOME.issuperset(states):
         clause.add(_IN_DOUBT)
     return f"SELECT {_EFFECT} FROM effects {clause} ORDER BY task_id, effect_id LIMIT ?", [*clause.values, limit]  # noqa: S608
 

@@ -15,6 +15,7 @@ import apsw
 
 from holdfast.store import background
 from holdfast.store.base import ANYTHING
+from holdfast.store.hints import LocalHints
 
 INTERVAL = 0.004
 """Seconds between two looks, while anybody listens: the price of a hint's latency, 0.1 % of a core."""
