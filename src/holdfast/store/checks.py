@@ -228,10 +228,10 @@ def check_sought(what: str, value: str | None, *, optional: bool = False) -> Non
 
     PostgreSQL refuses a NUL where SQLite finds nothing: without this check each store would answer in its own way.
     """
-    if value is None and optional:
-        return
-    check_string(what, value)
-    check_text(what, value)
+    if isinstance(value, str):
+        check_text(what, value)
+    elif value is not None or not optional:
+        check_string(what, value)
 
 
 def check_string(what: str, value: str | None) -> None:

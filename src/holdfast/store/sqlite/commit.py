@@ -13,7 +13,7 @@ from holdfast.model.task import Submitted
 from holdfast.model.transitions import KEEPS_LEASE, TaskState
 from holdfast.store.sqlite import lifecycle
 from holdfast.store.sqlite.database import MANY, Database
-from holdfast.store.sqlite.operations import CAN_REFUSE, Refused, apply_operation
+from holdfast.store.sqlite.operations import Refused, apply_operation
 from holdfast.store.sqlite.plain import apply_plain, stretches
 from holdfast.store.sqlite.rows import TaskRow, micros, micros_or_none, task_row
 from holdfast.store.sqlite.submission import has_many_waiting, stored
@@ -75,9 +75,6 @@ def _judge_and_apply(tx: WriteTransaction, commit: Commit) -> Verdict:
     refusal = judge(row, commit)
     if refusal is not None or row is None:
         return _verdict(row, commit, *(refusal or (Refusal.NOT_FOUND, "")))
-    if not any(isinstance(op, CAN_REFUSE) for op in commit.operations):
-        return _verdict(row, commit, children=_apply_operations(tx, commit, row))
-
     stored, hints = row.stored, set(tx.hints)
     tx.statement("SAVEPOINT one")
     try:

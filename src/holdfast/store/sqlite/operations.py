@@ -45,9 +45,6 @@ from holdfast.store.sqlite.records import RECORDS, approval_values, effect_value
 from holdfast.store.sqlite.rows import TaskRow, micros, micros_or_none
 from holdfast.store.sqlite.write_transaction import WriteTransaction
 
-CAN_REFUSE = (WriteEffect, Reserve, OpenApproval, Decide, ConsumeApproval, SubmitChild, ReopenChild, RequireQuiet)
-"""The operations whose conditions are looked at only when they are applied."""
-
 
 class Refused(Exception):
     """One operation does not apply, so nothing of its Commit may stay. A signal, not an error anybody sees."""

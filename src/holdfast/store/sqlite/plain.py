@@ -12,7 +12,6 @@ else, and the short way touches no waiting task: in which order the two come mak
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import starmap
 from typing import NamedTuple
 
 from holdfast.model.commit import Commit, Held, Verdict
@@ -38,25 +37,6 @@ class PlainCommit(NamedTuple):
     steps: list[Step]
     end: Move | None
     actor: str
-
-
-class _Head(NamedTuple):
-    """What the guard of a worker's Commit looks at, and what its verdict says.
-
-    A row of the query ``task_head``, or of ``ending_head``, which has the last three columns as well.
-    """
-
-    id: str
-    owner: str | None
-    fence: int
-    sequence: int
-    state: str
-    revision: int
-    version: int
-    cancel_requested: str | None
-    moves: int = 0
-    has_outcome: int = 0
-    has_loose_ends: int = 0
 
 
 def stretches(commits: Sequence[Commit]) -> Iterator[tuple[Sequence[Commit], list[PlainCommit]]]:
@@ -110,54 +90,62 @@ def _changes_more(end: Move) -> bool:
 
 def _advance(tx: WriteTransaction, stretch: list[PlainCommit], verdicts: dict[str, Verdict]) -> None:
     """Count one Commit on each task that is held as the Commit says."""
-    rows = tx.all_many("task_head", [(plain.task_id,) for plain in stretch])
-    heads = {head.id: head for head in starmap(_Head, rows)}
+    by_task = {plain.task_id: plain for plain in stretch}
     changed = []
-    for task_id, held, _, _, _ in stretch:
-        head = heads.get(task_id)
-        if head is None or not _is_next(held, head) or (state := _ADVANCING.get(head.state)) is None:
+    for task_id, owner, fence, sequence, state, *shown in tx.all_many("task_head", [(task_id,) for task_id in by_task]):
+        held = by_task[task_id].held
+        if not _is_next(held, owner, fence, sequence) or state not in _ADVANCING:
             continue
         changed.append((task_id, held.sequence, tx.now))
-        verdicts[task_id] = _verdict(head, held, state, owner=held.owner)
+        verdicts[task_id] = _verdict(task_id, held, _ADVANCING[state], held.owner, *shown)
     tx.run_many("advance", changed)
 
 
 def _end(tx: WriteTransaction, stretch: list[PlainCommit], verdicts: dict[str, Verdict]) -> None:
     """End each task that is held as the Commit says and whose end concerns nobody else."""
-    rows = tx.all_many("ending_head", [(plain.task_id,) for plain in stretch])
-    heads = {head.id: head for head in starmap(_Head, rows)}
+    by_task = {plain.task_id: plain for plain in stretch}
     changed, transitions, outcomes, forgotten = [], [], [], []
-    for task_id, held, _, end, actor in stretch:
-        head = heads.get(task_id)
-        if head is None or end is None or not _is_next(held, head) or head.state not in _ENDING or head.has_loose_ends:
+    for moves, has_outcome, has_loose_ends, task_id, owner, fence, sequence, state, *shown in tx.all_many(
+        "ending_head", [(task_id,) for task_id in by_task]
+    ):
+        _, held, _, end, actor = by_task[task_id]
+        if has_loose_ends or end is None or state not in _ENDING or not _is_next(held, owner, fence, sequence):
             continue
         changed.append((task_id, held.sequence, end.to, tx.now))
-        transitions.append((task_id, head.moves + 1, head.state, end.to, end.reason, actor, held.fence, tx.now))
+        transitions.append((task_id, moves + 1, state, end.to, end.reason, actor, held.fence, tx.now))
         if end.result is not None or end.error is not None:
             outcomes.append((task_id, payload_or_none(end.result), payload_or_none(end.error)))
-        elif head.has_outcome:
+        elif has_outcome:
             forgotten.append((task_id,))
         tx.hints.add(f"task:{task_id}")
-        verdicts[task_id] = _verdict(head, held, end.to, owner=None)
+        verdicts[task_id] = _verdict(task_id, held, end.to, None, *shown)
     tx.run_many("end", changed)
     tx.run_many("insert_transition", transitions)
     tx.run_many("put_outcome", outcomes)
     tx.run_many("delete_outcome", forgotten)
 
 
-def _is_next(held: Held, head: _Head) -> bool:
+def _is_next(held: Held, owner: str | None, fence: int, sequence: int) -> bool:
     """Say whether the lease stands on the row and the Commit is the next one under it."""
-    return head.owner == held.owner and head.fence == held.fence and head.sequence == held.sequence - 1
+    return owner == held.owner and fence == held.fence and sequence == held.sequence - 1
 
 
-def _verdict(head: _Head, held: Held, state: TaskState, *, owner: str | None) -> Verdict:
+def _verdict(  # noqa: PLR0917 - the last three are the last columns of the queries
+    task_id: str,
+    held: Held,
+    state: TaskState,
+    owner: str | None,
+    revision: int,
+    version: int,
+    cancel_requested: str | None,
+) -> Verdict:
     return Verdict(
-        task_id=head.id,
+        task_id=task_id,
         state=state,
         fence=held.fence,
         sequence=held.sequence,
-        revision=head.revision + 1,
-        version=head.version,
+        revision=revision + 1,
+        version=version,
         owner=owner,
-        cancel_requested=head.cancel_requested,
+        cancel_requested=cancel_requested,
     )

@@ -53,11 +53,12 @@ SELECT id, owner, fence, sequence, state, revision, version, cancel_requested FR
 
 -- name: ending_head
 -- The same for a Commit that ends its task, with what the end would have to look after besides.
-SELECT id, owner, fence, sequence, state, revision, version, cancel_requested, moves,
+SELECT moves,
        EXISTS (SELECT 1 FROM outcomes WHERE task_id = ?1) AS has_outcome,
        EXISTS (SELECT 1 FROM approvals WHERE task_id = ?1 AND state = 'open')
            OR EXISTS (SELECT 1 FROM reservations WHERE task_id = ?1)
-           OR EXISTS (SELECT 1 FROM joins WHERE child_id = ?1) AS has_loose_ends
+           OR EXISTS (SELECT 1 FROM joins WHERE child_id = ?1) AS has_loose_ends,
+       id, owner, fence, sequence, state, revision, version, cancel_requested
 FROM tasks WHERE id = ?1
 
 -- name: advance
