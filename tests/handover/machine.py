@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from hypothesis.strategies import DataObject
 
 from holdfast import Holdfast, ManualClock, Task, TaskState
+from holdfast.engine.outside import Lease
 from holdfast.model.codec import decode
 from holdfast.model.errors import Conflict, LeaseLost
-from holdfast.service.handover import Lease
 from tests.handover.support import NOTHING, Outside, facts, outside_steps, task_of
 
 T = TypeVar("T")

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast import Holdfast, Step, Task
+from holdfast.engine.outside import Holding, Lease, Taken, claim, offer
 from holdfast.model.agent_state import KnownFact
 from holdfast.model.patch import StatePatch
 from holdfast.model.task import DEFAULT_QUEUE, HANDOVER, JsonValue
 from holdfast.model.worker import WorkerState
-from holdfast.service.handover import Holding, Lease, Taken, claim, offer
 
 NOTHING = StatePatch()
 SILENCE = 60.0

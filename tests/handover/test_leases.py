@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast import Conflict, Holdfast, InvalidValue, ManualClock, NotFound, TaskState
+from holdfast.engine.outside import Lease
 from holdfast.model.errors import LeaseHeld, LeaseLost
-from holdfast.service.handover import Lease
 from tests.handover.support import VERBS, Outside, everything, facts, living_workers, outside_steps, task_of
 
 

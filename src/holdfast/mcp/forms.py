@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.engine.attempt.journal import RESERVED
+from holdfast.engine.outside.lines import ASKED, NOTE, their_key
+from holdfast.engine.outside.offer import details_of, first_state
 from holdfast.mcp.addresses import artifact_uri, state_uri
 from holdfast.mcp.excerpts import shortened, shortened_value
 from holdfast.model.agent_state import AgentState
 from holdfast.model.step import Step
 from holdfast.model.task import HANDOVER, JsonValue, Task
 from holdfast.service.forms import Form, moment, plain_input, stored, task_form
-from holdfast.service.handover.lines import ASKED, NOTE, their_key
-from holdfast.service.handover.offer import details_of, first_state
 
 _GOAL = 300
 _OUTPUT = 300

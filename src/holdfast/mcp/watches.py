@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from holdfast.engine.outside.sweep import sweep, tidy
 from holdfast.mcp.addresses import (
     Address,
     ArtifactAddress,
@@ -31,7 +32,6 @@ from holdfast.model.canonical import digest
 from holdfast.model.errors import HoldfastError, InvalidValue, StoreError
 from holdfast.redaction import make_logger
 from holdfast.service import forms
-from holdfast.service.handover.sweep import sweep, tidy
 from holdfast.store.background import Loop
 from holdfast.store.base import ANYTHING
 

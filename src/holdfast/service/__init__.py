@@ -3,7 +3,6 @@
 Modules:
 
 diagnosis/      What is wrong with a store, and what to do about it
-handover/       Handover: agents outside take a task from the queue, work on it under a lease, and hand it back
 access.py       Who calls from outside, and what such a caller may do
 benchmark.py    How fast a store is on this machine: a few seconds each of what an application does most, beside the raw
                 limit

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from holdfast import Holdfast, TaskState
+from holdfast.engine.outside import Lease, add_artifact, patch_state
+from holdfast.engine.outside.shared_state import append
 from holdfast.model.approval import ApprovalState
 from holdfast.model.codec import decode
 from holdfast.model.errors import StateConflict
-from holdfast.service.handover import Lease, add_artifact, patch_state
-from holdfast.service.handover.shared_state import append
 from tests.handover.support import VERBS, Outside, facts, living_workers, task_of
 from tests.mcp_edges.handover.lossy import Losing, losing
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import Conflict, Context, Handle, Holdfast, TaskState
+from holdfast.engine.outside import Holding
 from holdfast.model.errors import LeaseLost
-from holdfast.service.handover import Holding
 from holdfast.testing.contract._support import row
 from tests.handover.support import Outside, everything, facts, living_workers
 

@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from holdfast.engine.outside import Holding, Lease, Taken, claim
+from holdfast.engine.outside.lease import LONGEST, SHORTEST, USUAL
+from holdfast.engine.outside.lease_holder import Standing
+from holdfast.engine.outside.shared_state import checked_patch
 from holdfast.mcp.desk import Desk
 from holdfast.mcp.forms import detail_of, line_of, shared_of, steps_of, uri_of
 from holdfast.model.errors import InvalidValue
 from holdfast.model.patch import StatePatch
 from holdfast.model.task import DEFAULT_QUEUE, JsonValue
-from holdfast.service.handover import Holding, Lease, Taken, claim
-from holdfast.service.handover.lease import LONGEST, SHORTEST, USUAL
-from holdfast.service.handover.lease_holder import Standing
-from holdfast.service.handover.shared_state import checked_patch
 from holdfast.service.identify import short
 
 LeaseText = Annotated[str, Field(description="The lease claim_task gave you, exactly as it was.")]

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from holdfast.engine.outside.lines import notes_of
 from holdfast.mcp.addresses import read_address
 from holdfast.mcp.desk import Desk
 from holdfast.mcp.excerpts import MAX_ANSWER, text_of
@@ -18,7 +19,6 @@ from holdfast.model.queries import TaskFilter
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.service import forms
-from holdfast.service.handover.lines import notes_of
 from holdfast.service.overview import last_reports
 
 TaskId = Annotated[str, Field(description="The task's id, or enough of its characters to be the only one.")]

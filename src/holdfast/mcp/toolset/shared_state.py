@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from holdfast.engine.outside import Lease, add_artifact, patch_state
+from holdfast.engine.outside.shared_state import append, checked_patch
 from holdfast.mcp.addresses import artifact_uri
 from holdfast.mcp.desk import Desk
 from holdfast.mcp.forms import state_form
 from holdfast.mcp.toolset.inspection import TaskId
 from holdfast.model.errors import InvalidValue
-from holdfast.service.handover import Lease, add_artifact, patch_state
-from holdfast.service.handover.shared_state import append, checked_patch
 
 OptionalLease = Annotated[
     str | None,

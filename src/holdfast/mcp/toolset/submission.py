@@ -11,6 +11,9 @@ from pydantic import Field
 from holdfast.engine.api.definition import Bound
 from holdfast.engine.api.new_task import new_task, was_submitted_before
 from holdfast.engine.api.start import Start, link_artifacts, patch_of, starting
+from holdfast.engine.outside import claim, offer
+from holdfast.engine.outside.lease import USUAL
+from holdfast.engine.outside.start import checked_start
 from holdfast.mcp.desk import Desk
 from holdfast.mcp.forms import detail_of, line_of
 from holdfast.mcp.toolset.handover import LeaseSeconds, taken_form
@@ -20,9 +23,6 @@ from holdfast.model.patch import StatePatch
 from holdfast.model.queries import TaskFilter
 from holdfast.model.task import DEFAULT_QUEUE, HANDOVER, JsonValue, Task
 from holdfast.service.access import Scope
-from holdfast.service.handover import claim, offer
-from holdfast.service.handover.lease import USUAL
-from holdfast.service.handover.start import checked_start
 
 
 @dataclass(frozen=True, slots=True)

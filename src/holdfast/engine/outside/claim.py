@@ -11,6 +11,11 @@ from itertools import count
 
 from holdfast.engine.api.holdfast import Holdfast
 from holdfast.engine.manage.cancel import cancel_children
+from holdfast.engine.outside.lease import Lease, checked_seconds, new_secret, worker_id_of
+from holdfast.engine.outside.lines import notes_of
+from holdfast.engine.outside.offer import beginning, first_state, found
+from holdfast.engine.outside.questions import Answer, answers_of, taking_note
+from holdfast.engine.outside.sweep import end_if_cancelled, sweep
 from holdfast.model.agent_state import AgentState
 from holdfast.model.commit import Commit, Held
 from holdfast.model.effect import Effect, EffectState
@@ -21,11 +26,6 @@ from holdfast.model.step import Step
 from holdfast.model.task import HANDOVER, JsonValue, Task, rank
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, NewWorker
-from holdfast.service.handover.lease import Lease, checked_seconds, new_secret, worker_id_of
-from holdfast.service.handover.lines import notes_of
-from holdfast.service.handover.offer import beginning, first_state, found
-from holdfast.service.handover.questions import Answer, answers_of, taking_note
-from holdfast.service.handover.sweep import end_if_cancelled, sweep
 
 _UNSETTLED = frozenset({EffectState.ARMED, EffectState.IN_DOUBT, EffectState.NEEDS_HUMAN, EffectState.COMPENSATING})
 _LOOKED_AT = 50

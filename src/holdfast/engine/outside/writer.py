@@ -9,6 +9,9 @@ from typing import TypeAlias
 
 from holdfast.engine.api.holdfast import Holdfast
 from holdfast.engine.manage.state import with_times
+from holdfast.engine.outside.facts import without_known_facts
+from holdfast.engine.outside.lease import Lease
+from holdfast.engine.outside.offer import found
 from holdfast.model.canonical import canonical
 from holdfast.model.commit import Commit, Held
 from holdfast.model.errors import Conflict, DeadlineExceeded, LeaseLost, WorkerDead
@@ -18,9 +21,6 @@ from holdfast.model.patch import StatePatch, apply
 from holdfast.model.state_size import check_growth
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
-from holdfast.service.handover.facts import without_known_facts
-from holdfast.service.handover.lease import Lease
-from holdfast.service.handover.offer import found
 
 Write: TypeAlias = Callable[[Task, datetime], Awaitable[Sequence[Operation]]]
 """Makes operations of the task as it stands. It may be asked again, and then sees what it wrote itself.

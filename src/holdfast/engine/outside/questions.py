@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from holdfast.engine.outside.lines import ASKED, line
 from holdfast.engine.steps.approval import QUESTION
 from holdfast.model.agent_state import AgentState, KnownFact
 from holdfast.model.approval import Approval, ApprovalState, Ask
@@ -18,7 +19,6 @@ from holdfast.model.state_size import TEXT_BYTES, check_size, fit_patch
 from holdfast.model.step import StepState
 from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import TaskState
-from holdfast.service.handover.lines import ASKED, line
 from holdfast.store.base import StateStore
 
 

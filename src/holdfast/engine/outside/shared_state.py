@@ -14,6 +14,10 @@ from holdfast.engine.api.holdfast import Holdfast
 from holdfast.engine.manage.artifacts import MAX_BYTES
 from holdfast.engine.manage.state import TaskMoved
 from holdfast.engine.manage.state import patch_state as change_state
+from holdfast.engine.outside.facts import in_name_of, without_known_facts
+from holdfast.engine.outside.lease import Lease
+from holdfast.engine.outside.lease_holder import Holding
+from holdfast.engine.outside.offer import begun, found
 from holdfast.model.agent_state import AgentState, ArtifactRef
 from holdfast.model.canonical import canonical
 from holdfast.model.commit import Commit, Expect
@@ -24,10 +28,6 @@ from holdfast.model.records import ArtifactLink
 from holdfast.model.state_size import TEXT_BYTES, check_growth, check_patch_size, check_size
 from holdfast.model.task import Task
 from holdfast.model.transitions import OPEN
-from holdfast.service.handover.facts import in_name_of, without_known_facts
-from holdfast.service.handover.lease import Lease
-from holdfast.service.handover.lease_holder import Holding
-from holdfast.service.handover.offer import begun, found
 
 ALLOWED = frozenset(
     {

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from holdfast.engine.manage.cancel import cancel
+from holdfast.engine.outside.offer import found
 from holdfast.model.queries import TaskFilter
 from holdfast.model.task import HANDOVER, Task
 from holdfast.model.transitions import TaskState
-from holdfast.service.handover.offer import found
 from holdfast.store.base import StateStore
 
 SWEEP = "sweep"

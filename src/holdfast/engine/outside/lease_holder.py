@@ -9,6 +9,10 @@ from datetime import datetime
 from holdfast.engine.api.holdfast import Holdfast
 from holdfast.engine.attempt.scope import check_part
 from holdfast.engine.manage.cancel import cancel_children
+from holdfast.engine.outside.lease import Lease
+from holdfast.engine.outside.lines import line, note_line, own_key, recorded, their_key
+from holdfast.engine.outside.questions import asking, reason_of
+from holdfast.engine.outside.writer import Write, Writer
 from holdfast.engine.steps.waits import event_channel
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.canonical import canonical
@@ -23,10 +27,6 @@ from holdfast.model.payload import to_json
 from holdfast.model.restore import restore
 from holdfast.model.task import HANDOVER, JsonValue, Task
 from holdfast.model.transitions import TaskState
-from holdfast.service.handover.lease import Lease
-from holdfast.service.handover.lines import line, note_line, own_key, recorded, their_key
-from holdfast.service.handover.questions import asking, reason_of
-from holdfast.service.handover.writer import Write, Writer
 
 NOTHING = StatePatch()
 _LONGEST_REASON = 500
