@@ -20,10 +20,10 @@ sweep.py         What time made true, for tasks of agents outside: no worker of 
 writer.py        Writing under a lease
 """
 
-from holdfast.engine.outside.claim import Taken, claim
-from holdfast.engine.outside.lease import Lease
-from holdfast.engine.outside.lease_holder import Holding
+from holdfast.engine.outside.claim import ClaimedTask, claim
+from holdfast.engine.outside.lease_holder import LeaseHolder
+from holdfast.engine.outside.lease_token import LeaseToken
 from holdfast.engine.outside.offer import offer
-from holdfast.engine.outside.shared_state import Shared, add_artifact, patch_state
+from holdfast.engine.outside.shared_state import SharedState, add_artifact, patch_state
 
-__all__ = ["Holding", "Lease", "Shared", "Taken", "add_artifact", "claim", "offer", "patch_state"]
+__all__ = ["ClaimedTask", "LeaseHolder", "LeaseToken", "SharedState", "add_artifact", "claim", "offer", "patch_state"]

@@ -9,10 +9,10 @@ from datetime import datetime
 from holdfast.engine.api.holdfast import Holdfast
 from holdfast.engine.attempt.scope import check_part
 from holdfast.engine.manage.cancel import cancel_children
-from holdfast.engine.outside.lease import Lease
+from holdfast.engine.outside.lease_token import LeaseToken
 from holdfast.engine.outside.lines import line, note_line, own_key, recorded, their_key
 from holdfast.engine.outside.questions import asking, reason_of
-from holdfast.engine.outside.writer import Write, Writer
+from holdfast.engine.outside.writer import LeaseWriter, Write
 from holdfast.engine.steps.waits import event_channel
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.canonical import canonical
@@ -33,7 +33,7 @@ _LONGEST_REASON = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Written:
     """How a task stands after something was written."""
 
     task: Task
@@ -41,12 +41,12 @@ class Standing:
     """It had been done before; nothing was written."""
 
 
-class Holding:
+class LeaseHolder:
     """A task in the hands of an agent outside."""
 
-    def __init__(self, hold: Holdfast, lease: Lease, *, by: str) -> None:
+    def __init__(self, hold: Holdfast, lease: LeaseToken, *, by: str) -> None:
         """``by`` is who calls; the lease says what it holds."""
-        self._writer = Writer(hold, lease, by)
+        self._writer = LeaseWriter(hold, lease, by)
         self._store = hold.store
         self._definitions = hold.definitions
         self._by = by
@@ -55,7 +55,7 @@ class Holding:
         """Say that the agent is alive; return the task it holds. Raises LeaseLost."""
         return await self._writer.renew()
 
-    async def complete_step(self, key: str, output: JsonValue, patch: StatePatch = NOTHING) -> Standing:
+    async def complete_step(self, key: str, output: JsonValue, patch: StatePatch = NOTHING) -> Written:
         """Record that a step is done, once: the same key again is answered with how things stand.
 
         Raises Conflict where the key was recorded with another output: one of the two is not what happened.
@@ -82,7 +82,7 @@ class Holding:
         await self._writer.commit(write)
         return await self._standing(replayed=replayed)
 
-    async def report(self, message: str, percent: float | None) -> Standing:
+    async def report(self, message: str, percent: float | None) -> Written:
         """Tell whoever watches how far it is."""
         check_text("the message", message)
         told: dict[str, JsonValue] = {"message": message, "by": self._by}
@@ -120,7 +120,7 @@ class Holding:
             return asked[0]
         return await self._asked_before(question)
 
-    async def finish(self, result: JsonValue) -> Standing:
+    async def finish(self, result: JsonValue) -> Written:
         """The work is done. A task that has a definition goes to its own verifier, whatever the agent thinks of it."""
         task = await self._writer.task()
         result = self._result(task, result)
@@ -146,7 +146,7 @@ class Holding:
             return given
         return to_json(restore(given, definition.returns, name="result"), definition.returns, name="result")
 
-    async def give_up(self, why: str) -> Standing:
+    async def give_up(self, why: str) -> Written:
         """The work cannot be done. Whether that is so for a task with a definition is for its own worker to say."""
         if not why.strip():
             raise InvalidValue("say why it cannot be done")
@@ -163,7 +163,7 @@ class Holding:
         is_new = await self._move(Move(to=TaskState.FAILED, reason=reason, error=failure.to_json()))
         return await self._standing(replayed=not is_new)
 
-    async def release(self, note: str, patch: StatePatch = NOTHING) -> Standing:
+    async def release(self, note: str, patch: StatePatch = NOTHING) -> Written:
         """Hand the task back for somebody else to go on with; a task that is to be cancelled ends here."""
         check_text("the note", note)
         task = await self._writer.task()
@@ -204,5 +204,5 @@ class Holding:
         )
         return [one for one in every if one.question == question and one.requested_by == self._by][-1]
 
-    async def _standing(self, *, replayed: bool = False) -> Standing:
-        return Standing(task=await self._writer.task(), replayed=replayed)
+    async def _standing(self, *, replayed: bool = False) -> Written:
+        return Written(task=await self._writer.task(), replayed=replayed)

@@ -23,7 +23,7 @@ from holdfast.store.base import StateStore
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HumanAnswer:
     """What became of a question."""
 
     question: str
@@ -80,10 +80,10 @@ def reason_of(question: str, by: str) -> str:
     return f"{by} asks: {question}"[:500]
 
 
-def answers_of(loaded: Loaded) -> list[Answer]:
+def answers_of(loaded: Loaded) -> list[HumanAnswer]:
     """Return what people have said to the questions of agents outside, first to last."""
     return [
-        Answer(one.question, one.state, one.answer, one.decided_by, one.note)
+        HumanAnswer(one.question, one.state, one.answer, one.decided_by, one.note)
         for one in sorted(loaded.approvals, key=lambda one: (one.decided_at is None, one.decided_at, one.id))
         if one.step_key.startswith(ASKED) and one.state is not ApprovalState.OPEN
     ]

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from holdfast.engine.api.holdfast import Holdfast
 from holdfast.engine.manage.state import with_times
 from holdfast.engine.outside.facts import without_known_facts
-from holdfast.engine.outside.lease import Lease
+from holdfast.engine.outside.lease_token import LeaseToken
 from holdfast.engine.outside.offer import found
 from holdfast.model.canonical import canonical
 from holdfast.model.commit import Commit, Held
@@ -32,10 +32,10 @@ _MOST_TRIES = 20
 """Calls under one lease at the same time that can get in each other's way; agents make them one after the other."""
 
 
-class Writer:
+class LeaseWriter:
     """Writes to one task under one lease."""
 
-    def __init__(self, hold: Holdfast, lease: Lease, by: str) -> None:
+    def __init__(self, hold: Holdfast, lease: LeaseToken, by: str) -> None:
         """``by`` is who calls; the lease says what it holds."""
         self.hold = hold
         self.store = hold.store

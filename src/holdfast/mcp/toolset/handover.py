@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from holdfast.engine.outside import Holding, Lease, Taken, claim
-from holdfast.engine.outside.lease import LONGEST, SHORTEST, USUAL
-from holdfast.engine.outside.lease_holder import Standing
+from holdfast.engine.outside import ClaimedTask, LeaseHolder, LeaseToken, claim
+from holdfast.engine.outside.lease_holder import Written
+from holdfast.engine.outside.lease_token import LONGEST, SHORTEST, USUAL
 from holdfast.engine.outside.shared_state import checked_patch
 from holdfast.mcp.desk import Desk
 from holdfast.mcp.forms import detail_of, line_of, shared_of, steps_of, uri_of
@@ -71,7 +71,7 @@ class Handing:
         whole = None if task_id is None else await self._desk.service.task_id(task_id)
         looked_at = queues or [DEFAULT_QUEUE]
 
-        async def look() -> Taken | None:
+        async def look() -> ClaimedTask | None:
             return await claim(
                 self._hold,
                 by=self._desk.caller.actor,
@@ -88,7 +88,9 @@ class Handing:
         elsewhere = {one.name: one.ready for one in counts if one.ready and one.name not in looked_at}
         return {"task": None, "elsewhere": elsewhere}
 
-    async def _until_there_is(self, look: Callable[[], Awaitable[Taken | None]], seconds: float) -> Taken | None:
+    async def _until_there_is(
+        self, look: Callable[[], Awaitable[ClaimedTask | None]], seconds: float
+    ) -> ClaimedTask | None:
         """Claim, again whenever something changed, until there is something or the time is up."""
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
@@ -138,7 +140,7 @@ class Handing:
         if next_step:
             given["current_step"] = next_step
         patch = checked_patch(given, self._desk.caller.actor) if given else StatePatch()
-        await self._check_plan(Lease.read(lease).task_id, [line for line in (plan_step, next_step) if line])
+        await self._check_plan(LeaseToken.read(lease).task_id, [line for line in (plan_step, next_step) if line])
         standing = await self._holding(lease).complete_step(key, output, patch)
         return {"replayed": standing.replayed} | _standing_form(standing)
 
@@ -203,11 +205,11 @@ class Handing:
         patch = checked_patch({"append_facts": facts}, self._desk.caller.actor) if facts else StatePatch()
         return line_of((await self._holding(lease).release(note, patch)).task)
 
-    def _holding(self, lease: str) -> Holding:
-        return Holding(self._hold, Lease.read(lease), by=self._desk.caller.actor)
+    def _holding(self, lease: str) -> LeaseHolder:
+        return LeaseHolder(self._hold, LeaseToken.read(lease), by=self._desk.caller.actor)
 
 
-def taken_form(taken: Taken) -> dict[str, JsonValue]:
+def taken_form(taken: ClaimedTask) -> dict[str, JsonValue]:
     """Return a task that was claimed."""
     return {
         "task_id": taken.task.id,
@@ -222,7 +224,7 @@ def taken_form(taken: Taken) -> dict[str, JsonValue]:
     }
 
 
-def _standing_form(standing: Standing) -> dict[str, JsonValue]:
+def _standing_form(standing: Written) -> dict[str, JsonValue]:
     task = standing.task
     form: dict[str, JsonValue] = {"task_id": task.id, "state": str(task.state), "version": task.version}
     if task.cancel_requested is not None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from holdfast.engine.outside import Lease, add_artifact, patch_state
+from holdfast.engine.outside import LeaseToken, add_artifact, patch_state
 from holdfast.engine.outside.shared_state import append, checked_patch
 from holdfast.mcp.addresses import artifact_uri
 from holdfast.mcp.desk import Desk
@@ -74,7 +74,7 @@ class Sharing:
         whole = await self._desk.service.task_id(task_id)
         by = self._desk.caller.actor
         patch = checked_patch({"append_facts": facts}, by)
-        shared = await append(self._hold, whole, patch, by=by, lease=None if lease is None else Lease.read(lease))
+        shared = await append(self._hold, whole, patch, by=by, lease=None if lease is None else LeaseToken.read(lease))
         return {"task_id": whole, "version": shared.task.version, "facts": len(shared.state.known_facts)}
 
     async def add_artifact(
@@ -104,7 +104,7 @@ class Sharing:
             media_type=media_type,
             summary=summary,
             by=self._desk.caller.actor,
-            lease=None if lease is None else Lease.read(lease),
+            lease=None if lease is None else LeaseToken.read(lease),
         )
         return {"uri": artifact_uri(mention.artifact_id), "artifact_id": mention.artifact_id, "bytes": mention.bytes}
 

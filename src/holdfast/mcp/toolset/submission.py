@@ -12,7 +12,7 @@ from holdfast.engine.api.definition import Bound
 from holdfast.engine.api.new_task import new_task, was_submitted_before
 from holdfast.engine.api.start import Start, link_artifacts, patch_of, starting
 from holdfast.engine.outside import claim, offer
-from holdfast.engine.outside.lease import USUAL
+from holdfast.engine.outside.lease_token import USUAL
 from holdfast.engine.outside.start import checked_start
 from holdfast.mcp.desk import Desk
 from holdfast.mcp.forms import detail_of, line_of
