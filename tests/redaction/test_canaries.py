@@ -24,8 +24,9 @@ from holdfast.cli.application import app
 from holdfast.effects import http_request
 from holdfast.mcp import tools
 from holdfast.mcp.server import McpServer
+from holdfast.redaction import without_password
 from holdfast.service.access import READ_ONLY, Caller
-from holdfast.store.url import make_store, without_password
+from holdfast.store.url import make_store
 from holdfast.web.tokens import read_tokens
 from tests.forked import run_holdfast
 from tests.redaction import echo

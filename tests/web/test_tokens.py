@@ -6,9 +6,9 @@ import hmac
 
 import pytest
 
-from holdfast.engine.api.settings import unknown_variables
 from holdfast.model.errors import InvalidValue
 from holdfast.service.access import EVERYTHING, Caller, Scope
+from holdfast.settings import unknown_variables
 from holdfast.web import tokens as module
 from holdfast.web.tokens import MAKE_ONE, TOKEN_PREFIX, TOKEN_VARIABLE, Tokens, make_token, read_tokens
 from tests.web.support import OTHER, SECRET

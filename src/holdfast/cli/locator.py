@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType
 
 from holdfast.engine.api.holdfast import Holdfast
-from holdfast.engine.api.settings import Settings, current_settings, is_postgres
 from holdfast.model.errors import HoldfastError, InvalidURL, InvalidValue, MissingExtra
 from holdfast.model.failure import Failure
+from holdfast.settings import Settings, current_settings, is_postgres
 
 _URLS: dict[str, str] = {}
 """The store of each application that was found, before a flag named another."""

@@ -13,12 +13,13 @@ from urllib.parse import unquote, urlsplit
 
 from holdfast.cli.locator import distrust, find_holdfast, show_role, url_in_code
 from holdfast.engine.api.holdfast import Holdfast
-from holdfast.engine.api.settings import current_settings, is_postgres
 from holdfast.model.errors import HoldfastError, InvalidValue, NotAStore
+from holdfast.redaction import without_password
 from holdfast.service.identify import short
 from holdfast.service.service import Service
+from holdfast.settings import current_settings, is_postgres
 from holdfast.store.sqlite.peek import peek
-from holdfast.store.url import make_store, without_password
+from holdfast.store.url import make_store
 
 P = ParamSpec("P")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.engine.api.settings import is_postgres, store_options
 from holdfast.model.queries import Vitals
+from holdfast.settings import is_postgres, store_options
 from holdfast.store import open_store
 
 

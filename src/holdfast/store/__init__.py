@@ -32,7 +32,7 @@ task_store.py    TaskStore: the smallest store there is
 transaction.py   Transaction: one's own SQL, in the same database transaction as what Holdfast writes
 upload.py        Storing a stream: piece by piece under the name of an upload, which becomes an artifact when the last
                  piece is there
-url.py           A URL opens any store, and can be shown without its password
+url.py           A URL opens any store
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from holdfast.engine.api.holdfast import Holdfast
-from holdfast.engine.api.settings import is_postgres
 from holdfast.model.errors import HoldfastError, SchemaMismatch, StoreUnavailable
 from holdfast.redaction import make_logger
+from holdfast.settings import is_postgres
 from holdfast.store.sqlfiles import migrations
 
 _log = make_logger(__name__)

@@ -12,10 +12,11 @@ from holdfast.cli.store_session import opened
 from holdfast.engine.api.holdfast import Holdfast
 from holdfast.model.errors import InvalidURL
 from holdfast.model.task import NewTask
+from holdfast.redaction import without_password
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.connections import Connections, fetch_on
 from holdfast.store.transaction import Transaction
-from holdfast.store.url import split_options, without_password
+from holdfast.store.url import split_options
 from tests.conftest import PgBouncerFactory
 from tests.pgbouncer import PgBouncer
 from tests.postgres_server import PostgresServer

@@ -20,12 +20,12 @@ from holdfast.cli.options import AsJson, DatabaseUrl
 from holdfast.cli.render.words import safe
 from holdfast.cli.store_session import command, with_store
 from holdfast.cli.terminal import console, print_json, print_page, say
-from holdfast.engine.api.settings import DEFAULT_URL, Settings, current_settings, unknown_variables
 from holdfast.model.errors import HoldfastError
 from holdfast.service.diagnosis.evidence import Application
 from holdfast.service.diagnosis.evidence_collector import gather
 from holdfast.service.diagnosis.finding import Finding, Level, worst
 from holdfast.service.diagnosis.report import diagnose
+from holdfast.settings import DEFAULT_URL, Settings, current_settings, unknown_variables
 
 _SIGNS = {
     Level.OK: ("✓", "green"),

@@ -21,8 +21,8 @@ from holdfast.cli.store_session import command, holdfast_to_serve, opened_to_ser
 from holdfast.cli.terminal import say
 from holdfast.model.checks import check_name
 from holdfast.model.errors import InvalidValue, MissingExtra, need_extras
+from holdfast.redaction import without_password
 from holdfast.service.access import EVERYTHING, READ_ONLY, Caller
-from holdfast.store.url import without_password
 
 if TYPE_CHECKING:
     from holdfast.mcp.server import McpServer

@@ -13,9 +13,9 @@ from typing import Any, Final, assert_never
 from urllib.parse import unquote, urlsplit
 
 from holdfast.cli.store_session import holdfast_to_serve
-from holdfast.engine.api.settings import PREFIX, current_settings, is_postgres, store_options
 from holdfast.model.errors import InvalidValue
-from holdfast.store.url import without_password
+from holdfast.redaction import without_password
+from holdfast.settings import PREFIX, current_settings, is_postgres, store_options
 
 NAME: Final = "holdfast"
 BEARER: Final = "Bearer YOUR-TOKEN"

@@ -9,8 +9,8 @@ import typer
 from holdfast.cli.options import AsJson, DatabaseUrl
 from holdfast.cli.store_session import command, holdfast_to_look_at
 from holdfast.cli.terminal import print_json, say
+from holdfast.redaction import without_password
 from holdfast.service.migration import migrate as bring_up_to_date
-from holdfast.store.url import without_password
 
 
 @command

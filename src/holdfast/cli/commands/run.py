@@ -24,7 +24,6 @@ from holdfast.cli.tasks import After, Args, Chosen, Deadline, Input, Key, choose
 from holdfast.cli.terminal import print_json, say
 from holdfast.cli.times import read_seconds
 from holdfast.engine.api.holdfast import Holdfast
-from holdfast.engine.api.settings import current_settings
 from holdfast.engine.attempt.outcome import KEPT_FOR
 from holdfast.engine.worker.liveness import PROCESS, is_gone, this_process
 from holdfast.model.errors import InvalidValue, StoreError, TaskCancelled, TaskFailed
@@ -36,6 +35,7 @@ from holdfast.service.local_run import run_family
 from holdfast.service.overview import Overview
 from holdfast.service.reach import Unreached
 from holdfast.service.service import Service
+from holdfast.settings import current_settings
 
 
 @command

@@ -21,10 +21,9 @@ from holdfast.cli.options import Application, Claim, OtherUrl, ReadOnly, checked
 from holdfast.cli.signals import StopSignals
 from holdfast.cli.store_session import command, holdfast_to_serve, opened_to_serve
 from holdfast.cli.terminal import say
-from holdfast.engine.api.settings import DEFAULT_HOST, DEFAULT_PORT, current_settings
 from holdfast.model.errors import need_extras
-from holdfast.redaction import know
-from holdfast.store.url import without_password
+from holdfast.redaction import know, without_password
+from holdfast.settings import DEFAULT_HOST, DEFAULT_PORT, current_settings
 
 
 @command

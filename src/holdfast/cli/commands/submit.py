@@ -27,10 +27,10 @@ from holdfast.cli.times import read_seconds
 from holdfast.engine.api.handle import Handle
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import DeadlineExceeded, InvalidValue, TaskCancelled, TaskFailed
+from holdfast.redaction import without_password
 from holdfast.service.forms import task_form
 from holdfast.service.overview import Overview
 from holdfast.service.service import Service
-from holdfast.store.url import without_password
 
 
 @command

@@ -10,8 +10,8 @@ from holdfast.cli.options import AsJsonLines, DatabaseUrl
 from holdfast.cli.render.board import page
 from holdfast.cli.store_session import command, opened
 from holdfast.cli.terminal import console
+from holdfast.redaction import without_password
 from holdfast.service.board import Board
-from holdfast.store.url import without_password
 
 
 @command

@@ -25,11 +25,10 @@ from holdfast.cli.signals import StopSignals
 from holdfast.cli.terminal import say
 from holdfast.cli.times import read_seconds
 from holdfast.engine.api.holdfast import Holdfast
-from holdfast.engine.api.settings import SETTINGS, current_settings
 from holdfast.model.checks import check_name
 from holdfast.model.errors import InvalidValue
-from holdfast.redaction import make_logger
-from holdfast.store.url import without_password
+from holdfast.redaction import make_logger, without_password
+from holdfast.settings import SETTINGS, current_settings
 
 _TO_LEAVE, _TO_LEAVE_FORCED = 5.0, 1.0
 """Seconds the process may take to end once its worker has stopped."""

@@ -13,7 +13,6 @@ from holdfast.engine.api.definition import Bound, Definitions, TaskDefinition
 from holdfast.engine.api.handle import Handle
 from holdfast.engine.api.management import Managing
 from holdfast.engine.api.new_task import continuing, new_task, was_submitted_before
-from holdfast.engine.api.settings import current_settings, store_options
 from holdfast.engine.api.signatures import (
     A,
     B,
@@ -51,10 +50,12 @@ from holdfast.model.retry import Retry
 from holdfast.model.size import batches, task_size
 from holdfast.model.task import DEFAULT_QUEUE, JsonValue, NewTask, Submitted
 from holdfast.process_fork import Owner
+from holdfast.redaction import without_password
+from holdfast.settings import current_settings, store_options
 from holdfast.store.clock import SystemClock
 from holdfast.store.simple import SimpleInterface
 from holdfast.store.transaction import refuse_inside
-from holdfast.store.url import make_store, without_password
+from holdfast.store.url import make_store
 
 P = ParamSpec("P")
 R = TypeVar("R")

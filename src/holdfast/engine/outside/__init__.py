@@ -9,8 +9,8 @@ Modules:
 
 claim.py         Taking a task from the queue, for an agent outside
 facts.py         Facts of agents outside: whose they are, and which are said again, since agents repeat themselves
-lease.py         The lease of an agent outside: one text that names the task and the fence, and proves the claim
 lease_holder.py  What the holder of a lease may do
+lease_token.py   The lease of an agent outside: one text that names the task and the fence, and proves the claim
 lines.py         Lines in a task's journal by agents outside
 offer.py         Offering work to agents outside: the task, and the state it begins with
 questions.py     Questions of agents outside to people

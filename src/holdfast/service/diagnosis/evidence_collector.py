@@ -16,16 +16,17 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from holdfast.engine.api.holdfast import Holdfast
-from holdfast.engine.api.settings import is_postgres
 from holdfast.model.errors import HoldfastError, NotAStore, StoreDamaged
 from holdfast.model.failure import Failure
 from holdfast.model.queries import Page, TaskFilter
 from holdfast.model.task import HANDOVER, MANUAL, Task
 from holdfast.model.transitions import TERMINAL, TaskState
 from holdfast.model.worker import WorkerState
+from holdfast.redaction import without_password
 from holdfast.service.diagnosis.evidence import A_DAY, KEPT, Application, Evidence, Inside
 from holdfast.service.diagnosis.filesystem import file_system_of
-from holdfast.store.url import make_store, without_password
+from holdfast.settings import is_postgres
+from holdfast.store.url import make_store
 
 _MOST = 1_000
 """Tasks, approvals and doubts that are looked at one by one. Where there are more, the findings say so."""

@@ -15,9 +15,9 @@ from holdfast.model.errors import (
     StoreDamaged,
     StoreUnavailable,
 )
+from holdfast.redaction import without_password
 from holdfast.service.diagnosis.evidence import Evidence
 from holdfast.service.diagnosis.finding import Finding, Level
-from holdfast.store.url import without_password
 
 _REMEDIES: tuple[tuple[type[HoldfastError], str], ...] = (
     (InvalidURL, "correct it in holdfast.toml or HOLDFAST_DATABASE_URL; `holdfast config` shows where it comes from"),

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from holdfast.redaction import without_password
 from holdfast.service.diagnosis.evidence import Evidence
 from holdfast.service.diagnosis.finding import Finding, Level
-from holdfast.store.url import without_password
 
 
 def check_settings(seen: Evidence) -> Iterator[Finding]:
