@@ -1,4 +1,4 @@
-"""The desk: where one request from outside is served, for one caller."""
+"""Access: the service as one caller from outside may use it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from holdfast.model.errors import HoldfastError
 from holdfast.service.access import Caller, Scope
+from holdfast.service.outside import OutsideAgent
 from holdfast.service.service import Service
 
 
@@ -16,12 +17,17 @@ class NotAllowed(HoldfastError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
-    """What a request is served with."""
+    """What one request is served with."""
 
     service: Service
     caller: Caller
     claimable: Sequence[str]
     """The names of tasks that agents outside may take."""
+
+    @property
+    def agent(self) -> OutsideAgent:
+        """What the caller does to tasks, under its name."""
+        return self.service.outside(self.caller.actor)
 
     def check(self, scope: Scope) -> None:
         """Refuse what the caller may not do. Raises NotAllowed."""

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 
 from mcp_types import GetPromptResult, Prompt, PromptArgument, PromptMessage, TextContent
 
-from holdfast.engine.outside.lines import notes_of, their_key
-from holdfast.engine.outside.offer import first_state
 from holdfast.mcp.desk import Desk
 from holdfast.mcp.excerpts import MAX_ANSWER, shortened
 from holdfast.mcp.forms import goal_of, uri_of
 from holdfast.model.context_slice import filter_relevant_state
 from holdfast.model.errors import InvalidValue
 from holdfast.model.step import StepState
+from holdfast.service.outside import first_state, notes_of, their_key
 from holdfast.service.overview import Overview
 
 _BRIEFING_BYTES = 6000

@@ -92,7 +92,7 @@ async def _update(_desk: Desk, _task: Task) -> Form:
 
 
 async def _cancel(desk: Desk, task: Task) -> Form:
-    await desk.service.hold.cancel(task.id, "cancelled by its client", by=desk.caller.actor)
+    await desk.agent.cancel(task.id, "cancelled by its client")
     return {}
 
 
@@ -114,7 +114,7 @@ def declares(ctx: Context) -> bool:
 
 
 async def _task(desk: Desk, task_id: str) -> Task:
-    task = await desk.service.hold.store.get(task_id)
+    task = await desk.service.whole_task(task_id)
     if task is None:
         raise NotFound("task", task_id[:200])
     return task

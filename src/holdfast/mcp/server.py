@@ -42,7 +42,6 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as HttpScope
 
 from holdfast._version import __version__
-from holdfast.engine.api.holdfast import Holdfast
 from holdfast.mcp import protocol_tasks
 from holdfast.mcp.addresses import has_nul, read_address
 from holdfast.mcp.desk import Desk, NotAllowed
@@ -77,25 +76,25 @@ INSTRUCTIONS = (
 
 
 class McpServer:
-    """A server on an open Holdfast."""
+    """A server on an open store."""
 
     def __init__(
         self,
-        hold: Holdfast,
+        service: Service,
         *,
         caller: Caller | None = None,
         read_only: bool = False,
         claimable: Sequence[str] = (HANDOVER,),
     ) -> None:
-        """``caller`` is who calls where requests do not say: the user of a local server. ``hold`` stays open.
+        """``caller`` is who calls where requests do not say: the user of a local server. ``service`` stays open.
 
         ``claimable`` are the names of tasks that agents outside may take. ``read_only`` takes all other rights away.
         """
-        self._hold = hold
+        self._service = service
         self._caller = caller or _NOBODY
         self._allowed = READ_ONLY if read_only else EVERYTHING
         self._claimable = tuple(claimable)
-        machine_room = Desk(service=Service(hold), caller=_NOBODY, claimable=self._claimable)
+        machine_room = Desk(service=service, caller=_NOBODY, claimable=self._claimable)
         self._watcher = Watcher(machine_room, sweeps=not read_only)
         self._subscriptions = Subscriptions(self._watcher)
         self._protocol = self._make()
@@ -144,7 +143,7 @@ class McpServer:
         """Return the desk for a request."""
         caller = self._caller if ctx.request is None else ctx.request.scope.get(CALLER, _NOBODY)
         allowed = Caller(caller.name, caller.scopes & self._allowed)
-        return Desk(service=Service(self._hold), caller=allowed, claimable=self._claimable)
+        return Desk(service=self._service, caller=allowed, claimable=self._claimable)
 
     def _reader(self, ctx: Context) -> Desk:
         desk = self.desk(ctx)

@@ -10,6 +10,8 @@ from typing import Generic, TypeVar
 from holdfast.model.errors import PRUNED, NotFound, StoreBusy, StoreUnavailable
 from holdfast.store.base import ANYTHING, StateStore
 
+__all__ = ["ANYTHING", "LOOK_EVERY", "NOT_SOONER", "View", "follow"]
+
 T = TypeVar("T")
 
 LOOK_EVERY = 1.0

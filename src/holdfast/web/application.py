@@ -13,8 +13,8 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast.engine.api.holdfast import Holdfast
 from holdfast.model.task import HANDOVER
+from holdfast.service.service import Service
 from holdfast.web.answers import MCP, Answers, refuse
 from holdfast.web.guard import Door, Guard
 from holdfast.web.health import Readiness, alive
@@ -77,24 +77,24 @@ class Application:
 
 @asynccontextmanager
 async def application(
-    hold: Holdfast, *, tokens: Tokens, names: Names, read_only: bool = False, claimable: Sequence[str] = (HANDOVER,)
+    service: Service, *, tokens: Tokens, names: Names, read_only: bool = False, claimable: Sequence[str] = (HANDOVER,)
 ) -> AsyncIterator[Application]:
-    """Make the application of an open Holdfast, for as long as the block lasts.
+    """Make the application of an open store, for as long as the block lasts.
 
     ``claimable`` are the tasks that agents outside may take.
     """
     from holdfast.mcp.server import McpServer  # noqa: PLC0415 - an extra of its own, and slow to load
 
-    server = McpServer(hold, read_only=read_only, claimable=claimable)
+    server = McpServer(service, read_only=read_only, claimable=claimable)
     async with server.http(tokens.callers) as mcp:
-        yield Application(_pages(hold, mcp), tokens=tokens, names=names, on_stop=server.end_subscriptions)
+        yield Application(_pages(service, mcp), tokens=tokens, names=names, on_stop=server.end_subscriptions)
 
 
-def _pages(hold: Holdfast, mcp: ASGIApp) -> list[Page]:
+def _pages(service: Service, mcp: ASGIApp) -> list[Page]:
     return [
         Page(path="/", endpoint=_welcome, door=Door.KNOWN_HOST),
         Page(path="/healthz", endpoint=alive, door=Door.OPEN),
-        Page(path="/readyz", endpoint=Readiness(hold).ready, door=Door.OPEN),
+        Page(path="/readyz", endpoint=Readiness(service).ready, door=Door.OPEN),
         Page(path=MCP, endpoint=Endpoint(mcp), largest_body=None),
     ]
 

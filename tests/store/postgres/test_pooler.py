@@ -116,7 +116,7 @@ async def test_commands_work_behind_it(url: str, pooler: PgBouncer) -> None:
     async with Holdfast(pooled):
         pass
     async with opened(f"{pooled}&prepare=true&listen_url={quote(url, safe='')}") as service:
-        assert await service.hold.store.workers() == []
+        assert (await service.crew()).members == []
 
 
 async def test_what_the_server_shows_of_our_connections(
@@ -137,8 +137,8 @@ async def test_what_the_server_shows_of_our_connections(
         async with PostgresStore(where) as store:
             assert await names(store) == ["holdfast", "holdfast (transactions)", "holdfast (listen)"]
         async with opened(where) as service:
-            assert isinstance(service.hold.store, PostgresStore)
-            assert (await names(service.hold.store))[0] == "holdfast command"
+            assert isinstance(service._hold.store, PostgresStore)
+            assert (await names(service._hold.store))[0] == "holdfast command"
     async with PostgresStore(f"{pooler.pooled(url)}&application_name=mine") as store:
         assert await names(store) == ["mine"] * 3
     monkeypatch.setenv("PGAPPNAME", "theirs")

@@ -15,7 +15,6 @@ from rich.text import Text
 
 from holdfast.cli.errors import in_one_line
 from holdfast.cli.exits import ExitCode
-from holdfast.cli.locator import distrust, find_holdfast
 from holdfast.cli.options import AsJson, DatabaseUrl
 from holdfast.cli.render.words import safe
 from holdfast.cli.store_session import command, with_store
@@ -25,6 +24,8 @@ from holdfast.service.diagnosis.evidence import Application
 from holdfast.service.diagnosis.evidence_collector import gather
 from holdfast.service.diagnosis.finding import Finding, Level, worst
 from holdfast.service.diagnosis.report import diagnose
+from holdfast.service.locator import distrust
+from holdfast.service.session import find_application
 from holdfast.settings import DEFAULT_URL, Settings, current_settings, unknown_variables
 
 _SIGNS = {
@@ -113,12 +114,11 @@ def _surprise(settings: Settings) -> str | None:
 
 def _application(target: str) -> Application:
     try:
-        hold = find_holdfast(target)
+        service = find_application(target)
     except HoldfastError as error:
         return Application(target=target, error=in_one_line(error))
-    options = hold._options  # noqa: SLF001 - what its code says about how to open the store
-    queues, tasks = hold.definitions.queues, hold.definitions.names
-    return Application(target=target, url=hold.url, options=options, queues=queues, tasks=tasks)
+    queues, tasks = service.definitions.queues, service.definitions.names
+    return Application(target=target, url=service.url, options=service.store_options, queues=queues, tasks=tasks)
 
 
 def _print(findings: Sequence[Finding]) -> None:

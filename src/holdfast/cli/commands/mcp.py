@@ -17,12 +17,12 @@ from holdfast.cli.exits import SIGNALLED
 from holdfast.cli.logs import log_to_stderr
 from holdfast.cli.options import Application, Claim, OtherUrl, ReadOnly, checked_claims
 from holdfast.cli.signals import StopSignals
-from holdfast.cli.store_session import command, holdfast_to_serve, opened_to_serve, user
+from holdfast.cli.store_session import command, user
 from holdfast.cli.terminal import say
 from holdfast.model.checks import check_name
 from holdfast.model.errors import InvalidValue, MissingExtra, need_extras
-from holdfast.redaction import without_password
 from holdfast.service.access import EVERYTHING, READ_ONLY, Caller
+from holdfast.service.session import opened, service_to_serve
 
 if TYPE_CHECKING:
     from holdfast.mcp.server import McpServer
@@ -88,12 +88,12 @@ async def mcp(
     caller = Caller(name or user(None), READ_ONLY if read_only else EVERYTHING)
     claimable = checked_claims(claim)
     with _kept_for_the_protocol():
-        hold = holdfast_to_serve(application, database_url, role="mcp")
-    async with opened_to_serve(hold, read_only=read_only):
-        server = McpServer(hold, caller=caller, read_only=read_only, claimable=claimable)
+        service = service_to_serve(application, database_url, role="mcp")
+    async with opened(service, read_only=read_only):
+        server = McpServer(service, caller=caller, read_only=read_only, claimable=claimable)
         rights = ", ".join(sorted(caller.scopes))
         say(
-            f"serving {without_password(hold.url)} over stdio with the rights of {caller.name}: {rights}; "
+            f"serving {service.shown_url} over stdio with the rights of {caller.name}: {rights}; "
             f"agents may claim: {', '.join(claimable)}"
         )
         ended_by = await _serve(server)

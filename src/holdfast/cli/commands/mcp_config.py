@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final, assert_never
 from urllib.parse import unquote, urlsplit
 
-from holdfast.cli.store_session import holdfast_to_serve
 from holdfast.model.errors import InvalidValue
 from holdfast.redaction import without_password
+from holdfast.service.session import service_to_serve
 from holdfast.settings import PREFIX, current_settings, is_postgres, store_options
 
 NAME: Final = "holdfast"
@@ -109,7 +109,7 @@ def to_reach(client: Client, url: str) -> Printed:
 def _store(application: str | None, database_url: str | None) -> tuple[list[str], dict[str, str]]:
     """Return the arguments and variables that lead to the store that would be served from here."""
     settings = current_settings()
-    url = holdfast_to_serve(application, database_url).url
+    url = service_to_serve(application, database_url).url
     arguments: list[str] = []
     environment: dict[str, str] = {}
     if target := application or settings["application"]:

@@ -6,13 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from holdfast import Handle
 from holdfast.cli.demo.application import FATAL_STEP, GOAL, deploy, hold
 from holdfast.cli.demo.crew import Crew
 from holdfast.cli.demo.ledger import What
 from holdfast.cli.demo.outcome import Outcome
 from holdfast.cli.demo.snapshot import Snapshot, look
 from holdfast.cli.demo.stage import Stage
-from holdfast.engine.api.handle import Handle
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.effect import EffectState
 from holdfast.model.errors import HoldfastError, InvalidValue

@@ -6,11 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
+from holdfast import Handle
 from holdfast.cli.demo import ledger
 from holdfast.cli.demo.application import PLAN, hold
 from holdfast.cli.demo.crew import Crew, Member
 from holdfast.cli.demo.ledger import Ledger as World
-from holdfast.engine.api.handle import Handle
 from holdfast.model.agent_state import AgentState
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.budget import Ledger as Books

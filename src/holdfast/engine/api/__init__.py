@@ -17,4 +17,5 @@ signatures.py      What may be written behind ``submit`` and ``step``: for type 
                    something else
 start.py           The start of an agent's run: what its state holds from the beginning, as whoever submits the task
                    says it
+submission.py      Storing one task: its arguments, its start, and the handle that waits for its result
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from holdfast.engine.attempt.journal import ROUND_SIZE
+from holdfast.engine.attempt.journal import RESERVED, ROUND_SIZE
 from holdfast.model.checks import check_name
 from holdfast.model.codec import decode, encode
 from holdfast.model.step import Step, StepState
@@ -81,6 +81,11 @@ async def note_line(store: StateStore, task: Task, note: str, *, by: str, at: da
 def notes_of(steps: Iterable[Step]) -> list[dict[str, JsonValue]]:
     """Return what agents left for those after them, oldest first."""
     return [decode(step.output) for step in steps if step.key.startswith(NOTE) and step.output is not None]
+
+
+def shown_steps(steps: Iterable[Step]) -> list[Step]:
+    """Return the lines that are steps to an agent outside: no notes, no questions, nothing of the engine's own."""
+    return [step for step in steps if not step.key.startswith((NOTE, ASKED, RESERVED))]
 
 
 async def recorded(store: StateStore, task: Task, key: str) -> Step | None:

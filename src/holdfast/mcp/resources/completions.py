@@ -34,7 +34,7 @@ async def complete(  # noqa: PLR0911 - one for each argument
         case "artifact_id":
             return await _artifact_ids(desk, begun)
         case "entity":
-            facts = await desk.service.hold.store.recall(limit=_LOOKED_AT)
+            facts = await desk.service.facts(live=False, limit=_LOOKED_AT)
             return _beginning(begun, (fact.entity for fact in facts))
     return []
 
@@ -44,18 +44,17 @@ async def _task_ids(desk: Desk, begun: str, agent_id: str | None) -> list[str]:
     if agent_id or not begun:
         tasks = (await desk.service.tasks(TaskFilter(agent_id=agent_id or None), limit=_LOOKED_AT)).items
         return _beginning(begun, (task.id for task in tasks))
-    return list(await desk.service.hold.store.ids(Noun.TASK, begun, limit=MOST))
+    return list(await desk.service.ids(Noun.TASK, begun, limit=MOST))
 
 
 async def _checkpoints(desk: Desk, begun: str, task_id: str | None) -> list[str]:
-    saved = await desk.service.hold.store.checkpoints(task_id) if task_id else []
+    saved = await desk.service.checkpoints(task_id) if task_id else []
     return _beginning(begun, (str(one.number) for one in reversed(saved)))
 
 
 async def _artifact_ids(desk: Desk, begun: str) -> list[str]:
-    store = desk.service.hold.store
     tasks = (await desk.service.tasks(TaskFilter(), limit=_LOOKED_INTO)).items
-    links = [link for task in tasks for link in await store.artifact_links(task.id)]
+    links = [link for task in tasks for link in await desk.service.artifact_links(task.id)]
     return _beginning(begun, (link.artifact_id for link in links))
 
 

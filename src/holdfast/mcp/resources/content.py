@@ -31,13 +31,11 @@ from holdfast.model.queries import TaskFilter
 from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.utf8 import decode_anything, drop_cut_end, drop_cut_start, is_text
-from holdfast.model.worker import Lease, WorkerState
 from holdfast.service import forms
 
 JSON = "application/json"
 PAGE = 50
 STEPS = 100
-OUTSIDE_LABEL = "mcp:"
 _RUNNING = frozenset({TaskState.RUNNING})
 _AROUND = 2000
 """Characters of a page around its items."""
@@ -76,7 +74,7 @@ async def read(desk: Desk, address: Address) -> Content:  # noqa: PLR0911 - one 
 
 async def task_at(desk: Desk, address: TaskAddress) -> Task:
     """Return the task of an address: by its whole id, and only under the agent it belongs to. Raises NotFound."""
-    task = await desk.service.hold.store.get(address.task_id)
+    task = await desk.service.whole_task(address.task_id)
     if task is None or task.agent_id != address.agent_id:
         raise NotFound(
             "task", address.task_id, where=f"of agent {address.agent_id!r}; list_tasks shows which there are"
@@ -86,13 +84,13 @@ async def task_at(desk: Desk, address: TaskAddress) -> Task:
 
 async def _state(desk: Desk, address: StateAddress) -> Content:
     task = await task_at(desk, address)
-    state = await desk.service.hold.state(task.id) if task.version else None
+    state = await desk.service.state(task.id) if task.version else None
     return _json(state_form(task, state), rest=f"{state_uri(task.agent_id, task.id)}/steps")
 
 
 async def _steps(desk: Desk, address: StepsAddress) -> Content:
     task = await task_at(desk, address)
-    steps = [step for step in await desk.service.hold.store.steps(task.id) if step.position > address.after]
+    steps = [step for step in await desk.service.steps(task.id) if step.position > address.after]
     page = packed(map(forms.step_form, steps[:STEPS]), MAX_RESOURCE - _AROUND)
     uri = f"{state_uri(task.agent_id, task.id)}/steps"
     following = f"{uri}?after={steps[len(page) - 1].position}" if len(page) < len(steps) else None
@@ -101,7 +99,7 @@ async def _steps(desk: Desk, address: StepsAddress) -> Content:
 
 async def _checkpoint(desk: Desk, address: CheckpointAddress) -> Content:
     task = await task_at(desk, address)
-    saved = await desk.service.hold.store.checkpoints(task.id)
+    saved = await desk.service.checkpoints(task.id)
     found = next((one for one in saved if one.number == address.number), None)
     if found is None:
         numbers = ", ".join(str(one.number) for one in saved[-10:]) or "none"
@@ -137,11 +135,11 @@ async def queue_form(desk: Desk, address: QueueAddress) -> dict[str, JsonValue]:
 
 async def current_form(desk: Desk) -> dict[str, JsonValue]:
     """Return what the caller works on, and what else runs: the newest of it, and how many there are."""
-    store = desk.service.hold.store
-    own = [lease.task_id for lease in await held_outside(desk, desk.caller.actor)][:PAGE]
-    held = [task for task_id in own if (task := await store.get(task_id)) is not None]
+    service = desk.service
+    own = [lease.task_id for lease in await service.held_outside(desk.caller.actor)][:PAGE]
+    held = [task for task_id in own if (task := await service.whole_task(task_id)) is not None]
     others = [task for task in await running_tasks(desk) if task.id not in own]
-    count = (await store.count(TaskFilter(states=_RUNNING))).get(TaskState.RUNNING, 0)
+    count = (await service.count(TaskFilter(states=_RUNNING))).get(TaskState.RUNNING, 0)
     return {
         "caller": desk.caller.name,
         "yours": [line_of(task) for task in held],
@@ -150,21 +148,13 @@ async def current_form(desk: Desk) -> dict[str, JsonValue]:
     }
 
 
-async def held_outside(desk: Desk, label: str | None = None) -> list[Lease]:
-    """Return what agents outside hold: those of a label, or all of them."""
-    store = desk.service.hold.store
-    workers = [one for one in await store.workers() if one.state is not WorkerState.DEAD]
-    outside = [one for one in workers if (one.label == label if label else one.label.startswith(OUTSIDE_LABEL))]
-    return [lease for worker in outside for lease in await store.owned(worker.id)]
-
-
 async def running_tasks(desk: Desk) -> Sequence[Task]:
     """Return the tasks somebody works on, the newest first."""
     return (await desk.service.tasks(TaskFilter(states=_RUNNING), limit=PAGE)).items
 
 
 async def _artifact(desk: Desk, address: ArtifactAddress) -> Content:
-    artifacts = desk.service.hold.artifacts
+    artifacts = desk.service.artifacts
     stored = await artifacts.stat(address.artifact_id)
     is_whole = address.offset == 0 and address.length is None
     if is_whole and stored.size > MAX_PART:
@@ -181,7 +171,7 @@ async def _artifact(desk: Desk, address: ArtifactAddress) -> Content:
 
 
 async def _facts(desk: Desk, entity: str) -> Content:
-    facts = await desk.service.hold.store.recall(entity, live=True, limit=STEPS)
+    facts = await desk.service.facts(entity, limit=STEPS)
     if not facts:
         raise NotFound("fact about", entity, where="is remembered; recall searches by words")
     form: dict[str, JsonValue] = {"entity": entity, "facts": [forms.fact_form(fact) for fact in facts]}

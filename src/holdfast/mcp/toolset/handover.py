@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from holdfast.engine.outside import ClaimedTask, LeaseHolder, LeaseToken, claim
-from holdfast.engine.outside.lease_holder import Written
-from holdfast.engine.outside.lease_token import LONGEST, SHORTEST, USUAL
-from holdfast.engine.outside.shared_state import checked_patch
 from holdfast.mcp.desk import Desk
 from holdfast.mcp.forms import detail_of, line_of, shared_of, steps_of, uri_of
-from holdfast.model.errors import InvalidValue
-from holdfast.model.patch import StatePatch
 from holdfast.model.task import DEFAULT_QUEUE, JsonValue
 from holdfast.service.identify import short
+from holdfast.service.outside import LONGEST, SHORTEST, USUAL, ClaimedTask, Written
 
 LeaseText = Annotated[str, Field(description="The lease claim_task gave you, exactly as it was.")]
 LeaseSeconds = Annotated[
@@ -43,7 +36,6 @@ class Handing:
     def __init__(self, desk: Desk) -> None:
         """``desk`` is that of the request."""
         self._desk = desk
-        self._hold = desk.service.hold
 
     async def claim_task(
         self,
@@ -71,33 +63,14 @@ class Handing:
         whole = None if task_id is None else await self._desk.service.task_id(task_id)
         looked_at = queues or [DEFAULT_QUEUE]
 
-        async def look() -> ClaimedTask | None:
-            return await claim(
-                self._hold,
-                by=self._desk.caller.actor,
-                names=self._desk.claimable,
-                queues=looked_at,
-                task_id=whole,
-                seconds=lease_seconds,
-            )
-
-        taken = await self._until_there_is(look, wait_seconds)
+        taken = await self._desk.agent.claim(
+            names=self._desk.claimable, queues=looked_at, task_id=whole, lease=lease_seconds, patience=wait_seconds
+        )
         if taken is not None:
             return taken_form(taken)
         counts = await self._desk.service.queues()
         elsewhere = {one.name: one.ready for one in counts if one.ready and one.name not in looked_at}
         return {"task": None, "elsewhere": elsewhere}
-
-    async def _until_there_is(
-        self, look: Callable[[], Awaitable[ClaimedTask | None]], seconds: float
-    ) -> ClaimedTask | None:
-        """Claim, again whenever something changed, until there is something or the time is up."""
-        clock = asyncio.get_running_loop().time
-        until = clock() + seconds
-        async with self._hold.store.listen() as listener:
-            while (taken := await look()) is None and (left := until - clock()) > 0:
-                await listener.wait(timeout=min(left, 1.0))
-        return taken
 
     async def report_progress(
         self,
@@ -111,7 +84,7 @@ class Handing:
         Call it while a step takes long, well before the lease ends. Changes nothing else. "cancel_requested" in the
         answer means that somebody wants the task stopped: release it.
         """
-        return _standing_form(await self._holding(lease).report(message, percent))
+        return _standing_form(await self._desk.agent.holder(lease).report(message, percent))
 
     async def complete_step(
         self,
@@ -132,28 +105,10 @@ class Handing:
         Call it right after every step that has an effect. The same key with the same output again changes nothing
         ("replayed" true), so a call whose answer was lost can be repeated; with another output it is refused.
         """
-        given: dict[str, object] = {}
-        if facts:
-            given["append_facts"] = facts
-        if plan_step:
-            given["complete_steps"] = [plan_step]
-        if next_step:
-            given["current_step"] = next_step
-        patch = checked_patch(given, self._desk.caller.actor) if given else StatePatch()
-        await self._check_plan(LeaseToken.read(lease).task_id, [line for line in (plan_step, next_step) if line])
-        standing = await self._holding(lease).complete_step(key, output, patch)
+        standing = await self._desk.agent.complete_step(
+            lease, key, output, facts=facts, done=plan_step, following=next_step
+        )
         return {"replayed": standing.replayed} | _standing_form(standing)
-
-    async def _check_plan(self, task_id: str, lines: list[str]) -> None:
-        """Refuse a step of the plan that is none: a slip of the pen would leave the plan undone for ever."""
-        task = await self._hold.store.get(task_id)
-        if not lines or task is None or not task.version:
-            return
-        plan = (await self._hold.state(task_id)).plan
-        if plan and (unknown := [line for line in lines if line not in plan]):
-            raise InvalidValue(
-                f"{unknown[0]!r} is no line of the plan; nothing was recorded. The plan is: {'; '.join(plan)[:1000]}"
-            )
 
     async def ask_human(
         self,
@@ -167,7 +122,7 @@ class Handing:
         person has answered (it may take days), the task is pending again: wait_for_task with until="pending", then
         claim_task with its id; the answer is in "answers". You cannot answer yourself, and no tool can.
         """
-        approval = await self._holding(lease).ask(question)
+        approval = await self._desk.agent.holder(lease).ask(question)
         task = await self._desk.service.task(approval.task_id)
         how = f"a person answers with: holdfast answer {short(approval.id)} ANSWER"
         return {"question_id": approval.id, "question": question, "how": how} | line_of(task)
@@ -186,7 +141,7 @@ class Handing:
         Call it once, when all is done. "state" is "completed" or "failed"; "review" means that the task's own verifier
         looks at the result first.
         """
-        holding = self._holding(lease)
+        holding = self._desk.agent.holder(lease)
         standing = await (holding.finish(result) if failed is None else holding.give_up(failed))
         return {"replayed": standing.replayed} | detail_of(standing.task)
 
@@ -202,11 +157,7 @@ class Handing:
         Call it when you cannot or should not go on. What you recorded stays. A task that was to be cancelled is
         cancelled now.
         """
-        patch = checked_patch({"append_facts": facts}, self._desk.caller.actor) if facts else StatePatch()
-        return line_of((await self._holding(lease).release(note, patch)).task)
-
-    def _holding(self, lease: str) -> LeaseHolder:
-        return LeaseHolder(self._hold, LeaseToken.read(lease), by=self._desk.caller.actor)
+        return line_of((await self._desk.agent.release(lease, note, facts=facts)).task)
 
 
 def taken_form(taken: ClaimedTask) -> dict[str, JsonValue]:

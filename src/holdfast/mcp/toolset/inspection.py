@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from holdfast.engine.outside.lines import notes_of
 from holdfast.mcp.addresses import read_address
 from holdfast.mcp.desk import Desk
 from holdfast.mcp.excerpts import MAX_ANSWER, text_of
@@ -19,7 +18,7 @@ from holdfast.model.queries import TaskFilter
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.service import forms
-from holdfast.service.overview import last_reports
+from holdfast.service.outside import notes_of
 
 TaskId = Annotated[str, Field(description="The task's id, or enough of its characters to be the only one.")]
 _LONGEST_WAIT, _USUAL_WAIT = 55.0, 25.0
@@ -130,7 +129,7 @@ class Looking:
                         break
         except TimeoutError:
             pass  # said by "done"
-        told, _ = await last_reports(self._service.hold, found.id, _EVENTS)
+        told = await self._service.last_reports(found.id, _EVENTS)
         progress = [forms.event_form(event)["payload"] for event in told]
         return {"done": is_over(last)} | outcome_of(last) | without_empty({"progress": progress})
 

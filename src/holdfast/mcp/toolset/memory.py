@@ -53,11 +53,11 @@ class Remembering:
         Call it before you find out something again. An empty list means that nothing is known; that is no proof that it
         is not so. "confidence" is what is left of it after its age.
         """
-        store = self._desk.service.hold.store
+        service = self._desk.service
         if query is not None:
-            facts = await store.search(query, limit=limit)
+            facts = await service.search_facts(query, limit=limit)
         else:
-            facts = await store.recall(entity, attribute, live=True, limit=limit)
+            facts = await service.facts(entity, attribute, limit=limit)
         return {"facts": [await self._form(fact) for fact in facts]}
 
     async def _form(self, fact: MemoryFact) -> dict[str, Any]:

@@ -7,8 +7,6 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from holdfast.engine.outside import LeaseToken, add_artifact, patch_state
-from holdfast.engine.outside.shared_state import append, checked_patch
 from holdfast.mcp.addresses import artifact_uri
 from holdfast.mcp.desk import Desk
 from holdfast.mcp.forms import state_form
@@ -29,7 +27,6 @@ class Sharing:
     def __init__(self, desk: Desk) -> None:
         """``desk`` is that of the request."""
         self._desk = desk
-        self._hold = desk.service.hold
 
     async def patch_state(
         self,
@@ -52,8 +49,7 @@ class Sharing:
         append_facts, which needs no version.
         """
         whole = await self._desk.service.task_id(task_id)
-        by = self._desk.caller.actor
-        shared = await patch_state(self._hold, whole, checked_patch(patch, by), version=version, by=by, reason=reason)
+        shared = await self._desk.agent.patch_state(whole, patch, version=version, reason=reason)
         return state_form(shared.task, shared.state)
 
     async def append_facts(
@@ -72,9 +68,7 @@ class Sharing:
         the new version. A fact that is known already changes nothing.
         """
         whole = await self._desk.service.task_id(task_id)
-        by = self._desk.caller.actor
-        patch = checked_patch({"append_facts": facts}, by)
-        shared = await append(self._hold, whole, patch, by=by, lease=None if lease is None else LeaseToken.read(lease))
+        shared = await self._desk.agent.append_facts(whole, facts, lease=lease)
         return {"task_id": whole, "version": shared.task.version, "facts": len(shared.state.known_facts)}
 
     async def add_artifact(
@@ -96,15 +90,13 @@ class Sharing:
         stored once.
         """
         whole = await self._desk.service.task_id(task_id)
-        mention = await add_artifact(
-            self._hold,
+        mention = await self._desk.agent.add_artifact(
             whole,
             _content(content, encoding),
             name=name,
             media_type=media_type,
             summary=summary,
-            by=self._desk.caller.actor,
-            lease=None if lease is None else LeaseToken.read(lease),
+            lease=lease,
         )
         return {"uri": artifact_uri(mention.artifact_id), "artifact_id": mention.artifact_id, "bytes": mention.bytes}
 

@@ -66,7 +66,7 @@ def url_in_code(target: str) -> str | None:
 def show_role(hold: Holdfast, role: str) -> None:
     """Have PostgreSQL show what this process is for, as the application_name of its connections."""
     if is_postgres(hold.url):
-        hold._options.setdefault("application_name", f"holdfast {role}")  # noqa: SLF001 - the application's own stays
+        hold.options.setdefault("application_name", f"holdfast {role}")  # the application's own stays
 
 
 def _import(name: str, folder: Path) -> ModuleType:
