@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.engine.attempt.exits import as_failure
+from holdfast.engine.attempt.journal_line import JournalLine
 from holdfast.engine.attempt.scope import SCOPE
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.attempt.stop_reasons import Unwind, look_at
@@ -27,7 +28,6 @@ from holdfast.engine.steps.call import (
     CURRENT,
     DEFAULT_TIMEOUT,
     Call,
-    Line,
     Terms,
     arguments_of,
     check_arguments,
@@ -96,7 +96,7 @@ class OnceStep:
         standing = look_up(attempt, call, terms, self.arguments)
         self.recorded, self.effect, self._error = standing.recorded, standing.effect, standing.error
         self._id = standing.effect_id
-        self.line: Line = begin(attempt, call, self.recorded, digest(self.arguments))
+        self.line: JournalLine = begin(attempt, call, self.recorded, digest(self.arguments))
         self.line.effect_id = self._id
         if self.recorded is not None and self.recorded.state is StepState.RUNNING:
             self.line.began = self.recorded.started_at  # when it was armed, which may have been by the step before it

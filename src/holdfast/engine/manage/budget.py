@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from holdfast.engine.api.definition import Definitions
 from holdfast.engine.manage.family import Family
+from holdfast.engine.runtime.commit import commit_or_raise
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.budget import Budget, Ledger, Line, Meter, as_micros
 from holdfast.model.canonical import parse
@@ -105,6 +106,4 @@ async def extend(
     ]
     set_limits = SetLimits(account=task_id, limits=limits)
     commit = Commit(task_id=task_id, guard=Expect(states=_EXTENSIBLE), operations=(set_limits, *decided), actor=by)
-    [verdict] = await store.commit([commit])
-    if not verdict.applied:
-        raise verdict.error()
+    await commit_or_raise(store, commit)

@@ -15,6 +15,7 @@ from holdfast.engine.attempt.journal import RESERVED
 from holdfast.engine.effects.doubt import DOUBT, MOST_OPEN, arguments_for_people, effect_asked_about
 from holdfast.engine.manage.budget import BUDGET, check_answer
 from holdfast.engine.runtime import log
+from holdfast.engine.runtime.commit import commit_or_raise
 from holdfast.engine.steps.approval import APPROVAL, QUESTION
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.canonical import canonical, parse
@@ -145,9 +146,7 @@ async def _commit(
     store: StateStore, task_id: str, by: str, *operations: Operation, revision: int | None = None
 ) -> None:
     sent = Commit(task_id=task_id, guard=Expect(revision=revision), operations=operations, actor=by)
-    [verdict] = await store.commit([sent])
-    if not verdict.applied:
-        raise verdict.error()
+    await commit_or_raise(store, sent)
 
 
 # Doubts

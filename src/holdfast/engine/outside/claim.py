@@ -10,14 +10,15 @@ from datetime import datetime, timedelta
 from itertools import count
 
 from holdfast.engine.api.holdfast import Holdfast
+from holdfast.engine.attempt.endings import cancelled
 from holdfast.engine.manage.cancel import cancel_children
 from holdfast.engine.outside.lease_token import LeaseToken, checked_seconds, new_secret, worker_id_of
 from holdfast.engine.outside.lines import notes_of
 from holdfast.engine.outside.offer import beginning, first_state, found
 from holdfast.engine.outside.questions import HumanAnswer, answers_of, taking_note
 from holdfast.engine.outside.sweep import end_if_cancelled, sweep
+from holdfast.engine.runtime.commit import commit_or_raise, under_lease
 from holdfast.model.agent_state import AgentState
-from holdfast.model.commit import Commit, Held
 from holdfast.model.effect import Effect, EffectState
 from holdfast.model.errors import Conflict, LeaseHeld
 from holdfast.model.operations import Move, Operation, Release
@@ -228,15 +229,11 @@ class _Claimer:
 
     async def _cancel(self, task: Task, why: str) -> None:
         await cancel_children(self._store, task.id, why, actor=self._by)
-        await self._commit(task, Move(to=TaskState.CANCELLED, reason=why))
+        await self._commit(task, cancelled(why))
 
     async def _commit(self, task: Task, *operations: Operation) -> None:
-        guard = Held(self._worker_id, task.fence, task.sequence + 1)
-        [verdict] = await self._store.commit(
-            [Commit(task_id=task.id, guard=guard, operations=operations, actor=self._by)]
-        )
-        if not verdict.applied:
-            raise verdict.error()
+        sent = under_lease(task, self._worker_id, task.sequence + 1, operations, actor=self._by)
+        await commit_or_raise(self._store, sent)
 
 
 def _is_due(task: Task, now: datetime) -> bool:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from holdfast.engine.api.holdfast import Holdfast
+from holdfast.engine.attempt.endings import cancelled, handed_back, work_done
 from holdfast.engine.attempt.scope import check_part
 from holdfast.engine.manage.cancel import cancel_children
 from holdfast.engine.outside.lease_token import LeaseToken
-from holdfast.engine.outside.lines import line, note_line, own_key, recorded, their_key
+from holdfast.engine.outside.lines import own_key, recorded, their_key, write_line, write_note
 from holdfast.engine.outside.questions import asking, reason_of
 from holdfast.engine.outside.writer import LeaseWriter, Write
 from holdfast.engine.steps.waits import event_channel
@@ -21,7 +22,7 @@ from holdfast.model.codec import decode, encode
 from holdfast.model.errors import Conflict, InvalidValue, LeaseLost
 from holdfast.model.failure import Failure
 from holdfast.model.ids import new_id
-from holdfast.model.operations import Emit, Move, Operation, Release, WriteStep
+from holdfast.model.operations import Emit, Move, Operation, Release
 from holdfast.model.patch import StatePatch
 from holdfast.model.payload import to_json
 from holdfast.model.restore import restore
@@ -68,7 +69,7 @@ class LeaseHolder:
             nonlocal replayed
             before = await recorded(self._store, task, key)
             if before is None:
-                done = WriteStep(await line(self._store, task, own_key(key), at=at, output=output, mark=mark))
+                done = await write_line(self._store, task, own_key(key), at=at, output=output, mark=mark)
                 return (done, *await self._writer.patching(patch, at, step_key=own_key(key)))
             if before.output != body:
                 known = decode(before.output or b"null")
@@ -124,12 +125,7 @@ class LeaseHolder:
         """The work is done. A task that has a definition goes to its own verifier, whatever the agent thinks of it."""
         task = await self._writer.task()
         result = self._result(task, result)
-        move = Move(
-            to=TaskState.COMPLETED if task.name == HANDOVER else TaskState.REVIEW,
-            reason=f"work done, by {self._by}",
-            result=result,
-        )
-        is_new = await self._move(move)
+        is_new = await self._move(work_done(result, is_verified=task.name != HANDOVER, by=self._by))
         standing = await self._standing(replayed=not is_new)
         if not is_new and canonical(standing.task.result) != canonical(result):
             raise Conflict(
@@ -171,16 +167,16 @@ class LeaseHolder:
             await self._writer.renew()
             await cancel_children(self._store, task.id, task.cancel_requested, actor=self._by)
         if task.cancel_requested is not None:
-            move = Move(to=TaskState.CANCELLED, reason=task.cancel_requested)
+            move = cancelled(task.cancel_requested)
         else:
             reason = f"handed back by {self._by}" + (f": {note}" if note else "")
-            move = Move(to=TaskState.PENDING, reason=reason[:_LONGEST_REASON])
+            move = handed_back(reason[:_LONGEST_REASON])
         is_new = await self._move(move, patch, note)
         return await self._standing(replayed=not is_new)
 
     async def _move(self, move: Move, patch: StatePatch = NOTHING, note: str = "") -> bool:
         async def write(task: Task, at: datetime) -> Sequence[Operation]:
-            noted = [WriteStep(await note_line(self._store, task, note, by=self._by, at=at))] if note else []
+            noted = [await write_note(self._store, task, note, by=self._by, at=at)] if note else []
             return (*noted, *await self._writer.patching(patch, at), move, Release())
 
         return await self._end(write, move.to, move.reason)

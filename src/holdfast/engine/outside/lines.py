@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from holdfast.engine.attempt.journal import RESERVED, ROUND_SIZE
+from holdfast.engine.attempt.journal import RESERVED, before_round
+from holdfast.engine.attempt.journal_line import JournalLine
 from holdfast.model.checks import check_name
 from holdfast.model.codec import decode, encode
+from holdfast.model.operations import WriteStep
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue, Task
 from holdfast.store.base import StateStore
@@ -36,7 +38,7 @@ def their_key(key: str) -> str:
     return key.removeprefix(f"{OUTSIDE}:") or key
 
 
-async def line(
+async def write_line(
     store: StateStore,
     task: Task,
     key: str,
@@ -45,37 +47,28 @@ async def line(
     output: JsonValue = None,
     state: StepState = StepState.COMPLETED,
     mark: str = "",
-) -> Step:
-    """Return a line at its place: that of the one under this very key, or the next one.
+) -> WriteStep:
+    """Return what writes a line at its place: that of the one under this very key, or the next one.
 
     ``mark`` is by whom it was written, for whoever has to find out whether it was them.
     """
     check_name("step key", key)  # an agent's own: as short as every name that somebody gives
     before = await store.step(task.id, key, of_round=task.round)
-    body = encode(output) if state is StepState.COMPLETED else None
-    return Step(
-        key=key,
-        kind=OUTSIDE,
-        position=await _next_position(store, task) if before is None else before.position,
-        state=state,
-        round=task.round,
-        fence=task.fence,
-        digest=mark,
-        output=body,
-        started_at=at if before is None else before.started_at,
-        finished_at=at if state is StepState.COMPLETED else None,
-    )
+    position = await _next_position(store, task) if before is None else before.position
+    line = JournalLine(key, OUTSIDE, position, mark, began=at if before is None else before.started_at)
+    if state is not StepState.COMPLETED:
+        return line.written(task, state)
+    return line.written(task, state, output=encode(output), finished_at=at)
 
 
 async def _next_position(store: StateStore, task: Task) -> int:
     last = (await store.last_steps([task.id])).get(task.id)
-    before_round = (task.round - 1) * ROUND_SIZE
-    return max(before_round, 0 if last is None else last.position) + 1
+    return max(before_round(task.round), 0 if last is None else last.position) + 1
 
 
-async def note_line(store: StateStore, task: Task, note: str, *, by: str, at: datetime) -> Step:
-    """Return the line of what the holder of a lease leaves for the next one."""
-    return await line(store, task, f"{NOTE}{task.fence}", at=at, output={"note": note, "by": by})
+async def write_note(store: StateStore, task: Task, note: str, *, by: str, at: datetime) -> WriteStep:
+    """Return what writes down what the holder of a lease leaves for the next one."""
+    return await write_line(store, task, f"{NOTE}{task.fence}", at=at, output={"note": note, "by": by})
 
 
 def notes_of(steps: Iterable[Step]) -> list[dict[str, JsonValue]]:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,10 +23,8 @@ from holdfast.model.effect import EffectClass
 from holdfast.model.errors import CodecError, HoldfastError, InvalidValue
 from holdfast.model.failure import Exited
 from holdfast.model.limits import DEFAULT_LIMITS
-from holdfast.model.operations import Operation, WriteStep
+from holdfast.model.operations import Operation
 from holdfast.model.retry import ErrorKind, Retry, check_kinds
-from holdfast.model.step import Step, StepState
-from holdfast.model.task import Task
 
 ONE_TRY = Retry(max_attempts=1)
 """What a step gets that names no policy: its failure is the task's to retry."""
@@ -214,53 +212,6 @@ class Call:
         if self._broken is not None:
             raise self._broken
         return value
-
-
-@dataclass(slots=True, eq=False)
-class Line:
-    """The line of the journal that a step under way will become."""
-
-    key: str
-    kind: str
-    position: int
-    digest: str
-    attempts: int = 1
-    began: datetime | None = None
-    error: bytes | None = None
-    """The tries before this one."""
-    effect_id: str | None = None
-    undone_at: datetime | None = None
-
-    def written(
-        self,
-        task: Task,
-        state: StepState,
-        *,
-        output: bytes | None = None,
-        error: bytes | None = None,
-        finished_at: datetime | None = None,
-        retry_at: datetime | None = None,
-    ) -> WriteStep:
-        """Return the operation that writes it as it stands, in the journal of this task."""
-        return WriteStep(
-            Step(
-                key=self.key,
-                kind=self.kind,
-                position=self.position,
-                state=state,
-                round=task.round,
-                attempts=self.attempts,
-                fence=task.fence,
-                digest=self.digest,
-                output=output,
-                error=error,
-                effect_id=self.effect_id,
-                started_at=self.began,
-                finished_at=finished_at,
-                retry_at=retry_at,
-                undone_at=self.undone_at,
-            )
-        )
 
 
 def describe(function: Callable[..., Any]) -> Function:

@@ -13,6 +13,7 @@ from functools import partial
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.manage.budget import read_budget
 from holdfast.engine.manage.family import limited_above
+from holdfast.engine.runtime.commit import commit_or_raise
 from holdfast.engine.runtime.store_retry import insist
 from holdfast.engine.steps.waits import wait_line
 from holdfast.model.budget import Meter, as_micros
@@ -80,9 +81,7 @@ async def charge_by_hand(
     await check_time(store, task_id)
     guard = Expect(states=OPEN) if key is None else Expect(states=OPEN, request=f"{CHARGE}:{key}")
     operations = _counted([task_id, *await limited_above(store, task)], guard.request, amounts)
-    [verdict] = await store.commit([Commit(task_id=task_id, guard=guard, operations=operations, actor=by)])
-    if not verdict.applied:
-        raise verdict.error()
+    await commit_or_raise(store, Commit(task_id=task_id, guard=guard, operations=operations, actor=by))
 
 
 async def check_time(store: StateStore, task_id: str) -> None:

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.engine.attempt.exits import as_failure
+from holdfast.engine.attempt.journal_line import JournalLine
 from holdfast.engine.attempt.scope import SCOPE, Scope
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.attempt.stop_reasons import Unwind
@@ -19,7 +20,7 @@ from holdfast.engine.effects.once_step import run_once
 from holdfast.engine.runtime import log
 from holdfast.engine.runtime.where import current_task
 from holdfast.engine.steps import approval
-from holdfast.engine.steps.call import CURRENT, Call, Function, Line, arguments_of, describe, digest_of, effect_id
+from holdfast.engine.steps.call import CURRENT, Call, Function, arguments_of, describe, digest_of, effect_id
 from holdfast.engine.steps.one_try import after_failure, begin, failure_of, recordable, tries_of, within
 from holdfast.engine.steps.waits import pause_until
 from holdfast.model.canonical import digest
@@ -154,7 +155,7 @@ def _effect_id_of(attempt: StepOwner, call: Call, recorded: Step | None) -> Call
 
 
 async def _get_ready(
-    attempt: StepOwner, call: Call, recorded: Step | None, line: Line, identify: Callable[[], str]
+    attempt: StepOwner, call: Call, recorded: Step | None, line: JournalLine, identify: Callable[[], str]
 ) -> None:
     """Wait until the next try is due, and have a person agree to this very call first, where that was asked for."""
     if recorded is not None and recorded.retry_at is not None:
@@ -170,7 +171,7 @@ async def _get_ready(
     await attempt.outbox.commit(line.written(attempt.task, StepState.RUNNING, error=line.error), consume)
 
 
-async def _record(attempt: StepOwner, call: Call, line: Line, output: bytes, value: object) -> None:
+async def _record(attempt: StepOwner, call: Call, line: JournalLine, output: bytes, value: object) -> None:
     now = attempt.services.time.now()
     written = line.written(attempt.task, StepState.COMPLETED, output=output, finished_at=now)
     operations = (written, *written_with(attempt, call, line, value))
@@ -180,7 +181,7 @@ async def _record(attempt: StepOwner, call: Call, line: Line, output: bytes, val
         await attempt.outbox.commit(*operations)
 
 
-def written_with(attempt: StepOwner, call: Call, line: Line, value: object) -> tuple[Operation, ...]:
+def written_with(attempt: StepOwner, call: Call, line: JournalLine, value: object) -> tuple[Operation, ...]:
     """What is written together with the result: the way to undo it, and what follows."""
     operations: tuple[Operation, ...] = ()
     if call.terms is not None and call.terms.compensate is not None:
@@ -188,7 +189,7 @@ def written_with(attempt: StepOwner, call: Call, line: Line, value: object) -> t
     return operations + call.consequences(value)
 
 
-def _undoable(attempt: StepOwner, call: Call, line: Line) -> tuple[Operation, ...]:
+def _undoable(attempt: StepOwner, call: Call, line: JournalLine) -> tuple[Operation, ...]:
     try:
         arguments = arguments_of(call)
     except InvalidValue:

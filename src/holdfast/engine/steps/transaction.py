@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.engine.api.sync.bridge import Crossing
 from holdfast.engine.attempt.exits import as_failure
+from holdfast.engine.attempt.journal_line import JournalLine
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.attempt.stop_reasons import Unwind
 from holdfast.engine.runtime.services import Services
@@ -22,7 +23,6 @@ from holdfast.engine.steps.call import (
     ONE_TRY,
     Call,
     Compensation,
-    Line,
     Terms,
     as_compensation,
     describe,
@@ -122,7 +122,7 @@ async def run_undo(attempt: StepOwner, call: Call) -> None:
         await _do(attempt, call, begin(attempt, call, recorded, digest_of(call.args)), tries_of(recorded))
 
 
-async def _do(attempt: StepOwner, call: Call, line: Line, tries: tuple[Try, ...]) -> Any:  # noqa: ANN401
+async def _do(attempt: StepOwner, call: Call, line: JournalLine, tries: tuple[Try, ...]) -> Any:  # noqa: ANN401
     timeout = TIMEOUT if call.timeout is None else call.timeout
     while True:
         done = await insist(lambda: _try(attempt, call, line, timeout))
@@ -148,7 +148,7 @@ def _earlier(attempt: StepOwner, call: Call, arguments: str) -> Step | None:
     return None if journal.has_other_input and same_key.digest != arguments else same_key
 
 
-async def _adopt(attempt: StepOwner, call: Call, line: Line, earlier: Step) -> Any:  # noqa: ANN401
+async def _adopt(attempt: StepOwner, call: Call, line: JournalLine, earlier: Step) -> Any:  # noqa: ANN401
     """It was done in an earlier round: record that as this round's result."""
     if earlier.digest and earlier.digest != line.digest:
         attempt.fatal = JournalMismatch(
@@ -162,7 +162,7 @@ async def _adopt(attempt: StepOwner, call: Call, line: Line, earlier: Step) -> A
     return value
 
 
-async def _try(attempt: StepOwner, call: Call, line: Line, timeout: float) -> Any:  # noqa: ANN401
+async def _try(attempt: StepOwner, call: Call, line: JournalLine, timeout: float) -> Any:  # noqa: ANN401
     """Do the transaction; only an error of the store's, after which it can be done again, is raised."""
     began = attempt.services.time.now()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from holdfast.engine.attempt.journal import stable_bytes
+from holdfast.engine.attempt.journal_line import JournalLine
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.runtime.store_retry import insist
 from holdfast.model.canonical import canonical, parse
@@ -162,16 +163,12 @@ def wait_line(
     """Return a line of the journal for a wait, in the place it already has."""
     finished = state in {StepState.COMPLETED, StepState.FAILED}
     now = attempt.services.time.now()
-    return Step(
-        key=key,
-        kind=kind,
-        position=attempt.journal.next_position() if before is None else before.position,
-        state=state,
-        round=attempt.task.round,
-        fence=attempt.task.fence,
-        output=output,
-        error=error,
-        started_at=(before.started_at if before is not None else None) or now,
-        finished_at=now if finished else None,
-        retry_at=retry_at,
+    line = JournalLine(
+        key,
+        kind,
+        attempt.journal.next_position() if before is None else before.position,
+        began=(before.started_at if before is not None else None) or now,
     )
+    return line.written(
+        attempt.task, state, output=output, error=error, finished_at=now if finished else None, retry_at=retry_at
+    ).step
