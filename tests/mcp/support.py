@@ -14,7 +14,7 @@ from mcp_types import TextResourceContents
 from holdfast import Holdfast
 from holdfast.mcp.server import McpServer
 from holdfast.model.task import HANDOVER
-from holdfast.service.access import EVERYTHING, Caller, Scope
+from holdfast.service.access import EVERYTHING, AccessScope, Caller
 from holdfast.service.service import Service
 
 ERAS: tuple[ConnectMode, ...] = ("auto", "legacy")
@@ -25,7 +25,7 @@ def server_of(
     hold: Holdfast,
     name: str = "ada",
     *,
-    scopes: frozenset[Scope] = EVERYTHING,
+    scopes: frozenset[AccessScope] = EVERYTHING,
     read_only: bool = False,
     claimable: Sequence[str] = (HANDOVER,),
 ) -> McpServer:

@@ -26,8 +26,6 @@ own_command.py    What to type to run this very command once more
 progress.py       What a person sees while a task runs: its page, live; or a line for each thing that happened
 selection.py      Which tasks a command acts on: those that are named, or those that fit; and what became of each
 signals.py        Signals that ask a process to stop, each answered in its turn
-signs.py          Signs for terminals that have only letters: each becomes one character, so that columns stay where
-                  they are
 start.py          What an agent's state holds from the beginning, as it is typed: what ``submit`` and ``run`` share
 store_session.py  Running a command on the store that it looks at, and what to type about a task of it
 tasks.py          Which task of which application, with which arguments: what ``submit`` and ``run`` share

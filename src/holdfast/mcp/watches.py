@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from holdfast.mcp.access import CallerAccess
 from holdfast.mcp.addresses import (
     Address,
     ArtifactAddress,
@@ -24,7 +25,6 @@ from holdfast.mcp.addresses import (
     StepsAddress,
     TaskAddress,
 )
-from holdfast.mcp.desk import Desk
 from holdfast.mcp.excerpts import text_of
 from holdfast.mcp.resources.content import queue_form, running_tasks
 from holdfast.model.canonical import digest
@@ -93,13 +93,13 @@ class Messenger:
             self._going.cancel()
 
 
-class Watcher:
+class ResourceWatcher:
     """Who watches what, for one server."""
 
-    def __init__(self, desk: Desk, *, sweeps: bool) -> None:
+    def __init__(self, access: CallerAccess, *, sweeps: bool) -> None:
         """``sweeps``: whether it also does what time alone made true, such as taking a task from a dead agent."""
-        self._desk = desk
-        self._service = desk.service
+        self._access = access
+        self._service = access.service
         self._sweeps = sweeps
         self._loop = self._service.background("holdfast-mcp-watcher", self._run)
         self._watched: dict[Address, Watched] = {}
@@ -204,13 +204,13 @@ class Watcher:
                 return _revision(await self._service.revisions([address.task_id]), address)
             case QueueAddress():
                 try:
-                    return _digest(await queue_form(self._desk, address))
+                    return _digest(await queue_form(self._access, address))
                 except StoreError:
                     raise
                 except HoldfastError:
                     return "wrong"  # a page nobody issued
             case CurrentAddress():
-                running = [f"{task.id}/{task.revision}" for task in await running_tasks(self._desk)]
+                running = [f"{task.id}/{task.revision}" for task in await running_tasks(self._access)]
                 held = [f"{lease.task_id}/{lease.fence}" for lease in await self._service.held_outside()]
                 return _digest([running, sorted(held)])
             case ArtifactAddress():

@@ -8,7 +8,6 @@ benchmark.py    How fast a store is on this machine: a few seconds each of what 
                 limit
 board.py        Everything at a glance: queues, workers, what runs, what waits for people, what went wrong last
 changes.py      Looking again whenever something changed: hints from the store, and a slow poll behind them
-crew.py         Who works: the workers, with what each of them holds
 decisions.py    What people are asked: the kinds of requests, and what each decision about an effect in doubt means
 forms.py        The JSON of every record, as ``--json`` prints it and as other front ends send it
 identify.py     Ids as people type them: whole, or a few characters of the beginning or the end
@@ -25,4 +24,5 @@ service.py      Service: what every front end asks and does, on one open Holdfas
 session.py      Which store a command or a server means, and opening it
 situation.py    Where a task stands, why, and what could be done next: the sentences every front end shows
 step_names.py   Steps as people name them: by their key, by the number in front of them, or by what they are shown as
+worker_list.py  Who works: the workers, with what each of them holds
 """

@@ -125,7 +125,7 @@ class OutsideAgent:
             priority=terms.priority or None,
             deadline=terms.deadline,
             delay=terms.delay or None,
-            actor=self._by,
+            by=self._by,
         )
         return handle.id
 

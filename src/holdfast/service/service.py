@@ -35,7 +35,6 @@ from holdfast.redaction import without_password
 from holdfast.service import board, overview, selection
 from holdfast.service.board import Board
 from holdfast.service.changes import View, follow
-from holdfast.service.crew import Crew, read_crew
 from holdfast.service.identify import identify
 from holdfast.service.local_run import is_over, run_family
 from holdfast.service.outside import OutsideAgent, held_outside, sweep, tidy
@@ -44,6 +43,7 @@ from holdfast.service.reach import ModelReach, read_reach
 from holdfast.service.readiness import check_ready
 from holdfast.service.selection import Done
 from holdfast.service.step_names import find_step
+from holdfast.service.worker_list import WorkerList, read_workers
 from holdfast.settings import is_postgres
 from holdfast.store.background import Loop
 from holdfast.store.base import Listener
@@ -333,9 +333,9 @@ class Service:
         """Return whether the model of a task was reached; only tries made ``since`` then count."""
         return await read_reach(self._hold, task_id, since=since)
 
-    async def crew(self, *, dead: bool = False) -> Crew:
+    async def workers(self, *, dead: bool = False) -> WorkerList:
         """Return the workers and what they hold, with ``dead`` also those that are gone and still kept."""
-        return await read_crew(self._hold.store, dead=dead)
+        return await read_workers(self._hold.store, dead=dead)
 
     async def queues(self) -> list[QueueCounts]:
         """Return what every queue holds."""

@@ -116,7 +116,7 @@ async def test_commands_work_behind_it(url: str, pooler: PgBouncer) -> None:
     async with Holdfast(pooled):
         pass
     async with opened(f"{pooled}&prepare=true&listen_url={quote(url, safe='')}") as service:
-        assert (await service.crew()).members == []
+        assert (await service.workers()).members == []
 
 
 async def test_what_the_server_shows_of_our_connections(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from holdfast.cli.commands.mcp_config import Client, to_reach, to_start
+from holdfast.cli.commands.mcp_config import McpClient, to_reach, to_start
 from holdfast.cli.exits import SIGNALLED
 from holdfast.cli.logs import log_to_stderr
 from holdfast.cli.options import Application, Claim, OtherUrl, ReadOnly, checked_claims
@@ -48,7 +48,8 @@ async def mcp(
         bool, typer.Option("--print-config", help="Print what to put into a client's configuration, and stop.")
     ] = False,
     client: Annotated[
-        Client | None, typer.Option(help="With --print-config: in whose form.", show_default=Client.JSON.value)
+        McpClient | None,
+        typer.Option(help="With --print-config: in whose form.", show_default=McpClient.JSON.value),
     ] = None,
     url: Annotated[
         str | None,
@@ -72,7 +73,7 @@ async def mcp(
         options = ["--read-only"] if read_only else []
         options += [part for one in claim or () for part in ("--claim", one)]
         options += ["--name", name] if name else []
-        _print(client or Client.JSON, url, application, database_url, options)
+        _print(client or McpClient.JSON, url, application, database_url, options)
         return
     if client or url:
         raise InvalidValue("--client and --url say what --print-config prints; add it, or leave them out")
@@ -104,7 +105,7 @@ async def mcp(
 
 
 def _print(
-    client: Client, url: str | None, application: str | None, database_url: str | None, options: list[str]
+    client: McpClient, url: str | None, application: str | None, database_url: str | None, options: list[str]
 ) -> None:
     """Print the configuration; what is left to do with it is said beside it."""
     if url is None:

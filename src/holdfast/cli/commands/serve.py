@@ -63,13 +63,13 @@ async def serve(
     # Extras, and slow to load.
     from holdfast.web.address import bound, resolve, url_of  # noqa: PLC0415
     from holdfast.web.application import application as web_application  # noqa: PLC0415
-    from holdfast.web.names import Names  # noqa: PLC0415
+    from holdfast.web.names import HostNames  # noqa: PLC0415
     from holdfast.web.server_process import Server  # noqa: PLC0415
     from holdfast.web.tokens import find_tokens, introduction  # noqa: PLC0415
 
     settings = current_settings()
     address = resolve(host or settings["serve.host"], settings["serve.port"] if port is None else port)
-    names = Names(address, allow_host or settings["serve.allow_hosts"] or ())
+    names = HostNames(address, allow_host or settings["serve.allow_hosts"] or ())
     tokens, secret = find_tokens(os.environ, address)
     claimable = checked_claims(claim)
     log_to_stderr(quiet=False, verbose=verbose)

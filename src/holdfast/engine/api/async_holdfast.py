@@ -360,7 +360,7 @@ class AsyncHoldfast(Managing):
                 await handle_of(services, new, answer, definition)
                 for (new, definition), answer in zip(some, answers, strict=True)
             ]
-        await link_artifacts(services.store, [handle.id for handle in handles], given, actor=SUBMITTER)
+        await link_artifacts(services.store, [handle.id for handle in handles], given, by=SUBMITTER)
         return handles
 
     def handle(self, task_id: str, returns: Any = Any) -> Handle[Any]:  # noqa: ANN401

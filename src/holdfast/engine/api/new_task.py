@@ -30,7 +30,7 @@ def new_task(
     deadline: float | timedelta | datetime | None = None,
     delay: float | timedelta | None = None,
     agent_id: str | None = None,
-    actor: str = "submit",
+    by: str = "submit",
 ) -> tuple[NewTask, TaskDefinition[..., Any] | None]:
     """Return the task to store, and its definition where this process has it.
 
@@ -70,7 +70,7 @@ def new_task(
         available_at=None if delay is None else now + timedelta(seconds=as_seconds(delay, what="the delay")),
         deadline=None if limit is None else moment_of(limit, now),
         budget=limits_with_start(definition, user_input) if definition else {},
-        actor=actor,
+        actor=by,
     )
     return new, definition
 

@@ -38,7 +38,7 @@ async def submit_task(
         task, args = await continuing(store, definitions, task, args, after), ()
     new, definition = new_task(definitions, task, args, now=services.time.now(), **options)
     handle = await handle_of(services, new, await services.submitter.put(new), definition)
-    await link_artifacts(store, [handle.id], given, actor=new.actor)
+    await link_artifacts(store, [handle.id], given, by=new.actor)
     return handle
 
 

@@ -214,7 +214,7 @@ class Outbox:
 
     def _under_lease(self, number: int, operations: tuple[Operation, ...]) -> Commit:
         task, worker = self._attempt.task, self._attempt.lease.worker_id
-        return under_lease(task, worker, number, operations, actor=worker)
+        return under_lease(task, worker, number, operations, by=worker)
 
     def _applied(self, operations: tuple[Operation, ...], verdict: Verdict) -> None:
         self._acknowledged = verdict.sequence

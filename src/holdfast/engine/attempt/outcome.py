@@ -130,7 +130,7 @@ async def _stop_sub_agents(attempt: Ending, move: Move) -> None:
     store, task = attempt.services.store, replace(attempt.task, version=attempt.outbox.version)
     if await insist(partial(has_sub_agents_at_work, store, task)):
         await attempt.outbox.commit()  # under the lease: a caller that lost it stops here, and stops no others
-        await insist(partial(stop_sub_agents, store, task, move.reason, actor=attempt.lease.worker_id))
+        await insist(partial(stop_sub_agents, store, task, move.reason, by=attempt.lease.worker_id))
 
 
 async def _record_result(attempt: Ending, value: object) -> None:
@@ -266,8 +266,8 @@ async def record_stop(attempt: Ending, why: Stop) -> None:
         case Cancelled(reason):
             attempt.ending = True
             await attempt.outbox.commit()  # behind whatever is still on its way, such as a child
-            store, actor = attempt.services.store, attempt.lease.worker_id
-            await insist(lambda: cancel_children(store, attempt.task.id, reason, actor=actor))
+            store, by = attempt.services.store, attempt.lease.worker_id
+            await insist(lambda: cancel_children(store, attempt.task.id, reason, by=by))
             await _end_badly(attempt, cancelled(reason))
         case DeadlinePassed():
             await _end_badly(attempt, _late(attempt))

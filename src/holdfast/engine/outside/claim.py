@@ -228,11 +228,11 @@ class _Claimer:
         )
 
     async def _cancel(self, task: Task, why: str) -> None:
-        await cancel_children(self._store, task.id, why, actor=self._by)
+        await cancel_children(self._store, task.id, why, by=self._by)
         await self._commit(task, cancelled(why))
 
     async def _commit(self, task: Task, *operations: Operation) -> None:
-        sent = under_lease(task, self._worker_id, task.sequence + 1, operations, actor=self._by)
+        sent = under_lease(task, self._worker_id, task.sequence + 1, operations, by=self._by)
         await commit_or_raise(self._store, sent)
 
 

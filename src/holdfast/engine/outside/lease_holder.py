@@ -165,7 +165,7 @@ class LeaseHolder:
         task = await self._writer.task()
         if task.cancel_requested is not None and task.state is TaskState.RUNNING:
             await self._writer.renew()
-            await cancel_children(self._store, task.id, task.cancel_requested, actor=self._by)
+            await cancel_children(self._store, task.id, task.cancel_requested, by=self._by)
         if task.cancel_requested is not None:
             move = cancelled(task.cancel_requested)
         else:

@@ -80,7 +80,7 @@ class LeaseWriter:
 
     def _numbered(self, task: Task, operations: tuple[Operation, ...]) -> Commit:
         """Return the next Commit under the lease; ``renew`` has found that the task is still held under its fence."""
-        return under_lease(task, self.lease.worker_id, task.sequence + 1, operations, actor=self.by)
+        return under_lease(task, self.lease.worker_id, task.sequence + 1, operations, by=self.by)
 
     async def patching(self, patch: StatePatch, at: datetime, *, step_key: str | None = None) -> tuple[ApplyPatch, ...]:
         """Return what applies a patch: only what it adds. Raises where it contradicts the state, or there is none."""

@@ -8,9 +8,9 @@ from holdfast.model.task import Task
 from holdfast.store.base import StateStore
 
 
-def under_lease(task: Task, worker_id: str, number: int, operations: tuple[Operation, ...], *, actor: str) -> Commit:
+def under_lease(task: Task, worker_id: str, number: int, operations: tuple[Operation, ...], *, by: str) -> Commit:
     """Return the Commit with this number of whoever holds the task: a worker, or an agent outside."""
-    return Commit(task_id=task.id, guard=Held(worker_id, task.fence, number), operations=operations, actor=actor)
+    return Commit(task_id=task.id, guard=Held(worker_id, task.fence, number), operations=operations, actor=by)
 
 
 async def commit_or_raise(store: StateStore, commit: Commit) -> Verdict:

@@ -257,7 +257,7 @@ class Worker:
         ):
             for task_id in task_ids:
                 log.moved_by_hand(task_id, state, reason)
-        await stop_orphans(self._services.store, (*swept.poisoned, *swept.failed), actor=self._host.lease.worker_id)
+        await stop_orphans(self._services.store, (*swept.poisoned, *swept.failed), by=self._host.lease.worker_id)
         self._sweep_at = boot if swept.more else boot + LOOK_EVERY
         if swept.next_due is not None:
             self._due(swept.next_due)

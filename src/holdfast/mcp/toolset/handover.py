@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from holdfast.mcp.desk import Desk
+from holdfast.mcp.access import CallerAccess
 from holdfast.mcp.forms import detail_of, line_of, shared_of, steps_of, uri_of
 from holdfast.model.task import DEFAULT_QUEUE, JsonValue
 from holdfast.service.identify import short
@@ -30,12 +30,12 @@ _NOTES = 3
 """Of those who had the task before, the last ones."""
 
 
-class Handing:
+class HandoverTools:
     """The hand-over."""
 
-    def __init__(self, desk: Desk) -> None:
-        """``desk`` is that of the request."""
-        self._desk = desk
+    def __init__(self, access: CallerAccess) -> None:
+        """``access`` is that of the request."""
+        self._access = access
 
     async def claim_task(
         self,
@@ -60,15 +60,15 @@ class Handing:
         and to finish_task, ask_human or release_task at the end. Every such call renews it. An error that says that the
         lease is over means: stop, the task is somebody else's.
         """
-        whole = None if task_id is None else await self._desk.service.task_id(task_id)
+        whole = None if task_id is None else await self._access.service.task_id(task_id)
         looked_at = queues or [DEFAULT_QUEUE]
 
-        taken = await self._desk.agent.claim(
-            names=self._desk.claimable, queues=looked_at, task_id=whole, lease=lease_seconds, patience=wait_seconds
+        taken = await self._access.agent.claim(
+            names=self._access.claimable, queues=looked_at, task_id=whole, lease=lease_seconds, patience=wait_seconds
         )
         if taken is not None:
             return taken_form(taken)
-        counts = await self._desk.service.queues()
+        counts = await self._access.service.queues()
         elsewhere = {one.name: one.ready for one in counts if one.ready and one.name not in looked_at}
         return {"task": None, "elsewhere": elsewhere}
 
@@ -84,7 +84,7 @@ class Handing:
         Call it while a step takes long, well before the lease ends. Changes nothing else. "cancel_requested" in the
         answer means that somebody wants the task stopped: release it.
         """
-        return _standing_form(await self._desk.agent.holder(lease).report(message, percent))
+        return _standing_form(await self._access.agent.holder(lease).report(message, percent))
 
     async def complete_step(
         self,
@@ -105,7 +105,7 @@ class Handing:
         Call it right after every step that has an effect. The same key with the same output again changes nothing
         ("replayed" true), so a call whose answer was lost can be repeated; with another output it is refused.
         """
-        standing = await self._desk.agent.complete_step(
+        standing = await self._access.agent.complete_step(
             lease, key, output, facts=facts, done=plan_step, following=next_step
         )
         return {"replayed": standing.replayed} | _standing_form(standing)
@@ -122,8 +122,8 @@ class Handing:
         person has answered (it may take days), the task is pending again: wait_for_task with until="pending", then
         claim_task with its id; the answer is in "answers". You cannot answer yourself, and no tool can.
         """
-        approval = await self._desk.agent.holder(lease).ask(question)
-        task = await self._desk.service.task(approval.task_id)
+        approval = await self._access.agent.holder(lease).ask(question)
+        task = await self._access.service.task(approval.task_id)
         how = f"a person answers with: holdfast answer {short(approval.id)} ANSWER"
         return {"question_id": approval.id, "question": question, "how": how} | line_of(task)
 
@@ -141,7 +141,7 @@ class Handing:
         Call it once, when all is done. "state" is "completed" or "failed"; "review" means that the task's own verifier
         looks at the result first.
         """
-        holding = self._desk.agent.holder(lease)
+        holding = self._access.agent.holder(lease)
         standing = await (holding.finish(result) if failed is None else holding.give_up(failed))
         return {"replayed": standing.replayed} | detail_of(standing.task)
 
@@ -157,7 +157,7 @@ class Handing:
         Call it when you cannot or should not go on. What you recorded stays. A task that was to be cancelled is
         cancelled now.
         """
-        return line_of((await self._desk.agent.release(lease, note, facts=facts)).task)
+        return line_of((await self._access.agent.release(lease, note, facts=facts)).task)
 
 
 def taken_form(taken: ClaimedTask) -> dict[str, JsonValue]:

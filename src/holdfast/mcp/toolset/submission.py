@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from holdfast.mcp.desk import Desk
+from holdfast.mcp.access import CallerAccess
 from holdfast.mcp.forms import detail_of, line_of
 from holdfast.mcp.toolset.handover import LeaseSeconds, taken_form
 from holdfast.mcp.toolset.inspection import TaskId
 from holdfast.model.errors import InvalidValue
 from holdfast.model.task import HANDOVER, JsonValue
-from holdfast.service.access import Scope
+from holdfast.service.access import AccessScope
 from holdfast.service.outside import USUAL, QueueTerms
 
 
@@ -22,13 +22,13 @@ def _arguments(goal: str | None, arguments: list[JsonValue] | None) -> list[Json
     return [goal] if arguments is None else arguments
 
 
-class Submitting:
+class SubmissionTools:
     """New tasks, and the end of old ones."""
 
-    def __init__(self, desk: Desk) -> None:
-        """``desk`` is that of the request."""
-        self._desk = desk
-        self._service = desk.service
+    def __init__(self, access: CallerAccess) -> None:
+        """``access`` is that of the request."""
+        self._access = access
+        self._service = access.service
 
     async def submit_task(
         self,
@@ -98,12 +98,12 @@ class Submitting:
         if take and (follow or delay_seconds):
             raise InvalidValue("with take=true you begin now: leave out follow and delay_seconds")
         if take:
-            self._desk.check(Scope.WORK)
-        agent, existed = self._desk.agent, await self._service.has_key(HANDOVER, key)
+            self._access.check(AccessScope.WORK)
+        agent, existed = self._access.agent, await self._service.has_key(HANDOVER, key)
         task = await agent.offer(goal, terms, plan=plan, state=state, details=details, agent_id=agent_id)
         if not take:
             return {"created": not existed} | line_of(task)
-        taken = await agent.claim(names=self._desk.claimable, task_id=task.id, lease=lease_seconds)
+        taken = await agent.claim(names=self._access.claimable, task_id=task.id, lease=lease_seconds)
         return {"created": not existed} | ({} if taken is None else taken_form(taken))
 
     async def _submit_named(
@@ -119,7 +119,7 @@ class Submitting:
         if name == HANDOVER:
             raise InvalidValue(f"work for whichever agent claims it has no name; leave out name={HANDOVER!r}")
         existed = await self._service.has_key(name, terms.key)
-        task_id = await self._desk.agent.submit(name, arguments, terms, plan=plan, state=state)
+        task_id = await self._access.agent.submit(name, arguments, terms, plan=plan, state=state)
         overview = await self._service.overview(task_id)
         return {"created": not existed, "why": overview.situation.why} | line_of(overview.task)
 
@@ -135,5 +135,5 @@ class Submitting:
         does is told, and stops at the next step. A task that has ended stays as it is.
         """
         task = await self._service.task(task_id)
-        await self._desk.agent.cancel(task.id, reason)
+        await self._access.agent.cancel(task.id, reason)
         return detail_of(await self._service.task(task.id))

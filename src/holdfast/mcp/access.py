@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.model.errors import HoldfastError
-from holdfast.service.access import Caller, Scope
+from holdfast.service.access import AccessScope, Caller
 from holdfast.service.outside import OutsideAgent
 from holdfast.service.service import Service
 
@@ -16,7 +16,7 @@ class NotAllowed(HoldfastError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class CallerAccess:
     """What one request is served with."""
 
     service: Service
@@ -29,7 +29,7 @@ class Desk:
         """What the caller does to tasks, under its name."""
         return self.service.outside(self.caller.actor)
 
-    def check(self, scope: Scope) -> None:
+    def check(self, scope: AccessScope) -> None:
         """Refuse what the caller may not do. Raises NotAllowed."""
         if not self.caller.may(scope):
             has = ", ".join(sorted(self.caller.scopes)) or "nothing"
