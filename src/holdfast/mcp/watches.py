@@ -31,7 +31,7 @@ from holdfast.model.canonical import digest
 from holdfast.model.errors import HoldfastError, InvalidValue, StoreError
 from holdfast.redaction import make_logger
 from holdfast.service import forms
-from holdfast.service.changes import ANYTHING
+from holdfast.service.changes import ANYTHING, Loop
 
 KEEP_HOUSE_EVERY: Final = 5.0
 """Seconds between two sweeps while nobody watches anything."""
@@ -101,7 +101,7 @@ class ResourceWatcher:
         self._access = access
         self._service = access.service
         self._sweeps = sweeps
-        self._loop = self._service.background("holdfast-mcp-watcher", self._run)
+        self._loop = Loop("holdfast-mcp-watcher", self._run, outage=self._service.outage)
         self._watched: dict[Address, Watched] = {}
         self._changed = asyncio.Event()
         self._messengers: dict[tuple[str, Tell], Messenger] = {}

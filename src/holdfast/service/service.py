@@ -45,8 +45,8 @@ from holdfast.service.selection import Done
 from holdfast.service.step_names import find_step
 from holdfast.service.worker_list import WorkerList, read_workers
 from holdfast.settings import is_postgres
-from holdfast.store.background import Loop
 from holdfast.store.base import Listener
+from holdfast.store.outage import Outage
 
 __all__ = ["Bound", "Definitions", "HalfLife", "Service"]
 
@@ -157,9 +157,10 @@ class Service:
         """Hear of changes for as long as the block lasts."""
         return self._hold.store.listen()
 
-    def background(self, name: str, turn: Callable[[], Awaitable[object]]) -> Loop:
-        """Return a loop that does ``turn`` again and again, and waits while the store is away."""
-        return Loop(name, turn, outage=self._hold.store.outage)
+    @property
+    def outage(self) -> Outage | None:
+        """Whether the store is away, for a loop in the background that goes on when it is back."""
+        return self._hold.store.outage
 
     def follow(self, look: Callable[[], Awaitable[T]], *, task_id: str | None = None) -> AsyncGenerator[View[T], None]:
         """Yield what ``look`` returns, again whenever something changed: anything, or this task."""
