@@ -11,13 +11,12 @@ defiance.py         Code that catches everything and goes on after it was stoppe
                     is set aside
 discovery.py        The discovery replay: running a task's code without doing anything, to find the code of steps that
                     are to be undone
-endings.py          The moves that end the work on a task, whoever did it: a worker's attempt, or an agent outside
+endings.py          The moves that end the work on a task, be it a worker's attempt or the work of an agent outside
 event_cursors.py    How far a task has read each channel of events
 exits.py            What ends code without being an Exception, and whose it is
 held_task.py        HeldTask: a task that this process holds under a lease, as far as most of the engine has to know it
 journal.py          The journal of one attempt: which key a step gets, and what is recorded under it
-journal_line.py     The line of the journal that a step will become, whoever takes it: a worker's attempt, or an agent
-                    outside
+journal_line.py     The line of the journal that a step will become, be it of a worker's attempt or of an agent outside
 outbox.py           Everything an attempt writes: Commits under the fence of its lease, numbered one by one
 outcome.py          How an attempt ended, as the Commit that says so
 residence.py        The place of an attempt on its worker: with a slot while it works, without one while it only waits

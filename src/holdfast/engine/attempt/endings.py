@@ -1,4 +1,4 @@
-"""The moves that end the work on a task, whoever did it: a worker's attempt, or an agent outside. Pure."""
+"""The moves that end the work on a task, be it a worker's attempt or the work of an agent outside. Pure."""
 
 from __future__ import annotations
 

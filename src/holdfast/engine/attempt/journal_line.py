@@ -1,4 +1,4 @@
-"""The line of the journal that a step will become, whoever takes it: a worker's attempt, or an agent outside."""
+"""The line of the journal that a step will become, be it of a worker's attempt or of an agent outside."""
 
 from __future__ import annotations
 

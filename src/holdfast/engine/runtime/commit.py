@@ -9,7 +9,7 @@ from holdfast.store.base import StateStore
 
 
 def under_lease(task: Task, worker_id: str, number: int, operations: tuple[Operation, ...], *, by: str) -> Commit:
-    """Return the Commit with this number of whoever holds the task: a worker, or an agent outside."""
+    """Return the Commit with this number of the holder of the task: a worker, or an agent outside."""
     return Commit(task_id=task.id, guard=Held(worker_id, task.fence, number), operations=operations, actor=by)
 
 
