@@ -15,6 +15,7 @@ from holdfast import (
     Holdfast,
     KnownFact,
     Message,
+    Meter,
     NotFound,
     Request,
     ScriptedModel,
@@ -36,12 +37,13 @@ hold = Holdfast()
 async def begin(manager: CheckpointManager, user_input: str) -> Task:
     """Go on with the task of last time, or begin a new one."""
     try:
-        return (await manager.validate_and_resume("fix-disk")).task
+        task = (await manager.validate_and_resume("fix-disk")).task
     except NotFound:
         task = await hold.store.save(Task(id="fix-disk", user_input=user_input, state=TaskState.RUNNING))
-        await hold.patch_state(task.id, StatePatch(goal=user_input), version=0, by="loop")
+    if task.version == 0:  # also where the last run died between these lines; the patch, which ends this, comes last
         await hold.extend_budget(task.id, Budget(max_steps=20, max_wall_time_ms=300_000), by="loop")
-        return task
+        await hold.patch_state(task.id, StatePatch(goal=user_input), version=0, by="loop")
+    return task
 
 
 async def main() -> None:
@@ -77,6 +79,8 @@ async def main() -> None:
         shown = filter_relevant_state(state, "", 1000)
         print("known:", sorted(fact.key for fact in shown.facts))
         print("checkpoints:", len(await hold.store.checkpoints(task.id)))
+        steps = (await hold.budget(task.id)).lines[Meter.STEPS]
+        print(f"steps of the budget: {steps.spent} of {steps.limit}")
 
 
 if __name__ == "__main__":

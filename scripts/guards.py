@@ -100,7 +100,7 @@ GUARDS = (
     # After the call
     Guard(
         "armed-by-another-is-doubt",
-        _ENGINE + "effects/recorded_call.py",
+        "src/holdfast/model/effect.py",
         "NOT_MADE = frozenset({_S.INTENDED, _S.FAILED})",
         "NOT_MADE = frozenset({_S.INTENDED, _S.FAILED, _S.ARMED})",
         _EFFECTS,
@@ -279,7 +279,7 @@ GUARDS = (
     Guard(
         "what-is-agreed-to-is-called",
         _ENGINE + "effects/once_step.py",
-        "call = replace(call, args=deepcopy(call.args))",
+        "call = replace(call, args=deepcopy(call.args), is_fixed=True)",
         "pass",
         _RACES,
     ),

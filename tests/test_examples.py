@@ -34,6 +34,7 @@ PRINTED = {
         "AI: The disk was full of logs. I freed 20GB.",
         "known: ['check_disk', 'clean_logs']",
         "checkpoints: 2",
+        "steps of the budget: 3 of 20",
     ],
     "loop_with_steps": [
         "Executing tool: check_disk",
@@ -105,6 +106,9 @@ PRINTED = {
 }
 
 
+DIE = '__import__("os")._exit(7)'
+
+
 def environment() -> dict[str, str]:
     mine = ("HOLDFAST_", "OPENAI_")
     return {name: value for name, value in os.environ.items() if not name.startswith(mine)}
@@ -141,19 +145,23 @@ def test_it_prints_what_it_promises(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["loop_by_hand", "loop_with_steps"])
 def test_a_loop_that_stopped_in_the_middle_goes_on_there(name: str, tmp_path: Path) -> None:
     """The second tool ends the process; the next run does not begin with the first tool again."""
-    whole = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
-    dying = whole.replace('lambda: "Logs cleaned. Freed 20GB."', '(lambda: __import__("os")._exit(7))')
-    dying = dying.replace("hold.worker()", "hold.worker(lease=1)")
-    (tmp_path / "dying.py").write_text(dying, encoding="utf-8")
-    first = subprocess.run(
-        [sys.executable, "dying.py"], cwd=tmp_path, env=environment(), capture_output=True, check=False, timeout=120
-    )
-    assert first.returncode == 7, first.stderr
+    deaths = [('lambda: "Logs cleaned. Freed 20GB."', f"(lambda: {DIE})")]
+    if name == "loop_by_hand":  # before that it dies when the task is stored, and its budget and its goal are not
+        deaths.insert(0, ("    if task.version == 0:", f"    {DIE}\n    if task.version == 0:"))
+    whole = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8").replace("hold.worker()", "hold.worker(lease=1)")
+    for alive, dead in deaths:
+        assert alive in whole
+        (tmp_path / "dying.py").write_text(whole.replace(alive, dead), encoding="utf-8")
+        first = subprocess.run(
+            [sys.executable, "dying.py"], cwd=tmp_path, env=environment(), capture_output=True, check=False, timeout=120
+        )
+        assert first.returncode == 7, first.stderr
     printed = run(name, tmp_path)
     assert printed.count("AI: The disk was full of logs. I freed 20GB.") == 1
     assert "known: ['check_disk', 'clean_logs']" in printed
     if name == "loop_by_hand":
         assert printed[0] == "Executing tool: clean_logs", "the conversation was saved after the first iteration"
+        assert "steps of the budget: 4 of 20" in printed, "the limit is there, and what the crash cost is counted"
     else:
         assert "steps of the budget: 3" in printed, "no step is counted twice"
 

@@ -15,7 +15,7 @@ STATE = AgentState(
 
 
 def main() -> None:
-    piece = filter_relevant_state(STATE, "Collect config", max_bytes=200, excerpts={"cfg_1": "replicas: 3"})
+    piece = filter_relevant_state(STATE, "Collect config", max_bytes=300, excerpts={"cfg_1": "replicas: 3"})
     print(piece.render())
     print(f"--- {len(piece.artifacts)} of {len(STATE.artifacts)} artifacts,", end=" ")
     print(f"{len(piece.facts)} of {len(STATE.known_facts)} facts; the freshest is {piece.facts[0].key!r}")

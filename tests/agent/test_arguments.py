@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, Field
 
 from holdfast import InvalidValue, tool
-from holdfast.agent.fixed_arguments import Reading, fingerprint
+from holdfast.agent.fixed_arguments import FixedArguments, fingerprint
 from holdfast.agent.round_trip import is_same
 from holdfast.agent.tool import BadArguments, Tool
 from holdfast.model.canonical import canonical
@@ -191,8 +191,8 @@ def test_a_reading_comes_back_from_what_differs_from_what_the_model_wrote(
 ) -> None:
     read = {**wrote, **read}  # a tool takes nothing that it does not know
     call = ToolCall(id="1", name="act", arguments=json.dumps(wrote, indent=1))
-    data = Reading(read).to_data(call)
-    assert canonical(Reading.of(data, call).arguments) == canonical(read)
+    data = FixedArguments(read).to_data(call)
+    assert canonical(FixedArguments.of(data, call).arguments) == canonical(read)
     assert not data["set"].keys() & {name for name in wrote if canonical(wrote[name]) == canonical(read[name])}
 
 

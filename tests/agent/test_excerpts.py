@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast import AgentState, ArtifactRef, Budget, Holdfast, KnownFact, Request, tool
 from holdfast.agent.excerpts import kept_note, limit_excerpts, needed_bytes
-from holdfast.agent.prompt import Room, build_prompt
+from holdfast.agent.prompt import PromptRoom, build_prompt
 from holdfast.agent.scripted import Answer, call
 from holdfast.model.history import open_calls
 from holdfast.model.message import Message, ToolCall
@@ -110,7 +110,7 @@ def test_state_and_conversation_share_the_room() -> None:
     facts = tuple(KnownFact(key=f"k{one}", value="f" * 500, source="s") for one in range(40))
     state = knowing(1, 2, 3, known_facts=facts)
     for talk in ([GOAL], [GOAL, *kept(1)], [GOAL, *kept(1), *kept(2), *kept(3)]):
-        prompt = build_prompt("", state, talk, Room(state_bytes=8_000, artifact_bytes=8_000))
+        prompt = build_prompt("", state, talk, PromptRoom(state_bytes=8_000, artifact_bytes=8_000))
         shown = sum(len(line) for line in prompt[0].content.splitlines() if "fff" in line)
         in_talk = sum(map(len, results(prompt)))
         assert shown + in_talk <= 8_000
@@ -118,6 +118,18 @@ def test_state_and_conversation_share_the_room() -> None:
         assert shown + in_talk > 7_000
         if len(talk) > 1:
             assert results(prompt)[-1].startswith("xxx")
+
+
+def test_hundreds_of_artifacts_do_not_fill_the_state_and_leave_room_for_facts() -> None:
+    facts = tuple(KnownFact(key=f"k{one}", value="f" * 50, source="s") for one in range(400))
+    state = knowing(*range(900), known_facts=facts, current_step="s")
+    [system] = build_prompt("", state, [], PromptRoom(state_bytes=8_000, artifact_bytes=8_000))
+    lines = system.content.splitlines()
+    artifacts, known = ([line for line in lines if mark in line] for mark in ('"artifact_id"', "fff"))
+    assert 7_500 < sum(len(line) + 1 for line in (*artifacts, *known)) <= 8_000, "ids take room as well"
+    assert min(len(artifacts), len(known)) > 20, "each has its half"
+    assert "art-899" in artifacts[-1], "the newest ones are shown"
+    assert '"k399"' in known[0]
 
 
 @settings(max_examples=60, deadline=None)
@@ -164,7 +176,8 @@ async def test_an_agent_is_never_shown_more_than_its_budget_says(either: Holdfas
     task = await finished(either, agent)
     for request in model.requests:
         shown = [one.content for one in request.messages if one.role == "tool"]
-        assert sum(map(len, shown)) <= 8_000
+        listed = [line for line in request.messages[0].content.splitlines() if '"artifact_id"' in line]
+        assert sum(map(len, (*shown, *listed))) <= 8_000, "in the conversation and in the state together"
         assert not shown or shown[-1].startswith("ERROR line"), "the newest one is shown"
         assert open_calls(request.messages) == ()
     refs = (await either.state(task)).artifacts

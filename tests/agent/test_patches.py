@@ -9,9 +9,13 @@ from holdfast import (
     ArtifactRef,
     Holdfast,
     KnownFact,
+    ModelError,
+    Retry,
     StatePatch,
+    TaskFailed,
     TaskState,
     ToolContext,
+    decode,
     tool,
 )
 from holdfast.agent.scripted import Line, ScriptedCall, call
@@ -173,6 +177,31 @@ async def test_an_observer_cannot_undo_that_the_call_was_made(
     assert (calls, told(model)) == (["act"], ["acted"])
     assert len(await hold.state_history(handle)) == 1
     assert "act:1.0" in caplog.text
+
+
+async def test_an_observer_that_changes_what_it_is_shown_changes_no_record_and_no_undo(hold: Holdfast) -> None:
+    undone: list[object] = []
+
+    def observe(_name: str, arguments: dict[str, list[str]], *_: object) -> None:
+        arguments["places"].append("seen")
+
+    def undo(_result: str, places: list[str]) -> None:
+        undone.append(places)
+
+    @tool(effect="idempotent", compensate=undo)
+    async def act(places: list[str]) -> str:
+        """Act."""
+        return f"acted in {places}"
+
+    once = Retry(max_attempts=1)
+    script: list[Line] = [call("act", places=["a"]), ModelError("it is over")]
+    agent, _ = register(hold, script, tools=[act], observe=observe, retry=once, model_retry=once)
+    handle = await hold.submit(agent, "go")
+    async with hold.worker():
+        with pytest.raises(TaskFailed):
+            await handle.result(timeout=60)
+    [effect] = await hold.store.effects(task_id=handle.id)
+    assert (undone, decode(effect.arguments)) == ([["a"]], [{"places": ["a"]}])
 
 
 # Built in

@@ -19,7 +19,7 @@ from holdfast import (
     TaskFailed,
     tool,
 )
-from holdfast.agent.prompt import describe_state
+from holdfast.agent.prompt import ALWAYS_BYTES, _choose, _describe
 from holdfast.agent.scripted import Line, call
 from holdfast.model.canonical import canonical
 from holdfast.model.commit import Commit, Expect
@@ -185,7 +185,8 @@ async def test_many_facts_of_its_own(hold: Holdfast) -> None:
 
 def test_one_long_fact_does_not_hide_the_others() -> None:
     known = (KnownFact(key="disk", value="/dev/sda1", source="df"), *facts("x" * 15_000))
-    shown = describe_state(AgentState(goal="g", known_facts=known), 8_000)
+    state = AgentState(goal="g", known_facts=known)
+    shown = _describe(state, _choose(state, 8_000, None), ALWAYS_BYTES)
     assert "/dev/sda1" in shown
     assert "bytes left out" in shown
     assert len(shown) < 9_000

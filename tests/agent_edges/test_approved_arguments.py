@@ -33,7 +33,7 @@ from holdfast import (
 from holdfast.agent.round_trip import is_same
 from holdfast.agent.scripted import Line, call
 from holdfast.agent.tool import Tool
-from holdfast.agent.transcript import Answer
+from holdfast.agent.transcript import RecordedAnswer
 from tests.agent.parameters import KEPT, REFUSED_WHEN_CALLED, Kind
 from tests.agent.support import PATIENCE, asked, finished, register, told
 from tests.engine.support import crashing_worker, ended, reaches, until
@@ -436,8 +436,8 @@ async def test_what_an_older_version_asked_about_is_not_read_again(url: str, mon
     script: list[Line] = [call("order", what={"item": "disk"}), "done"]
     options: dict[str, Any] = {"approve": ["external_action"], "builtins": False}
     with monkeypatch.context() as patched:
-        whole: Callable[[Answer], dict[str, Any]] = Answer.to_data
-        patched.setattr(Answer, "to_data", lambda self: {k: v for k, v in whole(self).items() if k != "read"})
+        whole: Callable[[RecordedAnswer], dict[str, Any]] = RecordedAnswer.to_data
+        patched.setattr(RecordedAnswer, "to_data", lambda self: {k: v for k, v in whole(self).items() if k != "read"})
         async with Holdfast(url) as hold:
             agent, _ = register(hold, script, tools=[ordering(made)], **options)
             handle = await hold.submit(agent, "go")

@@ -13,6 +13,7 @@ from holdfast import (
     Approval,
     ApprovalState,
     Ask,
+    Compensation,
     Context,
     Decided,
     EffectState,
@@ -23,6 +24,7 @@ from holdfast import (
     Retry,
     TaskFailed,
     TaskState,
+    decode,
 )
 from holdfast.model.operations import ConsumeApproval, WriteEffect
 from holdfast.testing import Sandbox, crash_everywhere
@@ -218,6 +220,43 @@ async def test_a_steps_approval_is_bound_to_its_arguments(hold: Holdfast, effect
     one, two = await all_approvals(hold, handle)
     assert (one.state, one.consumed_by) == (ApprovalState.APPROVED, None)
     assert (two.state, two.consumed_by) == (ApprovalState.APPROVED, till.paid[0][1])
+
+
+@EFFECTS
+async def test_a_function_that_changes_what_it_is_given_changes_no_try_and_no_undo(hold: Holdfast, effect: str) -> None:
+    """Approved for 5; the first try leaves 50 in its object."""
+    called: list[tuple[str, int]] = []
+
+    def pay(order: dict[str, int]) -> str:
+        called.append(("pay", order["amount"]))
+        order["amount"] *= 10
+        if len(called) == 1:
+            raise NotHappened("busy")
+        return "paid"
+
+    def pay_back(result: str, order: dict[str, int]) -> None:
+        called.append(("pay back", order["amount"]))
+        order["amount"] *= 10
+        if len(called) == 3:
+            raise ConnectionError("away")
+
+    undo = Compensation(pay_back, retry=Retry(max_attempts=2, initial=0.001))
+
+    @hold.task(retry=ONE_TRY)
+    async def work(ctx: Context) -> None:
+        await ctx.step("pay", pay, {"amount": 5}, effect=effect, approval=Ask("Pay?"), compensate=undo, retry=AT_ONCE)
+        raise RuntimeError("the rest fails")
+
+    handle = await hold.submit(work)
+    async with hold.worker():
+        approval = await question_of(hold, handle)
+        await hold.approve(approval.id, by="anna")
+        with pytest.raises(TaskFailed, match="the rest fails"):
+            await handle.result(timeout=60)
+    assert approval.arguments == [{"amount": 5}]
+    assert called == [("pay", 5), ("pay", 5), ("pay back", 5), ("pay back", 5)]
+    [effect_of_it] = await hold.store.effects(task_id=handle.id)
+    assert decode(effect_of_it.arguments) == [{"amount": 5}]
 
 
 # Used for one effect

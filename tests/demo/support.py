@@ -14,7 +14,7 @@ from holdfast.cli.demo.snapshot import Snapshot
 from holdfast.cli.demo.worker_processes import SIGKILLED, DemoWorker
 from holdfast.model.agent_state import AgentState
 from holdfast.model.approval import Approval, ApprovalState
-from holdfast.model.budget import Budget, Ledger, Line, Meter
+from holdfast.model.budget import Budget, Ledger, Meter, MeterLine
 from holdfast.model.effect import Effect, EffectClass, EffectState
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import Task
@@ -81,7 +81,7 @@ def good_run() -> Snapshot:
         history=_history(),
         workers=(_worker(FIRST), _worker(SECOND)),
         state=AgentState(goal=GOAL, plan=tuple(PLAN.values()), completed_steps=tuple(PLAN.values())),
-        budget=Ledger({**Ledger.of(Budget(max_steps=30)).lines, Meter.STEPS: Line(30, 23)}),
+        budget=Ledger({**Ledger.of(Budget(max_steps=30)).lines, Meter.STEPS: MeterLine(30, 23)}),
         world=DemoLedger(
             (
                 *(DemoEntry(FIRST, What.DID, name, effect_id(name)) for name in STEPS[:8]),

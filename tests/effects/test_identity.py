@@ -3,6 +3,7 @@
 # ruff: noqa: ARG001 - a task takes its ctx, whether it needs it or not
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -327,3 +328,48 @@ async def test_a_handled_failure_replays_as_one(quick: Holdfast, world: World) -
     async with quick.worker():
         assert await ended(handle) == "handled"
     assert len(world.calls) == 1
+
+
+async def paid_in_two_rounds(kind: str, keys: tuple[str | None, str | None], *, is_late: bool) -> tuple[Any, list[str]]:
+    """Pay a bill and, only in the second round, a tip: in the first one that is declined, or not wanted yet."""
+    hold, done = Holdfast("memory://"), list[str]()
+
+    @hold.task
+    async def work(ctx: Context) -> list[str]:
+        is_first = ctx.feedback is None
+
+        async def pay_tip(*_: object) -> str:
+            if is_first:
+                raise ConnectionRefusedError
+            done.append("tip")
+            return "tip"
+
+        async def pay_bill(*_: object) -> str:
+            done.append("bill")
+            return "bill"
+
+        async def pay(function: Any, key: str | None) -> str:  # noqa: ANN401
+            if kind == "transaction":
+                return str(await ctx.transaction("pay", function, key=key))
+            return str(await ctx.step("pay", function, key=key, effect="once"))
+
+        said = []
+        if not (is_late and is_first):
+            with suppress(StepFailed):
+                said.append(await pay(pay_tip, keys[0]))
+        return [*said, await pay(pay_bill, keys[1])]
+
+    @work.verify
+    async def check(ctx: Context, result: list[str]) -> bool | str:
+        return ctx.feedback is not None or "once more"
+
+    async with hold, hold.worker():
+        return await ended(await hold.submit(work)), done
+
+
+async def test_without_arguments_one_of_the_same_name_is_not_taken_for_another() -> None:
+    """What was not done in the first round, or was not there, is done in the second one; the rest is not done again."""
+    for kind in ("once", "transaction"):
+        for keys, is_late in (("tip", None), False), ((None, None), False), (("tip", None), True), (("a", "b"), True):
+            found = await paid_in_two_rounds(kind, keys, is_late=is_late)
+            assert found == (["tip", "bill"], ["bill", "tip"]), (kind, keys, is_late)

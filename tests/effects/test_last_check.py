@@ -21,7 +21,7 @@ from holdfast import (
     TaskState,
 )
 from holdfast.engine.runtime.store_time import StoreTime
-from holdfast.engine.worker.lease import Lease
+from holdfast.engine.worker.lease import LeaseClock
 from holdfast.model.commit import Commit, Verdict
 from holdfast.testing import sandbox
 from tests.effects.support import Send, World, effect_of, effects_in, stand_between, step_states, writes
@@ -126,16 +126,16 @@ async def test_without_a_lease_no_call_is_made(world: World, blocking: bool) -> 
 async def test_after_the_deadline_of_the_task_no_call_is_made(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even if it passes in the very last moment, and nobody got round to saying so."""
     clock = ManualClock()
-    holds = Lease.holds.fget  # type: ignore[attr-defined]
+    holds = LeaseClock.holds.fget  # type: ignore[attr-defined]
     async with Holdfast("memory://", clock=clock) as hold:
         moment = AtArming(hold, lambda: None)
 
-        def pass_the_deadline(lease: Lease) -> bool:
+        def pass_the_deadline(lease: LeaseClock) -> bool:
             if moment.armed:
                 clock.advance(0.6)
             return bool(holds(lease))
 
-        monkeypatch.setattr(Lease, "holds", property(pass_the_deadline))
+        monkeypatch.setattr(LeaseClock, "holds", property(pass_the_deadline))
 
         @hold.task(deadline=0.5)
         async def work(ctx: Context) -> str:

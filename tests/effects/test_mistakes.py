@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -40,8 +41,8 @@ class Client:
 
 @pytest.mark.parametrize(
     "argument",
-    [Client(), object(), lambda: None, asyncio.Event(), {"client": Client()}, [1, 2, Client()]],
-    ids=["object", "plain object", "function", "event", "in a dict", "in a list"],
+    [Client(), object(), lambda: None, asyncio.Event(), threading.Lock(), {"client": Client()}, [1, 2, Client()]],
+    ids=["object", "plain object", "function", "event", "what cannot be copied", "in a dict", "in a list"],
 )
 async def test_arguments_that_are_no_data(quick: Holdfast, world: World, argument: object) -> None:
     """They are written down before the call, and compared and shown to people afterwards."""

@@ -49,7 +49,7 @@ def batcher(door: Door) -> Batcher[int, int]:
 
 
 async def test_a_lone_item_goes_out_at_once_in_its_callers_own_turn(door: Door, batcher: Batcher[int, int]) -> None:
-    batcher.crowd = 1
+    batcher.callers = 1
     assert await batcher.put(1) == 2
     assert door.senders == [asyncio.current_task()]
 
@@ -67,7 +67,7 @@ async def test_while_one_batch_is_under_way_the_next_gathers(door: Door, batcher
 
 
 async def test_those_who_are_about_to_send_can_join(door: Door, batcher: Batcher[int, int]) -> None:
-    batcher.crowd = 3
+    batcher.callers = 3
     await asyncio.gather(*(batcher.put(n) for n in range(3)))
     assert door.batches == [[0, 1, 2]]
 
@@ -83,9 +83,9 @@ async def test_an_unknown_error_is_tried_again_and_then_belongs_to_the_item_it_i
         return [2 * item for item in items]
 
     batcher = Batcher(send, most=4, patience=patient)
-    batcher.crowd = 1
+    batcher.callers = 1
     assert await batcher.put(1) == 2
-    batcher.crowd = 3
+    batcher.callers = 3
     answers = await asyncio.gather(batcher.put(1), batcher.put(13), batcher.put(2), return_exceptions=True)
     assert (answers[0], type(answers[1]), answers[2]) == (2, KeyError, 4)
 
@@ -94,7 +94,7 @@ async def test_an_unknown_error_is_tried_again_and_then_belongs_to_the_item_it_i
 async def test_the_same_items_are_sent_again_before_those_that_came_later(
     door: Door, batcher: Batcher[int, int], crowd: int
 ) -> None:
-    batcher.crowd = crowd
+    batcher.callers = crowd
     door.open.clear()
     door.failures = [StoreUnavailable("lost"), StoreUnavailable("lost")]
     first = asyncio.create_task(batcher.put(1))
@@ -109,7 +109,7 @@ async def test_the_same_items_are_sent_again_before_those_that_came_later(
 
 
 async def test_a_store_that_stays_away_is_told_to_everybody_who_waits(door: Door, batcher: Batcher[int, int]) -> None:
-    batcher.crowd = 2
+    batcher.callers = 2
     door.failures = [StoreUnavailable("lost") for _ in range(5)]
     answers = await asyncio.gather(batcher.put(1), batcher.put(2), return_exceptions=True)
     assert [type(answer) for answer in answers] == [StoreUnavailable, StoreUnavailable]
@@ -117,12 +117,12 @@ async def test_a_store_that_stays_away_is_told_to_everybody_who_waits(door: Door
 
 
 async def test_an_item_refused_at_the_door_harms_no_other(batcher: Batcher[int, int]) -> None:
-    batcher.crowd = 3
+    batcher.callers = 3
     answers = await asyncio.gather(batcher.put(1), batcher.put(13), batcher.put(2), return_exceptions=True)
     assert answers[0] == 2
     assert isinstance(answers[1], InvalidValue)
     assert answers[2] == 4
-    batcher.crowd = 1
+    batcher.callers = 1
     with pytest.raises(InvalidValue):
         await batcher.put(13)
     assert await batcher.put(5) == 10
@@ -132,7 +132,7 @@ async def test_an_item_refused_at_the_door_harms_no_other(batcher: Batcher[int, 
 async def test_a_caller_that_is_cancelled_loses_nothing_for_the_others(
     door: Door, batcher: Batcher[int, int], crowd: int
 ) -> None:
-    batcher.crowd = crowd
+    batcher.callers = crowd
     door.open.clear()
     first, second = asyncio.create_task(batcher.put(1)), asyncio.create_task(batcher.put(2))
     await settle()
@@ -148,7 +148,7 @@ async def test_a_caller_that_is_cancelled_loses_nothing_for_the_others(
 
 
 async def test_close_sends_what_still_waits(door: Door, batcher: Batcher[int, int]) -> None:
-    batcher.crowd = 2
+    batcher.callers = 2
     waiting = [asyncio.create_task(batcher.put(n)) for n in range(9)]
     await asyncio.sleep(0)
     await batcher.close()
@@ -162,7 +162,7 @@ async def test_whoever_got_no_answer_before_the_end_is_told_so(
 ) -> None:
     """A cancel that nobody asked for would end them as if all was well."""
     monkeypatch.setattr(batching, "LAST_WORDS", PATIENCE if is_cut_short else 0.01)
-    batcher.crowd = 2
+    batcher.callers = 2
     door.open.clear()
     waiting = [asyncio.create_task(batcher.put(n)) for n in range(9)]
     await settle()
@@ -189,7 +189,7 @@ async def test_whoever_comes_while_it_ends_is_told_so_too(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(batching, "LAST_WORDS", 0.01)
     batcher = Batcher(send, most=4, patience=patient)
-    batcher.crowd = 2
+    batcher.callers = 2
     early = asyncio.create_task(batcher.put(1))
     await settle()
     closing = asyncio.create_task(batcher.close())

@@ -16,6 +16,7 @@ from holdfast import (
     Holdfast,
     InvalidValue,
     NewTask,
+    Retry,
     Step,
     StepState,
     StoreUnavailable,
@@ -423,6 +424,49 @@ async def test_a_note_that_a_step_is_under_way_never_follows_its_result(
         await handle.result(timeout=60)
     assert runs == ["long"]
     assert (await steps_of(hold, handle))["long"].state is StepState.COMPLETED
+
+
+async def test_an_answer_that_is_heard_late_takes_nothing_back(hold: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer to the note that a step is under way may be heard after the one to its result."""
+    runs: list[str] = []
+    began, go_on, noted = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def long() -> None:
+        runs.append("long")
+        began.set()
+        await go_on.wait()
+
+    @hold.task
+    async def work(ctx: Context) -> None:
+        async def outer() -> None:
+            await ctx.step("long", long)
+            runs.append("outer")
+            await noted.wait()
+            if runs.count("outer") == 1:
+                raise ConnectionError("once more")
+
+        await ctx.step("outer", outer, retry=Retry(max_attempts=2, initial=0.01))
+
+    async with hold.worker(grace=0.0) as worker:
+        handle = await hold.submit(work)
+        await asyncio.wait_for(began.wait(), 60)
+        attempt = worker._host.attempts[handle.id]
+        [line] = [line for line in attempt.under_way._lines.values() if line.key.endswith("long")]
+        committer = attempt.services.committer
+        put = committer.put
+
+        async def heard_late(commit: Commit) -> Verdict:
+            monkeypatch.undo()
+            verdict = await put(commit)
+            go_on.set()
+            await until(lambda: "outer" in runs, patience=60)
+            return verdict
+
+        monkeypatch.setattr(committer, "put", heard_late)
+        await attempt.under_way.note_running(line)
+        noted.set()
+        await handle.result(timeout=60)
+    assert runs == ["long", "outer", "outer"]
 
 
 async def test_what_was_not_written_rides_again_unless_it_has_gone_on(hold: Holdfast) -> None:

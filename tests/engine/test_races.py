@@ -97,7 +97,7 @@ async def test_what_waits_behind_a_refused_commit_is_not_taken_for_a_repetition(
         return verdicts
 
     stand_between(quick, around)
-    quick.services.committer.crowd = CROWD
+    quick.services.committer.callers = CROWD
     handle = await quick.submit(work)
     async with quick.worker():
         await reaches(handle, TaskState.RUNNING)
@@ -141,7 +141,7 @@ async def end_steps_at_random(seed: int, *, tasks: int = 20) -> None:
 
     async with hold:
         stand_between(hold, around)
-        hold.services.committer.crowd = CROWD
+        hold.services.committer.callers = CROWD
         async with hold.worker():
             for _ in range(tasks):
                 order = random.sample([*steps, *refusals], len(steps) + len(refusals))
@@ -188,7 +188,7 @@ async def test_the_note_of_a_running_step_never_overwrites_its_result(still: Hol
         return verdicts
 
     stand_between(still, around)
-    still.services.committer.crowd = CROWD
+    still.services.committer.callers = CROWD
     handle = await still.submit(work)
     async with still.worker(grace=0.0, lease=60):
         await reaches(handle, TaskState.RUNNING)
@@ -646,7 +646,7 @@ async def test_a_reborn_worker_keeps_to_its_concurrency(quick: Holdfast) -> None
         leaving = await quick.submit_many(short, [()] * 4)
         await until(lambda: (len(host.attempts), host.slots.busy) == (4, 0))
         await quick.store.retire(worker.id)
-        await host.be_reborn(worker.id)
+        await host.register_again(worker.id)
         await until(lambda: host.slots.busy == 0)  # it may have claimed them again, and they leave again
         many = await quick.submit_many(long, [()] * 12)
         await until(lambda: at_once == 4)

@@ -3,6 +3,7 @@
 # ruff: noqa: ARG001 - a task takes its ctx, whether it needs it or not
 
 import asyncio
+import gc
 import threading
 import uuid
 from collections.abc import Callable, Coroutine
@@ -28,7 +29,7 @@ from holdfast import (
     TaskFailed,
     TaskState,
 )
-from holdfast.engine.attempt.scope import INSIDE, LONGEST_PATH, path_inside
+from holdfast.engine.attempt.scope import INSIDE, LONGEST_PATH, discard, path_inside
 from holdfast.model.task import FLAT_KEYS
 from holdfast.model.worker import ALONE_AFTER, Claim, NewWorker
 from tests.engine.support import crash, ended, pass_time, reaches, steps_of, until
@@ -846,3 +847,21 @@ async def test_a_step_inside_which_something_was_undone_is_done_again_and_undone
         with pytest.raises(TaskFailed, match="too late"):
             await ended(handle)
     assert log[2:] == ["hotel", "car", "undo car", "undo hotel"]
+
+
+async def test_a_call_that_never_begins_leaves_nothing(quick: Holdfast, recwarn: pytest.WarningsRecorder) -> None:
+    """A blocking task that was stopped makes such calls: whatever its thread still wants to do is discarded."""
+
+    @quick.task
+    async def work(ctx: Context) -> None:
+        async def inner() -> None:
+            for call in (ctx.sleep(1), ctx.charge(steps=1), ctx.step("within", asyncio.sleep, 0)):
+                discard(call)
+
+        discard(ctx.sleep(1))
+        await ctx.step("outer", inner)
+
+    async with quick.worker():
+        await ended(await quick.submit(work))
+    gc.collect()
+    assert not recwarn.list

@@ -220,7 +220,7 @@ async def test_a_worker_declared_dead_goes_on_as_another_one(still: Holdfast, cl
 async def test_the_heartbeat_and_a_claim_that_both_find_it_dead_register_one_successor(quick: Holdfast) -> None:
     async with quick.worker() as worker:
         dead = worker.id
-        await asyncio.gather(worker._host.be_reborn(dead), worker._host.be_reborn(dead))
+        await asyncio.gather(worker._host.register_again(dead), worker._host.register_again(dead))
         assert worker.id != dead
         assert len(await quick.store.workers()) == 2
 

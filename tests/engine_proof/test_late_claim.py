@@ -21,7 +21,7 @@ async def test_a_claim_of_an_incarnation_that_is_over_is_not_worked_on(tmp_path:
             if claimed and not late:
                 late.append(claim.worker_id)
                 await hold.store.retire(claim.worker_id)  # as if a sweep had found it silent for too long
-                await worker._host.be_reborn(claim.worker_id)
+                await worker._host.register_again(claim.worker_id)
             return claimed
 
         vars(hold.store)["claim"] = claim_late

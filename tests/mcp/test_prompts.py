@@ -10,7 +10,7 @@ from mcp.client.client import ConnectMode
 from mcp.shared.exceptions import MCPError
 from mcp_types import TextContent
 
-from holdfast import Context, Handle, Holdfast
+from holdfast import ArtifactRef, Context, Handle, Holdfast, KnownFact, StatePatch
 from tests.mcp.support import ask, connected, submitted, taken
 
 
@@ -76,6 +76,18 @@ async def test_a_briefing_on_something_large_is_short(client: Client) -> None:
             facts=[{"key": f"{number}-{one}", "value": "v" * 1000} for one in range(50)],
         )
     assert len(await prompt(client, "resume_task", task_id=task_id)) < 20_000
+
+
+async def test_many_artifacts_leave_room_for_facts_in_a_briefing(hold: Holdfast, client: Client) -> None:
+    task_id, _ = await taken(client, "Free the disk of db1", plan=["look"])
+    found = KnownFact(key="disk", value="92%", source="df -h")
+    logs = tuple(ArtifactRef(artifact_id=f"art-{n}", type="log", summary=f"log {n}", bytes=9) for n in range(200))
+    version = (await hold.handle(task_id).task()).version
+    await hold.patch_state(task_id, StatePatch(append_facts=(found,), add_artifacts=logs), version=version, by="ann")
+    text = await prompt(client, "resume_task", task_id=task_id)
+    assert "92%" in text
+    assert '"art-199"' in text, "the newest one"
+    assert '"art-1"' not in text
 
 
 async def test_a_task_no_agent_keeps_a_state_for(hold: Holdfast, client: Client) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.budget import Budget, Ledger, Line, Meter, as_micros, from_micros
+from holdfast.model.budget import Budget, Ledger, Meter, MeterLine, as_micros, from_micros
 from holdfast.model.errors import BudgetExceeded, InvalidValue
 
 amounts = st.dictionaries(st.sampled_from(Meter), st.integers(0, 60))
@@ -94,8 +94,8 @@ def test_a_meter_without_a_limit_never_runs_out() -> None:
 def test_what_was_used_is_booked_even_past_the_limit() -> None:
     ledger = Ledger.of(Budget(max_llm_tokens=100)).reserve({Meter.LLM_TOKENS: 60})
     ledger = ledger.settle({Meter.LLM_TOKENS: 60}, {Meter.LLM_TOKENS: 130, Meter.STEPS: 1})
-    assert ledger.lines[Meter.LLM_TOKENS] == Line(100, 130, 0)
-    assert ledger.lines[Meter.STEPS] == Line(None, 1, 0)
+    assert ledger.lines[Meter.LLM_TOKENS] == MeterLine(100, 130, 0)
+    assert ledger.lines[Meter.STEPS] == MeterLine(None, 1, 0)
     assert ledger.remaining(Meter.LLM_TOKENS) == 0
     assert not ledger.can_reserve({Meter.LLM_TOKENS: 1})
     assert ledger.can_reserve({Meter.LLM_TOKENS: 0})
@@ -128,7 +128,7 @@ def test_pressure_begins_at_four_fifths_spent_or_reserved(used: int, pressed: tu
 
 def test_nobody_writes_in_a_ledger() -> None:
     with pytest.raises(TypeError):
-        Ledger().lines[Meter.STEPS] = Line()  # type: ignore[index]
+        Ledger().lines[Meter.STEPS] = MeterLine()  # type: ignore[index]
 
 
 @given(st.lists(st.tuples(amounts, st.fractions(0, 1), st.booleans()), max_size=30))

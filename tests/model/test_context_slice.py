@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.model.agent_state import AgentState, ArtifactRef, KnownFact
 from holdfast.model.canonical import canonical
-from holdfast.model.context_slice import ContextSlice, filter_relevant_state
+from holdfast.model.context_slice import ContextSlice, filter_relevant_state, share_room
 from holdfast.model.errors import InvalidValue
 from holdfast.model.tokens import estimate_tokens
 
@@ -36,20 +38,23 @@ states = st.builds(
     open_questions=st.lists(texts, max_size=3).map(tuple),
 )
 excerpts_of = st.dictionaries(st.sampled_from("abcdef"), texts)
-rooms = st.integers(0, 200)
+rooms = st.integers(0, 600)
 
 
-def rendered(fact: KnownFact) -> str:
-    """A fact as the context shows it."""
-    shown = canonical(fact.to_json()).decode()
-    return shown.replace("\x85", "\\u0085").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+def line_of(shown: KnownFact | ArtifactRef) -> str:
+    """A fact or an artifact as the context shows it."""
+    text = canonical(shown.to_json()).decode()
+    return f"- {text}\n".replace("\x85", "\\u0085").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def lines_of(artifact: ArtifactRef, excerpts: Mapping[str, str]) -> str:
+    excerpt = excerpts.get(artifact.artifact_id, "").splitlines()
+    return line_of(artifact) + "".join(f"  | {line}\n" for line in excerpt)
 
 
 def parts(found: ContextSlice) -> list[str]:
     """Everything in a slice that takes room."""
-    summaries = [ref.summary for ref in found.artifacts]
-    shown = [found.excerpts.get(ref.artifact_id, "") for ref in found.artifacts]
-    return [*summaries, *shown, *map(rendered, found.facts)]
+    return [*(lines_of(one, found.excerpts) for one in found.artifacts), *map(line_of, found.facts)]
 
 
 def bytes_in(found: ContextSlice) -> int:
@@ -65,7 +70,10 @@ def test_never_over_the_limit(
     state: AgentState, step: str | None, room: int, tokens: int | None, excerpts: dict[str, str]
 ) -> None:
     found = filter_relevant_state(state, step, room, max_tokens=tokens, excerpts=excerpts)
-    assert bytes_in(found) <= room
+    assert bytes_in(found) == found.size.bytes <= room
+    nothing = filter_relevant_state(state, step, 0).render()
+    labels = "\nArtifacts of this step:" * bool(found.artifacts) + "\nFacts, the freshest first:" * bool(found.facts)
+    assert len(found.render().encode()) <= len((nothing + labels).encode()) + room, "ids and bars are shown as well"
     assert tokens is None or tokens_in(found) <= tokens
     assert found == filter_relevant_state(state, step, room, max_tokens=tokens, excerpts=excerpts)
 
@@ -78,12 +86,12 @@ def test_first_the_artifacts_of_the_step_then_the_freshest_facts(
     # As the pages this comes from have it, line by line.
     used, artifacts, known = 0, [], []
     for ref in state.artifacts:
-        size = len(ref.summary.encode()) + len(excerpts.get(ref.artifact_id, "").encode())
+        size = len(lines_of(ref, excerpts).encode())
         if ref.step == step and used + size <= room:
             artifacts.append(ref)
             used += size
     for fact in reversed(state.known_facts):
-        size = len(rendered(fact).encode())
+        size = len(line_of(fact).encode())
         if used + size > room:
             break
         known.append(fact)
@@ -91,6 +99,21 @@ def test_first_the_artifacts_of_the_step_then_the_freshest_facts(
     assert (found.artifacts, found.facts) == (tuple(artifacts), tuple(known))
     shown = {ref.artifact_id for ref in artifacts}
     assert found.excerpts == {name: text for name, text in excerpts.items() if name in shown}
+
+
+@given(states, st.sampled_from(STEPS), rooms, excerpts_of)
+def test_where_the_room_is_shared_facts_have_half_of_it(
+    state: AgentState, step: str | None, room: int, excerpts: dict[str, str]
+) -> None:
+    found = share_room(state, step, room, excerpts=excerpts)
+    assert found.size.bytes <= room
+    alone = filter_relevant_state(replace(state, artifacts=()), step, room // 2)
+    assert found.facts[: len(alone.facts)] == alone.facts
+    assert [one for one in state.artifacts if one in found.artifacts] == list(found.artifacts), "in their order"
+    of_step = [one for one in state.artifacts if one.step == step]
+    left = room - alone.size.bytes
+    if of_step and len(lines_of(of_step[-1], excerpts).encode()) <= left:
+        assert of_step[-1] in found.artifacts, "the newest one comes first"
 
 
 @given(states, st.sampled_from(STEPS), rooms)
@@ -109,7 +132,8 @@ def ref(name: str, summary: str, *, step: str | None = "collect", size: int = 48
 
 def test_an_artifact_that_does_not_fit_is_passed_over_and_a_smaller_one_still_taken() -> None:
     state = AgentState(goal="g", artifacts=(ref("large", "x" * 20), ref("small", "y" * 5), ref("other", "", step="no")))
-    assert [a.artifact_id for a in filter_relevant_state(state, "collect", 10).artifacts] == ["small"]
+    room = len(line_of(state.artifacts[1])) + 10
+    assert [a.artifact_id for a in filter_relevant_state(state, "collect", room).artifacts] == ["small"]
 
 
 def test_facts_end_at_the_first_that_does_not_fit() -> None:
@@ -119,16 +143,18 @@ def test_facts_end_at_the_first_that_does_not_fit() -> None:
 
 def test_an_artifact_counts_what_is_shown_of_it_and_not_what_it_is() -> None:
     state = AgentState(goal="g", artifacts=(ref("log", "nginx error log"),))
-    assert filter_relevant_state(state, "collect", 15).artifacts == state.artifacts
-    assert filter_relevant_state(state, "collect", 14).artifacts == ()
-    excerpts = {"log": "502 Bad Gateway", "other": "never shown"}
-    assert filter_relevant_state(state, "collect", 30, excerpts=excerpts).excerpts == {"log": "502 Bad Gateway"}
-    assert filter_relevant_state(state, "collect", 29, excerpts=excerpts).artifacts == ()
+    line = len(line_of(state.artifacts[0]))
+    assert filter_relevant_state(state, "collect", line).artifacts == state.artifacts
+    assert filter_relevant_state(state, "collect", line - 1).artifacts == ()
+    excerpts = {"log": "502\nBad Gateway", "other": "never shown"}
+    whole = line + len("  | 502\n  | Bad Gateway\n")
+    assert filter_relevant_state(state, "collect", whole, excerpts=excerpts).excerpts == {"log": excerpts["log"]}
+    assert filter_relevant_state(state, "collect", whole - 1, excerpts=excerpts).artifacts == ()
 
 
 def test_without_steps_the_artifacts_of_no_step_are_meant() -> None:
     state = AgentState(goal="g", artifacts=(ref("a", "s", step=None), ref("b", "s")))
-    assert [found.artifact_id for found in filter_relevant_state(state, None, 100).artifacts] == ["a"]
+    assert [found.artifact_id for found in filter_relevant_state(state, None, 200).artifacts] == ["a"]
 
 
 def test_a_limit_of_less_than_nothing_is_refused() -> None:
@@ -186,7 +212,7 @@ def test_data_cannot_look_like_a_label(
 
 def test_the_json_form_carries_the_excerpts() -> None:
     state = AgentState(goal="g", artifacts=(ref("a", "s"), ref("b", "s")), known_facts=(fact("k", "v"),))
-    assert filter_relevant_state(state, "collect", 100, excerpts={"a": "line"}).to_json() == {
+    assert filter_relevant_state(state, "collect", 400, excerpts={"a": "line"}).to_json() == {
         "goal": "g",
         "current_step": "collect",
         "facts": [state.known_facts[0].to_json()],

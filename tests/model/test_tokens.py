@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.errors import InvalidValue
-from holdfast.model.tokens import Room, TextSize, estimate_tokens
+from holdfast.model.tokens import ContextRoom, TextSize, estimate_tokens
 from holdfast.model.utf8 import encode
 
 
@@ -42,13 +42,13 @@ def test_texts_one_by_one_are_never_less_than_together(one: str, other: str) -> 
 def test_room_is_counted_in_both_units() -> None:
     size = TextSize.of("abcdefg", "é")
     assert size == TextSize(bytes=9, tokens=3)
-    assert Room().holds(size)
-    assert Room(max_bytes=9, max_tokens=3).holds(size)
-    assert not Room(max_bytes=8).holds(size)
-    assert not Room(max_bytes=9, max_tokens=2).holds(size)
+    assert ContextRoom().holds(size)
+    assert ContextRoom(max_bytes=9, max_tokens=3).holds(size)
+    assert not ContextRoom(max_bytes=8).holds(size)
+    assert not ContextRoom(max_bytes=9, max_tokens=2).holds(size)
 
 
 def test_less_than_nothing_is_no_room() -> None:
     for wrong in ({"max_bytes": -1}, {"max_tokens": -1}):
         with pytest.raises(InvalidValue, match="lowest"):
-            Room(**wrong)
+            ContextRoom(**wrong)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from holdfast import SyncContext
+
+R = TypeVar("R")
 
 
 def drive(code: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
@@ -27,6 +30,16 @@ class Awaited:
         found = getattr(self._ctx, name)
         return _awaited(found) if name in _WAITING else found
 
+    def gathered(self, branches: Sequence[Coroutine[Any, Any, R]]) -> list[R | BaseException]:
+        """Run each in a thread of its own; return how they ended, as ``asyncio.gather`` does."""
+        try:
+            with ThreadPoolExecutor(len(branches) or 1) as pool:
+                futures = [pool.submit(self._ctx.branch(drive), branch) for branch in branches]
+            return [future.exception() or future.result() for future in futures]
+        finally:
+            for branch in branches:
+                branch.close()  # one that never began
+
     async def submit(self, *args: Any, **options: Any) -> AwaitedChild:  # noqa: ANN401
         return AwaitedChild(self._ctx.submit(*args, **options))
 
@@ -38,7 +51,7 @@ class AwaitedChild:
         self.result = _awaited(child.result)
 
 
-_WAITING = frozenset({"step", "transaction", "approval", "ask", "sleep", "wait_event"})
+_WAITING = frozenset({"step", "transaction", "approval", "ask", "sleep", "wait_event", "charge", "patch"})
 
 
 def _awaited(call: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:

@@ -12,6 +12,7 @@ from unittest import mock
 
 from holdfast import Holdfast, StateStore, Transaction, make_store
 from holdfast.model import worker as rules
+from holdfast.model.budget import Meter
 from holdfast.store import outage
 from holdfast.testing.skipping_clock import SkippingClock
 from tests.program_fuzz.grammar import Case
@@ -124,7 +125,7 @@ class Scene:
         while True:
             await self._until_quiet(lives)
             for life in lives.copy():
-                if life.is_dead or life.is_to_stop:
+                if life.is_over:
                     lives.remove(life)
                     await self._bury(life)
             current = lives[-1] if lives else None
@@ -145,8 +146,17 @@ class Scene:
         fault = faults[self._lives] if self._lives < len(faults) else None
         self._lives += 1
         assert self._lives < MOST_LIVES
-        line = self._line(lost=self.case.lost, read_only=self.case.read_only)
-        life = Life(self.case, self.records, line, self.threads, fault, version=self.version, clock=self.clock)
+        line = self._line(lost=self.case.lost, read_only=self.case.read_only, full=self.case.full)
+        life = Life(
+            self.case,
+            self.records,
+            line,
+            self.threads,
+            fault,
+            version=self.version,
+            clock=self.clock,
+            replaced=self.case.replaced if self._lives == 1 else 0,
+        )
         if fault is not None and fault.deploy:
             self.version = 2
         self._opening = line
@@ -154,13 +164,13 @@ class Scene:
         return life
 
     async def _bury(self, life: Life) -> None:
-        was_dead, worker_id = life.is_dead, life.worker_id
+        left_its_tasks, worker_id = life.is_dead or life.line.replaced, life.worker_id
         await life.end()
-        if was_dead and life.fault is not None and not life.fault.lapse:
+        if left_its_tasks and not (life.fault is not None and life.fault.lapse):
             await self.store.retire(worker_id)
 
-    def _line(self, *, lost: float, read_only: int = 0) -> Line:
-        return Line(self.store, self.traffic, self._dice, lost, read_only=read_only)
+    def _line(self, *, lost: float, read_only: int = 0, full: int = 0) -> Line:
+        return Line(self.store, self.traffic, self._dice, lost, read_only=read_only, full=full)
 
     async def _until_quiet(self, lives: list[Life]) -> None:
         """Return when nothing goes on that needs no time to pass, or a life is over."""
@@ -171,7 +181,7 @@ class Scene:
             for _ in range(10):
                 await asyncio.sleep(0)
             await asyncio.sleep(QUIET)
-            if any(life.is_dead or life.is_to_stop for life in lives) or (lives and lives[-1].frozen):
+            if any(life.is_over for life in lives) or (lives and lives[-1].frozen):
                 return
             still = (
                 total == self.traffic.total
@@ -192,7 +202,8 @@ async def evidence_of(case: Case, records: Records, office: Office, hold: Holdfa
     """Gather what the judge needs, once all is over."""
     rows = [] if case.store == "json" else [row[0] for row in await hold.transaction(_read_table)]
     tasks = await office.tasks()
-    return Evidence(case, tuple(records.lines()), tasks, office.root, tuple(office.forks), tuple(rows))
+    charged = (await hold.budget(office.root)).lines[Meter.COST_MICROS].spent
+    return Evidence(case, tuple(records.lines()), tasks, office.root, tuple(office.forks), tuple(rows), charged)
 
 
 async def create_table(tx: Transaction) -> None:

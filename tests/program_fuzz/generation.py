@@ -11,15 +11,15 @@ from typing import Any
 from tests.program_fuzz.grammar import Case, Fault, Node
 
 NODES = (
-    "pure plain once sleep event child approval ask transaction machine artifact draw stumble broken "
-    "loop gather group nested handled"
+    "pure plain once sleep event child approval ask transaction machine artifact draw charge patch "
+    "agent stumble broken loop gather group nested handled"
 )
 REFINEMENTS = (
     "blocking undo once_undo repeat carried nested_once nested_retry nested_wait nested_undo nested_names child_rounds "
     "undo_again undo_search fork_children fork_draws"
 )
 PEOPLE = "verifier revive fork cancel deadline"
-ACCIDENTS = "die act freeze hand_back jump deploy lost read_only lapse"
+ACCIDENTS = "die act freeze hand_back jump deploy lost read_only full replaced lapse"
 EVERYTHING = frozenset(f"{NODES} {REFINEMENTS} {PEOPLE} {ACCIDENTS}".split())
 LEAVES = [
     "pure",
@@ -29,16 +29,19 @@ LEAVES = [
     "sleep",
     "event",
     "child",
+    "agent",
     "approval",
     "ask",
     "transaction",
     "machine",
     "artifact",
     "draw",
+    "charge",
+    "patch",
     "stumble",
     "broken",
 ]
-WAITS = frozenset({"sleep", "event", "child", "approval", "ask"})
+WAITS = frozenset({"sleep", "event", "child", "agent", "approval", "ask"})
 DEEPEST = 3
 
 
@@ -52,7 +55,7 @@ class Place:
     inside_once: bool = False
     inside_step: bool = False
     blocking: bool = False
-    """In the code of a blocking task."""
+    """In the code of a blocking task: steps around others are threads, and so are branches."""
     handled: bool = False
     """Below a node that catches failures."""
     children: int = 0
@@ -93,6 +96,8 @@ class _Maker:
             faults=tuple(fault for _ in range(self.dice.choice([0, 1, 2, 3, 4])) if (fault := self.fault())),
             lost=0.2 if self.has("lost", 0.15) else 0.0,
             read_only=self.dice.randint(1, 20) if self.has("read_only", 0.2) else 0,
+            full=self.dice.randint(1, 20) if self.has("full", 0.2) else 0,
+            replaced=self.dice.randint(1, 16) if self.has("replaced", 0.2) else 0,
         )
         ops = {node.op for node in made.body.walk()}
         if "fork_children" not in self.features and "child" in ops:
@@ -154,7 +159,7 @@ class _Maker:
             ops += ["loop", "gather", "group", "nested", "nested", "handled", "handled"]
         banned: set[str] = set()
         if place.blocking:
-            banned |= {"gather", "group", "nested", "machine"}
+            banned |= {"group", "machine"}
         if place.inside_once or (place.inside_step and "nested_wait" not in self.features):
             banned |= WAITS | {"machine"}
         if place.looped and place.parallel:
@@ -220,6 +225,12 @@ class _Maker:
     def _artifact(self, _: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:
         return {}, ()
 
+    def _charge(self, _: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:
+        return {}, ()
+
+    def _patch(self, _: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:
+        return {}, ()
+
     def _draw(self, _: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:
         return {}, ()
 
@@ -236,6 +247,9 @@ class _Maker:
         inner = Place(depth=place.depth + 1, blocking=blocking, children=place.children + 1)
         many = self.dice.choice([1, 1, 2, 3])
         return {"many": many, "blocking": blocking, "attempts": self.dice.choice([1, 2])}, self.parts(inner, 1, 3)
+
+    def _agent(self, _: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:
+        return {"reconcile": self.dice.random() < 0.6, "helped": self.dice.random() < 0.3}, ()
 
     def _machine(self, place: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:
         inner = replace(place, depth=place.depth + 1)

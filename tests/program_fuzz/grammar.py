@@ -78,6 +78,10 @@ class Case:
     """The part of the store's answers that is lost."""
     read_only: int = 0
     """The store can only be read for a while, from this write of each life on; 0: never."""
+    full: int = 0
+    """The disk of the store is full for a while, from this write of each life on; 0: never."""
+    replaced: int = 0
+    """The first life finds another store at the path, from this Commit on; 0: never."""
 
     def text(self) -> str:
         """The whole case, for people."""

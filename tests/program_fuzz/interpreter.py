@@ -12,51 +12,43 @@ import json
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from decimal import Decimal
+from typing import Any, TypeVar
 
 from holdfast import (
     Absent,
+    Budget,
     Compensation,
     Context,
-    DeadlineExceeded,
     Goto,
     Happened,
     Holdfast,
     Intent,
     Machine,
-    NotHappened,
-    Rejected,
     Retry,
+    StatePatch,
     StepFailed,
     SyncContext,
-    TaskCancelled,
-    TaskFailed,
     Transaction,
 )
+from tests.program_fuzz.agents import make_agent
 from tests.program_fuzz.blocking import Awaited, drive
 from tests.program_fuzz.grammar import Case, Node
+from tests.program_fuzz.outcomes import HANDLED, Broken, Declined, Flaky, truth
 from tests.program_fuzz.records import Records
 
+R = TypeVar("R")
+
 TABLE = "fuzz_rows"
+A_MICRO = Decimal("0.000001")
+"""What a program charges; its agents count steps and tokens by themselves, and cost nothing."""
+AMPLE = Budget(max_steps=1_000_000)
+"""A limit that is never reached, so that what the children count is counted for the task above them too."""
 TIMEOUT, SETTLE = 4.0, 0.5
 """Seconds of a once call. What is too slow is in doubt, and found out: speed decides nothing."""
 
 STRUCTURE = frozenset({"seq", "loop", "gather", "group"})
 """Nodes whose value is not kept anywhere: it is that of their parts, and another version may have other parts."""
-
-HANDLED = (StepFailed, TaskFailed, TaskCancelled, Rejected)
-
-
-class Declined(Exception):
-    """Proof that a call did nothing."""
-
-
-class Flaky(Exception):
-    """A try that failed."""
-
-
-class Broken(Exception):
-    """What fails until a person has fixed it."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +115,7 @@ class Interpreter:
             with self.aside():
                 return drive(self._task(Awaited(ctx), case.body, ctx.task_id))
 
-        defined = hold.task(name="main", retry=attempts, deadline=case.deadline)(
+        defined = hold.task(name="main", retry=attempts, deadline=case.deadline, budget=AMPLE)(
             blocking_main if case.blocking else main
         )
         if case.rejections:
@@ -137,6 +129,10 @@ class Interpreter:
                 self._define_child(node)
             elif node.op == "machine":
                 self._define_machine(node)
+            elif node.op == "agent":
+                limits = {"timeout": self._timeout, "settle": self._settle}
+                agent = make_agent(node, self.records, self._tries(2), pass_by=self._pass_by, look=self._look, **limits)
+                self.hold.register(agent)
 
     def _define_child(self, node: Node) -> None:
         body = Node(f"{node.id}b", "seq", {}, node.parts)
@@ -204,7 +200,9 @@ class Interpreter:
         return [await self._run_seq(ctx, node, turn) for turn in turns]
 
     async def _run_gather(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
-        ended = await asyncio.gather(*self._branches(ctx, node, place), return_exceptions=True)
+        branches = self._branches(ctx, node, place)
+        in_threads = isinstance(ctx, Awaited)
+        ended = ctx.gathered(branches) if in_threads else await asyncio.gather(*branches, return_exceptions=True)
         for one in ended:
             if isinstance(one, BaseException):
                 raise one
@@ -341,23 +339,30 @@ class Interpreter:
         label, about = place.label(node), self._about(node, place) | {"undo": node["undo"]}
         inner = replace(place, prefix=place.prefix or "nested", branch=f"{place.branch}/{node.id}")
 
-        async def work(effect_id: str) -> Any:  # noqa: ANN401
-            values = await self._run_seq(ctx, node, inner)
+        def finish(values: Any, effect_id: str) -> Any:  # noqa: ANN401
             self.records.write("ran", label, **about)
             if self.records.count("ran", label) <= (node["fails"] or 0):
                 raise Declined(label)
             if node["once"] or node["undo"]:
                 self.records.write("act", label, **about, once=bool(node["once"]), effect=effect_id, value=values)
+            return values
+
+        async def work(*_: str, effect_id: str) -> Any:  # noqa: ANN401
+            values = finish(await self._run_seq(ctx, node, inner), effect_id)
             await self._pass_by(label)
             return values
 
-        async def work_once(node_id: str, index: str, effect_id: str) -> Any:  # noqa: ANN401, ARG001
-            return await work(effect_id)
+        def work_blocking(*_: str, effect_id: str) -> Any:  # noqa: ANN401
+            with self.aside():
+                values = drive(self._run_seq(ctx, node, inner))
+            return finish(values, effect_id)
+
+        function: Callable[..., Any] = work_blocking if isinstance(ctx, Awaited) else work
 
         if node["once"]:
             return await ctx.step(
                 "nested",
-                work_once,
+                function,
                 node.id,
                 place.index,
                 key=place.key(node),
@@ -369,7 +374,7 @@ class Interpreter:
                 reconcile=self._look if node["reconcile"] else None,
             )
         return await ctx.step(
-            "nested", work, key=place.key(node), retry=self._retry(node), compensate=self._compensation(node, place)
+            "nested", function, key=place.key(node), retry=self._retry(node), compensate=self._compensation(node, place)
         )
 
     async def _run_sleep(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
@@ -415,6 +420,21 @@ class Interpreter:
         ctx.now(key=key)  # may differ as long as nothing durable follows it
         return [ctx.random(key=key), str(ctx.uuid(key=key))]
 
+    async def _run_charge(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        await self._counted("charge", node, place, ctx.charge(cost=A_MICRO, key=place.key(node)))
+
+    async def _run_patch(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        patch = StatePatch(set_flags=(f"{node.id}{place.index} in round {place.round}",))
+        state = await self._counted("patch", node, place, ctx.patch(patch, key=place.key(node)))
+        return sorted(state.risk_flags)
+
+    async def _counted(self, what: str, node: Node, place: Place, call: Awaitable[R]) -> R:
+        """Note that the program wants something counted, and that it was."""
+        self.records.write(f"{what} begun", f"{place.label(node)}@{place.round}", owner=place.task_id)
+        answer = await call
+        self.records.write(f"{what} done", f"{place.label(node)}@{place.round}", owner=place.task_id)
+        return answer
+
     async def _run_stumble(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401, ARG002
         label = place.label(node)
         self.records.write("stumbles", label)
@@ -437,6 +457,10 @@ class Interpreter:
         ]
         return [await child.result() for child in children]
 
+    async def _run_agent(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        key = place.key(node) or f"agent-{node.id}{place.index}"
+        return await (await ctx.submit(f"agent-{node.id}", place.label(node), key=key)).result()
+
     async def _run_machine(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
         data = {"at": [place.index, place.branch], "values": []}
         reached = await self._machines[node.id](ctx, data)
@@ -451,21 +475,6 @@ class Interpreter:
     async def _pass_by(self, label: str) -> None:
         if self.on_act is not None:
             await self.on_act(label)
-
-
-def truth(records: Records, effect_id: str) -> Happened | Absent:
-    """Say whether the call with this effect id happened."""
-    for line in records.lines():
-        if line.get("effect") == effect_id:
-            return Happened(line["value"])
-    return Absent()
-
-
-def expected_errors() -> frozenset[str]:
-    """The errors that programs raise on purpose, by name."""
-    ours = (Declined, Flaky, Broken, ConnectionResetError, ExceptionGroup, NotHappened, SystemExit)
-    theirs = (*HANDLED, DeadlineExceeded)
-    return frozenset(kind.__name__ for kind in (*ours, *theirs))
 
 
 def _is_kept(node: Node) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 
 from holdfast import Task, TaskState
 from tests.program_fuzz.grammar import Case
-from tests.program_fuzz.interpreter import expected_errors
 from tests.program_fuzz.office import Fork
+from tests.program_fuzz.outcomes import expected_errors
 
 Line = dict[str, Any]
 
@@ -28,11 +28,13 @@ class Evidence:
     forks: tuple[Fork, ...]
     rows: tuple[str, ...]
     """What transactions wrote."""
+    charged: int = 0
+    """What was counted against the budget of the root, by itself and all below it."""
 
 
 def judge(evidence: Evidence) -> Iterator[str]:
     """Say each thing that was wrong."""
-    for rule in (_no_odd_ends, _once, _returned, _rows, _undone, _undone_in_reverse, _same_values, _not_again, _forks):
+    for rule in RULES:
         yield from rule(evidence)
 
 
@@ -142,13 +144,27 @@ def _node_of(label: str) -> str:
 
 
 def _undone_in_reverse(evidence: Evidence) -> Iterator[str]:
-    """Of two effects of one branch the later one is undone first."""
+    """Of two effects of one branch the later one is undone first.
+
+    One that replayed in a new round counts where the code of that round came by it: what stands before it there, and
+    was done anew, is what it now builds on. A step that is entered when an undo inside it is looked for does the same
+    again under the same effect id: that is no later effect.
+    """
+    came_by: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+    for number, line in enumerate(evidence.lines):
+        if line["what"] == "value":
+            came_by[line["task"], line["label"]].append((line["round"], number))
     pairs: dict[tuple[str, str], list[tuple[int, int, str]]] = defaultdict(list)
     for label, lines in _acts(evidence).items():
-        for (number, line), (undone_at, undone) in itertools.pairwise(lines):
+        began = {line["effect"]: number for number, line in reversed(lines) if line["what"] == "act"}
+        for (_, line), (undone_at, undone) in itertools.pairwise(lines):
             # A person who undoes several by hand goes by no order.
             if (line["what"], undone["what"]) == ("act", "undo") and undone["how"] != "by hand":
-                pairs[line["task"], line["branch"]].append((number, undone_at, label))
+                returns = [(rnd, at) for rnd, at in came_by[line["task"], label] if at < undone_at]
+                last_round = max((rnd for rnd, _ in returns), default=0)
+                first_there = min((at for rnd, at in returns if rnd == last_round), default=0)
+                done_at = max(began[line["effect"]], first_there)
+                pairs[line["task"], line["branch"]].append((done_at, undone_at, label))
     for undone_here in pairs.values():
         undone_here.sort()
         for index, (_, earlier_undone, earlier) in enumerate(undone_here):
@@ -203,3 +219,40 @@ def _forks(evidence: Evidence) -> Iterator[str]:
                 yield f"fork {line['label']} did again what its origin had done"
             if line["what"] == "ran" and line["round"] == fork.round and line["key"] in fork.shared:
                 yield f"fork {line['label']} ran again what its origin had run"
+
+
+def _charged(evidence: Evidence) -> Iterator[str]:
+    """What the root and its children want counted is counted once in each round, however often it is tried."""
+    lines = [line for line in evidence.lines if line["label"].startswith(evidence.root)]
+    yield from _counted(evidence, "charge", lines, evidence.charged)
+
+
+def _patched(evidence: Evidence) -> Iterator[str]:
+    """Each patch of a task's state makes one version of it. Agents patch theirs by themselves."""
+    forks = {fork.task_id for fork in evidence.forks}  # these begin with what their origin made
+    for task in evidence.tasks.values():
+        if task.id not in forks and not task.name.startswith("agent-"):
+            lines = [line for line in evidence.lines if line.get("owner") == task.id]
+            yield from _counted(evidence, "patch", lines, task.version)
+
+
+def _counted(evidence: Evidence, what: str, lines: list[Line], found: int) -> Iterator[str]:
+    begun, done = ({line["label"] for line in lines if line["what"] == f"{what} {how}"} for how in ("begun", "done"))
+    most = len(begun) if not any(line["what"] == "undo" for line in evidence.lines) else None
+    if found < len(done) or (most is not None and found > most):  # what was undone is done anew in the same round
+        yield f"{found} of {what}: {len(done)} were made, and {len(begun)} begun"
+
+
+RULES = (
+    _no_odd_ends,
+    _once,
+    _returned,
+    _rows,
+    _undone,
+    _undone_in_reverse,
+    _same_values,
+    _not_again,
+    _forks,
+    _charged,
+    _patched,
+)

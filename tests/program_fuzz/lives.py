@@ -7,13 +7,16 @@ frozen one is cut off from the store until it thaws, and does not know it.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
-from holdfast import Holdfast, ReadOnlyStore, StateStore, StoreClosed, StoreUnavailable
+import pytest
+
+from holdfast import Holdfast, ReadOnlyStore, StateStore, StoreClosed, StoreReplaced, StoreUnavailable
 from holdfast.testing.mortal import MortalCommitter, MortalWorker, Stage
 from holdfast.testing.skipping_clock import SkippingClock
 from tests.program_fuzz.grammar import Case, Fault
@@ -43,8 +46,9 @@ GATED = frozenset(
     ]
 )
 WRITES = frozenset({"commit", "claim", "heartbeat", "sweep", "acquire", "transact", "add_evidence"})
-READ_ONLY_FOR = 5
-"""Writes that are refused one after the other while the store can only be read, as in a fail-over of PostgreSQL."""
+REFUSED = 5
+"""Writes that are refused one after the other: while the store can only be read, as in a fail-over of PostgreSQL, and
+while its disk is full."""
 LOSABLE = frozenset({"commit", "claim", "heartbeat", "sweep", "load", "acquire", "owned", "get", "events", "position"})
 
 
@@ -85,23 +89,38 @@ class Line:
     """A life's own line to the store that all lives share."""
 
     def __init__(
-        self, store: StateStore, traffic: Traffic, dice: random.Random, lost: float, *, read_only: int = 0
+        self,
+        store: StateStore,
+        traffic: Traffic,
+        dice: random.Random,
+        lost: float,
+        *,
+        read_only: int = 0,
+        full: int = 0,
     ) -> None:
         self._store = store
         self._traffic = traffic
         self._dice = dice
         self._lost = lost
-        self._refused = range(read_only, read_only + READ_ONLY_FOR) if read_only else range(0)
+        self._read_only = range(read_only, read_only + REFUSED) if read_only else range(0)
+        self._full = range(full, full + REFUSED) if full else range(0)
         self._writes = 0
         self.open = asyncio.Event()
         self.open.set()
         self.cut = False
+        self.replaced = False
+        """Another store stands at the path."""
         self.before: Callable[[str, Any], None] = lambda *_: None
         self.after: Callable[[str], None] = lambda *_: None
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
         found = getattr(self._store, name)
-        return self._gated(name, found) if name in GATED else found
+        is_gated = name in GATED or (self.replaced and inspect.iscoroutinefunction(found))
+        return self._gated(name, found) if is_gated else found
+
+    def check_place(self) -> None:
+        if self.replaced:
+            raise StoreReplaced("another store stands at the path")
 
     async def __aenter__(self) -> Self:
         return self
@@ -112,9 +131,8 @@ class Line:
         async def gated(*args: Any, **options: Any) -> Any:  # noqa: ANN401
             self.before(verb, args)
             await self._pass_gate()
-            self._writes += verb in WRITES
-            if verb in WRITES and self._writes in self._refused:
-                raise ReadOnlyStore("there is no primary for a while")
+            self.check_place()
+            self._refuse(verb)
             fate = self._dice.random() if verb in LOSABLE else 1.0
             if fate < self._lost / 2:
                 raise StoreUnavailable("the question was lost")
@@ -127,6 +145,15 @@ class Line:
             return answer
 
         return gated
+
+    def _refuse(self, verb: str) -> None:
+        if verb not in WRITES:
+            return
+        self._writes += 1
+        if self._writes in self._read_only:
+            raise ReadOnlyStore("there is no primary for a while")
+        if self._writes in self._full:
+            raise StoreUnavailable("the disk is full for a while")
 
     async def _pass_gate(self) -> None:
         await self.open.wait()
@@ -147,7 +174,9 @@ class Life:
         *,
         version: int,
         clock: SkippingClock,
+        replaced: int = 0,
     ) -> None:
+        """``replaced`` is the Commit with which it finds another store at the path."""
         self.fault = fault
         self.line = line
         self.hold = Holdfast("memory://", clock=clock)
@@ -159,6 +188,7 @@ class Life:
         self.commits = 0
         self._acts_left = fault.act if fault is not None else 0
         self._clock = clock
+        self._replaced = replaced
         self._threads = threads
         self._stage = Stage()
         self.worker: MortalWorker
@@ -167,6 +197,15 @@ class Life:
     @property
     def is_dead(self) -> bool:
         return self.worker.is_dead
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_dead or self.is_to_stop or self.gave_up
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether its worker stopped by itself: it has to, once its store was replaced."""
+        return self.line.replaced and (self.worker._work is None or self.worker._work.done())
 
     @property
     def worker_id(self) -> str:
@@ -181,7 +220,8 @@ class Life:
         self.worker = MortalWorker(
             self._stage, services, lease=LEASE, label="life", queues=None, concurrency=20, grace=0.0
         )
-        await self.worker.__aenter__()
+        # In a task of its own: should the worker stop by itself, it cancels what it was entered in.
+        await asyncio.create_task(self.worker.__aenter__())
 
     def die(self) -> None:
         DEAD.add(self.worker_id)
@@ -199,6 +239,9 @@ class Life:
 
     async def end(self) -> None:
         self.thaw()
+        if self.gave_up and not self.is_dead:
+            with pytest.raises(StoreReplaced):
+                await self.worker.join()
         await self.worker.stop(grace=0.0)
         self.line.cut = True
         await self.hold.__aexit__(None, None, None)
@@ -209,6 +252,7 @@ class Life:
         if verb != "commit" or self.line.cut:
             return
         self.commits += 1
+        self.line.replaced |= self.commits == self._replaced
         fault = self.fault
         if fault is None or fault.commit != self.commits:
             return

@@ -11,7 +11,7 @@ from holdfast.engine.manage.fork.ancestry import MARKER
 from holdfast.model.errors import Conflict, HoldfastError
 from holdfast.model.transitions import OPEN
 from tests.program_fuzz.grammar import Case
-from tests.program_fuzz.interpreter import truth
+from tests.program_fuzz.outcomes import truth
 from tests.program_fuzz.records import Records
 
 MOST = 1000

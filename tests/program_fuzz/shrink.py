@@ -49,6 +49,8 @@ def _smaller(case: Case) -> Iterator[Case]:
 _PLAIN: dict[str, Any] = {
     "lost": 0.0,
     "read_only": 0,
+    "full": 0,
+    "replaced": 0,
     "deadline": None,
     "cancel_after": None,
     "fork_after": None,

@@ -156,3 +156,12 @@ async def test_a_failure_is_shrunk_and_can_be_repeated(run: Run, monkeypatch: py
     assert [node.id for node in smallest.body.walk()] in (["n0", "pay", "stumble"], ["n0", "pay"]), told
     assert smallest.faults == ()
     assert (await run.one(smallest)).wrong  # type: ignore[attr-defined]
+
+
+async def test_charges_and_patches_that_count_twice(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [Node("fee", "charge", {"keyed": True}), Node("note", "patch", {"keyed": True}), STUMBLE]
+    assert await run(*parts) == ()
+    monkeypatch.setattr(Journal, "find", lambda *_: None)
+    wrong = await run(*parts)
+    assert any("of charge" in one for one in wrong), wrong
+    assert any("of patch" in one for one in wrong), wrong

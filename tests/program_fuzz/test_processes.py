@@ -24,7 +24,7 @@ AT_ONCE = 4
 """Cases side by side: most of their time is waiting."""
 
 CASES = {"sqlite": 4, "postgres": 3}
-REAL = EVERYTHING - {"blocking", "jump", "deadline", "lost", "read_only"}
+REAL = EVERYTHING - {"blocking", "jump", "deadline", "lost", "read_only", "full", "replaced"}
 """Threads cannot be stopped, and in real time a slow one could act after it was found not to have."""
 
 

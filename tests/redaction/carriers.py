@@ -22,14 +22,17 @@ ONCE = Retry(max_attempts=1)
 MARK = "CANARY"
 """In each of them, and in nothing else."""
 
+PROXIED = "proxied.example"
+"""A host that is reached through a proxy, which has a password of its own."""
+
 NAMES = (
     *("model_key", "environment_key", "base_url_password", "bearer", "api_key_header", "cookie", "url_password"),
     *("query_key", "lookup_key", "mcp_token", "mcp_header", "mcp_query", "stdio_environment", "stdio_word"),
-    *("stdio_url", "database_password", "api_token", "named_token"),
+    *("stdio_url", "database_password", "api_token", "named_token", "proxy_password", "body_key"),
 )
 SECRETS = {name: f"sk-{MARK}-{name.replace('_', '-')}-0123456789" for name in NAMES}
-EVERY = " ".join(SECRETS.values())
-"""A text that a careless library might raise."""
+EVERY = " ".join(secret for name, secret in SECRETS.items() if name != "proxy_password")
+"""A text that a careless library might raise. A proxy's password is known only from the first request on."""
 
 _ENCODED = [
     base64.b64encode(f"{before}{secret}".encode()).decode() for secret in SECRETS.values() for before in ("", "user:")
@@ -65,6 +68,7 @@ def _requests(hold: Holdfast, host: str) -> Tasks:
 
     requests = {mode: request(mode, account=mode != "answer") for mode in ("answer", "refuse", "break")}
     requests["nowhere"] = request("x", "127.0.0.1:1")
+    requests["proxied"] = http_request("POST", f"http://{PROXIED}/refuse", timeout=PATIENCE / 2)
 
     @hold.task(retry=ONCE)
     async def ask(ctx: Context, mode: str) -> str:
@@ -86,6 +90,9 @@ def _models(hold: Holdfast, host: str) -> Tasks:
         model = OpenAIModel(mode, base_url=base, api_key=None if mode == "error_event" else SECRETS["model_key"])
         agent = Agent(f"model-{mode}", model=model, tools=[note], builtins=False, retry=ONCE, model_retry=ONCE)
         found[f"model {mode}"] = (hold.register(agent), "go")
+    model = OpenAIModel("401", base_url=f"http://{PROXIED}/v1", extra={"gateway": {"api_key": SECRETS["body_key"]}})
+    agent = Agent("model-proxied", model=model, builtins=False, retry=ONCE, model_retry=ONCE)
+    found["model proxied"] = (hold.register(agent), "go")
     return found
 
 

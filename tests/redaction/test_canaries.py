@@ -39,7 +39,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith(("HOLDFAST_", "OPENAI_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("OPENAI_API_KEY", SECRETS["environment_key"])
-    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
 async def live(hold: Holdfast, host: str) -> dict[str, Handle[Any]]:
@@ -177,7 +177,8 @@ def test_no_canary_gets_out(
 
 
 async def _scenario(url: str) -> tuple[dict[str, Handle[Any]], list[str], dict[str, str]]:
-    with echo.serving() as host:
+    with echo.serving() as host, pytest.MonkeyPatch.context() as patched:
+        patched.setenv("HTTP_PROXY", f"http://user:{SECRETS['proxy_password']}@{host}")
         async with Holdfast(url) as hold:
             handles = await live(hold, host)
             states = {name: (await handle.task()).state.value for name, handle in handles.items()}

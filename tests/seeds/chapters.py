@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -21,28 +21,41 @@ Test = TypeVar("Test", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
+class Heading:
+    """One heading of a document, in both languages."""
+
+    name: str
+    russian: str
+    kind: Literal["section", "group", "repeated"] = "section"
+    """Only a section has a test of its own, see chapters.toml."""
+
+
+@dataclass(frozen=True)
 class Chapter:
-    """One document: its title and sections, in English and Russian."""
+    """One document: its title and headings, in English and Russian."""
 
     number: str
     """What the examples call it."""
     title: str
     russian_title: str
-    sections: dict[str, str]
-    """English name to Russian name, in the order of the document."""
-    groups: tuple[str, ...] = ()
-    """Headings without a test of their own, which an example may name."""
+    headings: tuple[Heading, ...]
+    """In the order of the document."""
+
+    @property
+    def sections(self) -> list[str]:
+        """The headings that have a test here."""
+        return [one.name for one in self.headings if one.kind == "section"]
 
 
 def _read() -> Iterator[Chapter]:
     for one in tomllib.loads((HERE / "chapters.toml").read_text(encoding="utf-8")).values():
-        yield Chapter(**{**one, "sections": dict(one["sections"])})
+        yield Chapter(**{**one, "headings": tuple(Heading(*names) for names in one["headings"])})
 
 
 CHAPTERS = STATE_MANAGEMENT, PRODUCTION, STATE_PAGE = tuple(_read())
 
-EVERY_STORE = "memory, SQLite, PostgreSQL"
-STORES = {"hold": EVERY_STORE, "url": EVERY_STORE, "lasting_url": "JSON, SQLite, PostgreSQL"}
+EVERY_STORE = "memory, JSON, SQLite, PostgreSQL"
+STORES = {"hold": EVERY_STORE, "url": EVERY_STORE, "lasting_url": "JSON, SQLite, PostgreSQL", "json_url": "JSON"}
 """On which stores a test runs, by the fixture that it uses."""
 
 NO_STORE = "no store"

@@ -4,35 +4,21 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from tests.engine.conftest import emptied_database
-from tests.store.contract.truncating import EmptiedDatabase
+from tests.stores import emptied_database, empty_store, url
 
-__all__ = ["emptied_database"]
-
-
-def _empty(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
-    match kind:
-        case "memory":
-            return "memory://"
-        case "json":
-            return f"json:///{folder}/hold"
-        case "sqlite":
-            return f"sqlite:///{folder}/hold.db"
-        case _:
-            emptied: EmptiedDatabase = request.getfixturevalue("emptied_database")
-            return emptied.empty()
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty store of each kind."""
-    return _empty(request.param, tmp_path, request)
+__all__ = ["emptied_database", "url"]
 
 
 @pytest.fixture(params=["json", "sqlite", "postgres"])
 def lasting_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty store of each kind that outlives its process."""
-    return _empty(request.param, tmp_path, request)
+    return empty_store(request.param, request, tmp_path)
+
+
+@pytest.fixture
+def json_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty store of files."""
+    return empty_store("json", request, tmp_path)
 
 
 @pytest.fixture

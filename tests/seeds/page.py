@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.seeds.chapters import CHAPTERS, NO_STORE, ROOT, Chapter, Proof, read_proofs
+from tests.seeds.chapters import CHAPTERS, NO_STORE, ROOT, STATE_MANAGEMENT, Chapter, Proof, read_proofs
 
 BEGIN = "<!-- Written from tests/seeds by `python -m tests.seeds.page`. -->\n"
 END = "<!-- Until here. -->\n"
@@ -42,13 +42,18 @@ def written(version: Version, text: str) -> str:
 
 
 def table(version: Version, chapter: Chapter, proofs: dict[tuple[str, str], Proof]) -> str:
-    """Return the table of one chapter."""
+    """Return the table of one chapter: every heading, and the test of every section."""
     lines = [f"**{version.title(chapter)}**", "", f"| {' | '.join(version.head)} |", "|---|---|---|---|"]
-    for name, russian in chapter.sections.items():
-        proof = proofs[chapter.number, name]
+    for heading in chapter.headings:
+        name = heading.russian if version.russian else heading.name
+        if heading.kind == "group":
+            lines.append(f"| *{name}* | | | |")
+            continue
+        proven_in = chapter if heading.kind == "section" else STATE_MANAGEMENT
+        proof = proofs[proven_in.number, heading.name]
         stores = version.no_store if proof.stores == NO_STORE else proof.stores
         test = f"[`{proof.test}`](../tests/seeds/{proof.path.name})"
-        lines.append(f"| {russian if version.russian else name} | {proof.ours} | {stores} | {test} |")
+        lines.append(f"| {name} | {proof.ours} | {stores} | {test} |")
     return "\n".join(lines) + "\n"
 
 

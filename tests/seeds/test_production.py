@@ -8,7 +8,7 @@ from tests.engine.support import crashing_worker, ended, reaches
 from tests.seeds.chapters import PRODUCTION, section
 
 
-@section(PRODUCTION, "Why This Chapter?", ours="`queue=`, `priority=`, `hold.worker`, leases")
+@section(PRODUCTION, "Why This Chapter?", ours="`queue=`, `priority=`, `hold.worker(lease=)`")
 async def test_why_this_chapter(hold: Holdfast) -> None:
     started: list[str] = []
     together = asyncio.Barrier(2)

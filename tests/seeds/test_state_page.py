@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Goto, Holdfast, IllegalMove, Machine, Retry, Task, TaskFailed, TaskState
+from holdfast import Context, Goto, Holdfast, IllegalMove, Machine, Retry, Task, TaskFailed, TaskState, decode, encode
 from tests.engine.support import crashing_worker, ended, moves_of
 from tests.mcp.support import ask, connected, read
 from tests.seeds.chapters import STATE_PAGE, section
@@ -102,15 +102,19 @@ async def test_the_loop_of_the_page_by_hand(hold: Holdfast) -> None:
     assert len(await hold.store.history("task-1")) == 7
 
 
-@section(STATE_PAGE, "1. File-Based (JSON)", ours='`Holdfast("json:///dir")`')
-async def test_1_file_based_json(tmp_path: Path) -> None:
-    async with Holdfast(f"json:///{tmp_path}/hold") as hold:
+@section(STATE_PAGE, "1. File-Based (JSON)", ours='`Holdfast("json:///dir")`; `encode`, `decode`')
+async def test_1_file_based_json(json_url: str, tmp_path: Path) -> None:
+    async with Holdfast(json_url) as hold:
         await hold.store.save(Task(id="task-1", user_input="Fix it.", state=TaskState.RUNNING))
     texts = [path.read_text() for path in (tmp_path / "hold").rglob("*.json")]
     [document] = [text for text in texts if '"task-1"' in text and "Fix it." in text]
     assert json.loads(document), "a file that a person can read"
-    async with Holdfast(f"json:///{tmp_path}/hold") as hold:
-        assert await hold.store.get("task-1") is not None
+    async with Holdfast(json_url) as hold:
+        saved = await hold.store.get("task-1")
+    assert saved is not None
+    path = tmp_path / "tasks.json"
+    path.write_bytes(encode([saved]))  # the page's save_state and load_state
+    assert decode(path.read_bytes(), list[Task]) == [saved]
 
 
 @section(STATE_PAGE, "2. SQLite (Minna Memory)", ours="`hold.memory.store`, `hold.memory.recall`")
@@ -169,7 +173,7 @@ async def test_state_transitions(hold: Holdfast) -> None:
     ]
 
 
-@section(STATE_PAGE, "Best Practices", ours="`hold.submit`, `Commit`, `store.history`, leases")
+@section(STATE_PAGE, "Best Practices", ours="`hold.submit`, `Commit`, `store.history`, `lease=`")
 async def test_best_practices(hold: Holdfast) -> None:
     reached = asyncio.Event()
 

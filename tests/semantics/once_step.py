@@ -163,6 +163,12 @@ async def take_over(scene: Scene) -> None:
     assert len(calls) == 1
 
 
+async def take_over_of_what_is_recorded(scene: Scene) -> None:
+    calls = Calls()
+    run = await scene.by_take_over(pay(calls))
+    assert (calls, run.result) == (["pay"], "pay, call 1")
+
+
 async def take_over_of_what_did_not_happen(scene: Scene) -> None:
     calls = Calls()
 

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -166,6 +167,40 @@ async def test_many_begin_with_the_same(quick: Holdfast) -> None:
     assert [(await quick.state(one)).goal for one in many] == ["one", "two"]
     assert [(await quick.state(one)).plan for one in many] == [("look",), ("look",)]
     assert all([await quick.store.artifact_links(one.id) for one in many])
+
+
+async def test_a_child_begins_with_a_patch(quick: Holdfast) -> None:
+    agent, _ = register(quick, ["Done."])
+
+    @quick.task
+    async def parent(ctx: Context) -> str:
+        with pytest.raises(InvalidValue, match=r"ctx.submit\(agent.bind\(text, start=StatePatch"):
+            ctx.submit(agent, "Deploy X", plan=["look"])  # type: ignore[call-overload]
+        start = StatePatch(replace_plan=("look",), budget=Budget(max_steps=5)).to_json()
+        child = await ctx.submit(agent.bind("Deploy X", start=start))
+        await child.result()
+        return child.id
+
+    task = await quick.submit(parent)
+    async with quick.worker():
+        state = await quick.state(await task.result(timeout=PATIENCE))
+    assert (state.goal, state.plan, state.budget.max_steps) == ("Deploy X", ("look",), 5)
+
+
+async def test_an_agent_is_submitted_as_it_was_registered(quick: Holdfast) -> None:
+    agent = Agent("devops", model=ScriptedModel(["Done."]))
+    quick.register(agent)
+    with pytest.raises(InvalidValue, match=r"submit .* what hold.register returned for an agent"):
+        await quick.submit(agent, "Deploy X")  # type: ignore[call-overload]
+
+
+async def test_where_the_agent_is_not_known_it_is_said_when_the_state_begins(tmp_path: Path) -> None:
+    async with Holdfast(f"sqlite:///{tmp_path}/hold.db") as hold, Holdfast(f"sqlite:///{tmp_path}/hold.db") as command:
+        agent, _ = register(hold, ["Done."])
+        task = await hold.submit(agent, "Deploy X", plan=["look"])
+        assert (await hold.state(task)).plan == ("look",)
+        with pytest.raises(Conflict, match=f"submitted with one, .* a process in which '{agent.name}' is registered"):
+            await command.state(task.id)
 
 
 def test_a_script_gives_it_too(url: str) -> None:

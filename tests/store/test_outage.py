@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from holdfast import StoreUnavailable
+from holdfast import NotAStore, SchemaMismatch, StoreDamaged, StoreReplaced, StoreUnavailable
 from holdfast.store.outage import LONGEST_PAUSE, Outage, Streak
 
 AWAY = StoreUnavailable("the database is away")
@@ -36,6 +36,20 @@ def test_an_outage_is_said_when_it_begins_and_when_it_is_over(caplog: pytest.Log
     assert said(caplog) == [begin, end, begin]
     reads.worked()
     assert said(caplog) == [begin, end, begin, end]
+
+
+def test_what_does_not_pass_by_itself_is_not_said_to(caplog: pytest.LogCaptureFixture) -> None:
+    for error in (
+        StoreReplaced("moved; restart it"),
+        StoreDamaged("damaged"),
+        NotAStore("a text"),
+        SchemaMismatch("new"),
+    ):
+        caplog.clear()
+        beats = Streak("the heartbeat", Outage())
+        for _ in range(3):
+            beats.failed(error)
+        assert said(caplog) == [f"ERROR the store cannot be used here any more: {error}"]
 
 
 def test_an_unknown_error_is_said_once_with_its_trace(caplog: pytest.LogCaptureFixture) -> None:

@@ -365,10 +365,10 @@ async def test_a_store_that_does_not_answer_is_asked_again(
     calls = failures = 0
     transact = hold.store.transact
 
-    async def book(tx: Transaction, seat: str) -> str:
+    async def book(tx: Transaction, seats: list[str]) -> str:
         nonlocal calls
         calls += 1
-        return await bookings.book(tx, seat)
+        return await bookings.book(tx, seats.pop())  # which leaves nothing for the next call, were it the same list
 
     async def unreliable(work: Work[Any], *, timeout: float) -> Any:  # noqa: ANN401
         nonlocal failures
@@ -387,7 +387,7 @@ async def test_a_store_that_does_not_answer_is_asked_again(
     @hold.task(retry=ONE_ATTEMPT)
     async def travel(ctx: Context) -> str:
         ctx.now()
-        return await ctx.transaction("book", book, "1A")
+        return await ctx.transaction("book", book, ["1A"])
 
     handle = await hold.submit(travel)
     await work_until_idle(hold, handle)

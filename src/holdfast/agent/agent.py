@@ -13,7 +13,7 @@ from holdfast.agent.builtins import BUILT_IN
 from holdfast.agent.description import checked_budget, checked_function, checked_list, checked_names, checked_text
 from holdfast.agent.model import Model, ModelError, ModelRefused, ModelUnreachable
 from holdfast.agent.prices import Price, unpriced
-from holdfast.agent.prompt import DEFAULT_CONTEXT_TOKENS, DEFAULT_STATE_BYTES, Room
+from holdfast.agent.prompt import DEFAULT_CONTEXT_TOKENS, DEFAULT_STATE_BYTES, PromptRoom
 from holdfast.agent.results import INLINE_BYTES
 from holdfast.agent.run import AgentRun
 from holdfast.agent.subagent import SubAgent
@@ -170,12 +170,12 @@ class Agent:
                 _log.warning("agent %r has a tool called %r already; another one is left out", self.name, tool.name)
         return equipped
 
-    def room(self, state: AgentState) -> Room:
+    def room(self, state: AgentState) -> PromptRoom:
         """Return how much the model may be shown."""
         limit = state.budget.max_artifact_bytes_in_context
         tokens, size = self._context
         facts = DEFAULT_STATE_BYTES if limit is None else limit
-        return Room(state_bytes=facts, artifact_bytes=limit, tokens=tokens, bytes=size)
+        return PromptRoom(state_bytes=facts, artifact_bytes=limit, tokens=tokens, bytes=size)
 
     @property
     def rules(self) -> AgentRules:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.agent.budget_figures import Books, Need, Short, in_words
+from holdfast.agent.budget_figures import Books, Need, ShortAccount, in_words
 from holdfast.agent.notes import noted
 from holdfast.agent.prices import Price, price_of, unpriced
 from holdfast.engine.attempt.attempt import Attempt
@@ -136,18 +136,18 @@ class Accounting:
         """
         while True:
             taken = await self._take(key, need)
-            if not isinstance(taken, Short):
+            if not isinstance(taken, ShortAccount):
                 return taken
             await self._exhausted(taken)
 
     async def take(self, key: str, need: Need) -> int | None:
         """Reserve what the call may take, if it fits. Raises BudgetExceeded."""
         taken = await self._take(key, need)
-        if isinstance(taken, Short):
+        if isinstance(taken, ShortAccount):
             raise taken.error
         return taken
 
-    async def _take(self, key: str, need: Need) -> int | Short | None:
+    async def _take(self, key: str, need: Need) -> int | ShortAccount | None:
         while True:
             await self.read()
             room = self.books.room(need)
@@ -240,7 +240,7 @@ class Accounting:
 
     # When it is spent
 
-    async def _exhausted(self, short: Short) -> None:
+    async def _exhausted(self, short: ShortAccount) -> None:
         """Fail; or wait until a person grants more, and see that it is granted."""
         line = short.line
         is_time, limit = line.meter == Meter.WALL_TIME_MS, self._attempt.time_limit

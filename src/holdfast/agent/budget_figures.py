@@ -33,7 +33,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Short:
+class ShortAccount:
     """An account that cannot give what is asked for."""
 
     line: Account
@@ -103,21 +103,21 @@ class Books:
         }
         return {str(meter): amount for meter, amount in amounts.items() if amount > 0}
 
-    def first_short(self, amounts: Mapping[str, int], need: Need | None = None) -> Short | None:
+    def first_short(self, amounts: Mapping[str, int], need: Need | None = None) -> ShortAccount | None:
         """Return the first account that cannot give these amounts, or an answer to this call enough room."""
         clock = self.lines[self.own].get(Meter.WALL_TIME_MS)
         if clock is not None and clock.limit is not None and clock.spent >= clock.limit:
-            return Short(clock, 1)
+            return ShortAccount(clock, 1)
         least = {} if need is None else self.amounts(need.least, 0)
         for lines in self.lines.values():
             for meter, asked in amounts.items():
                 line = lines.get(meter)
                 if line is not None and line.limit is not None and asked > _left(line):
-                    return Short(line, max(asked, least.get(meter, 0)))
+                    return ShortAccount(line, max(asked, least.get(meter, 0)))
         tight = None if need is None else min(self._rooms(need), key=lambda one: one[1], default=None)
         if need is None or tight is None or tight[1] >= need.least.output_tokens:
             return None
-        return Short(tight[0], least[tight[0].meter])
+        return ShortAccount(tight[0], least[tight[0].meter])
 
     def _limited(self, meter: Meter) -> list[Account]:
         lines = [lines[meter] for lines in self.lines.values() if meter in lines]

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING
 
 from holdfast.agent.fixed_arguments import fingerprint
 from holdfast.agent.tool import ToolError
-from holdfast.agent.transcript import Answer, read_answers, tool_key
+from holdfast.agent.transcript import RecordedAnswer, read_answers, tool_key
 from holdfast.engine.attempt.journal import CHILD
-from holdfast.engine.effects.recorded_call import NOT_MADE, OPEN_EFFECTS
 from holdfast.engine.runtime.store_retry import insist
 from holdfast.engine.steps.call import Call, arguments_of
 from holdfast.model.canonical import digest
 from holdfast.model.codec import decode
-from holdfast.model.effect import Effect, EffectClass, EffectState
+from holdfast.model.effect import NOT_MADE, UNKNOWN_OUTCOME, Effect, EffectClass, EffectState
 from holdfast.model.queries import TaskFilter
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue, Task
@@ -33,11 +32,11 @@ if TYPE_CHECKING:
     from holdfast.engine.attempt.attempt import Attempt
 
 _MOST = 1000
-_COUNTS = OPEN_EFFECTS | {EffectState.DONE}
+_COUNTS = UNKNOWN_OUTCOME | {EffectState.DONE}
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenEffect:
     """An effect of a sibling that takes the place of a call."""
 
     effect: Effect
@@ -105,7 +104,7 @@ class EarlierCalls:
         ]
         return cls(attempt, parent.round, siblings, wrote)
 
-    def note_own(self, answers: Iterable[tuple[int, Answer]]) -> None:
+    def note_own(self, answers: Iterable[tuple[int, RecordedAnswer]]) -> None:
         """Remember what the task's own model wrote in earlier rounds."""
         self._wrote = _written(answers)
 
@@ -113,7 +112,7 @@ class EarlierCalls:
         """Say whether such a call was made before, or may have been. ``wrote`` is what the model wrote for it."""
         return bool(self._own(tool, call, wrote) or self._of_siblings(tool, call, wrote))
 
-    async def take(self, tool: str, call: Call, wrote: str) -> Taken | Again | None:
+    async def take(self, tool: str, call: Call, wrote: str) -> TakenEffect | Again | None:
         """Find an equal earlier call that this one stands for: a sibling's, or its own. None: make it.
 
         ToolError if a sibling may have made such a call, and whether it did is not known yet.
@@ -126,17 +125,17 @@ class EarlierCalls:
                 return await self._once_more(step, call)
         effects = [now for effect in of_siblings if (now := await self._now(effect)) is not None]
         for effect in effects:
-            if effect.state in OPEN_EFFECTS:
+            if effect.state in UNKNOWN_OUTCOME:
                 raise ToolError(
                     f"task {effect.task_id} made the very same call, and whether it happened is not known yet; that "
                     "has to be found out, or decided by a person, before the call is made again"
                 )
         for effect in effects:
             if await self._take(effect.effect_id, call.key):
-                return Taken(effect, await self._output(effect))
+                return TakenEffect(effect, await self._output(effect))
         return None
 
-    async def _once_more(self, step: Step, call: Call) -> Taken | Again:
+    async def _once_more(self, step: Step, call: Call) -> TakenEffect | Again:
         if step.digest == digest(arguments_of(call)):
             return Again(step.key, None)
         effect_id = step.effect_id or ""
@@ -146,7 +145,7 @@ class EarlierCalls:
             return Again(step.key, arguments)
         # Another task's, with other arguments than this call: its record is taken as it is.
         made = Effect(effect_id=effect_id, step_key=step.key, effect_class=EffectClass.ONCE, state=EffectState.DONE)
-        return Taken(made, step.output)
+        return TakenEffect(made, step.output)
 
     async def _take(self, effect_id: str, key: str) -> bool:
         """Take an effect, by compare and set among the children of the parent; False: another call has it."""
@@ -218,7 +217,7 @@ class EarlierCalls:
         return next((step.output for step in lines if step.state is StepState.COMPLETED and step.output), None)
 
 
-def _written(answers: Iterable[tuple[int, Answer]]) -> dict[str, str]:
+def _written(answers: Iterable[tuple[int, RecordedAnswer]]) -> dict[str, str]:
     """Return what a model wrote for each of its calls, by their keys."""
     return {
         tool_key(call.name, turn, index): fingerprint(call.arguments)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.agent.notes import noted
 from holdfast.agent.run_state import ENGINE
-from holdfast.agent.transcript import BEGIN, LLM, Answer, read_answers, read_transcript, user_message
+from holdfast.agent.transcript import BEGIN, LLM, RecordedAnswer, read_answers, read_transcript, user_message
 from holdfast.engine.api.first_state import Opening, opening, state_before
 from holdfast.engine.api.start import SUBMITTER
 from holdfast.engine.attempt.journal import OTHER_INPUT
@@ -49,7 +49,7 @@ class Beginning:
     """The number of the last message that was read, in whichever round."""
     unheard: list[Step]
     """The messages of this round, which come at their place."""
-    earlier: list[tuple[int, Answer]]
+    earlier: list[tuple[int, RecordedAnswer]]
     """The answers of the rounds before this one, with their turns."""
 
     @property

@@ -17,7 +17,7 @@ from holdfast.model.task import JsonValue
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FixedArguments:
     """What one call was read as."""
 
     arguments: dict[str, JsonValue]
@@ -33,7 +33,7 @@ class Reading:
         return {"set": {name: value for name, value in self.arguments.items() if not _holds(wrote, name, value)}}
 
     @classmethod
-    def of(cls, data: Any, call: ToolCall) -> Reading:  # noqa: ANN401 - what the step recorded
+    def of(cls, data: Any, call: ToolCall) -> FixedArguments:  # noqa: ANN401 - what the step recorded
         """Read what was recorded."""
         if "wrong" in data:
             return cls({}, wrong=str(data["wrong"]))

@@ -11,12 +11,12 @@ from typing import Any
 
 from holdfast.agent.budget import PRESSURE_FLAG, Accounting
 from holdfast.agent.budget_figures import Need
-from holdfast.agent.fixed_arguments import Reading
+from holdfast.agent.fixed_arguments import FixedArguments
 from holdfast.agent.model import Model, ModelError, Request
 from holdfast.agent.prompt import estimate_prompt
 from holdfast.agent.run_state import ENGINE, StateKeeper
 from holdfast.agent.text_stream import TextStream
-from holdfast.agent.transcript import LLM, Answer
+from holdfast.agent.transcript import LLM, RecordedAnswer
 from holdfast.agent.usage import lost_usage, settled_usage
 from holdfast.engine.attempt.attempt import Attempt
 from holdfast.engine.attempt.journal import reopened
@@ -48,7 +48,7 @@ class Thinker:
         accounting: Accounting,
         keeper: StateKeeper,
         *,
-        read: Callable[[ToolCall], Reading] | None = None,
+        read: Callable[[ToolCall], FixedArguments] | None = None,
         retry: Retry,
         timeout: float,
         max_output_tokens: int | None,
@@ -80,9 +80,9 @@ class Thinker:
         tools: tuple[ToolSpec, ...] = (),
         *,
         turn: int,
-        then: Callable[[Answer, Call], tuple[Operation, ...]] = lambda _answer, _call: (),
+        then: Callable[[RecordedAnswer, Call], tuple[Operation, ...]] = lambda _answer, _call: (),
         is_lazy: bool = False,
-    ) -> Answer:
+    ) -> RecordedAnswer:
         """Return the answer under ``key``: the recorded one, or a new one.
 
         ``prompt`` is only asked for a new one. ``then`` names what is written together with the answer.
@@ -99,7 +99,7 @@ class Thinker:
             call.is_lazy = is_lazy
             call.also = partial(self._consequences, call, then)
             try:
-                return Answer.of(await perform(self._attempt, call))
+                return RecordedAnswer.of(await perform(self._attempt, call))
             except StepFailed as failed:
                 if not self._attempt.discovery.is_under_way:
                     await held.give_back()
@@ -144,9 +144,9 @@ class Thinker:
         return Call(key, complete, (), self._retry, self._timeout, dict, kind=LLM)
 
     def _consequences(
-        self, call: Call, then: Callable[[Answer, Call], tuple[Operation, ...]], data: dict[str, Any]
+        self, call: Call, then: Callable[[RecordedAnswer, Call], tuple[Operation, ...]], data: dict[str, Any]
     ) -> tuple[Operation, ...]:
-        answer = Answer.of(data)
+        answer = RecordedAnswer.of(data)
         usage = answer.reply.usage or Usage()
         booked = self._accounting.settle(call.key, usage, answer.steps)
         return booked + self._pressure(call.key, usage, answer.steps) + then(answer, call)
@@ -159,14 +159,14 @@ class Thinker:
         if sum(map(len, written)) * _MOST_BYTES_OF_A_CHARACTER < DEFAULT_LIMITS.max_bytes // 2:
             return
         try:
-            encode(Answer(reply, 1).to_data(), name="the answer")
+            encode(RecordedAnswer(reply, 1).to_data(), name="the answer")
         except CodecError as error:
             raise ModelError(f"model {self._model.name} wrote more than can be kept ({error})") from error
 
-    def _answer(self, reply: Reply) -> Answer:
+    def _answer(self, reply: Reply) -> RecordedAnswer:
         calls = len(reply.tool_calls)
         readings = None if self._read is None else tuple(map(self._read, reply.tool_calls))
-        return Answer(reply, 1 + calls if self._accounting.affords(calls) else 1, readings)
+        return RecordedAnswer(reply, 1 + calls if self._accounting.affords(calls) else 1, readings)
 
     def _pressure(self, key: str, usage: Usage, steps: int) -> tuple[Operation, ...]:
         flags = self._keeper.state.risk_flags

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.engine.attempt.attempt import Attempt
+from holdfast.engine.attempt.journal_line import journal_line
 from holdfast.model.codec import encode
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue
@@ -10,15 +11,4 @@ from holdfast.model.task import JsonValue
 
 def noted(attempt: Attempt, key: str, kind: str, output: JsonValue) -> Step:
     """Return such a line, at the next place of the journal."""
-    now = attempt.services.time.now()
-    return Step(
-        key=key,
-        kind=kind,
-        position=attempt.journal.next_position(),
-        state=StepState.COMPLETED,
-        round=attempt.task.round,
-        fence=attempt.task.fence,
-        output=encode(output),
-        started_at=now,
-        finished_at=now,
-    )
+    return journal_line(attempt, key, kind, state=StepState.COMPLETED, output=encode(output))

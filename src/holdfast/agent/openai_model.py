@@ -26,7 +26,7 @@ from holdfast.model.checks import check_name
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import HoldfastError, MissingExtra
 from holdfast.model.message import Reply
-from holdfast.redaction import cause_of, know, know_url
+from holdfast.redaction import cause_of, know, know_body, know_proxies, know_url
 
 if TYPE_CHECKING:
     import httpx2
@@ -70,6 +70,7 @@ class OpenAIModel:
         self._timeout = as_seconds(timeout, what="timeout")
         self._idle_timeout = as_seconds(idle_timeout, what="idle_timeout")
         self._extra = {**({} if temperature is None else {"temperature": temperature}), **(extra or {})}
+        know_body(self._extra)
         self._unknown_there: frozenset[str] = frozenset()
         # A client belongs to the loop it was first used in.
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, openai.AsyncOpenAI] = WeakKeyDictionary()
@@ -173,6 +174,7 @@ class OpenAIModel:
         api_key = self._api_key or os.environ.get("OPENAI_API_KEY") or (_NO_KEY if base_url else None)
         know(api_key)  # an endpoint may repeat it in whatever it answers
         know_url(base_url)
+        know_proxies(os.environ)
         if api_key is None:
             raise ModelRefused(
                 f"there is no key to call {self.name} with; set OPENAI_API_KEY, "

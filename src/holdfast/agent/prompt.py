@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from holdfast.agent.excerpts import limit_excerpts, needed_bytes
 from holdfast.model.agent_state import AgentState, ArtifactRef, KnownFact
 from holdfast.model.canonical import canonical
-from holdfast.model.context_slice import ContextSlice, filter_relevant_state
+from holdfast.model.context_slice import ContextSlice, share_room
 from holdfast.model.excerpt import SMALLEST_EXCERPT, excerpt
 from holdfast.model.history import compact, measure
 from holdfast.model.message import Message, ToolSpec
@@ -32,7 +32,7 @@ _NAME_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class PromptRoom:
     """How much a model may be shown."""
 
     state_bytes: int = DEFAULT_STATE_BYTES
@@ -62,7 +62,7 @@ def build_prompt(
     instructions: str,
     state: AgentState,
     conversation: Sequence[Message],
-    room: Room,
+    room: PromptRoom,
     excerpts: Mapping[str, str] | None = None,
 ) -> tuple[Message, ...]:
     """Return the messages of a model call: never more than the room, the same for the same state and talk."""
@@ -90,22 +90,16 @@ def artifacts_to_show(state: AgentState, conversation: Sequence[Message]) -> tup
     )
 
 
-def describe_state(
-    state: AgentState, max_bytes: int, excerpts: Mapping[str, str] | None = None, *, always: int = ALWAYS_BYTES
-) -> str:
+def _choose(state: AgentState, max_bytes: int, excerpts: Mapping[str, str] | None) -> ContextSlice:
+    facts = _shown_facts(state.known_facts, max_bytes)
+    return share_room(replace(state, known_facts=facts), state.current_step, max_bytes, excerpts=excerpts)
+
+
+def _describe(state: AgentState, chosen: ContextSlice, always: int) -> str:
     """Return what of the state the next step needs; nothing where it says no more than the conversation does.
 
     What has grown too long is shown by its ends, and says so: a state must never keep its agent from going on.
     """
-    return _describe(state, _choose(state, max_bytes, excerpts), always)
-
-
-def _choose(state: AgentState, max_bytes: int, excerpts: Mapping[str, str] | None) -> ContextSlice:
-    facts = _shown_facts(state.known_facts, max_bytes)
-    return filter_relevant_state(replace(state, known_facts=facts), state.current_step, max_bytes, excerpts=excerpts)
-
-
-def _describe(state: AgentState, chosen: ContextSlice, always: int) -> str:
     is_bare = not (chosen.facts or chosen.artifacts or chosen.open_questions or state.plan or state.risk_flags)
     if is_bare:
         return ""

@@ -23,7 +23,7 @@ from holdfast.agent.resumption import check_freshness, stored_state
 from holdfast.agent.run_state import ENGINE, StateKeeper
 from holdfast.agent.tool_calls import Dispatcher
 from holdfast.agent.tool_context import ToolContext
-from holdfast.agent.transcript import LLM, Answer, answer_message, is_answer, model_key, turn_of, user_message
+from holdfast.agent.transcript import LLM, RecordedAnswer, answer_message, is_answer, model_key, turn_of, user_message
 from holdfast.engine.attempt.attempt import Attempt
 from holdfast.engine.manage.artifacts import Artifacts
 from holdfast.engine.manage.memory import Memory
@@ -124,7 +124,7 @@ class AgentRun:
 
     # Thinking
 
-    async def _think(self) -> Answer:
+    async def _think(self) -> RecordedAnswer:
         """Return the next answer of the model: the recorded one if there is one."""
         self._turn += 1
         key = model_key(self._turn)
@@ -185,7 +185,7 @@ class AgentRun:
         # Whoever shares an account has to see what is spent.
         return self.agent.checkpoints.strategy is not _S.EVERY_STEP and not self.accounting.is_shared
 
-    def _after_answer(self, answer: Answer, call: Call) -> tuple[Operation, ...]:
+    def _after_answer(self, answer: RecordedAnswer, call: Call) -> tuple[Operation, ...]:
         """Return the intents of the calls that follow; they make the answer that asks for them durable."""
         calls = answer.reply.tool_calls
         if answer.steps <= len(calls):
@@ -196,7 +196,7 @@ class AgentRun:
 
     # Acting
 
-    async def _act(self, answer: Answer) -> None:
+    async def _act(self, answer: RecordedAnswer) -> None:
         """Make the calls an answer asks for, all at once, and tell the model what came of them."""
         calls, turn = answer.reply.tool_calls, self._turn
         if not self.attempt.discovery.is_under_way and not self._dispatcher.is_over(turn, calls):

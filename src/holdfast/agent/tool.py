@@ -14,7 +14,7 @@ from holdfast.agent.arguments import Arguments
 from holdfast.agent.docstrings import read_docstring
 from holdfast.agent.tool_context import ToolContext
 from holdfast.engine.api.definition import check_retry, is_async, type_hints
-from holdfast.engine.steps.call import Compensation, Terms, terms_of
+from holdfast.engine.steps.call import DEFAULT_TIMEOUT, ONE_TRY, Compensation, Terms, terms_of
 from holdfast.model.deadline import as_seconds
 from holdfast.model.effect import EffectClass
 from holdfast.model.errors import InvalidValue, NotHappened
@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-DEFAULT_TIMEOUT = timedelta(minutes=5).total_seconds()
-"""Of one call of a tool that names none."""
-
 THREE_TRIES = Retry(max_attempts=3)
-ONE_TRY = Retry(max_attempts=1)
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -136,7 +137,7 @@ class Invocation:
         if observe is None:
             return None
         try:
-            said = observe(self._tool.name, dict(self._arguments), data, self._run.keeper.state)
+            said = observe(self._tool.name, deepcopy(self._arguments), data, self._run.keeper.state)
             observed: object = await said if inspect.isawaitable(said) else said
         except (Exception, SystemExit):  # noqa: BLE001 - whatever it is, the call was made
             _log.exception("task %s: observe= failed on the result of %s", self._run.attempt.task.id, self._key)

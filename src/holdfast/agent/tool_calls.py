@@ -8,28 +8,27 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agent.builtins import ASK_QUESTION
-from holdfast.agent.earlier_calls import Taken
+from holdfast.agent.earlier_calls import TakenEffect
 from holdfast.agent.finish_reason import why_not_made
-from holdfast.agent.fixed_arguments import Reading
+from holdfast.agent.fixed_arguments import FixedArguments
 from holdfast.agent.subagent import SubAgent
 from holdfast.agent.tool import BadArguments, Tool, ToolError
 from holdfast.agent.tool_call import Invocation, approval_question, clear_up, record, refusal
-from holdfast.agent.transcript import UNKNOWN, Answer, error_message, tool_key, tool_message
+from holdfast.agent.transcript import UNKNOWN, RecordedAnswer, error_message, tool_key, tool_message
 from holdfast.engine.api.new_task import new_task
 from holdfast.engine.attempt.journal import RESERVED
 from holdfast.engine.effects.carried_intents import arm
-from holdfast.engine.effects.recorded_call import NOT_MADE
 from holdfast.engine.steps import approval, children
 from holdfast.engine.steps.approval import QUESTION, decision
 from holdfast.engine.steps.call import Call, arguments_of, effect_id
 from holdfast.engine.steps.one_try import begin, failure_of
-from holdfast.engine.steps.step import OVER, perform
+from holdfast.engine.steps.step import perform
 from holdfast.model.agent_state import KnownFact
 from holdfast.model.approval import Ask
 from holdfast.model.canonical import canonical, digest, parse
 from holdfast.model.checkpoints import CheckpointStrategy
 from holdfast.model.codec import decode, encode
-from holdfast.model.effect import Effect, EffectClass
+from holdfast.model.effect import NOT_MADE, Effect, EffectClass
 from holdfast.model.errors import InvalidValue, Rejected, StepFailed, TaskCancelled, TaskFailed
 from holdfast.model.failure import storable
 from holdfast.model.message import Message, ToolCall
@@ -37,7 +36,7 @@ from holdfast.model.operations import Operation
 from holdfast.model.patch import StatePatch
 from holdfast.model.retry import qualified_name
 from holdfast.model.state_size import TEXT_BYTES, check_size
-from holdfast.model.step import Step, StepState
+from holdfast.model.step import OVER, Step, StepState
 from holdfast.model.task import JsonValue
 
 if TYPE_CHECKING:
@@ -69,15 +68,15 @@ class Dispatcher:
         self._made: dict[str, Call] = {}
         """Calls that were armed with the answer that asked for them."""
 
-    def read(self, asked: ToolCall) -> Reading:
+    def read(self, asked: ToolCall) -> FixedArguments:
         """Read the arguments of a call that the model has just asked for: once, for all attempts."""
         tool = self._run.agent.tools.get(asked.name)
         try:
             if tool is None:
                 raise self._no_such_tool(asked.name)
-            return Reading(tool.read(asked.arguments))
+            return FixedArguments(tool.read(asked.arguments))
         except BadArguments as error:
-            return Reading({}, wrong=storable(str(error), _LONGEST_FAULT))
+            return FixedArguments({}, wrong=storable(str(error), _LONGEST_FAULT))
 
     def touches_the_world(self, calls: Iterable[ToolCall]) -> bool:
         """Say whether any of the calls does more than look: then the answer must be durable before they are made."""
@@ -88,7 +87,7 @@ class Dispatcher:
             for tool in tools
         )
 
-    def arm(self, turn: int, answer: Answer) -> tuple[Operation, ...]:
+    def arm(self, turn: int, answer: RecordedAnswer) -> tuple[Operation, ...]:
         """Return the intents of the ``once`` calls of a new answer; nobody has to agree to them first."""
         armed = []
         for index, asked in enumerate(answer.reply.tool_calls):
@@ -107,12 +106,12 @@ class Dispatcher:
             armed.append(call)
         return arm(self._run.attempt, armed)
 
-    def announce(self, turn: int, answer: Answer) -> None:
+    def announce(self, turn: int, answer: RecordedAnswer) -> None:
         """Say how calls of an earlier round can be undone: this round's code does not come past them again."""
         for index, asked in enumerate(answer.reply.tool_calls):
             self._announce(self._key(turn, index, asked), asked, answer.reading(index))
 
-    def _announce(self, key: str, asked: ToolCall, reading: Reading | None) -> None:
+    def _announce(self, key: str, asked: ToolCall, reading: FixedArguments | None) -> None:
         tool = self._run.agent.tools.get(asked.name)
         if not isinstance(tool, Tool) or (reading is not None and reading.wrong is not None):
             return
@@ -126,7 +125,7 @@ class Dispatcher:
         """Say whether the journal knows what came of all these calls."""
         return all(self._is_over(self._key(turn, index, call)) for index, call in enumerate(calls))
 
-    async def perform(self, turn: int, index: int, answer: Answer) -> Result:
+    async def perform(self, turn: int, index: int, answer: RecordedAnswer) -> Result:
         """Make a call, or see what came of it, and return what the model is told."""
         asked, reading = answer.reply.tool_calls[index], answer.reading(index)
         key = self._key(turn, index, asked)
@@ -136,7 +135,7 @@ class Dispatcher:
             return Result(error_message(asked.id, failed.failure), is_senseless=failed.type_name == _SENSELESS)
         return Result(tool_message(asked.id, output))
 
-    async def _perform(self, key: str, asked: ToolCall, reading: Reading | None, finish_reason: str) -> Any:  # noqa: ANN401
+    async def _perform(self, key: str, asked: ToolCall, reading: FixedArguments | None, finish_reason: str) -> Any:  # noqa: ANN401
         """Take what is recorded for what it is, whatever became of the tool; clear up what is in doubt; or call it."""
         run, tool = self._run, self._run.agent.tools.get(asked.name)
         recorded = run.attempt.journal.get(key)
@@ -154,7 +153,9 @@ class Dispatcher:
             await approval.withdraw(run.attempt, self._effect_id(key), "the call cannot be made any more")
             return await perform(run.attempt, refusal(key, error))
 
-    async def _begin(self, key: str, tool: Tool | SubAgent | None, asked: ToolCall, reading: Reading | None) -> Any:  # noqa: ANN401
+    async def _begin(
+        self, key: str, tool: Tool | SubAgent | None, asked: ToolCall, reading: FixedArguments | None
+    ) -> Any:  # noqa: ANN401
         run = self._run
         if reading is not None and reading.wrong is not None:
             raise BadArguments(reading.wrong)
@@ -176,7 +177,7 @@ class Dispatcher:
                 taken = await run.past.take(tool.name, call, asked.arguments)
             except ToolError as error:
                 return await perform(run.attempt, refusal(key, error))
-            if isinstance(taken, Taken):
+            if isinstance(taken, TakenEffect):
                 return await self._take_over(call, taken)
             if taken is not None:  # with what was written down then, which a default factory would not give again
                 arguments = arguments if taken.arguments is None else taken.arguments
@@ -185,7 +186,7 @@ class Dispatcher:
         run.save(CheckpointStrategy.EVERY_STEP)
         return output
 
-    async def _take_over(self, call: Call, taken: Taken) -> Any:  # noqa: ANN401
+    async def _take_over(self, call: Call, taken: TakenEffect) -> Any:  # noqa: ANN401
         """Record the call of a sibling as this one: it was made, and is not made again."""
         attempt, output = self._run.attempt, taken.output
         if output is None:  # the sibling did not live to see what came of it: a reconcile or a person has said so
@@ -205,7 +206,7 @@ class Dispatcher:
         except Rejected as rejected:
             return await perform(self._run.attempt, refusal(call.key, rejected))
 
-    def _replay(self, key: str, asked: ToolCall, reading: Reading | None, recorded: Step) -> Any:  # noqa: ANN401
+    def _replay(self, key: str, asked: ToolCall, reading: FixedArguments | None, recorded: Step) -> Any:  # noqa: ANN401
         """Return what came of a call. That the tool takes other arguments by now changes nothing about it."""
         self._announce(key, asked, reading)
         if recorded.state is StepState.FAILED:
@@ -215,7 +216,7 @@ class Dispatcher:
     # What it is called with
 
     async def _arguments(
-        self, key: str, tool: Tool | SubAgent, asked: ToolCall, reading: Reading | None
+        self, key: str, tool: Tool | SubAgent, asked: ToolCall, reading: FixedArguments | None
     ) -> dict[str, JsonValue]:
         """Return the arguments of a call as they were written down, wherever that was done first."""
         if (written := self._written_down(key)) is not None:

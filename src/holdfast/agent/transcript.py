@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.agent.excerpts import kept_note
-from holdfast.agent.fixed_arguments import Reading
+from holdfast.agent.fixed_arguments import FixedArguments
 from holdfast.engine.manage.message import MESSAGE
 from holdfast.engine.steps.one_try import failure_of
 from holdfast.model.codec import decode
@@ -31,13 +31,13 @@ EMPTY_ANSWER = "Your answer was empty. Call a tool, or give your final answer in
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RecordedAnswer:
     """One answer of the model, as its step recorded it."""
 
     reply: Reply
     steps: int
     """How many steps were charged for it: itself and the calls it asks for, unless those could not be afforded."""
-    readings: tuple[Reading, ...] | None = None
+    readings: tuple[FixedArguments, ...] | None = None
     """What its calls were read as; None if an older version recorded it."""
 
     def to_data(self) -> dict[str, JsonValue]:
@@ -48,18 +48,18 @@ class Answer:
             data["read"] = [reading.to_data(call) for reading, call in made]
         return data
 
-    def reading(self, index: int) -> Reading | None:
+    def reading(self, index: int) -> FixedArguments | None:
         """Return what a call was read as; None if it was not read when the answer was recorded."""
         return None if self.readings is None else self.readings[index]
 
     @classmethod
-    def of(cls, data: Any) -> Answer:  # noqa: ANN401 - what the step recorded
+    def of(cls, data: Any) -> RecordedAnswer:  # noqa: ANN401 - what the step recorded
         """Read what the step recorded."""
         reply = Reply.from_json(data["reply"])
         if "read" not in data:
             return cls(reply, data["steps"])
         made = zip(data["read"], reply.tool_calls, strict=True)
-        return cls(reply, data["steps"], tuple(Reading.of(one, call) for one, call in made))
+        return cls(reply, data["steps"], tuple(FixedArguments.of(one, call) for one, call in made))
 
 
 def model_key(turn: int) -> str:
@@ -117,10 +117,10 @@ def as_text(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
 
 
-def read_answers(steps: Iterable[Step]) -> list[tuple[int, Answer]]:
+def read_answers(steps: Iterable[Step]) -> list[tuple[int, RecordedAnswer]]:
     """Return the model's answers that these steps recorded, with their turns."""
     return [
-        (turn, Answer.of(decode(step.output)))
+        (turn, RecordedAnswer.of(decode(step.output)))
         for step in steps
         if (turn := turn_of(step)) is not None and step.state is StepState.COMPLETED and step.output is not None
     ]
@@ -139,7 +139,7 @@ def read_transcript(steps: Iterable[Step]) -> list[Message]:
         elif step.kind == BEGIN:
             messages += [Message.from_json(message) for message in decode(step.output)["messages"]]
         elif (turn := turn_of(step)) is not None:
-            reply = Answer.of(decode(step.output)).reply
+            reply = RecordedAnswer.of(decode(step.output)).reply
             messages.append(answer_message(reply))
             messages += [_result(call.id, results.get(f"{turn}.{at}")) for at, call in enumerate(reply.tool_calls)]
     return messages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from holdfast.model.canonical import canonical, parse
 from holdfast.model.errors import CodecError
 from holdfast.model.failure import storable
 from holdfast.model.task import JsonValue
-from holdfast.redaction import redacted, redacted_data, shown_url, without_beginning
+from holdfast.redaction import know_proxies, redacted, redacted_data, shown_url, without_beginning
 
 if TYPE_CHECKING:
     import httpx2
@@ -61,6 +62,7 @@ class Client:
         limit = self.httpx2.Timeout(self.timeout, connect=self.timeout / 2)
         # A connection of its own: one that is kept alive may be closed by the server just when it is used again, and
         # nobody could tell whether that request was read. And no compression: a small answer cannot grow.
+        know_proxies(os.environ)
         sent = self.httpx2.Headers(headers)
         sent.setdefault("Accept-Encoding", "identity")
         async with asyncio.timeout(self.timeout), self.httpx2.AsyncClient(timeout=limit) as client:

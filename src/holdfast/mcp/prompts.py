@@ -9,7 +9,7 @@ from mcp_types import GetPromptResult, Prompt, PromptArgument, PromptMessage, Te
 from holdfast.mcp.access import CallerAccess
 from holdfast.mcp.excerpts import MAX_ANSWER, shortened
 from holdfast.mcp.forms import goal_of, uri_of
-from holdfast.model.context_slice import filter_relevant_state
+from holdfast.model.context_slice import share_room
 from holdfast.model.errors import InvalidValue
 from holdfast.model.step import StepState
 from holdfast.service.outside import first_state, notes_of, their_key
@@ -94,7 +94,7 @@ def _known(overview: Overview) -> str:
     state = overview.state or first_state(overview.task)
     if state is None:
         return "No agent has kept a state for it; its input is in get_task."
-    return filter_relevant_state(state, state.current_step, _BRIEFING_BYTES).render()
+    return share_room(state, state.current_step, _BRIEFING_BYTES).render()
 
 
 def _handing(overview: Overview, to: str) -> str:

@@ -4,7 +4,6 @@ Modules:
 
 agent_state.py      AgentState: everything an agent knows about its run, as a contract and not as a transcript
 approval.py         Approval: a recorded request for a human decision, and the record of who decided what
-attempt.py          Attempt: one try at a task by one worker, read off the task's transitions
 budget.py           Budget: what a task may use
 canonical.py        Canonical JSON: one value, one byte string, so that digests and comparisons of stored bytes mean
                     something

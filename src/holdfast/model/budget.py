@@ -108,7 +108,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class MeterLine:
     """One meter of a ledger."""
 
     limit: int | None = None
@@ -125,17 +125,17 @@ class Line:
 class Ledger:
     """What every meter stands at. Each operation returns a new ledger; nothing is ever lost between the columns."""
 
-    lines: Mapping[Meter, Line] = field(default_factory=dict)
+    lines: Mapping[Meter, MeterLine] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Have a line for every meter, and let nobody write in it."""
-        every = {meter: self.lines.get(meter, Line()) for meter in Meter}
+        every = {meter: self.lines.get(meter, MeterLine()) for meter in Meter}
         object.__setattr__(self, "lines", MappingProxyType(every))
 
     @classmethod
     def of(cls, budget: Budget) -> Ledger:
         """Return the empty ledger of ``budget``."""
-        return cls({meter: Line(limit) for meter, limit in budget.limits().items()})
+        return cls({meter: MeterLine(limit) for meter, limit in budget.limits().items()})
 
     def can_reserve(self, amounts: Amounts) -> bool:
         """Tell whether ``reserve`` would succeed."""
@@ -195,7 +195,7 @@ class Ledger:
             _check_amount(meter, amount)
         return Ledger(
             {
-                meter: Line(line.limit, line.spent + spent.get(meter, 0), line.reserved + reserved.get(meter, 0))
+                meter: MeterLine(line.limit, line.spent + spent.get(meter, 0), line.reserved + reserved.get(meter, 0))
                 for meter, line in self.lines.items()
             }
         )

@@ -121,6 +121,12 @@ class Verdict:
         """Whether the operations are durable."""
         return self.refusal is None
 
+    def require(self) -> Verdict:
+        """Return it if the Commit was applied, now or before; otherwise raise why not."""
+        if not self.applied:
+            raise self.error()
+        return self
+
     def error(self) -> HoldfastError:
         """Return the refusal as the exception a caller would raise."""
         match self.refusal:

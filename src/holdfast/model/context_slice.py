@@ -7,13 +7,13 @@ facts, as far as there is room for them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.model.agent_state import AgentState, ArtifactRef, KnownFact
 from holdfast.model.canonical import canonical
 from holdfast.model.json_object import without_none
 from holdfast.model.task import JsonValue
-from holdfast.model.tokens import Room, TextSize
+from holdfast.model.tokens import ContextRoom, TextSize
 
 # What str.splitlines takes for the end of a line and JSON leaves as it is.
 _LINE_ENDS = str.maketrans({character: f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"})
@@ -36,8 +36,8 @@ class ContextSlice:
     @property
     def size(self) -> TextSize:
         """The room that its artifacts and facts take: see ``filter_relevant_state`` for what counts."""
-        shown = [TextSize.of(one.summary, self.excerpts.get(one.artifact_id, "")) for one in self.artifacts]
-        return sum((*shown, *(TextSize.of(_render_fact(fact)) for fact in self.facts)), start=TextSize())
+        shown = [_size(_artifact_lines(one, self.excerpts)) for one in self.artifacts]
+        return sum((*shown, *(_size([_fact_line(fact)]) for fact in self.facts)), start=TextSize())
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the JSON form; an artifact that has an excerpt has it in a field of its own."""
@@ -69,11 +69,10 @@ class ContextSlice:
         if self.artifacts:
             yield "Artifacts of this step:"
             for artifact in self.artifacts:
-                yield f"- {_render_json(artifact.to_json())}"
-                yield from (f"  | {line}" for line in self.excerpts.get(artifact.artifact_id, "").splitlines())
+                yield from _artifact_lines(artifact, self.excerpts)
         if self.facts:
             yield "Facts, the freshest first:"
-            yield from (f"- {_render_fact(fact)}" for fact in self.facts)
+            yield from map(_fact_line, self.facts)
 
 
 def filter_relevant_state(
@@ -86,26 +85,26 @@ def filter_relevant_state(
 ) -> ContextSlice:
     """Select what the step needs: its artifacts while they fit, then the freshest facts up to the first that does not.
 
-    ``excerpts`` holds, by artifact id, what the model may be shown of an artifact. An artifact takes the room of its
-    summary and its excerpt, not of its bytes, which stay where they are; a fact takes that of its JSON. Goal, step and
-    open questions are always there and take none, nor do labels and ids. An artifact that does not fit is passed over:
-    a smaller one after it may fit. Facts end at the first that does not fit, because an older one that was shown
-    without the newer one could be what the newer one corrects.
+    ``excerpts`` holds, by artifact id, what the model may be shown of an artifact. Artifacts and facts take the room of
+    the lines that show them: of an artifact its id, its summary and its excerpt, not its bytes, which stay where they
+    are. Goal, step and open questions are always there and take none, nor do labels. An artifact that does not fit is
+    passed over: a smaller one after it may fit. Facts end at the first that does not fit, because an older one that was
+    shown without the newer one could be what the newer one corrects.
     """
-    room = Room(max_bytes, max_tokens)
+    room = ContextRoom(max_bytes, max_tokens)
     excerpts = excerpts or {}
     used = TextSize()
     artifacts = []
     for artifact in state.artifacts:
         if artifact.step != current_step:
             continue
-        size = used + TextSize.of(artifact.summary, excerpts.get(artifact.artifact_id, ""))
+        size = used + _size(_artifact_lines(artifact, excerpts))
         if room.holds(size):
             artifacts.append(artifact)
             used = size
     facts = []
     for fact in reversed(state.known_facts):
-        used += TextSize.of(_render_fact(fact))
+        used += _size([_fact_line(fact)])
         if not room.holds(used):
             break
         facts.append(fact)
@@ -120,8 +119,31 @@ def filter_relevant_state(
     )
 
 
-def _render_fact(fact: KnownFact) -> str:
-    return _render_json(fact.to_json())
+def share_room(
+    state: AgentState, current_step: str | None, max_bytes: int, *, excerpts: Mapping[str, str] | None = None
+) -> ContextSlice:
+    """Select what the step needs, with half of the room for facts if they need it, and the newest artifacts first.
+
+    Agents collect artifacts without end: in ``filter_relevant_state`` the oldest of them would take all the room.
+    """
+    facts = filter_relevant_state(replace(state, artifacts=()), current_step, max_bytes // 2)
+    newest_first = replace(state, known_facts=(), artifacts=state.artifacts[::-1])
+    newest = filter_relevant_state(newest_first, current_step, max_bytes - facts.size.bytes, excerpts=excerpts)
+    chosen = replace(state, artifacts=newest.artifacts[::-1])
+    return filter_relevant_state(chosen, current_step, max_bytes, excerpts=excerpts)
+
+
+def _artifact_lines(artifact: ArtifactRef, excerpts: Mapping[str, str]) -> list[str]:
+    excerpt = excerpts.get(artifact.artifact_id, "").splitlines()
+    return [f"- {_render_json(artifact.to_json())}", *(f"  | {line}" for line in excerpt)]
+
+
+def _fact_line(fact: KnownFact) -> str:
+    return f"- {_render_json(fact.to_json())}"
+
+
+def _size(lines: list[str]) -> TextSize:
+    return TextSize.of("".join(f"{line}\n" for line in lines))
 
 
 def _render_json(value: JsonValue) -> str:

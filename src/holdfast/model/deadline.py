@@ -41,15 +41,6 @@ class Deadline:
             return f"the deadline of {self.what} ({self.at.isoformat()}) passed {_display(now - self.at)} ago"
         return f"the deadline of {self.what} ({self.at.isoformat()}) is {_display(self.at - now)} away"
 
-    def earlier(self, other: Deadline | None) -> Deadline:
-        """Return whichever comes first: a step must end by its own deadline and by its task's."""
-        return self if other is None or self.at <= other.at else other
-
-
-def from_timeout(now: datetime, timeout: float | timedelta, what: str) -> Deadline:
-    """Return the deadline ``timeout`` (seconds or timedelta) from now."""
-    return Deadline(now + timedelta(seconds=as_seconds(timeout, what=f"the timeout of {what}")), what)
-
 
 def moment_of(deadline: float | timedelta | datetime, now: datetime) -> datetime:
     """Return the moment of a task's deadline, given as a moment or as a time from ``now`` (seconds or timedelta)."""

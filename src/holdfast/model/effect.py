@@ -47,6 +47,12 @@ class EffectState(StrEnum):
 
 _S = EffectState
 
+UNKNOWN_OUTCOME = frozenset({_S.ARMED, _S.IN_DOUBT, _S.NEEDS_HUMAN})
+"""The states of a call that may or may not have happened."""
+
+NOT_MADE = frozenset({_S.INTENDED, _S.FAILED})
+"""The states of a call that certainly did not happen."""
+
 EFFECT_MOVES: Mapping[EffectState | None, frozenset[EffectState]] = MappingProxyType(
     {
         None: frozenset({_S.INTENDED, _S.ARMED, _S.DONE}),

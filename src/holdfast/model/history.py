@@ -16,7 +16,7 @@ from holdfast.model.errors import InvalidValue
 from holdfast.model.excerpt import SMALLEST_EXCERPT, excerpt
 from holdfast.model.message import Message, ToolCall
 from holdfast.model.task import JsonValue
-from holdfast.model.tokens import Room, TextSize
+from holdfast.model.tokens import ContextRoom, TextSize
 from holdfast.model.utf8 import encode
 
 _FRAME = TextSize(bytes=16, tokens=4)
@@ -36,7 +36,7 @@ def compact(
     its tool results are shortened in the middle, then the goal, then its other messages, and at last the texts in the
     arguments of its calls, which stay JSON. InvalidValue if that is not enough.
     """
-    room = Room(max_bytes, max_tokens)
+    room = ContextRoom(max_bytes, max_tokens)
     if room.holds(measure(messages)):
         return tuple(messages)
     fixed, groups = _divide(messages)
@@ -120,7 +120,7 @@ def _note(count: int) -> Message:
     return Message(role="user", content=text)
 
 
-def _shorten(messages: Sequence[Message], kept: _Kept, room: Room) -> tuple[Message, ...]:
+def _shorten(messages: Sequence[Message], kept: _Kept, room: ContextRoom) -> tuple[Message, ...]:
     """Keep only what must be kept, with long contents cut in the middle: as little as it takes, in order of need."""
     shortened = list(messages)
 
@@ -185,7 +185,7 @@ def _cut_texts(value: JsonValue, longest: int) -> JsonValue:
     return value
 
 
-def _explain(messages: Sequence[Message], kept: _Kept, room: Room) -> str:
+def _explain(messages: Sequence[Message], kept: _Kept, room: ContextRoom) -> str:
     allowed = " and ".join(
         f"{limit} {unit}"
         for limit, unit in ((room.max_bytes, "bytes"), (room.max_tokens, "tokens"))

@@ -22,6 +22,10 @@ class StepState(StrEnum):
     """Gave up; replays as the same failure if the code handled it."""
 
 
+OVER = frozenset({StepState.COMPLETED, StepState.FAILED})
+"""The states of a step that has ended."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One line of a task's journal. Payloads are canonical bytes, decoded only when a replay asks for them."""

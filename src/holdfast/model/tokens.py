@@ -37,7 +37,7 @@ class TextSize:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ContextRoom:
     """How much room there is; None is no limit."""
 
     max_bytes: int | None = None

@@ -5,8 +5,8 @@ it is stored or shown. docs/security.md says what that covers, and what it does 
 
 Modules:
 
-credentials.py  What counts as a credential in a header, a URL, an environment or a command line: where it stands says
-                so
+credentials.py  What counts as a credential in a header, a URL, a body, an environment or a command: where it stands
+                says so
 logs.py         Log records without credentials: those of this package, and those of the libraries that carry
                 credentials for it
 names.py        Names of what holds a credential: of headers, variables, options, and parameters of a URL
@@ -16,9 +16,11 @@ urls.py         The URL of a store, shown without its password
 """
 
 from holdfast.redaction.credentials import (
+    know_body,
     know_command,
     know_environment,
     know_headers,
+    know_proxies,
     know_url,
     read_credentials,
     shown_url,
@@ -42,9 +44,11 @@ __all__ = [
     "cause_of",
     "guard_libraries",
     "know",
+    "know_body",
     "know_command",
     "know_environment",
     "know_headers",
+    "know_proxies",
     "know_url",
     "knows_any",
     "make_logger",

@@ -1,4 +1,4 @@
-"""What counts as a credential in a header, a URL, an environment or a command line: where it stands says so."""
+"""What counts as a credential in a header, a URL, a body, an environment or a command: where it stands says so."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote, unquote_plus, urlsplit
 
 from holdfast.redaction.logs import guard_libraries
@@ -90,6 +90,28 @@ def know_environment(environment: Mapping[str, str] | Iterable[tuple[str, str]])
             know(value)
         if "://" in value:
             know_url(value)
+
+
+def know_proxies(environment: Mapping[str, str]) -> None:
+    """Make the passwords of the proxies known through which requests are sent: a proxy may repeat its own.
+
+    Asked for with every new client, because that is when the libraries read them.
+    """
+    for name, value in environment.items():
+        if name.lower().endswith("_proxy"):
+            know_url(value)
+
+
+def know_body(body: Any) -> None:  # noqa: ANN401 - JSON
+    """Make the credentials known that go in the body of a request, by the names of its fields."""
+    if isinstance(body, Mapping):
+        for name, value in body.items():
+            if isinstance(value, str) and is_credential(str(name)):
+                know(value)
+            know_body(value)
+    elif isinstance(body, list | tuple):
+        for part in body:
+            know_body(part)
 
 
 def know_command(words: Sequence[str]) -> None:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import time
 
-from holdfast.model.errors import StoreError
+from holdfast.model.errors import NotAStore, SchemaMismatch, StoreDamaged, StoreError, StoreReplaced
 from holdfast.redaction import make_logger
 
 FIRST_PAUSE, LONGEST_PAUSE, _DOUBLINGS = 0.05, 2.0, 6
 """Seconds between one try and the next while something fails: longer and longer."""
+
+_LASTING = (StoreReplaced, StoreDamaged, NotAStore, SchemaMismatch)
+"""What no waiting mends. Each of them says itself what a person has to do."""
 
 _log = make_logger(__name__)
 
@@ -41,7 +44,10 @@ class Outage:
         self._failing.add(who)
         if self._since is None:
             self._since = time.monotonic() if since is None else since
-            _log.warning("the store cannot be used now: %s; everything waits for it, and goes on by itself", error)
+            if isinstance(error, _LASTING):
+                _log.error("the store cannot be used here any more: %s", error)
+            else:
+                _log.warning("the store cannot be used now: %s; everything waits for it, and goes on by itself", error)
 
     def worked(self, who: object) -> None:
         """Note that an activity succeeded."""

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 from holdfast.engine.api.definition import TaskDefinition
 from holdfast.engine.attempt.attempt import Attempt
-from holdfast.engine.attempt.journal_line import JournalLine
 from holdfast.engine.attempt.outbox import Outbox, TransactedWork
 from holdfast.engine.attempt.steps_under_way import StepsUnderWay
 from holdfast.engine.attempt.stop_reasons import Unwind
 from holdfast.engine.runtime.committer import Committer
 from holdfast.engine.runtime.services import Services
+from holdfast.engine.steps.call import StepLine
 from holdfast.engine.worker.host import Host
 from holdfast.engine.worker.worker import Worker
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
@@ -103,7 +103,7 @@ class WatchedSteps(StepsUnderWay):
         super().__init__(attempt)
         self._watched = attempt
 
-    def begin(self, line: JournalLine) -> None:
+    def begin(self, line: StepLine) -> None:
         """See StepsUnderWay. The step's function is called next."""
         attempt = self._watched
         attempt.die_if_planned(Moment(when="before_effect", steps=frozenset({line.key})))
@@ -111,7 +111,7 @@ class WatchedSteps(StepsUnderWay):
         super().begin(line)
         attempt.stage.pulse.beat()
 
-    def end(self, line: JournalLine) -> None:
+    def end(self, line: StepLine) -> None:
         """See StepsUnderWay."""
         super().end(line)
         self._watched.stage.pulse.beat()

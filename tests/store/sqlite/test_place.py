@@ -279,6 +279,24 @@ async def test_a_restore_through_sqlite_is_noticed(tmp_path: Path, monkeypatch: 
         assert not problems_of(path)
 
 
+async def test_the_first_write_of_a_process_counts_for_a_restore(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may come long after the others began their epoch, and after the backup."""
+    monkeypatch.setattr("holdfast.store.sqlite.place.EPOCH_LASTS", 3600.0)
+    path = tmp_path / "agents.db"
+    async with SqliteStore(path) as one, SqliteStore(path) as late:
+        await one.submit([NewTask(id="before", name="job")])
+        await late.sweep()  # it has seen this epoch, and wrote nothing
+        back_up(path, tmp_path / "copy")
+        await late.submit([NewTask(id="after", name="job")])
+        await one.sweep()
+        back_up(tmp_path / "copy", path)
+        for store in (late, one):
+            with pytest.raises(StoreReplaced, match="older state was restored"):
+                await store.submit([NewTask(id="refused", name="job")])
+
+
 async def test_a_backup_over_a_file_that_holds_a_part_of_the_wal_is_noticed(tmp_path: Path) -> None:
     """SQLite reads from the file what it has copied there, though the WAL still has it."""
     path = tmp_path / "agents.db"

@@ -10,7 +10,7 @@ from typing import Final
 from rich.text import Text
 
 from holdfast.cli.times import age, local, span
-from holdfast.model.budget import Line, Meter, from_micros
+from holdfast.model.budget import Meter, MeterLine, from_micros
 from holdfast.model.failure import Failure
 from holdfast.model.payload import plain
 from holdfast.model.step import StepState
@@ -122,7 +122,7 @@ def amount(meter: Meter, number: int) -> str:
     return f"{number:,}"
 
 
-def bar(meter: Meter, line: Line) -> Text:
+def bar(meter: Meter, line: MeterLine) -> Text:
     """Return a bar of what is spent and set aside, with the numbers behind it."""
     if line.limit is None:
         return Text(f"{amount(meter, line.spent)} spent, no limit", "dim")

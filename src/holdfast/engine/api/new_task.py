@@ -52,7 +52,10 @@ def new_task(
                 + "; define it, or name its queue= to submit it for workers elsewhere"
             )
         if definition is not None and not isinstance(definition, TaskDefinition):
-            raise InvalidValue(f"{task!r} is no task; decorate the function with @hold.task, or give a task's name")
+            raise InvalidValue(
+                f"{task!r} is no task; submit a function that is decorated with @hold.task, a task by its name, or "
+                "what hold.register returned for an agent or a machine"
+            )
         user_input = (
             [to_json(value, name=f"argument {number}") for number, value in enumerate(args, 1)]
             if definition is None

@@ -162,7 +162,11 @@ def refuse_for_task(call: str, task: object, given: Mapping[str, object], option
     if given:
         name = getattr(task, "__name__", "task")
         named = ", ".join(f"{one}=..." for one in given)
-        raise _refusal(call, given, options, f"the arguments of a task are named in bind: {call}({name}.bind({named}))")
+        instead = f"the arguments of a task are named in bind: {call}({name}.bind({named}))"
+        if given.keys() <= StartOptions.__annotations__.keys():
+            begun = f"{name}.bind(text, start=StatePatch(replace_plan=..., append_facts=...).to_json())"
+            instead = f"hold.submit takes that for an agent, and a child begins with a patch: {call}({begun})"
+        raise _refusal(call, given, options, instead)
 
 
 def refuse_for_function(call: str, function: object, given: Mapping[str, object], options: Iterable[str]) -> None:

@@ -239,7 +239,8 @@ async def _artifact(store: StateStore, given: ArtifactRef | Artifact | str, step
     stored = await store.artifact(check_name("artifact id", artifact_id))
     if stored is None:
         raise InvalidValue(
-            f"artifact {artifact_id!r} is not in this store; put it there first: await hold.artifacts.write(...)"
+            f"artifact {artifact_id!r} is not in this store; put it there first: await hold.artifacts.write(...), "
+            "or add_artifact over MCP"
         )
     if isinstance(given, ArtifactRef):
         return replace(given, bytes=stored.size, step=given.step if given.step is not None else step)

@@ -16,7 +16,8 @@ event_cursors.py    How far a task has read each channel of events
 exits.py            What ends code without being an Exception, and whose it is
 held_task.py        HeldTask: a task that this process holds under a lease, as far as most of the engine has to know it
 journal.py          The journal of one attempt: which key a step gets, and what is recorded under it
-journal_line.py     The line of the journal that a step will become, be it of a worker's attempt or of an agent outside
+journal_line.py     A line of the journal, as its writer writes it: at the next place, or at the place that its key has
+                    already
 outbox.py           Everything an attempt writes: Commits under the fence of its lease, numbered one by one
 outcome.py          How an attempt ended, as the Commit that says so
 residence.py        The place of an attempt on its worker: with a slot while it works, without one while it only waits

@@ -39,7 +39,7 @@ from holdfast.engine.runtime.services import Services
 from holdfast.engine.runtime.store_retry import OUTAGE, insist
 from holdfast.engine.runtime.where import current_task
 from holdfast.engine.steps.children import EarlierChildren
-from holdfast.engine.worker.lease import Lease
+from holdfast.engine.worker.lease import LeaseClock
 from holdfast.engine.worker.slots import Slots
 from holdfast.model.budget import Meter
 from holdfast.model.effect import Effect, Evidence
@@ -94,7 +94,7 @@ class Attempt:
         self,
         claimed: Claimed,
         definition: TaskDefinition[..., Any],
-        lease: Lease,
+        lease: LeaseClock,
         services: Services,
         slots: Slots[Attempt],
     ) -> None:

@@ -13,7 +13,7 @@ from holdfast.engine.attempt.context import Context
 from holdfast.engine.attempt.held_task import HeldTask
 
 
-class BlockingCaller(HeldTask, Protocol):
+class BlockingOwner(HeldTask, Protocol):
     """The attempt whose code has blocking functions."""
 
     @property
@@ -30,7 +30,7 @@ class BlockingCalls:
 
     __slots__ = ("_attempt", "_calls", "threads")
 
-    def __init__(self, attempt: BlockingCaller) -> None:
+    def __init__(self, attempt: BlockingOwner) -> None:
         """Begin with none."""
         self._attempt = attempt
         self._calls: dict[asyncio.Task[Any], set[asyncio.Task[Any]]] = {}

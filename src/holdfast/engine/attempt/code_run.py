@@ -20,6 +20,7 @@ from holdfast.engine.attempt.defiance import (
 from holdfast.engine.attempt.discovery import Discovery
 from holdfast.engine.attempt.held_task import HeldTask
 from holdfast.engine.attempt.journal import IGNORED_STOP, RESERVED
+from holdfast.engine.attempt.journal_line import journal_line
 from holdfast.engine.attempt.outbox import Outbox
 from holdfast.engine.attempt.scope import current_branch
 from holdfast.engine.attempt.stop_reasons import Lost, Stop
@@ -180,20 +181,10 @@ class CodeRun:
     def _ignored_stop(self) -> Step:
         """Return the line of the journal that says that the code caught the signal that stops it, and went on."""
         attempt, where = self._attempt, self.condemned or ""
-        now = attempt.services.time.now()
         message = f"its code caught the signal that stops it, and went on. {log.WHAT_TO_CHANGE}"
         failure = Failure(type_name="IgnoredStop", message=message, where=where)
-        return Step(
-            key=f"{RESERVED}{IGNORED_STOP}:{attempt.task.fence}",
-            kind=IGNORED_STOP,
-            position=attempt.journal.next_position(),
-            state=StepState.FAILED,
-            round=attempt.task.round,
-            fence=attempt.task.fence,
-            error=canonical(failure.to_json()),
-            started_at=now,
-            finished_at=now,
-        )
+        key = f"{RESERVED}{IGNORED_STOP}:{attempt.task.fence}"
+        return journal_line(attempt, key, IGNORED_STOP, state=StepState.FAILED, error=canonical(failure.to_json()))
 
     async def _record_ignored_stop(self) -> None:
         """Write that down when the attempt has let go of the task, unless another one has it by now."""

@@ -288,7 +288,7 @@ class Context:
             call.arms = partial(carry, self._attempt, place.prefix, arms)
         return place.run(perform(self._attempt, call))
 
-    def _check_terms(self, place: Place, name: str, terms: Terms) -> None:
+    def _check_terms(self, place: CallPlace, name: str, terms: Terms) -> None:
         if terms.compensate is not None:
             if self._prefix.startswith(VERIFY):
                 raise InvalidValue(f"step {name!r} of a verifier cannot have compensate=: it looks, and undoes nothing")
@@ -549,7 +549,7 @@ class Context:
 
     async def _submit(
         self,
-        place: Place,
+        place: CallPlace,
         key: str,
         new: NewTask,
         returns: Any,  # noqa: ANN401
@@ -595,11 +595,11 @@ class Context:
         self.place()
         return as_branch(function)
 
-    def place(self) -> Place:
+    def place(self) -> CallPlace:
         """Return where in the journal a call stands that is made here and now."""
         attempt = self._attempt
         if self._is_left_behind() and attempt.code_run.is_defied():
-            return Place(attempt, attempt.scope, "", is_dead=True)
+            return CallPlace(attempt, attempt.scope, "", is_dead=True)
         self._check()
         scope = SCOPE.get(None)
         if scope is None or scope.owner is not attempt:
@@ -612,7 +612,7 @@ class Context:
                 )
         if scope.parent is not None:
             scope.check()
-        return Place(attempt, scope, self._prefix if scope is self._home else scope.path)
+        return CallPlace(attempt, scope, self._prefix if scope is self._home else scope.path)
 
     def _is_left_behind(self) -> bool:
         """Whether the call comes after the end of what it belongs to: the task, a try of a step, or a search."""
@@ -622,12 +622,12 @@ class Context:
         scope = SCOPE.get(None)
         return scope is not None and scope.owner is attempt and scope.parent is not None and scope.has_ended
 
-    def _waiting_place(self, what: str) -> Place:
+    def _waiting_place(self, what: str) -> CallPlace:
         place = self.place()
         place.refuse_in_once(what)
         return place
 
-    def _allot(self, place: Place, name: str, key: str | None) -> str:
+    def _allot(self, place: CallPlace, name: str, key: str | None) -> str:
         part = name if key is None else key
         if place.is_dead:
             return part
@@ -658,7 +658,7 @@ class Context:
                 f"ctx of task {attempt.task.id} was used in another event loop; await it where the task function runs"
             )
 
-    def _allot_own(self, place: Place, name: str, key: str | None) -> str:
+    def _allot_own(self, place: CallPlace, name: str, key: str | None) -> str:
         journal = self._attempt.journal
         if key is not None:
             check_name("step key", key)
@@ -668,7 +668,7 @@ class Context:
         return journal.allot_own(place.scope, f"{RESERVED}{place.prefix}{name}")
 
 
-class Place:
+class CallPlace:
     """Where in the journal a call of ``ctx`` stands: in which scope, and what its key begins with."""
 
     __slots__ = ("_attempt", "is_dead", "prefix", "scope")
@@ -707,7 +707,7 @@ class Child(Generic[R]):
 
     __slots__ = ("_context", "_key", "_new", "_place", "_returns", "id")
 
-    def __init__(self, context: Context, place: Place, new: NewTask, key: str, returns: Any) -> None:  # noqa: ANN401
+    def __init__(self, context: Context, place: CallPlace, new: NewTask, key: str, returns: Any) -> None:  # noqa: ANN401
         """Made by ``ctx.submit``, in ``place``."""
         self.id = new.id
         self._context = context

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from holdfast.engine.attempt.journal import Journal
 from holdfast.engine.runtime.services import Services
-from holdfast.engine.worker.lease import Lease
+from holdfast.engine.worker.lease import LeaseClock
 from holdfast.model.task import Task
 
 
@@ -22,7 +22,7 @@ class HeldTask(Protocol):
         """What the task has done."""
 
     @property
-    def lease(self) -> Lease:
+    def lease(self) -> LeaseClock:
         """How long this process may act for it."""
 
     @property

@@ -29,7 +29,7 @@ from holdfast.engine.attempt.scope import (
 )
 from holdfast.engine.manage.fork.ancestry import MARKER, SharedPast
 from holdfast.engine.runtime.loop_turns import READ_IN_A_TURN
-from holdfast.model.canonical import parse
+from holdfast.model.canonical import digest, parse
 from holdfast.model.errors import DuplicateName, JournalMismatch
 from holdfast.model.failure import Failure
 from holdfast.model.step import Step, StepState
@@ -61,6 +61,9 @@ _NUMBER = re.compile(r"[#:]\d+$")
 
 AGAIN = "again"
 """The digest of a reopened RESULT line: the child has to begin again before its end is waited for."""
+
+NO_ARGUMENTS = digest(b"[]")
+"""The digest of the arguments of a call that has none."""
 
 ROUND_SIZE = 1 << 32
 """Positions of one round: they grow within a task, across rounds, without asking where the last round ended."""
@@ -260,13 +263,19 @@ class Journal:
 
         Its own key comes first. Otherwise numbers do not matter: of a name that is used again, of a step around it, or
         of a visit of a machine. Each call is taken once, by the step that comes first.
+
+        Without arguments two functions of one name may do different things, and only keys tell them apart. Then a key
+        that a user gave is its own, and a step that came up in an earlier round has no other's place.
         """
+        has_arguments = NO_ARGUMENTS not in digests
+        may_be_other = has_arguments or all(step.key != key for step in self._effects_before)
         taken = {step.effect_id for one, step in self._steps.items() if one != key}
         taken |= {effect_id for effect_id, by in self._reserved.items() if by != key}
         place, last = _place(key)
         for step in sorted(self._effects_before, key=lambda step: step.key != key):
             around, own = _place(step.key)
-            is_such = step.key == key or (around == place and (own in {last, name} or _is_keyed(own, name)))
+            is_named = own == last or (has_arguments and (own == name or _is_keyed(own, name)))
+            is_such = step.key == key or (may_be_other and around == place and is_named)
             if is_such and step.digest in digests and step.effect_id not in taken and counts(step):
                 self._reserved[step.effect_id or ""] = key
                 return step

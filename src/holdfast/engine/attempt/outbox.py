@@ -67,6 +67,7 @@ class Outbox:
         "_attempt",
         "_buffered",
         "_generation",
+        "_noted",
         "_sequence",
         "_unanswered",
         "must_undo",
@@ -89,6 +90,8 @@ class Outbox:
         """Set when no branch stands alone in line any more."""
         self._generation = 0
         self._unanswered = 0
+        self._noted: dict[str, int] = {}
+        """The number of the last Commit heard of for a line or an effect, while others are unanswered."""
         self._buffered: list[Operation] = []
 
     def take_over(self, task: Task) -> None:
@@ -166,7 +169,7 @@ class Outbox:
         while True:
             generation = self._generation
             sent = self._numbered(operations, holds)
-            cancelled = None
+            number, cancelled = self._sequence, None
             self._unanswered += 1
             try:
                 verdict = await self._attempt.services.committer.put(sent)
@@ -190,7 +193,7 @@ class Outbox:
             finally:
                 self._unanswered -= 1
             if verdict.refusal is None:
-                self._applied(sent.operations, verdict)
+                self._applied(sent.operations, verdict, number)
                 if cancelled is not None:
                     raise cancelled
                 return verdict
@@ -216,10 +219,10 @@ class Outbox:
         task, worker = self._attempt.task, self._attempt.lease.worker_id
         return under_lease(task, worker, number, operations, by=worker)
 
-    def _applied(self, operations: tuple[Operation, ...], verdict: Verdict) -> None:
+    def _applied(self, operations: tuple[Operation, ...], verdict: Verdict, number: int) -> None:
         self._acknowledged = verdict.sequence
         self.version = max(self.version, verdict.version)
-        self._note(operations)
+        self._note(operations, number)
         if self.on_applied is not None:
             self.on_applied()
         if verdict.cancel_requested is not None and not self._attempt.over:
@@ -231,15 +234,27 @@ class Outbox:
             return Unwind()
         return verdict.error()
 
-    def _note(self, operations: tuple[Operation, ...]) -> None:
+    def _note(self, operations: tuple[Operation, ...], number: int) -> None:
+        """Know here what was written. Of two Commits about one line, the answer to the first may be heard last."""
         for operation in operations:
             kind = type(operation)
             if kind is WriteStep:
-                self._attempt.journal.note(operation.step)  # type: ignore[union-attr]
+                if self._is_news(operation.step.key, number):  # type: ignore[union-attr]
+                    self._attempt.journal.note(operation.step)  # type: ignore[union-attr]
             elif kind is WriteEffect:
-                self._attempt.intents.note(operation.effect)  # type: ignore[union-attr]
+                if self._is_news(operation.effect.effect_id, number):  # type: ignore[union-attr]
+                    self._attempt.intents.note(operation.effect)  # type: ignore[union-attr]
             elif kind is RequireUndo:
                 self.must_undo = operation.required  # type: ignore[union-attr]
+        if self._noted and not self._unanswered:
+            self._noted.clear()
+
+    def _is_news(self, what: str, number: int) -> bool:
+        if self._noted.get(what, number) > number:
+            return False
+        if self._unanswered:
+            self._noted[what] = number
+        return True
 
     def buffer(self, *operations: Operation) -> None:
         """Have operations ride in the next Commit: for what is only needed if something follows it."""
@@ -327,7 +342,7 @@ class Outbox:
             self._unanswered -= 1
         assert verdict is not None  # noqa: S101 - there was a Commit
         if verdict.refusal is None:
-            self._applied(sent, verdict)
+            self._applied(sent, verdict, number)
         else:
             self._put_back(buffered)
         return value, verdict
@@ -339,7 +354,7 @@ class Outbox:
         probe = self._under_lease(number, ())
         verdict = await self._attempt.services.committer.put(probe)
         if verdict.refusal is None and verdict.duplicate:
-            self._applied(sent, verdict)
+            self._applied(sent, verdict, number)
             return True
         if verdict.refusal is None:
             self._acknowledged = verdict.sequence

@@ -13,6 +13,7 @@ from holdfast.engine.api.definition import is_async
 from holdfast.engine.attempt.context import Context, ContextOwner
 from holdfast.engine.attempt.endings import cancelled, handed_back, too_late, work_done
 from holdfast.engine.attempt.journal import ATTEMPT, RESERVED, VERIFY, ended_by, reopened
+from holdfast.engine.attempt.journal_line import journal_line
 from holdfast.engine.attempt.stop_reasons import Cancelled, DeadlinePassed, HandedBack, Stop, TimeSpent
 from holdfast.engine.attempt.time_limit import in_time
 from holdfast.engine.effects import compensation
@@ -325,17 +326,13 @@ def _run_again(attempt: Ending, keys: tuple[str, ...]) -> list[Operation]:
 
 
 def _failed_attempt(attempt: Ending, failure: Failure, number: int) -> Step:
-    now = attempt.services.time.now()
-    return Step(
-        key=f"{RESERVED}attempt-{number}",
-        kind=ATTEMPT,
-        position=attempt.journal.next_position(),
+    return journal_line(
+        attempt,
+        f"{RESERVED}attempt-{number}",
+        ATTEMPT,
         state=StepState.FAILED,
-        round=attempt.task.round,
-        fence=attempt.task.fence,
         error=canonical(failure.to_json()),
         started_at=attempt.task.started_at,
-        finished_at=now,
     )
 
 

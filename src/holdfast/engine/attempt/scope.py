@@ -13,6 +13,7 @@ import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import ContextVar, copy_context
+from types import CoroutineType
 from typing import Any, ParamSpec, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -267,6 +268,15 @@ def _note_end(ended: asyncio.Task[Any]) -> None:
 def _has_begun(task: asyncio.Task[Any]) -> bool:
     code = task.get_coro()
     return not inspect.iscoroutine(code) or inspect.getcoroutinestate(code) != inspect.CORO_CREATED
+
+
+def discard(call: Coroutine[Any, Any, Any]) -> None:
+    """Close a call of ``ctx``, which may not have begun, and the one it watches: Python warns of that otherwise."""
+    frame = call.cr_frame if isinstance(call, CoroutineType) else None
+    is_watching = frame is not None and frame.f_code is Scope.watch.__code__
+    if frame is not None and is_watching and inspect.getcoroutinestate(call) == inspect.CORO_CREATED:
+        frame.f_locals["call"].close()
+    call.close()
 
 
 def as_branch(function: Callable[P, R]) -> Callable[P, R]:

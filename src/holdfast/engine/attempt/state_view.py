@@ -16,6 +16,7 @@ from functools import partial
 from typing import Protocol
 
 from holdfast.engine.attempt.journal import RESERVED
+from holdfast.engine.attempt.journal_line import journal_line
 from holdfast.engine.attempt.scope import enclosing_path, path_inside
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.manage.artifacts import link_to
@@ -24,7 +25,6 @@ from holdfast.engine.manage.past_state import EMPTY, fold
 from holdfast.engine.manage.state import with_origin
 from holdfast.engine.runtime import log
 from holdfast.engine.runtime.store_retry import insist
-from holdfast.engine.steps.waits import wait_line
 from holdfast.model.agent_state import AgentState
 from holdfast.model.canonical import canonical, digest, parse
 from holdfast.model.checkpoints import damage_of
@@ -169,7 +169,7 @@ class StateView:
         """See a version, and have a line say so: it rides in the next Commit."""
         attempt = self._attempt
         self.see(version)
-        line = wait_line(attempt, key, LOOK, None, state=StepState.COMPLETED, output=encode(version))
+        line = journal_line(attempt, key, LOOK, None, state=StepState.COMPLETED, output=encode(version))
         attempt.outbox.buffer(WriteStep(line))
         self._note_inside(key, version)
 
@@ -223,7 +223,7 @@ async def patch_state(attempt: Viewer, key: str, patch: StatePatch, *, reason: s
         await attempt.take_turn()
         return await view.see_own(key)
     await attempt.check()
-    line = replace(wait_line(attempt, key, PATCH, recorded, state=StepState.COMPLETED), digest=asked)
+    line = replace(journal_line(attempt, key, PATCH, recorded, state=StepState.COMPLETED), digest=asked)
     try:
         made = view.fit(patch)
     except InvalidValue as error:

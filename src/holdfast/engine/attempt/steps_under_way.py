@@ -10,11 +10,10 @@ from typing import Any, Protocol
 
 from holdfast.engine.attempt.held_task import HeldTask
 from holdfast.engine.attempt.journal import ended_by, reopened
-from holdfast.engine.attempt.journal_line import JournalLine
 from holdfast.engine.attempt.outbox import Outbox
 from holdfast.engine.attempt.scope import SCOPE, SHORT_KEY, Scope, path_inside
 from holdfast.engine.attempt.stop_reasons import Stop, Unwind
-from holdfast.engine.steps.call import Call
+from holdfast.engine.steps.call import Call, StepLine
 from holdfast.model.errors import HoldfastError
 from holdfast.model.operations import Operation, WriteStep
 from holdfast.model.step import StepState
@@ -59,15 +58,15 @@ class StepsUnderWay:
     def __init__(self, attempt: Doer) -> None:
         """Begin with none."""
         self._attempt = attempt
-        self._lines: dict[str, JournalLine] = {}
+        self._lines: dict[str, StepLine] = {}
         self._busy = 0
         self._sending: set[asyncio.Task[Any]] = set()
 
-    def begin(self, line: JournalLine) -> None:
+    def begin(self, line: StepLine) -> None:
         """Note that a step is under way, so that a long one can be seen in the store."""
         self._lines[line.key] = line
 
-    def end(self, line: JournalLine) -> None:
+    def end(self, line: StepLine) -> None:
         """Note that it is not under way any more."""
         self._lines.pop(line.key, None)
         self._attempt.pass_over(line.key)
@@ -101,7 +100,7 @@ class StepsUnderWay:
 
     # Long steps are written down as running, so that people can see them
 
-    def begun_before(self, before: datetime) -> list[JournalLine]:
+    def begun_before(self, before: datetime) -> list[StepLine]:
         """Return the steps that are under way since before that time and not in the journal yet."""
         return [
             line
@@ -109,7 +108,7 @@ class StepsUnderWay:
             if line.began is not None and line.began < before and not self._is_noted(line)
         ]
 
-    async def note_running(self, line: JournalLine) -> None:
+    async def note_running(self, line: StepLine) -> None:
         """Write down that a step is being done, unless it is done by then: this would undo its record."""
         with suppress(Unwind, HoldfastError):  # the step itself finds out
             await self._attempt.outbox.commit_while(
@@ -117,7 +116,7 @@ class StepsUnderWay:
                 line.written(self._attempt.task, StepState.RUNNING, error=line.error),
             )
 
-    def _is_noted(self, line: JournalLine) -> bool:
+    def _is_noted(self, line: StepLine) -> bool:
         known = self._attempt.journal.get(line.key)
         return known is not None and known.state is StepState.RUNNING and known.fence == self._attempt.task.fence
 

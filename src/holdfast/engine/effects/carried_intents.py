@@ -8,10 +8,18 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.engine.attempt.journal import RESERVED
-from holdfast.engine.attempt.journal_line import JournalLine
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.effects.once_step import DISPATCH_WITHIN, arming
-from holdfast.engine.steps.call import ONE_TRY, Call, Compensation, arguments_of, describe, effect_id, terms_of
+from holdfast.engine.steps.call import (
+    ONE_TRY,
+    Call,
+    Compensation,
+    StepLine,
+    arguments_of,
+    describe,
+    effect_id,
+    terms_of,
+)
 from holdfast.model.deadline import as_seconds
 from holdfast.model.effect import EffectClass
 from holdfast.model.errors import InvalidValue
@@ -85,7 +93,7 @@ def arm(attempt: StepOwner, calls: Iterable[Call]) -> tuple[Operation, ...]:
             thread_of=None if is_async else attempt.lease.worker_id,
         )
         # Without a digest: until the call is made, the step that comes may still be another one.
-        line = JournalLine(call.key, call.kind, attempt.journal.next_position(), "", effect_id=identifier)
+        line = StepLine(call.key, call.kind, attempt.journal.next_position(), "", effect_id=identifier)
         line.began = attempt.services.time.now()
         operations += (line.written(attempt.task, StepState.RUNNING), WriteEffect(armed))
         if armed.compensable:

@@ -13,13 +13,14 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from holdfast.engine.attempt.journal import RESERVED, Journal, reopened
+from holdfast.engine.attempt.journal_line import journal_line
 from holdfast.engine.attempt.scope import path_inside
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.effects import doubt
 from holdfast.engine.effects.once_step import OnceStep
 from holdfast.engine.runtime import log
 from holdfast.engine.runtime.store_retry import insist
-from holdfast.engine.steps.call import Call, arguments_of, describe, terms_of
+from holdfast.engine.steps.call import Call, arguments_of, describe, fix_arguments, terms_of
 from holdfast.engine.steps.step import perform
 from holdfast.engine.steps.transaction import run_undo
 from holdfast.engine.steps.waits import pause_until
@@ -28,7 +29,7 @@ from holdfast.model.canonical import canonical, digest, parse
 from holdfast.model.codec import decode
 from holdfast.model.deadline import as_seconds
 from holdfast.model.doubt import Decision
-from holdfast.model.effect import Effect, EffectState
+from holdfast.model.effect import UNKNOWN_OUTCOME, Effect, EffectState
 from holdfast.model.errors import Conflict, InvalidValue, JournalMismatch, StoreError
 from holdfast.model.failure import storable
 from holdfast.model.operations import Decide, Move, OpenApproval, Operation, RequireUndo, WriteEffect, WriteStep
@@ -40,8 +41,7 @@ from holdfast.model.transitions import TaskState
 MARKER = f"{RESERVED}undo"
 
 _S = EffectState
-_UNKNOWN = frozenset({_S.ARMED, _S.IN_DOUBT, _S.NEEDS_HUMAN})
-_ALWAYS = _UNKNOWN | {_S.COMPENSATING}
+_ALWAYS = UNKNOWN_OUTCOME | {_S.COMPENSATING}
 """What concerns a saga even if its step named no way to undo it, or names one only now."""
 _ABOUT_AN_UNDO = (Decision.COMPENSATE, Decision.UNDONE, Decision.ABANDON)
 
@@ -71,16 +71,13 @@ def beginning(attempt: StepOwner, ending: Move) -> tuple[Operation, ...]:
         "feedback": ending.feedback,
     }
     before = attempt.journal.get(MARKER)
-    marker = Step(
-        key=MARKER,
-        kind="undo",
-        position=attempt.journal.next_position(),
+    marker = journal_line(
+        attempt,
+        MARKER,
+        "undo",
         state=StepState.RUNNING,
-        round=attempt.task.round,
         attempts=1 if before is None else before.attempts + 1,
-        fence=attempt.task.fence,
         output=canonical(how),
-        started_at=attempt.services.time.now(),
     )
     back = Move(
         to=TaskState.PENDING,
@@ -98,7 +95,7 @@ async def undo(attempt: Undoer, marker: Step) -> None:
     await _take_back_questions(attempt)
     while True:
         for effect in _to_do(attempt):
-            if effect.state in _UNKNOWN and not _is_about_its_undo(attempt, effect):
+            if effect.state in UNKNOWN_OUTCOME and not _is_about_its_undo(attempt, effect):
                 await _clear_up(attempt, effect)
         early = [effect for effect in attempt.intents.effects.values() if effect.state is _S.INTENDED]
         if not [effect for effect in early if await _settles(attempt, effect)]:
@@ -190,7 +187,7 @@ async def _clear_up(attempt: StepOwner, effect: Effect) -> None:
         line = _line(attempt, f"{MARKER}-doubt:{effect.effect_id}", StepState.PENDING)
         await doubt.ask_person(attempt, standing, line, decisions)
         return
-    while once.effect is not None and once.effect.state in _UNKNOWN:
+    while once.effect is not None and once.effect.state in UNKNOWN_OUTCOME:
         once.effect = await doubt.find_out(once)
     attempt.intents.effects[effect.effect_id] = once.effect or effect
 
@@ -281,7 +278,7 @@ def _undo_call(attempt: StepOwner, effect: Effect) -> Call:
         approval=None,
     )
     timeout = compensation.timeout
-    return Call(
+    undo = Call(
         _undo_key(effect),
         compensation.function,
         (_result(attempt, effect, call), *_arguments(effect, call)),
@@ -292,6 +289,8 @@ def _undo_call(attempt: StepOwner, effect: Effect) -> Call:
         terms=terms,
         also=lambda _: _undone(attempt, effect),
     )
+    fix_arguments(undo)  # it may be tried more than once
+    return undo
 
 
 def _is_in_transaction(attempt: StepOwner, effect: Effect) -> bool:
@@ -352,16 +351,8 @@ def _decision_key(effect: Effect) -> str:
 
 def _line(attempt: StepOwner, key: str, state: StepState) -> Step:
     """Return a line of the journal of the undoing itself."""
-    before = attempt.journal.get(key)
-    return Step(
-        key=key,
-        kind="undo",
-        position=attempt.journal.next_position() if before is None else before.position,
-        state=state,
-        round=attempt.task.round,
-        fence=attempt.task.fence,
-        started_at=attempt.services.time.now(),
-    )
+    now = attempt.services.time.now()
+    return journal_line(attempt, key, "undo", attempt.journal.get(key), state=state, started_at=now)
 
 
 def _tidied(attempt: StepOwner) -> list[Operation]:

@@ -10,12 +10,11 @@ from typing import Any, Protocol
 
 from holdfast.engine.api.definition import is_async
 from holdfast.engine.attempt.exits import as_failure
-from holdfast.engine.attempt.journal_line import JournalLine
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.effects import late_evidence
 from holdfast.engine.runtime import log
 from holdfast.engine.runtime.store_retry import insist
-from holdfast.engine.steps.call import DEFAULT_TIMEOUT, Call, Terms
+from holdfast.engine.steps.call import DEFAULT_TIMEOUT, Call, StepLine, Terms
 from holdfast.engine.steps.one_try import within
 from holdfast.engine.steps.waits import pause_until
 from holdfast.model.approval import Approval, ApprovalState
@@ -73,7 +72,7 @@ class UnclearStep(Protocol):
         """How it may be asked about, and undone."""
 
     @property
-    def line(self) -> JournalLine:
+    def line(self) -> StepLine:
         """Its line in the journal."""
 
     @property

@@ -21,7 +21,7 @@ from holdfast.engine.runtime.threads import Late, drop
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.doubt import Happened, Unknown
-from holdfast.model.effect import Effect, EffectState, Evidence
+from holdfast.model.effect import NOT_MADE, Effect, EffectState, Evidence
 from holdfast.model.errors import CodecError, HoldfastError
 from holdfast.model.failure import raised_by_code, storable
 from holdfast.model.operations import WriteEffect
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from holdfast.engine.runtime.services import Services
 
 _S = EffectState
-_NOT_MADE = frozenset({_S.INTENDED, _S.FAILED})
-_SAID_IT_DID_NOT = _NOT_MADE | {_S.ABANDONED, _S.COMPENSATED}
+_SAID_IT_DID_NOT = NOT_MADE | {_S.ABANDONED, _S.COMPENSATED}
 """Standings that a late "it happened" contradicts."""
 
 RETURNED, RAISED = "returned", "raised"
@@ -207,7 +206,7 @@ async def _contradict(services: Services, task_id: str, reported: Effect) -> Non
 async def _reopen(services: Services, effect: Effect, task: Task) -> bool:
     doubtful = replace(effect, state=_S.IN_DOUBT, note="a call that was taken for lost did happen; see the evidence")
     operations = [WriteEffect(doubtful)]
-    if effect.state not in _NOT_MADE:
+    if effect.state not in NOT_MADE:
         # Somebody decided otherwise, or it was done again. That is for a person. What was merely not made is cleared up
         # by whoever was about to make it, and by a person if that is nobody.
         operations.append(WriteEffect(replace(doubtful, state=_S.NEEDS_HUMAN)))

@@ -17,17 +17,17 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.engine.attempt.exits import as_failure
-from holdfast.engine.attempt.journal_line import JournalLine
 from holdfast.engine.attempt.scope import SCOPE
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.attempt.stop_reasons import Unwind, look_at
 from holdfast.engine.effects import doubt, late_evidence
-from holdfast.engine.effects.recorded_call import IN_DOUBT, NOT_MADE, look_up, unsettled_until
+from holdfast.engine.effects.recorded_call import IN_DOUBT, look_up, unsettled_until
 from holdfast.engine.steps import approval
 from holdfast.engine.steps.call import (
     CURRENT,
     DEFAULT_TIMEOUT,
     Call,
+    StepLine,
     Terms,
     arguments_of,
     check_arguments,
@@ -37,7 +37,7 @@ from holdfast.engine.steps.one_try import after_failure, begin, failure_of, reco
 from holdfast.engine.steps.waits import pause_until
 from holdfast.model.canonical import canonical, digest, parse
 from holdfast.model.codec import decode, encode
-from holdfast.model.effect import Effect, EffectClass, EffectState
+from holdfast.model.effect import NOT_MADE, Effect, EffectClass, EffectState
 from holdfast.model.errors import CodecError, Conflict, EffectGivenUp, StepFailed, StoreError
 from holdfast.model.failure import Failure, raised_by_code, storable
 from holdfast.model.operations import ConsumeApproval, Operation, RequireUndo, WriteEffect
@@ -87,16 +87,16 @@ class OnceStep:
 
     def __init__(self, attempt: StepOwner, call: Call, terms: Terms) -> None:
         """Look up how it stands."""
-        # What is written down, asked about and called is one and the same, whatever becomes of the caller's objects.
-        call = replace(call, args=deepcopy(call.args))
-        self.attempt, self.call, self.terms = attempt, call, terms
         self.arguments = arguments_of(call)
+        # What is written down, asked about and called is one and the same, whatever becomes of the caller's objects.
+        call = replace(call, args=deepcopy(call.args), is_fixed=True)
+        self.attempt, self.call, self.terms = attempt, call, terms
         self._known = describe(call.function)
         self.returns: Any = self._known.returns if call.returns is None else call.returns
         standing = look_up(attempt, call, terms, self.arguments)
         self.recorded, self.effect, self._error = standing.recorded, standing.effect, standing.error
         self._id = standing.effect_id
-        self.line: JournalLine = begin(attempt, call, self.recorded, digest(self.arguments))
+        self.line: StepLine = begin(attempt, call, self.recorded, digest(self.arguments))
         self.line.effect_id = self._id
         if self.recorded is not None and self.recorded.state is StepState.RUNNING:
             self.line.began = self.recorded.started_at  # when it was armed, which may have been by the step before it
@@ -295,7 +295,7 @@ class OnceStep:
 
     def arguments_to_call_with(self) -> tuple[Any, ...]:
         """Return the arguments as they were written down, whatever was done to those that were handed out before."""
-        return deepcopy(self.call.args)
+        return self.call.args_to_call_with()
 
     async def _dispatch(self, armed: Effect) -> Any:  # noqa: ANN401
         """Make the call in an asyncio task of its own, which can outlive this attempt's interest in it."""

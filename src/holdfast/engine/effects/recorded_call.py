@@ -9,7 +9,7 @@ from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.steps.call import Call, Terms, digest_of, effect_id
 from holdfast.engine.steps.one_try import failure_of
 from holdfast.model.canonical import digest
-from holdfast.model.effect import Effect, EffectClass, EffectState
+from holdfast.model.effect import NOT_MADE, UNKNOWN_OUTCOME, Effect, EffectClass, EffectState
 from holdfast.model.errors import JournalMismatch, StepFailed
 from holdfast.model.step import Step, StepState
 
@@ -17,10 +17,6 @@ IN_DOUBT = "in doubt"
 """Marks, in a step's line, an error after which nobody knew whether the call had happened."""
 
 _S = EffectState
-NOT_MADE = frozenset({_S.INTENDED, _S.FAILED})
-"""The call was not made, or is proven to have done nothing."""
-OPEN_EFFECTS = frozenset({_S.ARMED, _S.IN_DOUBT, _S.NEEDS_HUMAN})
-"""Whether the call happened is not known."""
 _BEGINS_ANEW = NOT_MADE | {_S.COMPENSATED}
 """How an effect of an earlier round may stand for this round to make one of its own."""
 
@@ -99,7 +95,7 @@ def _earlier(attempt: StepOwner, call: Call, arguments: bytes) -> Step | None:
     if not journal.has_other_input:
         return same_key
     effect = attempt.intents.effects.get(same_key.effect_id or "")
-    if effect is not None and effect.state in OPEN_EFFECTS and effect.arguments_hash not in fingerprints:
+    if effect is not None and effect.state in UNKNOWN_OUTCOME and effect.arguments_hash not in fingerprints:
         attempt.fatal = JournalMismatch(
             f"step {key!r} of task {attempt.task.id} was called with other arguments in an earlier round, and whether "
             "that call happened is not known yet. Decide it (hold.doubts, hold.resolve), then resume the task"

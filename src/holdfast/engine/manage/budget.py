@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from holdfast.engine.api.definition import Definitions
 from holdfast.engine.manage.family import Family
-from holdfast.engine.runtime.commit import commit_or_raise
 from holdfast.model.approval import Approval, ApprovalState
-from holdfast.model.budget import Budget, Ledger, Line, Meter, as_micros
+from holdfast.model.budget import Budget, Ledger, Meter, MeterLine, as_micros
 from holdfast.model.canonical import parse
 from holdfast.model.checks import check_name
 from holdfast.model.commit import Commit, Expect
@@ -56,11 +55,11 @@ async def read_budget(store: StateStore, task_id: str) -> Ledger:
     if task is None:
         raise NotFound("task", task_id)
     lines = {
-        Meter(account.meter): Line(account.limit, account.spent, account.reserved)
+        Meter(account.meter): MeterLine(account.limit, account.spent, account.reserved)
         for account in await store.accounts(task_id)
         if account.meter in set(Meter)
     }
-    clock = lines.get(Meter.WALL_TIME_MS, Line())
+    clock = lines.get(Meter.WALL_TIME_MS, MeterLine())
     # A plain task that fans out has no such limit, and may have thousands of children: they are not read for it.
     is_limited = clock.limit is not None or task.version > 0
     life = await Family(store, task_id).read(has_children=is_limited)
@@ -106,4 +105,5 @@ async def extend(
     ]
     set_limits = SetLimits(account=task_id, limits=limits)
     commit = Commit(task_id=task_id, guard=Expect(states=_EXTENSIBLE), operations=(set_limits, *decided), actor=by)
-    await commit_or_raise(store, commit)
+    [verdict] = await store.commit([commit])
+    verdict.require()

@@ -58,7 +58,7 @@ class Resumed:
 
 _REQUEUED = "it had failed, and is back in its queue: a worker goes on where it stopped"
 _NOTES = {
-    TaskState.PENDING: "it is pending: whoever takes it begins, or goes on; nothing was changed",
+    TaskState.PENDING: "it is pending: the worker or program that takes it begins, or goes on; nothing was changed",
     TaskState.RUNNING: "it is running: its worker, or the program that drives it, goes on; nothing was changed",
     TaskState.WAITING: "it waits, and goes on by itself when that is over; nothing was changed",
     TaskState.REVIEW: "its work is being verified; nothing was changed",

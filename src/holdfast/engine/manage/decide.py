@@ -15,7 +15,6 @@ from holdfast.engine.attempt.journal import RESERVED
 from holdfast.engine.effects.doubt import DOUBT, MOST_OPEN, arguments_for_people, effect_asked_about
 from holdfast.engine.manage.budget import BUDGET, check_answer
 from holdfast.engine.runtime import log
-from holdfast.engine.runtime.commit import commit_or_raise
 from holdfast.engine.steps.approval import APPROVAL, QUESTION
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.canonical import canonical, parse
@@ -23,7 +22,7 @@ from holdfast.model.checks import check_name, check_text
 from holdfast.model.codec import UNCHECKED
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.doubt import Decision, Doubt
-from holdfast.model.effect import Effect, EffectState
+from holdfast.model.effect import UNKNOWN_OUTCOME, Effect, EffectState
 from holdfast.model.errors import Conflict, InvalidValue, NotFound
 from holdfast.model.operations import Decide, Move, Operation, WriteEffect
 from holdfast.model.payload import to_json
@@ -32,7 +31,6 @@ from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
 
 _S = EffectState
-_DOUBTFUL = frozenset({_S.ARMED, _S.IN_DOUBT, _S.NEEDS_HUMAN})
 _AFTER_THE_END = (Decision.HAPPENED, Decision.ABSENT, Decision.ABANDON)
 """What can still be decided when the task is over: nobody is there to undo anything."""
 
@@ -146,7 +144,8 @@ async def _commit(
     store: StateStore, task_id: str, by: str, *operations: Operation, revision: int | None = None
 ) -> None:
     sent = Commit(task_id=task_id, guard=Expect(revision=revision), operations=operations, actor=by)
-    await commit_or_raise(store, sent)
+    [verdict] = await store.commit([sent])
+    verdict.require()
 
 
 # Doubts
@@ -158,7 +157,7 @@ async def doubts(store: StateStore, *, task_id: str | None, limit: int) -> list[
     asked_for = limit
     while True:  # calls that are being made right now lie between them, and count for the store
         found = []
-        listed = await store.effects(task_id=task_id, states=_DOUBTFUL, limit=asked_for)
+        listed = await store.effects(task_id=task_id, states=UNKNOWN_OUTCOME, limit=asked_for)
         for effect in listed:
             if effect.task_id not in tasks:
                 tasks[effect.task_id] = await store.get(effect.task_id)
@@ -287,7 +286,7 @@ async def _resolve_once(
 
 def _check_open(doubt: Doubt, task: Task, decision: Decision) -> None:
     effect = doubt.effect
-    if effect.state not in _DOUBTFUL:
+    if effect.state not in UNKNOWN_OUTCOME:
         raise Conflict(
             f"effect {effect.effect_id} is not in doubt (any more): it is {effect.state.value}"
             + (f" ({effect.note})" if effect.note else "")

@@ -11,9 +11,7 @@ from holdfast.model.canonical import parse
 from holdfast.model.operations import ApplyPatch
 from holdfast.model.patch import StatePatch, absorb
 from holdfast.model.records import PatchRecord
-from holdfast.model.step import Step, StepState
-
-OVER = (StepState.COMPLETED, StepState.FAILED)
+from holdfast.model.step import OVER, Step
 
 EMPTY = AgentState(goal="")
 """What the first patch of a task is applied to: that one says everything there is to say at the beginning."""

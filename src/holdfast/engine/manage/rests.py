@@ -6,11 +6,11 @@ stays ``running``. So its rests are a line of the journal.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from holdfast.engine.attempt.held_task import HeldTask
 from holdfast.engine.attempt.journal import RESERVED, RESTED
+from holdfast.engine.attempt.journal_line import journal_line
 from holdfast.model.codec import decode, encode
 from holdfast.model.step import Step, StepState
 from holdfast.model.walltime import Rest
@@ -23,7 +23,7 @@ def begin_rest(attempt: HeldTask, seconds: float) -> Step:
     """Return the line that says that the task has rested for so long, and goes on resting."""
     now, before = attempt.services.time.now(), attempt.journal.get(_KEY)
     rests = [] if before is None else _rests_in(before)
-    return _line(attempt, before, [*rests, (now - timedelta(seconds=seconds), None)], now)
+    return _line(attempt, before, [*rests, (now - timedelta(seconds=seconds), None)])
 
 
 def end_rest(attempt: HeldTask) -> list[Step]:
@@ -32,19 +32,11 @@ def end_rest(attempt: HeldTask) -> list[Step]:
     rests = [] if before is None else _rests_in(before)
     if not rests or rests[-1][1] is not None:
         return []
-    return [_line(attempt, before, [*rests[:-1], (rests[-1][0], now)], now)]
+    return [_line(attempt, before, [*rests[:-1], (rests[-1][0], now)])]
 
 
-def _line(attempt: HeldTask, before: Step | None, rests: list[Rest], now: datetime) -> Step:
-    line = before or Step(
-        key=_KEY,
-        kind=RESTED,
-        position=attempt.journal.next_position(),
-        state=StepState.COMPLETED,
-        round=attempt.task.round,
-        started_at=now,
-    )
-    return replace(line, fence=attempt.task.fence, output=encode(rests), finished_at=now)
+def _line(attempt: HeldTask, before: Step | None, rests: list[Rest]) -> Step:
+    return journal_line(attempt, _KEY, RESTED, before, state=StepState.COMPLETED, output=encode(rests))
 
 
 async def read_rests(store: StateStore, task_id: str) -> list[Rest]:

@@ -61,8 +61,7 @@ async def resume(
         if message is not None:
             raise Conflict(f"somebody else has resumed task {task_id} already; talk to it with hold.send(task, text)")
         return  # somebody else was faster
-    if not verdict.applied:
-        raise verdict.error()
+    verdict.require()
 
 
 def _noted(loaded: Loaded, kind: str, now: datetime, *, after: int) -> Step:
@@ -99,8 +98,7 @@ async def retry(
         until = await _deadline(store, task, deadline, "retry")
     move = Move(to=TaskState.PENDING, reason=f"retried by {by}", new_round=True, feedback=feedback, deadline=until)
     verdict = await _revive(store, task_id, by, move)
-    if not verdict.applied:
-        raise verdict.error()
+    verdict.require()
 
 
 async def _deadline(

@@ -13,8 +13,9 @@ from datetime import datetime
 
 from holdfast.engine.api.definition import Definitions
 from holdfast.engine.api.first_state import Opening, opening_of
+from holdfast.engine.api.start import start_in
 from holdfast.engine.manage.budget import check_cost
-from holdfast.engine.manage.past_state import EMPTY, OVER, fold, patches_before, read_patch
+from holdfast.engine.manage.past_state import EMPTY, fold, patches_before, read_patch
 from holdfast.engine.runtime.services import Services
 from holdfast.model.agent_state import AgentState
 from holdfast.model.canonical import canonical, parse
@@ -27,6 +28,7 @@ from holdfast.model.patch import StatePatch, apply
 from holdfast.model.records import PatchRecord
 from holdfast.model.state_diff import Change, diff
 from holdfast.model.state_size import check_growth, check_patch_size, fit_patch
+from holdfast.model.step import OVER
 from holdfast.model.task import MANUAL, Task
 from holdfast.model.transitions import OPEN, TaskState
 from holdfast.store.base import StateStore
@@ -188,9 +190,15 @@ async def found(store: StateStore, task_id: str) -> Task:
 async def _opening(store: StateStore, definitions: Definitions, task: Task) -> Opening:
     """Return what the state of a task will begin with that has none yet. Raises Conflict if it never has one."""
     opening = await opening_of(store, definitions, task)
-    if opening is None:
-        raise no_state(task.id)
-    return opening
+    if opening is not None:
+        return opening
+    if not start_in(task.user_input).is_empty:
+        raise Conflict(
+            f"task {task.id} has no AgentState yet: it was submitted with one, and begins with it when a worker takes "
+            f"it. Until then a process in which {task.name!r} is registered can read it: a program, or a command with "
+            "HOLDFAST_APPLICATION=MODULE:HOLDFAST"
+        )
+    raise no_state(task.id)
 
 
 async def _patchable(services: Services, task_id: str) -> tuple[Task, Opening | None]:

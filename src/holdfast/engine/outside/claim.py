@@ -17,7 +17,7 @@ from holdfast.engine.outside.lines import notes_of
 from holdfast.engine.outside.offer import beginning, first_state, found
 from holdfast.engine.outside.questions import HumanAnswer, answers_of, taking_note
 from holdfast.engine.outside.sweep import end_if_cancelled, sweep
-from holdfast.engine.runtime.commit import commit_or_raise, under_lease
+from holdfast.engine.runtime.commit import under_lease
 from holdfast.model.agent_state import AgentState
 from holdfast.model.effect import Effect, EffectState
 from holdfast.model.errors import Conflict, LeaseHeld
@@ -233,7 +233,8 @@ class _Claimer:
 
     async def _commit(self, task: Task, *operations: Operation) -> None:
         sent = under_lease(task, self._worker_id, task.sequence + 1, operations, by=self._by)
-        await commit_or_raise(self._store, sent)
+        [verdict] = await self._store.commit([sent])
+        verdict.require()
 
 
 def _is_due(task: Task, now: datetime) -> bool:

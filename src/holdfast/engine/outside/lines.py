@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from holdfast.engine.attempt.journal import RESERVED, before_round
-from holdfast.engine.attempt.journal_line import JournalLine
+from holdfast.engine.attempt.journal_line import line_at
 from holdfast.model.checks import check_name
 from holdfast.model.codec import decode, encode
 from holdfast.model.operations import WriteStep
@@ -54,11 +54,9 @@ async def write_line(
     """
     check_name("step key", key)  # an agent's own: as short as every name that somebody gives
     before = await store.step(task.id, key, of_round=task.round)
-    position = await _next_position(store, task) if before is None else before.position
-    line = JournalLine(key, OUTSIDE, position, mark, began=at if before is None else before.started_at)
-    if state is not StepState.COMPLETED:
-        return line.written(task, state)
-    return line.written(task, state, output=encode(output), finished_at=at)
+    place = await _next_position(store, task) if before is None else before
+    body = encode(output) if state is StepState.COMPLETED else None
+    return WriteStep(line_at(task, key, OUTSIDE, place, at=at, state=state, digest=mark, output=body))
 
 
 async def _next_position(store: StateStore, task: Task) -> int:

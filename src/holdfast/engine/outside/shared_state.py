@@ -18,7 +18,6 @@ from holdfast.engine.outside.facts import in_name_of, without_known_facts
 from holdfast.engine.outside.lease_holder import LeaseHolder
 from holdfast.engine.outside.lease_token import LeaseToken
 from holdfast.engine.outside.offer import begun, found
-from holdfast.engine.runtime.commit import commit_or_raise
 from holdfast.model.agent_state import AgentState, ArtifactRef
 from holdfast.model.canonical import canonical
 from holdfast.model.commit import Commit, Expect
@@ -152,7 +151,8 @@ async def _write(
         await _holding(hold, task_id, lease, by).change(*operations)
         return
     sent = Commit(task_id=task_id, guard=Expect(states=OPEN), operations=operations, actor=by)
-    await commit_or_raise(hold.store, sent)
+    [verdict] = await hold.store.commit([sent])
+    verdict.require()
 
 
 def _check_open(task: Task) -> None:

@@ -12,7 +12,7 @@ from holdfast.engine.manage.state import with_times
 from holdfast.engine.outside.facts import without_known_facts
 from holdfast.engine.outside.lease_token import LeaseToken
 from holdfast.engine.outside.offer import found
-from holdfast.engine.runtime.commit import commit_or_raise, under_lease
+from holdfast.engine.runtime.commit import under_lease
 from holdfast.model.canonical import canonical
 from holdfast.model.commit import Commit
 from holdfast.model.errors import Conflict, DeadlineExceeded, LeaseLost, WorkerDead
@@ -73,7 +73,8 @@ class LeaseWriter:
             operations = tuple(await write(task, await self.store.now()))
             if not operations:
                 return
-            verdict = await commit_or_raise(self.store, self._numbered(task, operations))
+            [verdict] = await self.store.commit([self._numbered(task, operations)])
+            verdict.require()
             if not verdict.duplicate:
                 return
         raise Conflict(f"too many calls at once under one lease on task {self.lease.task_id}; make them one by one")

@@ -50,13 +50,13 @@ class Batcher(Generic[Item, Answer]):
         self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
         self._flushing: asyncio.Task[None] | None = None
         self._busy = False
-        self.crowd = 0
+        self.callers = 0
         """How many callers there may be. With one, its items go out in its own turn; with more they go out a turn of
         the loop later, so that those who are about to send can join."""
 
     async def put(self, item: Item) -> Answer:
         """Send an item; return its answer once it is there."""
-        if self.crowd <= 1 and not self._busy:
+        if self.callers <= 1 and not self._busy:
             return await self._send_alone(item)
         answer = self._enqueue(item)
         return await answer

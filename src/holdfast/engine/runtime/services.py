@@ -64,7 +64,7 @@ class Services:
         self.submitter = Batcher(
             self.store.submit, most=MOST_SUBMITTED, patience=little_patience, size=task_size, outage=outage
         )
-        self.submitter.crowd = 2  # submissions come in crowds: a turn of the loop lets them join
+        self.submitter.callers = 2  # submissions come many at a time: a turn of the loop lets them join
         self.time = StoreTime(self.store, self.clock)
         self.alarms = Alarms(self.clock)
         self.watcher = Watcher(self.store)

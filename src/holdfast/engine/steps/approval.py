@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.engine.attempt.journal import RESERVED, stable_bytes
+from holdfast.engine.attempt.journal_line import journal_line
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.runtime.store_retry import insist
 from holdfast.model.approval import Approval, ApprovalState, Ask, Decided
@@ -200,14 +201,13 @@ def _fingerprint(ask: Ask, arguments: bytes) -> str:
 def _line(attempt: StepOwner, key: str, recorded: Step | None, fingerprint: str, *, is_same: bool) -> Step:
     if recorded is not None and is_same:
         return recorded
-    return Step(
-        key=key,
-        kind=KIND,
-        position=attempt.journal.next_position() if recorded is None else recorded.position,
+    return journal_line(
+        attempt,
+        key,
+        KIND,
+        recorded,
         state=StepState.PENDING,
-        round=attempt.task.round,
         attempts=1 if recorded is None else recorded.attempts + 1,
-        fence=attempt.task.fence,
         digest=fingerprint,
         started_at=attempt.services.time.now(),
     )
@@ -216,20 +216,7 @@ def _line(attempt: StepOwner, key: str, recorded: Step | None, fingerprint: str,
 def _over(
     line: Step, state: StepState, now: datetime, *, output: bytes | None = None, error: bytes | None = None
 ) -> Step:
-    return Step(
-        key=line.key,
-        kind=line.kind,
-        position=line.position,
-        state=state,
-        round=line.round,
-        attempts=line.attempts,
-        fence=line.fence,
-        digest=line.digest,
-        output=output,
-        error=error,
-        started_at=line.started_at,
-        finished_at=now,
-    )
+    return replace(line, state=state, output=output, error=error, finished_at=now)
 
 
 def _expiry(attempt: StepOwner, ask: Ask) -> datetime | None:

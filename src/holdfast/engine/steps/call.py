@@ -7,14 +7,15 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
+from copy import deepcopy
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from holdfast.engine.api.definition import is_async, type_hints
-from holdfast.engine.attempt.journal import stable_bytes
+from holdfast.engine.attempt.journal import NO_ARGUMENTS, stable_bytes
 from holdfast.model.approval import Ask
 from holdfast.model.canonical import digest, write_plain
 from holdfast.model.codec import encode
@@ -23,8 +24,10 @@ from holdfast.model.effect import EffectClass
 from holdfast.model.errors import CodecError, HoldfastError, InvalidValue
 from holdfast.model.failure import Exited
 from holdfast.model.limits import DEFAULT_LIMITS
-from holdfast.model.operations import Operation
+from holdfast.model.operations import Operation, WriteStep
 from holdfast.model.retry import ErrorKind, Retry, check_kinds
+from holdfast.model.step import Step, StepState
+from holdfast.model.task import Task
 
 ONE_TRY = Retry(max_attempts=1)
 """What a step gets that names no policy: its failure is the task's to retry."""
@@ -36,7 +39,6 @@ DEFAULT_SETTLE = 5.0
 """Seconds after the end of a call in which it may still take effect: a request in a buffer, a server that is slow."""
 
 _MOST_KNOWN = 4096
-_NO_ARGUMENTS = digest(b"[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,13 @@ class Call:
     has to refuse them."""
     is_lazy: bool = False
     """Its record may wait for the next Commit. Only for what may be done again: a crash in between forgets it."""
+    is_fixed: bool = False
+    """Whether ``args`` are kept as they were when the step began; see ``fix_arguments``."""
     _broken: Exception | None = None
+
+    def args_to_call_with(self) -> tuple[Any, ...]:
+        """Return the arguments for one try, which may do with fixed ones what it likes."""
+        return deepcopy(self.args) if self.is_fixed else self.args
 
     def why_unfit(self) -> str | None:
         """Say why it cannot be called with its arguments; None if it can be."""
@@ -212,6 +220,53 @@ class Call:
         if self._broken is not None:
             raise self._broken
         return value
+
+
+@dataclass(slots=True, eq=False)
+class StepLine:
+    """The line of the journal that a step under way will become."""
+
+    key: str
+    kind: str
+    position: int
+    digest: str
+    attempts: int = 1
+    began: datetime | None = None
+    error: bytes | None = None
+    """The tries before this one."""
+    effect_id: str | None = None
+    undone_at: datetime | None = None
+
+    def written(
+        self,
+        task: Task,
+        state: StepState,
+        *,
+        output: bytes | None = None,
+        error: bytes | None = None,
+        finished_at: datetime | None = None,
+        retry_at: datetime | None = None,
+    ) -> WriteStep:
+        """Return the operation that writes it as it stands, in the journal of this task."""
+        return WriteStep(
+            Step(
+                key=self.key,
+                kind=self.kind,
+                position=self.position,
+                state=state,
+                round=task.round,
+                attempts=self.attempts,
+                fence=task.fence,
+                digest=self.digest,
+                output=output,
+                error=error,
+                effect_id=self.effect_id,
+                started_at=self.began,
+                finished_at=finished_at,
+                retry_at=retry_at,
+                undone_at=self.undone_at,
+            )
+        )
 
 
 def describe(function: Callable[..., Any]) -> Function:
@@ -259,7 +314,7 @@ def check_arguments(call: Call, known: Function) -> None:
 def digest_of(args: tuple[Any, ...]) -> str:
     """Return the digest of a step's arguments; nothing for arguments that are no data."""
     if not args:
-        return _NO_ARGUMENTS
+        return NO_ARGUMENTS
     plain = write_plain(list(args), DEFAULT_LIMITS)
     return digest(plain) if plain is not None else ""
 
@@ -273,6 +328,21 @@ def arguments_of(call: Call) -> bytes:
             f"{error}. The arguments of a 'once' step are written down before it is called, so they have to be data; "
             "bind clients and connections into the function (functools.partial, a method), and pass the data"
         ) from error
+
+
+def fix_arguments(call: Call) -> None:
+    """Keep the arguments as they are now, where they are data: a person is asked about them, or an undo needs them.
+
+    The function may change the objects it is given, and so may the code that passed them, while a person decides.
+    Neither changes what the next try, the undo and the record have.
+    """
+    if call.is_fixed:
+        return
+    try:
+        arguments_of(call)
+    except InvalidValue:
+        return  # a client, a connection: there is one of it
+    call.args, call.is_fixed = deepcopy(call.args), True
 
 
 # The effect id

@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 
+from holdfast.engine.attempt.journal_line import journal_line
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.manage.budget import read_budget
 from holdfast.engine.manage.family import limited_above
-from holdfast.engine.runtime.commit import commit_or_raise
 from holdfast.engine.runtime.store_retry import insist
-from holdfast.engine.steps.waits import wait_line
 from holdfast.model.budget import Meter, as_micros
 from holdfast.model.canonical import canonical
 from holdfast.model.checks import check_integer, check_name
@@ -56,7 +55,7 @@ async def charge(attempt: StepOwner, key: str, amounts: Mapping[str, int]) -> No
     await attempt.check()
     store, task = attempt.services.store, attempt.task
     accounts = [task.id, *await insist(partial(limited_above, store, task))]
-    line = partial(wait_line, attempt, key, CHARGE, recorded)
+    line = partial(journal_line, attempt, key, CHARGE, recorded)
     try:
         await insist(partial(check_time, store, task.id))
         await attempt.outbox.commit(*_counted(accounts, key, amounts), WriteStep(line(state=StepState.COMPLETED)))
@@ -81,7 +80,8 @@ async def charge_by_hand(
     await check_time(store, task_id)
     guard = Expect(states=OPEN) if key is None else Expect(states=OPEN, request=f"{CHARGE}:{key}")
     operations = _counted([task_id, *await limited_above(store, task)], guard.request, amounts)
-    await commit_or_raise(store, Commit(task_id=task_id, guard=guard, operations=operations, actor=by))
+    [verdict] = await store.commit([Commit(task_id=task_id, guard=guard, operations=operations, actor=by)])
+    verdict.require()
 
 
 async def check_time(store: StateStore, task_id: str) -> None:

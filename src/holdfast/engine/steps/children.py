@@ -16,12 +16,13 @@ from typing import Any, Protocol
 from holdfast.engine.api.definition import Definitions
 from holdfast.engine.api.new_task import is_same_input
 from holdfast.engine.attempt.journal import AGAIN, CHILD, OTHER_INPUT, RESERVED, RESULT, ROUND_SIZE, ended_by, reopened
+from holdfast.engine.attempt.journal_line import journal_line
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.attempt.stop_reasons import Unwind
 from holdfast.engine.manage import cancel
 from holdfast.engine.manage.family import Family
 from holdfast.engine.runtime.store_retry import insist
-from holdfast.engine.steps.waits import wait_line
+from holdfast.engine.steps.quiescence import bare_wait
 from holdfast.model.budget import Meter
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.codec import decode, encode
@@ -72,12 +73,13 @@ async def submit_child(attempt: Parent, key: str, child: NewTask, *, has_own_key
 
 async def _submit(attempt: Parent, key: str, recorded: Step | None, child: NewTask) -> str:
     _check_not_leaving(attempt)
-    done = wait_line(attempt, key, CHILD, recorded, state=StepState.COMPLETED, output=encode(child.id))
+    done = journal_line(attempt, key, CHILD, recorded, state=StepState.COMPLETED, output=encode(child.id))
     await attempt.outbox.commit(SubmitChild(child), WriteStep(done))
     attempt.services.note_due(child.available_at)
     return child.id
 
 
+@bare_wait
 async def child_result(attempt: StepOwner, key: str, child: NewTask, returns: object) -> Any:  # noqa: ANN401
     """Wait for the end of a child and return its result; TaskFailed or TaskCancelled if it has none."""
     recorded = attempt.find(key, RESULT)
@@ -87,7 +89,7 @@ async def child_result(attempt: StepOwner, key: str, child: NewTask, returns: ob
     if recorded is not None and recorded.state is StepState.FAILED:
         await attempt.discovery.let_branches_pass()
         raise _ended_badly(child.id, parse(recorded.error or b"null"), key)
-    waiting = wait_line(attempt, key, RESULT, recorded, state=StepState.PENDING)
+    waiting = journal_line(attempt, key, RESULT, recorded, state=StepState.PENDING)
     is_again = recorded is not None and recorded.digest == AGAIN
     if is_again or await _failed_before(attempt, child):
         await attempt.check()
@@ -98,12 +100,12 @@ async def child_result(attempt: StepOwner, key: str, child: NewTask, returns: ob
         task = await _end_of(attempt, waiting, child.id)
     if task.state is not TaskState.COMPLETED:
         ended = {"cancelled": task.cancel_requested or "cancelled"} if task.state is TaskState.CANCELLED else task.error
-        failed = wait_line(attempt, key, RESULT, waiting, state=StepState.FAILED, error=canonical(ended))
+        failed = journal_line(attempt, key, RESULT, waiting, state=StepState.FAILED, error=canonical(ended))
         await attempt.outbox.commit(WriteStep(failed))
         raise _ended_badly(child.id, ended, key)
     value = from_json(task.result, returns, name=f"result of {child.id}")
     output = encode(value, as_type=returns)
-    done = wait_line(attempt, key, RESULT, waiting, state=StepState.COMPLETED, output=output)
+    done = journal_line(attempt, key, RESULT, waiting, state=StepState.COMPLETED, output=output)
     await attempt.outbox.commit(WriteStep(done))
     return value
 
@@ -343,7 +345,7 @@ async def _begin_round(attempt: Parent, key: str, recorded: Step | None, task: T
     """Adopt an earlier child that is at work on this very request; otherwise end it, and begin a new round of it."""
     store, feedback = attempt.services.store, attempt.task.feedback
     task = await _read(attempt, task.id)
-    done = wait_line(attempt, key, CHILD, recorded, state=StepState.COMPLETED, output=encode(task.id))
+    done = journal_line(attempt, key, CHILD, recorded, state=StepState.COMPLETED, output=encode(task.id))
     while True:
         is_same = is_same_input(attempt.services.definitions, task, child)
         if task.parent_id != attempt.task.id:
@@ -363,7 +365,7 @@ async def _begin_round(attempt: Parent, key: str, recorded: Step | None, task: T
             if not await _is_being_cancelled(attempt, task.id):
                 task = await _read(attempt, task.id)  # it has moved meanwhile
                 continue
-            waiting = wait_line(attempt, key, CHILD, done, state=StepState.PENDING, output=done.output)
+            waiting = journal_line(attempt, key, CHILD, done, state=StepState.PENDING, output=done.output)
             task = await _end_of(attempt, waiting, task.id)
         again = ReopenChild(
             child_id=task.id,

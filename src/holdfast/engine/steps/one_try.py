@@ -10,11 +10,10 @@ from itertools import takewhile
 from typing import Any
 
 from holdfast.engine.attempt.defiance import UNWIND_WITHIN, Driven, SetAside
-from holdfast.engine.attempt.journal_line import JournalLine
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.attempt.time_limit import in_time
 from holdfast.engine.runtime import log
-from holdfast.engine.steps.call import Call
+from holdfast.engine.steps.call import Call, StepLine
 from holdfast.engine.steps.waits import pause_until
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.codec import round_trip
@@ -26,15 +25,15 @@ from holdfast.model.retry import GiveUp, RetryAt, decide, matches
 from holdfast.model.step import Step, StepState
 
 
-def begin(attempt: StepOwner, call: Call, recorded: Step | None, arguments: str) -> JournalLine:
+def begin(attempt: StepOwner, call: Call, recorded: Step | None, arguments: str) -> StepLine:
     """Return the line of the journal for a step that is about to run; ``arguments`` is their digest.
 
     It does not say when the step began. A try that its worker did not survive, or handed back, runs again as a whole:
     its timeout counts from the moment at which its function is called again.
     """
     if recorded is None:
-        return JournalLine(call.key, call.kind, attempt.journal.next_position(), arguments)
-    return JournalLine(
+        return StepLine(call.key, call.kind, attempt.journal.next_position(), arguments)
+    return StepLine(
         call.key,
         call.kind,
         # Once more after a saga: behind everything that was done before, so that the next one undoes it first.
@@ -105,7 +104,7 @@ def recordable(call: Call, value: object, returns: object) -> tuple[bytes, Any]:
 
 
 async def after_failure(
-    attempt: StepOwner, call: Call, line: JournalLine, tries: tuple[Try, ...], error: Exception, *operations: Operation
+    attempt: StepOwner, call: Call, line: StepLine, tries: tuple[Try, ...], error: Exception, *operations: Operation
 ) -> tuple[Try, ...]:
     """Record the failure; return when it is time for the next try, or raise StepFailed."""
     now = attempt.services.time.now()

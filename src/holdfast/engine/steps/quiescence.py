@@ -10,14 +10,26 @@ from __future__ import annotations
 import asyncio
 import asyncio.taskgroups
 import asyncio.tasks
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from types import CodeType, CoroutineType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from holdfast.engine.attempt.defiance import inner_code
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 _TIMED: frozenset[CodeType] = frozenset({asyncio.wait_for.__code__})
 """Code that has a timer of its own around what it awaits."""
+
+
+_BARE_WAITS: set[CodeType] = set()
+
+
+def bare_wait(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Mark a function that does nothing but wait for a child: no branch needs what it does afterwards."""
+    _BARE_WAITS.add(function.__code__)
+    return function
 
 
 def is_quiescent(
@@ -56,7 +68,7 @@ def is_joined(root: asyncio.Task[Any], parked: Collection[asyncio.Task[Any]]) ->
 def _is_bare_wait(branch: asyncio.Future[Any]) -> bool:
     """Say whether the branch is nothing but a wait for a child: it does nothing afterwards that others may need."""
     coroutine = branch.get_coro() if isinstance(branch, asyncio.Task) else None
-    return getattr(coroutine, "__qualname__", "") == "child_result"
+    return getattr(coroutine, "cr_code", None) in _BARE_WAITS
 
 
 def _awaited_by(future: asyncio.Future[Any], parked: Collection[asyncio.Task[Any]]) -> list[asyncio.Future[Any]] | None:

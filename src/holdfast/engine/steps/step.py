@@ -1,6 +1,6 @@
 """Doing one step: replay it if it is recorded; otherwise try, classify, record, and try again.
 
-A step that must not be done twice goes another way, which begins the same: see effecting.
+A step that must not be done twice goes another way, which begins the same: see effects/once_step.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.engine.attempt.exits import as_failure
-from holdfast.engine.attempt.journal_line import JournalLine
 from holdfast.engine.attempt.scope import SCOPE, Scope
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.attempt.stop_reasons import Unwind
@@ -20,7 +19,17 @@ from holdfast.engine.effects.once_step import run_once
 from holdfast.engine.runtime import log
 from holdfast.engine.runtime.where import current_task
 from holdfast.engine.steps import approval
-from holdfast.engine.steps.call import CURRENT, Call, Function, arguments_of, describe, digest_of, effect_id
+from holdfast.engine.steps.call import (
+    CURRENT,
+    Call,
+    Function,
+    StepLine,
+    arguments_of,
+    describe,
+    digest_of,
+    effect_id,
+    fix_arguments,
+)
 from holdfast.engine.steps.one_try import after_failure, begin, failure_of, recordable, tries_of, within
 from holdfast.engine.steps.waits import pause_until
 from holdfast.model.canonical import digest
@@ -28,9 +37,7 @@ from holdfast.model.codec import decode
 from holdfast.model.effect import Effect, EffectClass, EffectState
 from holdfast.model.errors import InvalidValue, StepFailed
 from holdfast.model.operations import ConsumeApproval, Operation, RequireUndo, WriteEffect
-from holdfast.model.step import Step, StepState
-
-OVER = (StepState.COMPLETED, StepState.FAILED)
+from holdfast.model.step import OVER, Step, StepState
 
 
 def perform(attempt: StepOwner, call: Call) -> Coroutine[Any, Any, Any]:
@@ -47,6 +54,7 @@ async def run_step(attempt: StepOwner, call: Call) -> Any:  # noqa: ANN401
     known = describe(call.function)
     returns = known.returns if call.returns is None else call.returns
     if call.terms is not None:
+        fix_arguments(call)
         attempt.discovery.announce(call)
     recorded = attempt.find(call.key, call.kind)
     attempt.pass_over(call.key)  # earlier tries may have patched the state
@@ -73,7 +81,8 @@ async def run_step(attempt: StepOwner, call: Call) -> Any:  # noqa: ANN401
             place, token = SCOPE.set(scope), CURRENT.set(identify)
             try:
                 if known.is_async and call.timeout is None and not known.takes_effect_id:
-                    value = await call.function(*call.args)  # the usual case, without a frame of ours in between
+                    # The usual case, without a frame of ours in between.
+                    value = await call.function(*call.args_to_call_with())
                 else:
                     value = await _limited(attempt, call, known, line.began, identify)
             finally:
@@ -155,7 +164,7 @@ def _effect_id_of(attempt: StepOwner, call: Call, recorded: Step | None) -> Call
 
 
 async def _get_ready(
-    attempt: StepOwner, call: Call, recorded: Step | None, line: JournalLine, identify: Callable[[], str]
+    attempt: StepOwner, call: Call, recorded: Step | None, line: StepLine, identify: Callable[[], str]
 ) -> None:
     """Wait until the next try is due, and have a person agree to this very call first, where that was asked for."""
     if recorded is not None and recorded.retry_at is not None:
@@ -171,7 +180,7 @@ async def _get_ready(
     await attempt.outbox.commit(line.written(attempt.task, StepState.RUNNING, error=line.error), consume)
 
 
-async def _record(attempt: StepOwner, call: Call, line: JournalLine, output: bytes, value: object) -> None:
+async def _record(attempt: StepOwner, call: Call, line: StepLine, output: bytes, value: object) -> None:
     now = attempt.services.time.now()
     written = line.written(attempt.task, StepState.COMPLETED, output=output, finished_at=now)
     operations = (written, *written_with(attempt, call, line, value))
@@ -181,7 +190,7 @@ async def _record(attempt: StepOwner, call: Call, line: JournalLine, output: byt
         await attempt.outbox.commit(*operations)
 
 
-def written_with(attempt: StepOwner, call: Call, line: JournalLine, value: object) -> tuple[Operation, ...]:
+def written_with(attempt: StepOwner, call: Call, line: StepLine, value: object) -> tuple[Operation, ...]:
     """What is written together with the result: the way to undo it, and what follows."""
     operations: tuple[Operation, ...] = ()
     if call.terms is not None and call.terms.compensate is not None:
@@ -189,7 +198,7 @@ def written_with(attempt: StepOwner, call: Call, line: JournalLine, value: objec
     return operations + call.consequences(value)
 
 
-def _undoable(attempt: StepOwner, call: Call, line: JournalLine) -> tuple[Operation, ...]:
+def _undoable(attempt: StepOwner, call: Call, line: StepLine) -> tuple[Operation, ...]:
     try:
         arguments = arguments_of(call)
     except InvalidValue:
@@ -212,6 +221,7 @@ def _undoable(attempt: StepOwner, call: Call, line: JournalLine) -> tuple[Operat
 async def _invoke(attempt: StepOwner, call: Call, known: Function, identify: Callable[[], str]) -> Any:  # noqa: ANN401
     named = {"effect_id": identify()} if known.takes_effect_id else {}
     if known.is_async:
-        return await call.function(*call.args, **named)
-    value = await attempt.services.threads.run(lambda: call.function(*call.args, **named))
+        return await call.function(*call.args_to_call_with(), **named)
+    args = call.args_to_call_with()
+    value = await attempt.services.threads.run(lambda: call.function(*args, **named))
     return await value if inspect.isawaitable(value) else value

@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 from holdfast.engine.attempt.code_run import CodeRun
 from holdfast.engine.attempt.held_task import HeldTask
 from holdfast.engine.attempt.journal import SPILLED
+from holdfast.engine.attempt.journal_line import journal_line
 from holdfast.engine.attempt.outbox import Outbox
 from holdfast.engine.attempt.scope import SCOPE, Scope
 from holdfast.engine.attempt.steps_under_way import StepsUnderWay
@@ -364,17 +365,14 @@ class ParkingLot:
     def _spill_line(self) -> Step:
         """Return the line that counts how often the task was spilled since it last got ahead."""
         attempt, now = self._attempt, self._attempt.services.time.now()
-        before = attempt.journal.get(SPILLED_KEY)
-        return Step(
-            key=SPILLED_KEY,
-            kind=SPILLED,
-            position=attempt.journal.next_position() if before is None else before.position,
+        return journal_line(
+            attempt,
+            SPILLED_KEY,
+            SPILLED,
+            attempt.journal.get(SPILLED_KEY),
             state=StepState.COMPLETED,
-            round=attempt.task.round,
             attempts=1 + self.spills_in_vain,
-            fence=attempt.task.fence,
             started_at=now,
-            finished_at=now,
         )
 
     async def _suspend(self, *more: Wait, line: Step | None = None) -> None:

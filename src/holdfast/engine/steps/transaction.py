@@ -14,7 +14,6 @@ from typing import Any
 
 from holdfast.engine.api.sync.bridge import Crossing
 from holdfast.engine.attempt.exits import as_failure
-from holdfast.engine.attempt.journal_line import JournalLine
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.attempt.stop_reasons import Unwind
 from holdfast.engine.runtime.services import Services
@@ -23,19 +22,21 @@ from holdfast.engine.steps.call import (
     ONE_TRY,
     Call,
     Compensation,
+    StepLine,
     Terms,
     as_compensation,
     describe,
     digest_of,
     effect_id,
+    fix_arguments,
 )
 from holdfast.engine.steps.one_try import after_failure, begin, failure_of, recordable, tries_of
-from holdfast.engine.steps.step import OVER, replay, written_with
+from holdfast.engine.steps.step import replay, written_with
 from holdfast.engine.steps.waits import pause_until
 from holdfast.model.errors import InvalidValue, JournalMismatch, ReadOnlyStore, StepFailed, StoreBusy, StoreUnavailable
 from holdfast.model.failure import Exited, Try
 from holdfast.model.operations import Operation
-from holdfast.model.step import Step, StepState
+from holdfast.model.step import OVER, Step, StepState
 from holdfast.store.transaction import Transaction
 
 TIMEOUT = 10.0
@@ -90,6 +91,7 @@ async def run_transaction(attempt: StepOwner, call: Call, *, repeat: bool) -> An
     """Return the recorded result, or do the transaction, which records it."""
     if attempt.over or attempt.stopping is not None:
         raise Unwind
+    fix_arguments(call)  # a transaction that was rolled back is done again
     if call.terms is not None:
         attempt.discovery.announce(call)
     recorded = attempt.find(call.key, _KIND)
@@ -113,6 +115,7 @@ async def run_transaction(attempt: StepOwner, call: Call, *, repeat: bool) -> An
 
 async def run_undo(attempt: StepOwner, call: Call) -> None:
     """Undo a transaction by another one, in which it is also recorded that this was done."""
+    fix_arguments(call)
     recorded = attempt.find(call.key, call.kind)
     if recorded is not None and recorded.state is StepState.FAILED:
         raise StepFailed(failure_of(recorded), step=call.key)
@@ -122,7 +125,7 @@ async def run_undo(attempt: StepOwner, call: Call) -> None:
         await _do(attempt, call, begin(attempt, call, recorded, digest_of(call.args)), tries_of(recorded))
 
 
-async def _do(attempt: StepOwner, call: Call, line: JournalLine, tries: tuple[Try, ...]) -> Any:  # noqa: ANN401
+async def _do(attempt: StepOwner, call: Call, line: StepLine, tries: tuple[Try, ...]) -> Any:  # noqa: ANN401
     timeout = TIMEOUT if call.timeout is None else call.timeout
     while True:
         done = await insist(lambda: _try(attempt, call, line, timeout))
@@ -148,7 +151,7 @@ def _earlier(attempt: StepOwner, call: Call, arguments: str) -> Step | None:
     return None if journal.has_other_input and same_key.digest != arguments else same_key
 
 
-async def _adopt(attempt: StepOwner, call: Call, line: JournalLine, earlier: Step) -> Any:  # noqa: ANN401
+async def _adopt(attempt: StepOwner, call: Call, line: StepLine, earlier: Step) -> Any:  # noqa: ANN401
     """It was done in an earlier round: record that as this round's result."""
     if earlier.digest and earlier.digest != line.digest:
         attempt.fatal = JournalMismatch(
@@ -162,12 +165,12 @@ async def _adopt(attempt: StepOwner, call: Call, line: JournalLine, earlier: Ste
     return value
 
 
-async def _try(attempt: StepOwner, call: Call, line: JournalLine, timeout: float) -> Any:  # noqa: ANN401
+async def _try(attempt: StepOwner, call: Call, line: StepLine, timeout: float) -> Any:  # noqa: ANN401
     """Do the transaction; only an error of the store's, after which it can be done again, is raised."""
     began = attempt.services.time.now()
 
     async def work(transaction: Transaction) -> tuple[Any, tuple[Operation, ...]]:
-        value = await call_in(attempt.services, transaction, call.function, call.args)
+        value = await call_in(attempt.services, transaction, call.function, call.args_to_call_with())
         output, value = recordable(call, value, _type_of(call))
         attempt.under_way.end(line)
         line.began = began

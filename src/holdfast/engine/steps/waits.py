@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from holdfast.engine.attempt.journal import stable_bytes
-from holdfast.engine.attempt.journal_line import JournalLine
+from holdfast.engine.attempt.journal_line import journal_line
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.runtime.store_retry import insist
 from holdfast.model.canonical import canonical, parse
@@ -41,11 +41,11 @@ async def sleep(attempt: StepOwner, key: str, seconds: float) -> None:
         return
     if recorded is None or recorded.retry_at is None:
         until = attempt.services.time.now() + timedelta(seconds=seconds)
-        waiting = wait_line(attempt, key, "sleep", recorded, state=StepState.PENDING, retry_at=until)
+        waiting = journal_line(attempt, key, "sleep", recorded, state=StepState.PENDING, retry_at=until)
     else:
         until, waiting = recorded.retry_at, recorded
     await pause_until(attempt, waiting, until)
-    done = wait_line(attempt, key, "sleep", waiting, state=StepState.COMPLETED)
+    done = journal_line(attempt, key, "sleep", waiting, state=StepState.COMPLETED)
     await attempt.outbox.commit(WriteStep(done))
 
 
@@ -63,7 +63,7 @@ async def wait_event(attempt: StepOwner, key: str, channel: str, *, timeout: flo
     until = recorded.retry_at if recorded is not None else None
     if until is None and timeout is not None:
         until = time.now() + timedelta(seconds=timeout)
-    waiting = wait_line(attempt, key, "event", recorded, state=StepState.PENDING, retry_at=until)
+    waiting = journal_line(attempt, key, "event", recorded, state=StepState.PENDING, retry_at=until)
 
     reserved = attempt.events.reserved(channel)
     mine: list[int] = []
@@ -84,7 +84,7 @@ async def wait_event(attempt: StepOwner, key: str, channel: str, *, timeout: flo
         event = await attempt.residence.lot().park(tuple(waits), waiting, (f"channel:{channel}",), look)
         if isinstance(event, Event):
             output = encode({"channel": channel, "number": event.number, "payload": event.payload})
-            done = wait_line(attempt, key, "event", waiting, state=StepState.COMPLETED, output=output)
+            done = journal_line(attempt, key, "event", waiting, state=StepState.COMPLETED, output=output)
             await attempt.outbox.commit(WriteStep(done))
             return event.payload
     finally:
@@ -96,7 +96,7 @@ async def wait_event(attempt: StepOwner, key: str, channel: str, *, timeout: flo
     error = DeadlineExceeded(deadline.message(time.now()), step=key)
     body = canonical(Failure.of(error).to_json())
     await attempt.outbox.commit(
-        WriteStep(wait_line(attempt, key, "event", waiting, state=StepState.FAILED, error=body))
+        WriteStep(journal_line(attempt, key, "event", waiting, state=StepState.FAILED, error=body))
     )
     raise error
 
@@ -116,7 +116,7 @@ async def progress(attempt: StepOwner, key: str, payload: JsonValue) -> None:
         await attempt.take_turn()
         return
     await attempt.check()
-    done = wait_line(attempt, key, "progress", None, state=StepState.COMPLETED)
+    done = journal_line(attempt, key, "progress", None, state=StepState.COMPLETED)
     await attempt.outbox.commit(WriteStep(done), Emit(channel=event_channel(attempt.task.id), payload=payload))
 
 
@@ -126,7 +126,7 @@ def now(attempt: StepOwner, key: str) -> datetime:
     if recorded is not None:
         return datetime.fromisoformat(decode(recorded.output or b""))
     moment = attempt.services.time.now()
-    line = wait_line(attempt, key, "now", None, state=StepState.COMPLETED, output=encode(moment.isoformat()))
+    line = journal_line(attempt, key, "now", None, state=StepState.COMPLETED, output=encode(moment.isoformat()))
     attempt.outbox.buffer(WriteStep(line))
     return moment
 
@@ -144,31 +144,6 @@ def draw(attempt: StepOwner, what: str, key: str) -> bytes:
     if recorded is not None:
         return stable_bytes(what, *decode(recorded.output or b""), key)
     seed = journal.seed
-    line = wait_line(attempt, key, "draw", None, state=StepState.COMPLETED, output=encode(list(seed)))
+    line = journal_line(attempt, key, "draw", None, state=StepState.COMPLETED, output=encode(list(seed)))
     attempt.outbox.buffer(WriteStep(line))
     return stable_bytes(what, *seed, key)
-
-
-def wait_line(
-    attempt: StepOwner,
-    key: str,
-    kind: str,
-    before: Step | None,
-    *,
-    state: StepState,
-    output: bytes | None = None,
-    error: bytes | None = None,
-    retry_at: datetime | None = None,
-) -> Step:
-    """Return a line of the journal for a wait, in the place it already has."""
-    finished = state in {StepState.COMPLETED, StepState.FAILED}
-    now = attempt.services.time.now()
-    line = JournalLine(
-        key,
-        kind,
-        attempt.journal.next_position() if before is None else before.position,
-        began=(before.started_at if before is not None else None) or now,
-    )
-    return line.written(
-        attempt.task, state, output=output, error=error, finished_at=now if finished else None, retry_at=retry_at
-    ).step

@@ -22,7 +22,7 @@ from holdfast.engine.attempt.stop_reasons import Cancelled
 from holdfast.engine.runtime import log
 from holdfast.engine.runtime.services import Services
 from holdfast.engine.runtime.store_retry import insist
-from holdfast.engine.worker.lease import Lease
+from holdfast.engine.worker.lease import LeaseClock
 from holdfast.engine.worker.liveness import PROCESS, this_process
 from holdfast.engine.worker.slots import Slots
 from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, StoreReplaced, WorkerDead
@@ -95,8 +95,8 @@ class Host:
         self.lone: Attempt | None = None
         """The suspect beside which nothing is claimed."""
         self._warned_at = float("-inf")
-        self._rebirth = asyncio.Lock()
-        self.lease = Lease("", lease, services.clock)
+        self._registering = asyncio.Lock()
+        self.lease = LeaseClock("", lease, services.clock)
 
     async def start(self) -> None:
         """Register, and keep the lease alive from now on."""
@@ -113,7 +113,7 @@ class Host:
         worker = NewWorker(label=self.label, lease=self.lease.seconds, details=self._details)
         asked = self.services.clock.boot()
         await self.services.store.register(worker)
-        self.lease = Lease(worker.id, worker.lease, self.services.clock)
+        self.lease = LeaseClock(worker.id, worker.lease, self.services.clock)
         self.lease.renew(asked)
 
     # Attempts
@@ -129,7 +129,7 @@ class Host:
         attempt.stays = task.id == self._keeps
         self.attempts[task.id] = attempt
         self.slots.take(attempt)
-        self.services.committer.crowd += 1
+        self.services.committer.callers += 1
         if not task.deaths:
             log.claimed(task, self.lease.worker_id)  # otherwise the attempt looks whether it is a take-over
         running = CodeTask(attempt.run(), loop=asyncio.get_running_loop(), name=task.id)
@@ -143,7 +143,7 @@ class Host:
 
     def _ended(self, attempt: Attempt, running: asyncio.Task[None]) -> None:
         task_id = attempt.task.id
-        self.services.committer.crowd -= 1
+        self.services.committer.callers -= 1
         if self.attempts.get(task_id) is attempt:
             del self.attempts[task_id]
             del self._running[task_id]
@@ -187,7 +187,7 @@ class Host:
                 await self._adopt_strays()
             await self.services.time.ask()
         except WorkerDead as error:
-            await self.be_reborn(error.worker_id)
+            await self.register_again(error.worker_id)
         except StoreReplaced:
             self.abandon(REPLACED)
             raise
@@ -214,9 +214,9 @@ class Host:
                 task = await self.services.store.get(task_id)
                 attempt.stop(Cancelled((task and task.cancel_requested) or "cancelled"))
 
-    async def be_reborn(self, dead: str) -> None:
+    async def register_again(self, dead: str) -> None:
         """The incarnation ``dead`` is over: let go of everything, and register a new one."""
-        async with self._rebirth:
+        async with self._registering:
             if self.lease.worker_id == dead:  # the heartbeat and a claim may both find out
                 await self._start_over()
 

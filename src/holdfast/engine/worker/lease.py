@@ -14,7 +14,7 @@ MARGIN = 0.1
 """The part of a lease that is not used: a call that is being dispatched takes a moment too."""
 
 
-class Lease:
+class LeaseClock:
     """The lease of one incarnation of a worker."""
 
     __slots__ = ("_clock", "_ended", "_renewed", "_until", "seconds", "worker_id")

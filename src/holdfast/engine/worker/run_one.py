@@ -90,7 +90,7 @@ async def _lease(host: Host, task: Task) -> Claimed | None:
     except Conflict:  # another worker was faster, or it has ended
         return None
     except WorkerDead as error:
-        await host.be_reborn(error.worker_id)
+        await host.register_again(error.worker_id)
         return None
 
 

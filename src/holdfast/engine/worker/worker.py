@@ -233,7 +233,7 @@ class Worker:
             if await self._fill():
                 return
         except WorkerDead as error:
-            await self._host.be_reborn(error.worker_id)
+            await self._host.register_again(error.worker_id)
             return
         except StoreReplaced:
             self._host.abandon(REPLACED)  # whatever runs here, a worker at the path's store runs, too

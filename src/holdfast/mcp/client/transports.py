@@ -7,6 +7,7 @@ loses its answer. Here that becomes the answer to this one request, so that the 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -20,6 +21,7 @@ from holdfast.mcp.client.health import Health
 from holdfast.mcp.client.pipe import pipe_to
 from holdfast.mcp.client.servers import Command, Endpoint, Server
 from holdfast.model.failure import storable
+from holdfast.redaction import know_proxies
 
 LONGEST_ANSWER = 32 * 1024 * 1024
 """Bytes of an answer over HTTP. One that is longer is lost, and with it what came of the call."""
@@ -41,6 +43,7 @@ async def transport_to(server: Server, *, connect: float, health: Health) -> Asy
 
 
 def _client(server: Endpoint, connect: float) -> _WatchedClient:
+    know_proxies(os.environ)
     headers = httpx2.Headers(server.headers)
     headers["Accept-Encoding"] = "identity"  # a few bytes could unpack to more than there is memory for
     return _WatchedClient(

@@ -2,8 +2,8 @@
 
 ``cp backup.db agents.db`` leaves the file the same and changes what stands in it, under the feet of every process that
 has it open. SQLite does not notice. ``.restore`` changes all of it in one transaction, which looks like any other. So
-the store counts its states: the *epoch*, kept in ``user_version``, rises with the first write in each second, and right
-before the WAL is copied into the file. A backup that is older than a second of work has a lower one.
+the store counts its states: the *epoch*, kept in ``user_version``, rises with the first write of each process in each
+second, and right before the WAL is copied into the file. A backup has a lower one than any write a second later.
 
 Every transaction compares the epoch it sees with the last one. The header of the file is read only when the file was
 written since the last look. It also holds the schema's number, which SQLite changes in every copy that it makes itself.
@@ -24,14 +24,14 @@ from holdfast.store.sqlite.connection import APPLICATION_ID
 from holdfast.store.sqlite.inherited import keep
 
 EPOCH_LASTS = 1.0
-"""Seconds of writing that one epoch covers: a backup is told from the store by anything written a second later."""
+"""Seconds for which a process writes in the epoch that it began: a backup differs from all that is written later."""
 
 _HEADER = 100
 _MAGIC = b"SQLite format 3\0"
 _WRAPS = 1 << 32
 _SIGNED = 1 << 31
 _MOST_AHEAD = 1 << 26
-"""How far the epoch may rise between two looks: two years of seconds. A step back is a larger one, as it wraps."""
+"""How far the epoch may rise between two looks: two years of one process. A step back is a larger one, as it wraps."""
 
 
 class _Header(NamedTuple):
@@ -65,16 +65,16 @@ class FilePlace:
         self._in_file = _read(self._header) or _Header(0, 0)
         self._first_epoch = self._epoch = current_epoch(connections[0])
         self._next_epoch: int | None = None
-        self._epoch_began: float | None = None
+        self._began_one_at: float | None = None
 
     def check(self) -> None:
         """See Place."""
         self._compare()
 
-    def check_content(self, now: float) -> None:
+    def check_content(self) -> None:
         """Do the same inside a transaction, and see that nothing but the store's own writes changed its content."""
         written = _written(self._compare())
-        self._follow_epoch(now)
+        self._follow_epoch()
         if written == self._written:
             return
         header = _read(self._header)
@@ -83,21 +83,23 @@ class FilePlace:
         self._written, self._in_file = written, header
 
     def before_commit(self, now: float) -> None:
-        """Begin the next epoch, in the open transaction that has written something, if this one has lasted."""
-        due = self._epoch_began is not None and now - self._epoch_began >= EPOCH_LASTS
+        """Begin the next epoch, in the open transaction that has written something, if the last one has lasted.
+
+        Only what this process began counts: a backup may have been made since another process began the present one.
+        """
+        due = self._began_one_at is None or now - self._began_one_at >= EPOCH_LASTS
         self._next_epoch = _write_next_epoch(self._connection) if due else None
 
     def after_commit(self, now: float) -> None:
         """Count the epoch that this transaction began. It counts only now: a COMMIT can fail."""
         if self._next_epoch is not None:
-            self._epoch, self._epoch_began, self._next_epoch = self._next_epoch, now, None
+            self._epoch, self._began_one_at, self._next_epoch = self._next_epoch, now, None
 
-    def _follow_epoch(self, now: float) -> None:
+    def _follow_epoch(self) -> None:
         epoch = current_epoch(self._connection)
         if (epoch - self._epoch) % _WRAPS > _MOST_AHEAD:
             raise replaced(self._path, "an older state was restored into it")
-        if epoch != self._epoch or self._epoch_began is None:
-            self._epoch, self._epoch_began = epoch, now
+        self._epoch = epoch
 
     def _may_follow(self, header: _Header) -> bool:
         if not self._in_file.schema <= header.schema <= int(self._connection.pragma("schema_version")):

@@ -299,7 +299,7 @@ class Writer:
         connection.execute("BEGIN IMMEDIATE")
         boot = self._clock.boot()
         try:
-            self._check_place(boot)
+            self._check_place()
         except BaseException:
             self._roll_back()
             raise
@@ -392,9 +392,9 @@ class Writer:
         """Raise StoreReplaced if other files stand at the paths than those that are open. Any thread may ask."""
         self._place.check()
 
-    def _check_place(self, now: float) -> None:
+    def _check_place(self) -> None:
         if isinstance(self._place, FilePlace):
-            self._place.check_content(now)
+            self._place.check_content()
         else:
             self._place.check()
 
@@ -423,7 +423,7 @@ class Writer:
     def _leave(self, place: FilePlace) -> None:
         """Have the last connection copy the WAL into the file as it closes, unless the file is another store's now."""
         try:
-            place.check_content(self._clock.boot())
+            place.check_content()
             if self._has_written and self._gate.try_enter():
                 try:
                     self._connection.set_busy_timeout(0)

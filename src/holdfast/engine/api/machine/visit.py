@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 D = TypeVar("D")
 
 
-async def go_through(machine: Declared, ctx: Context, data: D) -> Reached[D]:
+async def go_through(machine: MachineDeclaration, ctx: Context, data: D) -> Reached[D]:
     """Go from the initial state, or from wherever the journal says that it is, to a final one."""
     if not isinstance(ctx, Context):
         raise InvalidValue(
@@ -63,7 +63,7 @@ async def go_through(machine: Declared, ctx: Context, data: D) -> Reached[D]:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StateEntry:
     """What a line says: a state was entered, from where, why, and with which data."""
 
     state: str
@@ -80,7 +80,7 @@ class Entry:
         return encode(line)
 
     @classmethod
-    def of(cls, step: Step) -> Entry:
+    def of(cls, step: Step) -> StateEntry:
         """Read what ``to_bytes`` wrote."""
         line = decode(step.output or b"", name=f"transition {step.key!r}")
         data = write(line["data"]) if "data" in line else None
@@ -97,7 +97,7 @@ class StateHandler:
     timeout: float | None
 
 
-class Declared(Protocol):
+class MachineDeclaration(Protocol):
     """A machine, as its author declared it."""
 
     name: str
@@ -110,7 +110,7 @@ class Declared(Protocol):
 class Journey(Generic[D]):
     """One machine on its way, within one attempt at a task."""
 
-    def __init__(self, machine: Declared, ctx: Context) -> None:
+    def __init__(self, machine: MachineDeclaration, ctx: Context) -> None:
         """Begin before the initial state."""
         self.state = ""
         self._machine = machine
@@ -140,7 +140,7 @@ class Journey(Generic[D]):
         """Enter the initial state; its line rides in the first Commit that anything else needs."""
         if self.replay():
             return
-        entry = Entry(self._machine.table.initial, None, "started", self._write(data))
+        entry = StateEntry(self._machine.table.initial, None, "started", self._write(data))
         for operation in self._record(entry, None, began=self._attempt.services.time.now()):
             self._attempt.outbox.buffer(operation)
         self._enter(entry)
@@ -154,7 +154,7 @@ class Journey(Generic[D]):
             return False
         if not self.is_looked_at:
             self._check_not_undone()
-        self._enter(Entry.of(recorded))
+        self._enter(StateEntry.of(recorded))
         return True
 
     @property
@@ -268,7 +268,7 @@ class Journey(Generic[D]):
         except BaseException as error:  # noqa: BLE001 - sorted out there
             raise as_failure(error, branch) from None
 
-    def _read(self, answer: object, data: D) -> Entry:
+    def _read(self, answer: object, data: D) -> StateEntry:
         """Check where the handler wants to go; raises, and changes nothing, if the table does not allow it."""
         goto: Goto[Any] = Goto(answer) if isinstance(answer, str | Enum) else answer  # type: ignore[assignment]
         if not isinstance(goto, Goto) or not isinstance(goto.reason, str):
@@ -279,7 +279,7 @@ class Journey(Generic[D]):
         table, target = self._machine.table, state_name(goto.state)
         table.check_move(self.state, target)
         written = self._write(data if goto.data is UNCHANGED else goto.data)
-        return Entry(
+        return StateEntry(
             state=target,
             came_from=self.state,
             reason=goto.reason or table.moves[self.state][target],
@@ -291,13 +291,13 @@ class Journey(Generic[D]):
 
     # The journal
 
-    def _enter(self, entry: Entry) -> None:
+    def _enter(self, entry: StateEntry) -> None:
         self.state = entry.state
         self._number += 1
         if entry.data is not None:
             self._data = entry.data
 
-    def _record(self, entry: Entry, line: Step | None, *, began: datetime) -> tuple[WriteStep, Emit]:
+    def _record(self, entry: StateEntry, line: Step | None, *, began: datetime) -> tuple[WriteStep, Emit]:
         """Return the operations that make an entry durable, and tell whoever watches."""
         attempt = self._attempt
         done = replace(
@@ -391,7 +391,7 @@ class Journey(Generic[D]):
         raise Unwind
 
 
-async def read_history(machine: Declared, handle: Handle[Any]) -> list[Visit[D]]:
+async def read_history(machine: MachineDeclaration, handle: Handle[Any]) -> list[Visit[D]]:
     """Return the states that a task has entered in its current round."""
     loaded = await handle._services.store.load(handle.id)  # noqa: SLF001 - the engine's own side of it
     lines = {
@@ -405,7 +405,7 @@ async def read_history(machine: Declared, handle: Handle[Any]) -> list[Visit[D]]
         step = lines.get(f"{machine.name}:{number}")
         if step is None or step.finished_at is None:
             break
-        entry = Entry.of(step)
+        entry = StateEntry.of(step)
         if entry.data is not None:
             data = from_json(parse(entry.data, wrapping=1), machine.data, name=f"data of {step.key!r}")
         visits.append(

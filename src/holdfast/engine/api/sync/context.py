@@ -31,15 +31,13 @@ from holdfast.engine.api.signatures import (
     Task4,
 )
 from holdfast.engine.api.sync.bridge import Crossing
+from holdfast.engine.attempt.scope import discard
 from holdfast.engine.attempt.stop_reasons import Unwind
-from holdfast.engine.effects.carried_intents import Intent
 from holdfast.engine.steps.call import Compensation
 from holdfast.engine.steps.transaction import TIMEOUT
 from holdfast.model.agent_state import AgentState
-from holdfast.model.approval import Ask, Decided
-from holdfast.model.effect import EffectClass
+from holdfast.model.approval import Decided
 from holdfast.model.patch import StatePatch
-from holdfast.model.retry import ErrorKind, Retry
 from holdfast.model.task import JsonValue, Task
 
 if TYPE_CHECKING:
@@ -188,46 +186,9 @@ class SyncContext:
         **o: Unpack[StepOptions],
     ) -> R: ...
 
-    def step(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        *args: Any,
-        key: str | None = None,
-        retry: Retry | None = None,
-        timeout: float | timedelta | None = None,
-        effect: EffectClass | str | None = None,
-        reconcile: Callable[..., Any] | None = None,
-        settle: float | timedelta | None = None,
-        absent_on: tuple[ErrorKind, ...] | ErrorKind = (),
-        compensate: Callable[..., Any] | Compensation | None = None,
-        approval: Ask | None = None,
-        arms: Callable[[Any], Sequence[Intent]] | None = None,
-        returns: Any = None,
-        repeat: bool = False,
-        **unknown: Any,
-    ) -> Any:
+    def step(self, name: str, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """See Context."""
-        return self._wait(
-            self._context.step(
-                name,
-                function,
-                *args,
-                key=key,
-                retry=retry,
-                timeout=timeout,
-                effect=effect,
-                reconcile=reconcile,
-                settle=settle,
-                absent_on=absent_on,
-                compensate=compensate,
-                approval=approval,
-                arms=arms,
-                returns=returns,
-                repeat=repeat,
-                **unknown,
-            )
-        )
+        return self._wait(self._context.step(name, function, *args, **options))
 
     @overload
     def transaction(
@@ -255,32 +216,9 @@ class SyncContext:
         repeat: bool = False,
     ) -> R: ...
 
-    def transaction(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        *args: Any,
-        key: str | None = None,
-        timeout: float | timedelta = TIMEOUT,
-        compensate: Callable[..., Any] | Compensation | None = None,
-        returns: Any = None,
-        repeat: bool = False,
-        **unknown: Any,
-    ) -> Any:
+    def transaction(self, name: str, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """See Context."""
-        return self._wait(
-            self._context.transaction(
-                name,
-                function,
-                *args,
-                key=key,
-                timeout=timeout,
-                compensate=compensate,
-                returns=returns,
-                repeat=repeat,
-                **unknown,
-            )
-        )
+        return self._wait(self._context.transaction(name, function, *args, **options))
 
     def approval(
         self,
@@ -446,13 +384,13 @@ class SyncContext:
                 raise Unwind  # whatever this thread still does is lost
             return self._crossing.wait(self._counted(call))
         finally:
-            call.close()  # one that never began
+            discard(call)  # one that never began
 
     async def _counted(self, call: Coroutine[Any, Any, R]) -> R:
         """Run the call where the attempt can see and interrupt it."""
         task = asyncio.current_task()
         if task is None or self._is_abandoned:
-            call.close()
+            discard(call)
             raise Unwind  # whatever this thread still does is lost
         self._calls.add(task)
         try:

@@ -25,7 +25,7 @@ from holdfast.engine.attempt.scope import enclosing
 from holdfast.engine.attempt.state_view import FORKED, LOOK
 from holdfast.engine.manage.budget import check_cost
 from holdfast.engine.manage.fork.ancestry import Ancestry, Origin, Seed
-from holdfast.engine.manage.fork.shared_past import Shared, shared_by
+from holdfast.engine.manage.fork.shared_past import SharedPast, shared_by
 from holdfast.engine.manage.message import MESSAGE, inbox
 from holdfast.engine.manage.past_state import fold
 from holdfast.engine.manage.state import first_operations, no_state, with_times
@@ -197,7 +197,7 @@ def _is_asked_for(ancestry: Ancestry, steps: Iterable[Step]) -> bool:
 # Its past
 
 
-def _ancestry_of(services: Services, loaded: Loaded, shared: Shared, wish: Wish) -> Ancestry:
+def _ancestry_of(services: Services, loaded: Loaded, shared: SharedPast, wish: Wish) -> Ancestry:
     task = loaded.task
     last = max(shared.lines, key=lambda step: step.position, default=None)
     outer = [] if last is None else enclosing(last.key, shared.lines)
@@ -228,7 +228,7 @@ def _beginning(task: Task) -> int:
     return (task.round - 1) * ROUND_SIZE
 
 
-def _lines(origin: Task, shared: Shared, ancestry: Ancestry) -> list[Operation]:
+def _lines(origin: Task, shared: SharedPast, ancestry: Ancestry) -> list[Operation]:
     versions = [record.version for record in shared.patches]
 
     def copy(step: Step) -> WriteStep:
@@ -244,7 +244,9 @@ def _lines(origin: Task, shared: Shared, ancestry: Ancestry) -> list[Operation]:
     return [*map(copy, shared.before), *map(copy, shared.lines), WriteStep(ancestry.line(origin.round))]
 
 
-def _patches(services: Services, origin: Task, shared: Shared, wish: Wish, opening: Opening | None) -> list[Operation]:
+def _patches(
+    services: Services, origin: Task, shared: SharedPast, wish: Wish, opening: Opening | None
+) -> list[Operation]:
     operations: list[Operation] = [
         ApplyPatch(
             body=record.body,
@@ -267,7 +269,7 @@ def _patches(services: Services, origin: Task, shared: Shared, wish: Wish, openi
     return operations
 
 
-def _messages(task_id: str, shared: Shared) -> list[Operation]:
+def _messages(task_id: str, shared: SharedPast) -> list[Operation]:
     """Return what leaves, in the fork's own inbox, as many messages as were read of the origin's.
 
     Lines of the journal say by its number up to where an inbox was read. The next message to the fork has to be the

@@ -24,7 +24,7 @@ from holdfast.engine.attempt.journal import (
 from holdfast.engine.attempt.scope import enclosing
 from holdfast.engine.effects import compensation
 from holdfast.engine.manage.fork.ancestry import KIND
-from holdfast.engine.manage.past_state import OVER, is_before, patches_before
+from holdfast.engine.manage.past_state import is_before, patches_before
 from holdfast.engine.steps.children import is_result_of
 from holdfast.model.canonical import parse
 from holdfast.model.codec import decode
@@ -33,7 +33,7 @@ from holdfast.model.errors import Conflict, NotFound
 from holdfast.model.failure import Failure
 from holdfast.model.queries import Loaded
 from holdfast.model.records import PatchRecord
-from holdfast.model.step import Step, StepState
+from holdfast.model.step import OVER, Step, StepState
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
@@ -47,7 +47,7 @@ _FOR_ONE_EFFECT = f"{RESERVED}approval:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class SharedPast:
     """What origin and fork have in common."""
 
     lines: tuple[Step, ...]
@@ -59,7 +59,7 @@ class Shared:
     patches: tuple[PatchRecord, ...]
 
 
-async def shared_by(store: StateStore, loaded: Loaded, at: str | int | None) -> Shared:
+async def shared_by(store: StateStore, loaded: Loaded, at: str | int | None) -> SharedPast:
     """Return what is shared up to and including the step ``at``; None: everything that is over."""
     task = loaded.task
     journal = [step for step in loaded.steps if step.round == task.round and step.kind != KIND]
@@ -80,7 +80,7 @@ async def shared_by(store: StateStore, loaded: Loaded, at: str | int | None) -> 
     records = [record for record in await store.patches(task.id) if record.version <= task.version]
     if point is not None:
         records = patches_before(journal, records, point)
-    return Shared(
+    return SharedPast(
         lines=tuple(shared),
         before=await _earlier_rounds(store, task),
         again=frozenset(again | _keys_of_machines(shared)),
