@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.engine.api.holdfast import Holdfast
+from holdfast.engine.api.new_task import submit_task
 from holdfast.engine.api.start import patch_of
-from holdfast.engine.api.submission import submit_task
 from holdfast.engine.outside.claim import ClaimedTask, claim
 from holdfast.engine.outside.lease_holder import LeaseHolder, Written
 from holdfast.engine.outside.lease_token import LONGEST, SHORTEST, USUAL, LeaseToken

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack,
 from holdfast.engine.api.definition import Bound, Definitions, TaskDefinition
 from holdfast.engine.api.handle import Handle
 from holdfast.engine.api.management import Managing
-from holdfast.engine.api.new_task import new_task
+from holdfast.engine.api.new_task import handle_of, new_task, submit_task
 from holdfast.engine.api.signatures import (
     A,
     B,
@@ -29,7 +29,6 @@ from holdfast.engine.api.signatures import (
     refuse_for_task,
 )
 from holdfast.engine.api.start import SUBMITTER, ArtifactNames, Facts, Start, link_artifacts, starting
-from holdfast.engine.api.submission import handle_of, submit_task
 from holdfast.engine.api.sync.context import SyncContext
 from holdfast.engine.attempt.context import Context
 from holdfast.engine.manage.artifacts import Artifacts
