@@ -18,7 +18,7 @@ from tests.docs.pages import README, ROOT, blocks
 
 
 def test_the_capabilities_in_the_docs_are_those_of_the_stores() -> None:
-    text = (ROOT / "docs/stores.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/scaling-out.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+):.*?` \| (\w+) \| (\w+) \| (\w+) \| (\w+) \| (\w+) \|$", text, re.MULTILINE)
     stores: dict[str, type[SimpleInterface]] = {
         "memory": MemoryStore,
