@@ -126,12 +126,3 @@ def illegal_move_message(task_id: str, source: TaskState, target: TaskState) -> 
     """Say what is wrong with the move and which moves are open."""
     allowed = ", ".join(sorted(MOVES[source])) or "nothing: that state is final"
     return f"task {task_id} is {source} and cannot become {target}; from {source} it may become {allowed}"
-
-
-def mermaid() -> str:
-    """Draw the table as a Mermaid state diagram for the docs."""
-    lines = ["stateDiagram-v2", "    [*] --> pending: submitted"]
-    for source, targets in (*MOVES.items(), *MOVES_BY_PARENT.items()):
-        lines += [f"    {source} --> {target}: {meaning}" for target, meaning in targets.items()]
-    lines += [f"    {state} --> [*]" for state in sorted(TERMINAL)]
-    return "\n".join(lines)
