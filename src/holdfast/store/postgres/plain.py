@@ -4,8 +4,8 @@ They are most of what a busy process commits. Sent as flat rows they cost less t
 of anything (batch.py), on both sides of the wire. What makes a Commit plain can be seen here; whether it can be applied
 as such, only the database knows, and leaves it alone if not (migrations/0008_plain_commits.sql).
 
-Plain Commits are applied before the rest of their batch. Nobody can tell: a plain Commit stands alone on its task in
-this batch, changes nothing that another task's Commit looks at, and looks at nothing that another one changes. The
+Plain Commits are applied before the rest of their batch. That makes no difference: a plain Commit stands alone on its
+task in this batch, changes nothing that another task's Commit looks at, and looks at nothing that another one changes. The
 one thing that others see of it is that its task has ended; so whatever is named by a Commit that waits for children,
 or begins one again, is not plain.
 """
