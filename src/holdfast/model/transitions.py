@@ -50,6 +50,9 @@ class TaskState(StrEnum):
 
 
 TERMINAL = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED})
+
+KEEPS_LEASE = frozenset({TaskState.RUNNING, TaskState.REVIEW})
+"""Where a worker may move its task and go on holding it; with any other Move it lets go."""
 OPEN = frozenset(TaskState) - TERMINAL
 
 _P, _R, _W, _V = TaskState.PENDING, TaskState.RUNNING, TaskState.WAITING, TaskState.REVIEW

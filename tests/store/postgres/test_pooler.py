@@ -86,7 +86,7 @@ async def test_statements_are_not_prepared_behind_a_pooler(
 async def test_statements_are_prepared_where_the_server_itself_answers(url: str) -> None:
     async with PostgresStore(url) as store:
         await store.summary()
-        [(count,)] = await store._open_connections().fetch(PREPARED)
+        [(count,)] = await store._backend.open_connections().fetch(PREPARED)
         assert count > 0
 
 
@@ -126,9 +126,9 @@ async def test_what_the_server_shows_of_our_connections(
             [(name,)] = await tx.execute(NAME)
             return name, None
 
-        [(working,)] = await store._open_connections().fetch(NAME)
+        [(working,)] = await store._backend.open_connections().fetch(NAME)
         name, _ = await store.transact(look, timeout=60)
-        async with await store._connect_listener() as listener:
+        async with await store._backend.connect_listener() as listener:
             [(listening,)] = await fetch_on(listener, NAME)
         return [working, name, listening]
 
@@ -163,4 +163,4 @@ def test_options_in_the_url() -> None:
         with pytest.raises(InvalidURL, match=r"prepare|listen_url"):
             PostgresStore(plain + wrong)
     # What the code says goes before what the URL says.
-    assert PostgresStore(f"{plain}?prepare=true", prepare=False)._prepare is False
+    assert PostgresStore(f"{plain}?prepare=true", prepare=False)._backend._prepare is False

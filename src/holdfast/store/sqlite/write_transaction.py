@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import apsw
 
 from holdfast.store.records import Row
-from holdfast.store.sqlfiles import named_queries
 from holdfast.store.sqlite.rows import TASK_COLUMNS, TaskRow, column_values, task_row
+from holdfast.store.sqlite.sql import QUERIES
 
 _WORTH_A_HINT = frozenset({"moves", "version", "cancel_requested"})
 
-_COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 
-QUERIES = {
-    # Without comments and indentation: a prepared statement is found by its whole text, each time.
-    name: " ".join(_COMMENT.sub("", sql).split())
-    for name, sql in named_queries("holdfast.store.sqlite", "queries.sql").items()
-}
-
-
-class Transaction:
+class WriteTransaction:
     """What the verbs work with. It lives between BEGIN IMMEDIATE and COMMIT, and nobody else writes meanwhile."""
 
-    def __init__(self, connection: apsw.Connection, *, now: int, boot: int, boot_id: str) -> None:
-        """All times are microseconds; ``boot`` is on the boot clock named by ``boot_id``."""
+    def __init__(
+        self, connection: apsw.Connection, *, now: int, boot: int, boot_id: str, stalled_until: int | None = None
+    ) -> None:
+        """All times are microseconds; ``boot`` is on the boot clock named by ``boot_id``.
+
+        ``stalled_until`` is when, on that clock, everybody last came out of a long wait for the database, if they did.
+        """
         self._connection = connection
         self._cursor = connection.cursor()
         self.now = now
         self.boot = boot
         self.boot_id = boot_id
+        self.stalled_until = stalled_until
         self.hints: set[str] = set()
 
     def all(self, query: str, *values: Any) -> list[Row]:  # noqa: ANN401 - whatever SQLite can bind

@@ -31,7 +31,7 @@ from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, NewWorker
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import commit as committing
-from holdfast.store.sqlite import shortcuts
+from holdfast.store.sqlite import plain
 from holdfast.testing.snapshot import snapshot
 
 TASKS = ("plain", "other", "child", "sibling", "asks", "reserves", "reviewed", "parent", "late")
@@ -69,7 +69,7 @@ commits = st.lists(
 @example([("plain", 1, 0, [], None), ("plain", -1, 0, [], None)])  # the second would pass, had it come first
 @settings(max_examples=150, deadline=None)
 def test_the_short_way_is_the_general_way(drawn: list[tuple[str, int, int, list[Operation], Move | None]]) -> None:
-    assert asyncio.run(_outcome(drawn, shortcuts.stretches)) == asyncio.run(_outcome(drawn, _nothing_fits))
+    assert asyncio.run(_outcome(drawn, plain.stretches)) == asyncio.run(_outcome(drawn, _nothing_fits))
 
 
 async def test_the_most_frequent_commits_take_it() -> None:
@@ -82,10 +82,10 @@ async def test_the_most_frequent_commits_take_it() -> None:
         general.assert_not_called()
 
 
-Stretches = Callable[[Sequence[Commit]], Iterator[tuple[Sequence[Commit], list[shortcuts.Short]]]]
+Stretches = Callable[[Sequence[Commit]], Iterator[tuple[Sequence[Commit], list[plain.PlainCommit]]]]
 
 
-def _nothing_fits(commits: Sequence[Commit]) -> Iterator[tuple[Sequence[Commit], list[shortcuts.Short]]]:
+def _nothing_fits(commits: Sequence[Commit]) -> Iterator[tuple[Sequence[Commit], list[plain.PlainCommit]]]:
     return (((commit,), []) for commit in commits)
 
 

@@ -75,7 +75,7 @@ OWN_TABLES = frozenset(
 _NO_STATEMENT = re.compile(r"(?:\s|;|--[^\n]*|/\*.*?\*/)*", re.DOTALL)
 
 
-class Guard:
+class StatementGuard:
     """Stands at the writer's connection while a user's statement runs."""
 
     def __init__(self, connection: apsw.Connection) -> None:
