@@ -98,7 +98,7 @@ class WorkVerbs:
         return await self._backend.owned(worker_id)
 
     async def sweep(self, limit: int = 100) -> Swept:
-        """Apply what time alone made true, at most ``limit`` of each kind. Claiming workers call it; there is no reaper.
+        """Apply what time alone made true, at most ``limit`` of each kind. Workers call it; there is no reaper.
 
         Dead workers lose their tasks (running -> pending, or failed as poison; review stays; fence + 1), due timers
         wake their task, delayed tasks become ready, passed deadlines fail tasks that no worker holds (those that
