@@ -1,4 +1,4 @@
-"""A line of the journal, as an attempt writes it: at the next place, or at the place that its key has already."""
+"""A line of the journal, as an attempt writes it: at the next position, or at the position that its key already has."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def journal_line(
     started_at: datetime | None = None,
     retry_at: datetime | None = None,
 ) -> Step:
-    """Return a line of the task's round, under its fence. ``before`` is what stands under that key so far.
+    """Return a line of the task's round, under its fence. ``before`` is the line that this key has so far.
 
-    It begins now, unless ``started_at`` or the line before says otherwise; one that is over ends now.
+    It begins now, unless ``started_at`` or ``before`` has another time. In a final state, it ends now.
     """
     now = held.services.time.now()
     return Step(
