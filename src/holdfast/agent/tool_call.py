@@ -62,7 +62,7 @@ class Invocation:
             Any,
             kind=TOOL,
             also=self._consequences,
-            told=self._take_over,
+            accept_result=self._accept_result,
             misfit=partial(tool.misfit, self._arguments),
         )
         if terms.effect is EffectClass.ONCE or terms.compensate is not None or ask is not None:
@@ -118,9 +118,9 @@ class Invocation:
         data, patches = split_result(returned)
         return await self._keep(data, [(f"{TOOL}:{self._tool.name}", patch) for patch in patches])
 
-    async def _take_over(self, told: Any) -> dict[str, JsonValue]:  # noqa: ANN401
-        """Make a result that somebody told (a reconcile, a person, a late report) what the call would have returned."""
-        return await self._keep(await read_output(self._run.attempt, told), [])
+    async def _accept_result(self, given: Any) -> dict[str, JsonValue]:  # noqa: ANN401
+        """Convert a result from a reconcile, a person or a late report into what the call would have returned."""
+        return await self._keep(await read_output(self._run.attempt, given), [])
 
     async def _keep(self, data: JsonValue, patches: list[tuple[str, StatePatch]]) -> dict[str, JsonValue]:
         self._patches = patches
@@ -239,11 +239,11 @@ def clear_up(key: str, arguments: dict[str, JsonValue], name: str) -> Call:
     async def gone(_arguments: dict[str, JsonValue]) -> None:
         raise ToolError(f"there is no tool {name!r} any more")
 
-    async def told(value: Any) -> dict[str, JsonValue]:  # noqa: ANN401
+    async def accept_result(value: Any) -> dict[str, JsonValue]:  # noqa: ANN401
         return {"value": value}
 
     terms = Terms(effect=EffectClass.ONCE)
-    return Call(key, gone, (arguments,), _NO_RETRY, None, Any, kind=TOOL, terms=terms, told=told)
+    return Call(key, gone, (arguments,), _NO_RETRY, None, Any, kind=TOOL, terms=terms, accept_result=accept_result)
 
 
 def approval_question(tool: Tool, arguments: dict[str, JsonValue]) -> str:

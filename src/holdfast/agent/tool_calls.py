@@ -190,8 +190,8 @@ class Dispatcher:
         """Record the call of a sibling as this one: it was made, and is not made again."""
         attempt, output = self._run.attempt, taken.output
         if output is None:  # the sibling did not live to see what came of it: a reconcile or a person has said so
-            assert call.told is not None  # noqa: S101 - every call of a tool has it
-            output = encode(await call.told(parse(taken.effect.result or b"null")), name=f"step {call.key!r}")
+            assert call.accept_result is not None  # noqa: S101 - every call of a tool has it
+            output = encode(await call.accept_result(parse(taken.effect.result or b"null")), name=f"step {call.key!r}")
         value = decode(output, name=f"step {call.key!r}")
         line = begin(attempt, call, attempt.journal.get(call.key), digest(arguments_of(call)))
         line.effect_id = taken.effect.effect_id
