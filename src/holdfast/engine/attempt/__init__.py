@@ -11,11 +11,12 @@ defiance.py         Code that catches everything and continues after it was stop
                     it aside
 discovery.py        The discovery replay: running a task's code without any new step, to find the code of steps that
                     must be undone
+endings.py          The moves that end the work on a task, by a worker's attempt or by an agent outside
 event_cursors.py    How far a task has read each channel of events
 exits.py            Errors that end code but are not Exceptions: which of them the code itself raised
 held_task.py        HeldTask: a task that this process holds under a lease, as most of the engine sees it
 journal.py          The journal of one attempt: which key a step gets, and what is recorded under it
-journal_line.py     A line of the journal, as an attempt writes it: at the next position, or at the position that its
+journal_line.py     A line of the journal, as its writer writes it: at the next position, or at the position that its
                     key already has
 outbox.py           Everything an attempt writes: Commits under the fence of its lease, numbered one by one
 outcome.py          How an attempt ended, and the Commit that records it
