@@ -13,9 +13,9 @@ from holdfast.engine.attempt.defiance import (
     UNWIND_WITHIN,
     Driven,
     Refusals,
+    block_thread,
     calling_line,
     is_in_thread,
-    keep_thread,
 )
 from holdfast.engine.attempt.discovery import Discovery
 from holdfast.engine.attempt.held_task import HeldTask
@@ -147,10 +147,10 @@ class CodeRun:
         was_stopped = attempt.stopping is not None or (attempt.over and not attempt.leaving)
         if was_stopped and not attempt.discovery.is_asking:
             self._condemn(calling_line())
-        elif refusals.are_news():
+        elif refusals.is_first_report():
             log.ignored_end(attempt.task, calling_line())
         if is_in_thread():
-            keep_thread(f"task {attempt.task.name} {attempt.task.id}")
+            block_thread(f"task {attempt.task.name} {attempt.task.id}")
         return True
 
     def _condemn(self, where: str, *, counts: bool = True) -> None:

@@ -141,12 +141,12 @@ async def dead_end(own: asyncio.Task[Any]) -> NoReturn:
     """
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     if task is not None and task is not own:
-        loop.call_soon(_bury, task)
+        loop.call_soon(_end_without_code, task)
     while True:
         await loop.create_future()  # nothing resolves it
 
 
-def _bury(task: asyncio.Task[Any]) -> None:
+def _end_without_code(task: asyncio.Task[Any]) -> None:
     """End an asyncio task whose code is never resumed: to its awaiters it looks cancelled.
 
     The task's own ``cancel`` would only resume the code once more. The ``cancel`` of a plain future ends the task.
@@ -156,7 +156,7 @@ def _bury(task: asyncio.Task[Any]) -> None:
         asyncio.Future.cancel(task)
 
 
-def keep_thread(what: str) -> NoReturn:
+def block_thread(what: str) -> NoReturn:
     """Block the thread for ever: its code would only call again. The process can still end."""
     threading.current_thread().name = f"{STUCK}: {what}"
     stuck = sum(1 for thread in threading.enumerate() if thread.name.startswith(STUCK))
@@ -202,7 +202,7 @@ class Refusals:
                 asyncio.get_running_loop().call_soon(self._turn)
         return self._turns > FEW_TURNS or self._calls > MANY_CALLS
 
-    def are_news(self) -> bool:
+    def is_first_report(self) -> bool:
         """Return whether this is the first time; the caller then logs it."""
         was_logged, self._is_logged = self._is_logged, True
         return not was_logged

@@ -210,7 +210,7 @@ class Journal:
         """Whether a saga has undone steps of this round: new lines come after all lines from before."""
         return self._had_undo
 
-    def is_hollow(self, step: Step) -> bool:
+    def has_undone_inside(self, step: Step) -> bool:
         """Whether something inside a step was undone and not done again: the step's result is not valid any more."""
         if not self._undone:
             return False

@@ -37,7 +37,7 @@ class Residence:
         self.parking: ParkingLot | None = None
         """Where its branches wait; made for the first of them."""
 
-    def lot(self) -> ParkingLot:
+    def parking_lot(self) -> ParkingLot:
         """Return where its branches wait."""
         if self.parking is None:
             self.parking = ParkingLot(self._attempt, self)
@@ -71,7 +71,7 @@ class Residence:
     @property
     def least_rest(self) -> float:
         """For how many seconds it may rest before it can be taken off its worker: longer after each useless time."""
-        return LEAST_REST * 2.0 ** min(0 if self.parking is None else self.parking.spills_in_vain, 10)
+        return LEAST_REST * 2.0 ** min(0 if self.parking is None else self.parking.useless_spills, 10)
 
     @property
     def is_known_to_rest(self) -> bool:
@@ -111,7 +111,7 @@ class Residence:
                 raise Unwind
             await attempt.check()
         elif self.parking is not None and self.parking.is_noted:
-            await self.parking.stir()
+            await self.parking.note_work()
             await attempt.check()
 
     async def begin_review(self) -> None:

@@ -355,7 +355,7 @@ def _line(attempt: StepOwner, key: str, state: StepState) -> Step:
     return journal_line(attempt, key, "undo", attempt.journal.get(key), state=state, started_at=now)
 
 
-def _tidied(attempt: StepOwner) -> list[Operation]:
+def _follow_ups(attempt: StepOwner) -> list[Operation]:
     """Return what follows from people's decisions: lines of steps undone by hand, and undos no longer in doubt."""
     operations: list[Operation] = []
     for effect in attempt.intents.effects.values():
@@ -392,4 +392,4 @@ async def _end(attempt: Undoer, marker: Step) -> None:
         result=how["result"],
         feedback=how["feedback"],
     )
-    await attempt.finish(*_tidied(attempt), WriteStep(over), RequireUndo(required=False), ending)
+    await attempt.finish(*_follow_ups(attempt), WriteStep(over), RequireUndo(required=False), ending)

@@ -144,7 +144,7 @@ async def _look_inside(attempt: StepOwner, call: Call, known: Function, recorded
 
 def _stands(attempt: StepOwner, recorded: Step) -> bool:
     """Whether the record is still valid: neither the step nor anything inside it was undone."""
-    return recorded.undone_at is None and not attempt.journal.is_hollow(recorded)
+    return recorded.undone_at is None and not attempt.journal.has_undone_inside(recorded)
 
 
 def replay(attempt: StepOwner, call: Call, recorded: Step, returns: object) -> Any:  # noqa: ANN401

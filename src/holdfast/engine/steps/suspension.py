@@ -260,7 +260,7 @@ class ParkingLot:
                 await self._attempt.outbox.commit(*map(WriteStep, lines), Rest(resting=True))
                 self._noted = True
 
-    async def stir(self) -> None:
+    async def note_work(self) -> None:
         """Record that the task no longer rests."""
         async with self._noting:
             if self._noted:
@@ -354,7 +354,7 @@ class ParkingLot:
             self._suspending = asyncio.create_task(spilling, name=f"holdfast-spill-{attempt.task.id}")
 
     @property
-    def spills_in_vain(self) -> int:
+    def useless_spills(self) -> int:
         """How often the task was spilled since its last progress."""
         journal = self._attempt.journal
         before = journal.get(SPILLED_KEY)
@@ -371,7 +371,7 @@ class ParkingLot:
             SPILLED,
             attempt.journal.get(SPILLED_KEY),
             state=StepState.COMPLETED,
-            attempts=1 + self.spills_in_vain,
+            attempts=1 + self.useless_spills,
             started_at=now,
         )
 
