@@ -26,7 +26,7 @@ def update_plan(
     current_step: str | None = None,
     completed: list[str] | None = None,
 ) -> tuple[str, StatePatch]:
-    """Write down or change your plan, say which step you are at, and tick off what is done.
+    """Record or change your plan, set its current step, and mark steps as completed.
 
     Args:
         plan: All steps, in order. Leave it out to keep the plan as it is.
@@ -91,7 +91,7 @@ async def save_artifact(
     Args:
         name: What to call it, for example report.md.
         content: The text.
-        summary: One line that says what is in it.
+        summary: One line about its content.
         type: What kind of thing it is, for example report, draft, config.
     """
     for what, text, most in (("name", name, _LONGEST_NAME), ("type", type, _LONGEST_NAME), ("summary", summary, 1_000)):

@@ -151,7 +151,7 @@ class StepsUnderWay:
             self._sending.discard(branch)
 
     def reopening(self, call: Call, keys: Iterable[str]) -> tuple[Operation, ...]:
-        """Return what the next try of a step needs written: reopened steps that ended this try, and open effects."""
+        """Return what is written before the next try: unfinished effects, and the steps to do again."""
         attempt = self._attempt
         if attempt.task.key_form == FLAT_KEYS:
             return ()
