@@ -158,7 +158,7 @@ GUARDS = (
     Guard(
         "evidence-before-reconcile",
         _ENGINE + "effects/doubt.py",
-        "    if told is not None:\n        return told\n",
+        "    if reported is not None:\n        return reported\n",
         "",
         _EFFECTS,
     ),

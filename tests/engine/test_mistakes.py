@@ -117,7 +117,7 @@ async def test_a_step_may_not_be_called_as_those_of_verifiers(quick: Holdfast) -
     handle = await quick.submit(work)
     async with quick.worker():
         failed = await failure_of(handle)
-    assert "'verify/' are those of verifiers" in failed.message
+    assert "'verify/' are for verifiers only" in failed.message
     assert asked == []
 
 
@@ -331,7 +331,7 @@ async def test_ctx_after_the_end_of_its_task_is_refused(quick: Holdfast) -> None
         lambda: ctx.progress(1),
         ctx.now,
     ):
-        with pytest.raises(HoldfastError, match="has ended, and its ctx with it"):
+        with pytest.raises(HoldfastError, match="has ended, so its ctx cannot be used any more"):
             use()
     assert ran == []
 
@@ -366,9 +366,9 @@ async def test_a_blocking_ctx_after_the_end_of_its_task_is_refused(quick: Holdfa
         kept.append(ctx)
 
     await quick.run(await quick.submit(work))
-    with pytest.raises(HoldfastError, match="has ended, and its ctx with it"):
+    with pytest.raises(HoldfastError, match="has ended, so its ctx cannot be used any more"):
         await asyncio.to_thread(kept[0].step, "late", ran.append, "late")
-    with pytest.raises(HoldfastError, match="has ended, and its ctx with it"):
+    with pytest.raises(HoldfastError, match="has ended, so its ctx cannot be used any more"):
         kept[0].sleep(1)
     await settle()
     assert ran == []
