@@ -36,7 +36,7 @@ _HIGHEST_PORT: Final = 65_535
 NOT_SETTINGS: Final = frozenset({"HOLDFAST_API_TOKEN", "HOLDFAST_MODEL"})
 """Variables with our beginning that are read elsewhere, and belong into no file: a secret, an example's choice."""
 _NOT_SETTINGS_EITHER: Final = "HOLDFAST_API_TOKEN_"
-"""Behind it stands a name that whoever serves has chosen."""
+"""The rest of such a variable is a token's name, which the operator of the server chose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def current_settings() -> Settings:
     """Read the environment, and the holdfast.toml of the working directory or the nearest folder above it."""
     try:
         here = Path.cwd()
-    except FileNotFoundError:  # somebody deleted it
+    except FileNotFoundError:  # the working directory was deleted
         return Settings(os.environ, None)
     return Settings(os.environ, find_file(here))
 
@@ -189,15 +189,15 @@ def find_file(folder: Path) -> Path | None:
 
 
 def _is_there(path: Path) -> bool:
-    """Say whether there is something of that name, be it a link that leads nowhere: that is told when it is read."""
+    """Return whether the path exists. A broken link counts as well: reading it then reports the error."""
     try:
         return path.is_symlink() or path.exists()
-    except PermissionError:  # a folder above that is closed to us has nothing to say to us
+    except PermissionError:  # a folder above that we may not read has no settings for us
         return False
 
 
 def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the HOLDFAST_* variables that nobody reads, each with the one that was probably meant."""
+    """Return the HOLDFAST_* variables that are not settings, each with the one that was probably meant."""
     known = {setting.variable for setting in SETTINGS} | NOT_SETTINGS
     ours = (name for name in environment if name.startswith(PREFIX) and not name.startswith(_NOT_SETTINGS_EITHER))
     unknown = sorted(name for name in ours if name not in known)

@@ -201,7 +201,7 @@ WAITING = task(TaskState.WAITING)
         pytest.param(
             look(task(TaskState.RUNNING)),
             "running, without a worker",
-            "nobody holds it: saved by hand",
+            "no worker holds it: saved by hand",
             [],
             id="running by hand",
         ),

@@ -187,7 +187,7 @@ async def deploy(hold: Holdfast, task_id: str, *, in_doubt: bool) -> None:
 async def test_a_task_with_a_call_in_doubt_is_for_its_own_worker(hold: Holdfast, ada: Outside) -> None:
     await deploy(hold, "blocked", in_doubt=True)
     await deploy(hold, "free", in_doubt=False)
-    with pytest.raises(Conflict, match=re.escape("nobody knows the outcome of (pay); its own worker, or a person")):
+    with pytest.raises(Conflict, match=re.escape("a call whose outcome is unknown (pay); its own worker, or a person")):
         await ada.ask("blocked", names=OPEN_TO_ALL)
     assert (await ada.take(names=OPEN_TO_ALL)).task.id == "free"  # the next one behind it
     assert (await task_of(hold, "blocked")).state is TaskState.PENDING

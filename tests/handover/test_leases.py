@@ -56,7 +56,7 @@ async def test_a_stale_holder_writes_nothing(
     clock.advance(61)
     fresh = (await bob.take()).lease
     before = await everything(hold, task.id)
-    with pytest.raises(LeaseLost, match=r"somebody else has it.*stop working on it"):
+    with pytest.raises(LeaseLost, match=r"another worker has it.*stop working on it"):
         await VERBS[verb](ada.holding(stale))
     assert await everything(hold, task.id) == before
     await bob.holding(fresh).finish("bob's")

@@ -14,12 +14,12 @@ excerpts.py        Keeping answers small: a model reads them, and its context is
 forms.py           The JSON that agents are shown: the forms of ``holdfast.service``, without what only a machine room
                    needs
 pace.py            Pace: how many requests of one client on stdio are under way at once
-prompts.py         Prompts: briefings for whoever goes on with a task, or leaves one
+prompts.py         Prompts: briefings for an agent that takes a task over, or hands one over
 protocol_tasks.py  The protocol's own tasks (the extension io.modelcontextprotocol/tasks): a submission that is followed
                    by polling
 server.py          The MCP server, whichever way it is reached: over stdio by one client, or over HTTP by many
 subscriptions.py   Subscriptions, as both eras of clients ask for them
-watches.py         Watching resources: whoever watches one is told soon after any process has changed it
+watches.py         Watching resources: each watcher is notified soon after any process has changed its resource
 """
 
 import importlib

@@ -1,7 +1,7 @@
 """Keeping answers small: a model reads them, and its context is dear.
 
-What is too long is cut where it is long, and says so; the reader is told where the rest is. What is needed to go on is
-never cut: a lease, an id, a cursor.
+An answer that is too long is cut at its longest parts. The cut is marked, with where to find the rest. What the reader
+needs to go on is never cut: a lease, an id, a cursor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_ANSWER: Final = 16_000
 """Characters of a tool's answer."""
 
 MAX_RESOURCE: Final = 200_000
-"""Characters of a resource that is JSON: whoever reads one wants to see it."""
+"""Characters of a resource that is JSON. More than for a tool's answer: the reader asked for exactly this resource."""
 
 KEPT: Final = frozenset(
     {
@@ -44,7 +44,7 @@ _LIMITS: Final = (8000, 2000, 500, 120, 40)
 
 _FEWEST: Final = 3
 _LONGEST_KEPT: Final = 1000
-"""Of what is never cut: longer than any id or lease, and still no way to fill somebody's context."""
+"""Characters of a value that is not cut: longer than any id or lease, and too short to fill a model's context."""
 
 
 def text_of(value: JsonValue) -> str:

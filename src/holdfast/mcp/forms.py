@@ -79,7 +79,7 @@ def detail_of(task: Task) -> Form:
 
 
 def outcome_of(task: Task) -> Form:
-    """Return how a task stands, and what came of it: for whoever asks again and again."""
+    """Return a task's state, and its result or error: short, for a client that polls."""
     detail = detail_of(task)
     return {
         name: detail[name] for name in ("task_id", "state", "result", "error", "cancel_requested") if name in detail

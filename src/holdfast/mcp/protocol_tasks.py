@@ -87,7 +87,7 @@ async def or_task(
 
 
 async def _update(_access: CallerAccess, _task: Task) -> Form:
-    """Nothing is ever asked of a client. Answers nobody asked for are to be ignored, says the extension."""
+    """Do nothing: the server never asks a client for input, and the extension says to ignore unexpected answers."""
     return {}
 
 

@@ -62,7 +62,7 @@ from holdfast.service.service import Service
 MOST_SESSIONS = 1_000
 """Sessions that a caller may have open at a time. One that is not used for half an hour ends by itself."""
 
-_NOBODY = Caller("nobody", frozenset())
+_UNKNOWN = Caller("unknown", frozenset())
 _log = make_logger(__name__)
 Context = ServerRequestContext[Any, Any]
 
@@ -91,10 +91,10 @@ class McpServer:
         ``claimable`` are the names of tasks that agents outside may take. ``read_only`` takes all other rights away.
         """
         self._service = service
-        self._caller = caller or _NOBODY
+        self._caller = caller or _UNKNOWN
         self._allowed = READ_ONLY if read_only else EVERYTHING
         self._claimable = tuple(claimable)
-        machine_room = CallerAccess(service=service, caller=_NOBODY, claimable=self._claimable)
+        machine_room = CallerAccess(service=service, caller=_UNKNOWN, claimable=self._claimable)
         self._watcher = ResourceWatcher(machine_room, sweeps=not read_only)
         self._subscriptions = Subscriptions(self._watcher)
         self._protocol = self._make()
@@ -106,10 +106,10 @@ class McpServer:
         Each of ``callers`` has sessions of its own, MOST_SESSIONS at a time: one that opens as many as it can shuts
         out no other. All other callers share as many.
         """
-        # Host and Origin are checked in front of everything, by whoever serves this.
+        # The HTTP server in front of this application checks Host and Origin.
         async with self._watcher.running(), AsyncExitStack() as running:
             sessions = {}
-            for name in {*callers, _NOBODY.name}:
+            for name in {*callers, _UNKNOWN.name}:
                 manager = StreamableHTTPSessionManager(app=self._protocol, max_sessions=MOST_SESSIONS)
                 await running.enter_async_context(manager.run())
                 sessions[name] = StreamableHTTPASGIApp(manager)
@@ -119,7 +119,7 @@ class McpServer:
                 self.end_subscriptions()
 
     def end_subscriptions(self) -> None:
-        """End the streams of whoever watches something, in good order: they learn that it is over."""
+        """Close the streams of all watchers in good order: each client is notified of the end."""
         self._subscriptions.close()
 
     async def serve_stdio(self) -> None:
@@ -141,7 +141,7 @@ class McpServer:
 
     def access(self, ctx: Context) -> CallerAccess:
         """Return the access for a request."""
-        caller = self._caller if ctx.request is None else ctx.request.scope.get(CALLER, _NOBODY)
+        caller = self._caller if ctx.request is None else ctx.request.scope.get(CALLER, _UNKNOWN)
         allowed = Caller(caller.name, caller.scopes & self._allowed)
         return CallerAccess(service=self._service, caller=allowed, claimable=self._claimable)
 
@@ -235,9 +235,9 @@ def _known_by_its_caller(sessions: Mapping[str, ASGIApp]) -> ASGIApp:
     """
 
     async def called(scope: HttpScope, receive: Receive, send: Send) -> None:
-        caller: Caller = scope.get(CALLER, _NOBODY)
+        caller: Caller = scope.get(CALLER, _UNKNOWN)
         token = AccessToken(token="", client_id=caller.name, scopes=sorted(caller.scopes))
-        endpoint = sessions.get(caller.name, sessions[_NOBODY.name])
+        endpoint = sessions.get(caller.name, sessions[_UNKNOWN.name])
         await endpoint({**scope, "user": AuthenticatedUser(token)}, receive, send)
 
     return called

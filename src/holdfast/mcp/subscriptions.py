@@ -1,7 +1,7 @@
 """Subscriptions, as both eras of clients ask for them.
 
-A modern client (2026-07-28) opens a stream with ``subscriptions/listen``, and what it is told comes on that stream. A
-legacy client calls ``resources/subscribe`` and is told on its connection.
+A modern client (2026-07-28) opens a stream with ``subscriptions/listen``, and gets its notifications on that stream. A
+legacy client calls ``resources/subscribe`` and gets them on its connection.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Subscriptions:
         return EmptyResult()
 
     async def unsubscribe(self, ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
-        """Tell no more. Whoever never subscribed is answered the same."""
+        """Send no more notifications. A client that never subscribed gets the same answer."""
         uri, connection = str(params.uri), _connection(ctx)
         address = self._connections.get(id(connection), {}).pop(uri, None)
         if address is not None:

@@ -1,7 +1,7 @@
-"""Watching resources: whoever watches one is told soon after any process has changed it.
+"""Watching resources: each watcher is notified soon after any process has changed its resource.
 
-Hints from the store say when to look; a slow look behind them finds what no hint was sent for. What is looked at is a
-fingerprint, so nobody is told of a change that is none.
+Hints from the store say when to look; a slow poll finds changes without a hint. It compares fingerprints, so there is
+no notification without a real change.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from holdfast.service import forms
 from holdfast.service.changes import ANYTHING, Loop
 
 KEEP_HOUSE_EVERY: Final = 5.0
-"""Seconds between two sweeps while nobody watches anything."""
+"""Seconds between two sweeps while there is no watcher."""
 
 LOOK_EVERY: Final = 0.4
-"""Seconds between two looks at everything. Told within a second is the promise, and not every change sends a hint: a
-worker that records a step on PostgreSQL sends none."""
+"""Seconds between two polls of everything. The promise is a notification within a second, and not every change sends a
+hint: a worker that records a step on PostgreSQL sends none."""
 
 NOT_SOONER: Final = 0.05
 """Seconds between two looks where hints come without a pause."""
@@ -53,7 +53,7 @@ _log = make_logger(__name__)
 
 @dataclass
 class Watched:
-    """A resource somebody watches."""
+    """A resource that has watchers."""
 
     seen: str
     """Its fingerprint when it was last looked at."""
@@ -62,10 +62,10 @@ class Watched:
 
 
 class Messenger:
-    """Tells one watcher. Somebody who is slow to listen keeps nobody else waiting, and is told once of many changes."""
+    """Notifies one watcher. A slow watcher delays no other one, and gets one notification for many changes."""
 
     def __init__(self, uri: str, tell: Tell) -> None:
-        """Nothing is told yet."""
+        """Send no notification yet."""
         self._uri, self._tell = uri, tell
         self._going: asyncio.Task[None] | None = None
         self._again = False
@@ -83,7 +83,7 @@ class Messenger:
             try:
                 await self._tell(self._uri)
             except Exception:  # noqa: BLE001 - the connection is gone, or going
-                _log.warning("somebody who watches %s cannot be told of its changes", self._uri, exc_info=True)
+                _log.warning("a watcher of %s cannot be notified of its changes", self._uri, exc_info=True)
             if not self._again:
                 return
 
@@ -145,7 +145,7 @@ class ResourceWatcher:
         await (self._listen() if self._watched else self._idle())
 
     async def _idle(self) -> None:
-        """Nobody watches. Leases run out all the same, and for tasks of agents outside there may be nobody else."""
+        """Sweep while there is no watcher: leases of agents outside may have no other process that sweeps."""
         self._changed.clear()
         # Not wait_for: up to Python 3.11 it loses a cancel that comes together with what it waits for.
         with suppress(TimeoutError):
@@ -208,7 +208,7 @@ class ResourceWatcher:
                 except StoreError:
                     raise
                 except HoldfastError:
-                    return "wrong"  # a page nobody issued
+                    return "wrong"  # a cursor that this server did not issue
             case CurrentAddress():
                 running = [f"{task.id}/{task.revision}" for task in await running_tasks(self._access)]
                 held = [f"{lease.task_id}/{lease.fence}" for lease in await self._service.held_outside()]

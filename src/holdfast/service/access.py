@@ -34,7 +34,7 @@ READ_ONLY = frozenset({AccessScope.READ})
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody who calls from outside."""
+    """A caller from outside this process: a client of the MCP server or of the HTTP server."""
 
     name: str
     """For people: the token's name, or the user whose rights a local server has."""

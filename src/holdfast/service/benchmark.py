@@ -37,7 +37,7 @@ CROWD = 100
 
 _PARTS = 7
 _GRACE = 0.0
-"""Seconds: whoever stops a measurement does not want its end."""
+"""Seconds a stopped worker waits for its tasks: a measurement that the user stops has no use for them."""
 
 _FEWEST = 20
 """Samples at least, however slow the disk is: a median needs some."""
@@ -165,7 +165,7 @@ class _Bench:
             return sum(counts) / (time.perf_counter() - began)
 
     async def submits(self) -> tuple[float, int]:
-        """Submit one task after the other; nobody works on them yet."""
+        """Submit one task after the other; no worker runs yet."""
         return await self._repeat(lambda: self._hold.submit(self._none))
 
     async def drained(self, count: int) -> float:

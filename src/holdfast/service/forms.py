@@ -148,7 +148,7 @@ def effect_form(effect: Effect) -> Form:
 
 
 def doubt_form(doubt: Doubt) -> Form:
-    """Return an effect nobody knows the outcome of, with what can be decided."""
+    """Return an effect in doubt (its outcome is unknown), with what can be decided."""
     return effect_form(doubt.effect) | {
         "arguments": doubt.arguments,
         "task_name": doubt.task_name,

@@ -1,4 +1,4 @@
-"""Working on one task here and now, and on the children it waits for: nobody else may be there to do them."""
+"""Run one task in this process, and the children it waits for: there may be no other worker to run them."""
 
 from __future__ import annotations
 
@@ -67,5 +67,5 @@ async def _help(hold: Holdfast, task_id: str, helpers: dict[str, asyncio.Task[No
 
 
 async def _run(hold: Holdfast, task_id: str, lease: float) -> None:
-    with suppress(TaskFailed, TaskCancelled):  # its parent is told
+    with suppress(TaskFailed, TaskCancelled):  # its parent gets the error
         await hold.run(task_id, lease=lease)

@@ -207,9 +207,9 @@ class Service:
         return await self._hold.store.revisions(task_ids)
 
     async def last_reports(self, task_id: str, most: int) -> list[Event]:
-        """Return the last events that a task has told, oldest first; without the pieces of streamed text."""
-        told, _ = await overview.last_reports(self._hold, task_id, most)
-        return told
+        """Return the last events that a task reported, oldest first; without the pieces of streamed text."""
+        reports, _ = await overview.last_reports(self._hold, task_id, most)
+        return reports
 
     async def has_key(self, name: str, key: str | None) -> bool:
         """Say whether there is a task of this name under this key."""
@@ -271,7 +271,7 @@ class Service:
         return await self._hold.approvals(task_id, states=states, limit=limit)
 
     async def doubts(self, part: str | None = None, *, limit: int = 100) -> list[Doubt]:
-        """Return the effects nobody knows the outcome of, of one task or of all."""
+        """Return the effects in doubt (their outcome is unknown), of one task or of all."""
         task_id = None if part is None else (await self.task(part)).id
         return await self._hold.doubts(task_id, limit=limit)
 

@@ -71,7 +71,7 @@ def service_to_serve(application: str | None, database_url: str | None, *, role:
 async def opened(service: Service, *, read_only: bool) -> AsyncIterator[Service]:
     """Open a store for as long as the block lasts. It is created where there is none, unless it is only to be read.
 
-    Whoever is served is a program that starts us by itself; it could not submit something first.
+    The client is a program that starts this server by itself; it could not submit a task first.
     """
     if read_only:
         _refuse_new(service.url)

@@ -48,7 +48,7 @@ class Situation:
     then: tuple[Upcoming, ...] = ()
     """What happens by itself, and when? The nearest first; empty where that is not known."""
     next: tuple[Advice, ...] = ()
-    """What can somebody do about it? Empty where it goes on by itself."""
+    """What can the user do about it? Empty where it goes on by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ def _worked_on(seen: SituationEvidence) -> Situation:
     doing = "being verified" if task.state is TaskState.REVIEW else "running"
     stopping = f"; asked to stop: {task.cancel_requested}" if task.cancel_requested else ""
     if task.owner is None:
-        why = "its verifier has not begun" if task.state is TaskState.REVIEW else "nobody holds it: saved by hand"
+        why = "its verifier has not begun" if task.state is TaskState.REVIEW else "no worker holds it: saved by hand"
         return Situation(now=f"{doing}, without a worker{stopping}", why=why)
     worker = next((one for one in seen.workers if one.id == task.owner), None)
     steps = [step.key.removeprefix(RESERVED) for step in current_steps(seen.steps) if step.state is StepState.RUNNING]

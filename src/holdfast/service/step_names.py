@@ -23,7 +23,7 @@ def number_of(step: Step) -> str:
 
 
 def find_step(steps: Sequence[Step], wanted: str) -> Step | None:
-    """Return the step that somebody means. A key goes before everything else; of several rounds the newest counts.
+    """Return the step that ``wanted`` names. A key is looked for first; of several rounds the newest counts.
 
     Raises InvalidValue for what several steps of one round are shown as.
     """

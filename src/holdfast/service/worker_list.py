@@ -56,7 +56,7 @@ async def read_workers(
 ) -> WorkerList:
     """Look at the workers: those of one queue, or all; with ``dead`` also those that are gone and still kept.
 
-    What each of them holds is counted one by one, so whoever looks often looks at the first ``most`` only.
+    What each of them holds is counted by one query per worker. A caller that looks often limits it with ``most``.
     """
     at = await store.now()
     workers = [

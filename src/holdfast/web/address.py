@@ -31,7 +31,7 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Nobody but this machine reaches it."""
+        """Only this machine reaches it."""
         return is_loopback(self.number)
 
     @property
@@ -55,7 +55,7 @@ def resolve(host: str, port: int) -> Address:
 
 @contextmanager
 def bound(address: Address) -> Iterator[socket.socket]:
-    """Take the address, for as long as the block lasts. Nobody is listened to yet. Raises HoldfastError."""
+    """Take the address, for as long as the block lasts, without listening yet. Raises HoldfastError."""
     with socket.socket(address.family, socket.SOCK_STREAM) as made:
         if os.name == "posix":  # or the port stays taken for a minute after a restart; on Windows it means theft
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

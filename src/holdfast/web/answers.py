@@ -46,7 +46,7 @@ class Answers:
             await send(message)
 
         async def in_words(message: Message) -> None:
-            """Say it ourselves where a body is too large: whoever counts the bytes does so in two words of text."""
+            """Replace the answer to a body that is too large: the library's own has two words of plain text."""
             nonlocal is_replaced
             if message.get("status") == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
                 is_replaced = True
@@ -55,8 +55,8 @@ class Answers:
             elif not is_replaced:
                 await with_headers(message)
 
-        # What the client sent is quoted, so that it cannot pass for lines of ours. The query is left out: it is
-        # nobody's business, and may hold what does not belong there.
+        # What the client sent is quoted, so that it cannot pass for lines of ours. The query is left out: it
+        # may hold a secret.
         request = f"{scope['method']} {quote(scope['path'])}"
         try:
             await self._application(scope, receive, in_words)

@@ -36,7 +36,7 @@ This is Holdfast, which keeps long-running AI agents alive.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardedRoute:
-    """A route, and what it asks of whoever comes."""
+    """A route, and what it asks of a caller."""
 
     path: str
     endpoint: Callable[..., Any]

@@ -1,7 +1,7 @@
 """The names a server is known by.
 
-A page in somebody's browser can make its own name lead to a server of that machine (DNS rebinding), and the browser
-then takes the two for one. What gives it away is the name in the Host header, which is the page's and not ours.
+A page in a user's browser can make its own name lead to a server on the user's machine (DNS rebinding), and the browser
+then takes the two for one. The Host header shows it: there is the name of the page, not of this server.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class HostNames:
     """What the server may be called."""
 
     def __init__(self, address: Address, allowed: Iterable[str] = ()) -> None:
-        """``allowed`` are the names somebody gave it beside those of its address."""
+        """``allowed`` are the names that the operator gave it, beside those of its address."""
         self._allowed = frozenset(_read_name(name) for name in allowed)
         self._loopback = address.is_loopback or address.is_wildcard
         own = () if address.is_wildcard else (address.host, address.number)
@@ -51,7 +51,7 @@ class HostNames:
         """Say whether a page of this origin may call a server that it reached as ``host``."""
         read = _ORIGIN.fullmatch(origin)
         place = read_host(read["host"]) if read else None
-        if read is None or place is None:  # "null", as sandboxed pages and files have it, is nobody's
+        if read is None or place is None:  # "null", which sandboxed pages and files send, names no page
             return False
         usual = _PORTS[read["scheme"].lower()]
         is_same = (place.host, place.port or usual) == (host.host, host.port or usual)

@@ -1,6 +1,6 @@
 """The requests under way, and their end when the server stops.
 
-A stream has no end of its own. Without one it would hold up the server's until somebody loses patience and kills it.
+A stream does not end by itself. It would delay the server's stop until the operator kills the process.
 Three steps: ``stop`` ends what only listens, ``answered`` gives calls their time, ``end`` ends whatever is left.
 """
 
@@ -22,7 +22,7 @@ LAST_WORDS: Final = 1.0
 """Seconds in which those that did not may still say that they were broken off."""
 
 _LISTENING: Final = frozenset({"GET", "HEAD"})
-"""Whoever asks for a stream with these only listens: there is nothing to wait for."""
+"""A request with one of these only reads a stream: there is nothing to wait for."""
 
 
 class Requests:
@@ -93,7 +93,7 @@ class Requests:
 
 
 def _end_in(seconds: float, patience: asyncio.Timeout) -> None:
-    if not patience.expired():  # one that was told to end before may still be at it
+    if not patience.expired():  # a request that was cancelled before may still be ending
         patience.reschedule(asyncio.get_running_loop().time() + seconds)
 
 

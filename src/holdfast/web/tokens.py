@@ -53,7 +53,7 @@ class Tokens:
                 raise InvalidValue(f"{other} and {token.origin} both name the token {token.caller.name!r}; rename one")
             if (other := digests.setdefault(token.digest, token.origin)) != token.origin:
                 raise InvalidValue(
-                    f"{other} and {token.origin} hold the same secret, so that nobody could tell the two apart; "
+                    f"{other} and {token.origin} hold the same secret, so the server could not tell the two apart; "
                     f"make another: {MAKE_ONE}"
                 )
 
@@ -109,7 +109,7 @@ def find_tokens(environment: Mapping[str, str], address: Address) -> tuple[Token
 
 
 def introduction(tokens: Tokens, secret: str | None) -> list[str]:
-    """Return what whoever starts the server is told about its tokens, line by line."""
+    """Return the lines about tokens that are printed when the server starts."""
     if secret is None:
         return [f"tokens: {tokens}"]
     return [f"{TOKEN_VARIABLE} is not set; this token holds for this run:", f"Authorization: Bearer {secret}"]

@@ -72,7 +72,7 @@ async def test_what_has_ended_is_not_sent_round_in_circles(client: Client) -> No
         ("add_artifact", {"name": "n", "summary": "s", "content": "c"}),
     ):
         answer = await refused(client, tool, task_id=task_id, **given)
-        assert "nobody goes by its state any more, nothing was changed; for more work submit a new" in answer["error"]
+        assert "its state is final, nothing was changed; for more work submit a new" in answer["error"]
         assert "fork" not in answer["error"]
 
 

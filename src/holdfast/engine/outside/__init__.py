@@ -14,7 +14,7 @@ lease_token.py   The lease of an agent outside: one text that names the task and
 lines.py         Lines in a task's journal by agents outside
 offer.py         Offering work to agents outside: the task, and the state it begins with
 questions.py     Questions of agents outside to people
-shared_state.py  What agents share about a task: its plan, facts and artifacts, whoever works on it
+shared_state.py  What agents share about a task: its plan, facts and artifacts, with a lease or without one
 start.py         The state that an agent outside has a new task begin with
 sweep.py         What time made true, for tasks of agents outside: no worker of theirs looks after them
 writer.py        Writing under a lease

@@ -100,8 +100,8 @@ class _Claimer:
             yield taken
         finally:
             if not taken:
-                services = self._hold.services  # first: if it was closed meanwhile, nobody would keep what is begun
-                # Also if the caller is cancelled: nobody will ever use this lease.
+                services = self._hold.services  # first: it raises if the Holdfast is closed meanwhile
+                # Also if the caller is cancelled: no agent will ever use this lease.
                 retiring = asyncio.create_task(self._store.retire(self._worker_id))
                 services.keep(retiring)
                 await asyncio.shield(retiring)
@@ -145,7 +145,7 @@ class _Claimer:
         for task in [task for queue in queues for task in await self._waiting(names, queue)]:
             effects = await self._store.effects(task_id=task.id, states=_UNSETTLED, limit=1)
             if task.cancel_requested is None and _obstacle(task, effects) is None:
-                with suppress(Conflict):  # somebody was faster
+                with suppress(Conflict):  # another claim was faster
                     return await self.this(task)
         return None
 
@@ -158,7 +158,7 @@ class _Claimer:
         return sorted(due, key=lambda task: (rank(task.available_at or now, task.priority), task.id))
 
     async def _is_any_due(self, queues: Sequence[str]) -> bool:
-        """Look first: a claim that finds nothing should leave nothing, and most do while somebody waits for work."""
+        """Look first: a claim that finds nothing should leave no record, and most find nothing while an agent polls."""
         now = await self._store.now()
         for queue in queues:
             waiting = TaskFilter(states=frozenset({TaskState.PENDING}), queue=queue, name=HANDOVER)
@@ -178,7 +178,7 @@ class _Claimer:
         if task.name not in names:
             raise Conflict(
                 f"task {task.id} ({task.name}) is for Holdfast's own workers; agents outside may claim "
-                f"{', '.join(names)}. Whoever runs the server can allow more with --claim NAME"
+                f"{', '.join(names)}. The operator of the server can allow more with --claim NAME"
             )
         if task.state is not TaskState.PENDING:
             raise await self._not_free(task)
@@ -197,7 +197,7 @@ class _Claimer:
         """Name who holds a task, and until when: the owner's id would mean nothing to an agent."""
         worker = next((one for one in await self._store.workers() if one.id == task.owner), None)
         if worker is None:
-            return "somebody else"
+            return "another worker"
         until = (worker.seen_at + timedelta(seconds=worker.lease)).isoformat(timespec="seconds")
         if worker.label == self._by:
             return (
@@ -246,8 +246,8 @@ def _obstacle(task: Task, effects: Sequence[Effect]) -> str | None:
     doubtful = [effect.step_key for effect in effects if effect.state in _UNSETTLED]
     if doubtful:
         return (
-            f"task {task.id} has a call nobody knows the outcome of ({doubtful[0]}); its own worker, or a person, has "
-            "to clear that up first"
+            f"task {task.id} has a call whose outcome is unknown ({doubtful[0]}); its own worker, or a person, has "
+            "to settle that first"
         )
     if task.must_undo:
         return f"task {task.id} has steps that must be undone should it fail, and only its own worker can do that"

@@ -84,12 +84,12 @@ class LeaseHolder:
         return await self._standing(replayed=replayed)
 
     async def report(self, message: str, percent: float | None) -> Written:
-        """Tell whoever watches how far it is."""
+        """Report to watchers how far it is."""
         check_text("the message", message)
-        told: dict[str, JsonValue] = {"message": message, "by": self._by}
+        progress: dict[str, JsonValue] = {"message": message, "by": self._by}
         if percent is not None:
-            told["percent"] = percent
-        await self.change(Emit(channel=event_channel(self._writer.lease.task_id), payload=told, key=new_id()))
+            progress["percent"] = percent
+        await self.change(Emit(channel=event_channel(self._writer.lease.task_id), payload=progress, key=new_id()))
         return await self._standing()
 
     async def patch(self, patch: StatePatch) -> None:
@@ -107,7 +107,7 @@ class LeaseHolder:
     # The end of a lease
 
     async def ask(self, question: str) -> Approval:
-        """Ask a person. The task is handed back, and claimable again once somebody has answered."""
+        """Ask a person. The task is handed back, and claimable again once a person has answered."""
         asked: list[Approval] = []
 
         async def write(task: Task, at: datetime) -> Sequence[Operation]:
@@ -160,7 +160,7 @@ class LeaseHolder:
         return await self._standing(replayed=not is_new)
 
     async def release(self, note: str, patch: StatePatch = NOTHING) -> Written:
-        """Hand the task back for somebody else to go on with; a task that is to be cancelled ends here."""
+        """Hand the task back for another agent; a task that is to be cancelled ends here."""
         check_text("the note", note)
         task = await self._writer.task()
         if task.cancel_requested is not None and task.state is TaskState.RUNNING:

@@ -1,7 +1,7 @@
 """The lease of an agent outside: one text that names the task and the fence, and proves the claim.
 
-Who holds a task can be read by anybody, so that alone proves nothing. The worker's id is made of a secret that only the
-claimant was told.
+Every client can read who holds a task, so the name of the holder proves nothing. The worker's id is made of a secret
+that only the claimant got.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from holdfast.model.errors import InvalidValue
 
 SHORTEST, LONGEST, USUAL = 1.0, 3600.0, 300.0
-"""Seconds an agent may stay silent. It thinks for minutes; after an hour somebody else should have the task."""
+"""Seconds an agent may stay silent. It thinks for minutes; after an hour another agent should get the task."""
 
 _MOST_DIGITS = 18
 """Of a fence: more than the databases hold."""
@@ -53,7 +53,7 @@ class LeaseToken:
 
 
 def new_secret() -> str:
-    """Return a secret nobody can guess."""
+    """Return a secret that cannot be guessed."""
     return secrets.token_urlsafe(18)
 
 
@@ -63,7 +63,7 @@ def worker_id_of(secret: str) -> str:
 
 
 def checked_seconds(seconds: float) -> float:
-    """Refuse a time no agent could keep, or during which nobody would notice that it is gone. Raises InvalidValue."""
+    """Refuse a lease too short to renew, or too long to notice that the agent is gone. Raises InvalidValue."""
     if not SHORTEST <= seconds <= LONGEST:
         raise InvalidValue(
             f"a lease of {seconds:g} seconds makes no sense; choose {SHORTEST:g} to {LONGEST:g}, and renew it with "

@@ -1,7 +1,7 @@
 """Lines in a task's journal by agents outside. Their keys never meet those of the task's own code.
 
-That matters where a task has a definition as well: nobody outside can write what its own code would take for a recorded
-result, or for somebody's leave.
+That matters where a task has a definition as well: an agent outside cannot write a line that the task's own code would
+take for a recorded result or for an approval.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ async def write_line(
 ) -> WriteStep:
     """Return what writes a line at its place: that of the one under this very key, or the next one.
 
-    ``mark`` is by whom it was written, for whoever has to find out whether it was them.
+    ``mark`` names the writer, so that a writer can find out whether a line is its own.
     """
-    check_name("step key", key)  # an agent's own: as short as every name that somebody gives
+    check_name("step key", key)  # the agent chose it: the limits of every name hold
     before = await store.step(task.id, key, of_round=task.round)
     place = await _next_position(store, task) if before is None else before
     body = encode(output) if state is StepState.COMPLETED else None

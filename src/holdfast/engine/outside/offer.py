@@ -99,7 +99,7 @@ def details_of(task: Task) -> JsonValue:
 
 
 def first_state(task: Task) -> AgentState | None:
-    """Return the state of a task that nobody has changed yet."""
+    """Return the state of a task whose state has not been changed yet."""
     patch = first_patch(task)
     return None if patch is None else apply(EMPTY, patch)
 
@@ -114,7 +114,7 @@ def beginning(task: Task, by: str) -> tuple[Operation, ...]:
 
 
 async def begun(store: StateStore, task_id: str, *, by: str) -> Task:
-    """See that a task has its first state; return it. Somebody else may be faster, which is as good."""
+    """Give a task its first state, unless it has one; return the task. Another caller may be faster: that is fine."""
     task = await found(store, task_id)
     operations = beginning(task, by)
     if not operations or task.state not in OPEN:

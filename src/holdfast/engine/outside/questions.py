@@ -1,4 +1,4 @@
-"""Questions of agents outside to people. Nobody holds the task while it waits; the next claim brings the answer."""
+"""Questions of agents outside to people. The task has no holder while it waits; the next claim brings the answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HumanAnswer:
 
     question: str
     state: ApprovalState
-    """answered; or rejected, expired: nobody is going to answer."""
+    """answered; or rejected, expired: there will be no answer."""
     answer: JsonValue
     by: str | None
     note: str | None

@@ -1,8 +1,7 @@
-"""What agents share about a task: its plan, facts and artifacts, whoever works on it.
+"""What agents share about a task: its plan, facts and artifacts, with a lease or without one.
 
-Only what an agent may say is taken. Goal, budget and constraints are the operator's: whoever could change the
-constraints could do without anybody's leave. Facts carry the caller's name; none of them reads as if a person had said
-it.
+An agent may not change everything. Goal, budget and constraints are the operator's: an agent that could change the
+constraints would need no approval. Facts carry the caller's name, so that none of them looks like the word of a person.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ async def patch_state(
 
 
 async def append(hold: Holdfast, task_id: str, patch: StatePatch, *, by: str, lease: LeaseToken | None) -> SharedState:
-    """Add to the state, whatever version it has come to: what is only added contradicts nobody."""
+    """Add to the state, whatever its version is: an addition is in conflict with no other change."""
     _check_open(await begun(hold.store, task_id, by=by))
     if lease is not None:
         await _holding(hold, task_id, lease, by).patch(patch)
@@ -158,8 +157,7 @@ async def _write(
 def _check_open(task: Task) -> None:
     if task.state not in OPEN:
         raise Conflict(
-            f"task {task.id} is {task.state}: nobody goes by its state any more, nothing was changed; for more work "
-            "submit a new task"
+            f"task {task.id} is {task.state}: its state is final, nothing was changed; for more work submit a new task"
         )
 
 

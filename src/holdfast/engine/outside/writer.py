@@ -26,7 +26,7 @@ from holdfast.model.transitions import TaskState
 Write: TypeAlias = Callable[[Task, datetime], Awaitable[Sequence[Operation]]]
 """Makes operations of the task as it stands. It may be asked again, and then sees what it wrote itself.
 
-What it reads is at least as new as the task. If somebody wrote in between, the number of the Commit is taken.
+What it reads is at least as new as the task. If another call wrote in between, the number of the Commit is taken.
 """
 
 _MOST_TRIES = 20
@@ -44,7 +44,7 @@ class LeaseWriter:
         self.by = by
 
     async def task(self) -> Task:
-        """Return the task as it stands, whoever holds it."""
+        """Return the task as it stands, also if another agent holds it."""
         return await found(self.store, self.lease.task_id)
 
     async def renew(self) -> Task:
@@ -65,7 +65,7 @@ class LeaseWriter:
         """Write what ``write`` makes of the task; it has to make nothing of a task that has it already.
 
         A Commit is numbered, and a number that is taken is answered as a repetition. Either another call under the
-        same lease was faster, or the store had to send this one twice and lost the first answer. Nobody can tell, so
+        same lease was faster, or the store had to send this one twice and lost the first answer. The two look alike, so
         it looks again: the next try writes behind the other call, or finds that all is there.
         """
         for _ in range(_MOST_TRIES):
@@ -102,11 +102,11 @@ class LeaseWriter:
 
     async def _lost(self) -> LeaseLost:
         task = await self.task()
-        now = f"task is {task.state}" + (", and somebody else has it" if task.owner is not None else "")
+        now = f"task is {task.state}" + (", and another worker has it" if task.owner is not None else "")
         return LeaseLost(task.id, self.lease.fence, now)
 
     async def _too_late(self, task: Task) -> DeadlineExceeded:
-        """End a task whose deadline has passed in somebody's hands: no sweep touches one that is held."""
+        """Fail a task whose deadline passed while it was held: no sweep touches a held task."""
         error = DeadlineExceeded(f"the deadline of task {task.id} has passed; it has failed, stop working on it")
         # Whether this is taken does not matter: where it is not, another call has ended the task, or lost it.
         await self.store.commit([self._numbered(task, (too_late(Failure.of(error)),))])

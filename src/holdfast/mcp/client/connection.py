@@ -58,7 +58,7 @@ class ServerConnection:
     def __init__(self, server: Server, *, within: float, on_end: Callable[[ServerConnection], None]) -> None:
         """Begin to open it. ``within`` are the seconds that this, and listing its tools, may take.
 
-        ``on_end`` is told when it is over, however it ended.
+        ``on_end`` is called when it is over, however it ended.
         """
         guard_libraries()  # the SDK is loaded by now, and logs where it sends requests
         self._server = server
@@ -74,7 +74,7 @@ class ServerConnection:
         self.listing: Listing
         loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[None] = loop.create_future()
-        # In a context of its own: it outlives whoever needed it first.
+        # In a context of its own: it outlives the caller that needed it first.
         self._owner = loop.create_task(self._own(), context=Context())
         self._owner.add_done_callback(self._ended)
 
@@ -144,7 +144,7 @@ class ServerConnection:
         if not self._opened.done():
             words = f"the MCP server {self._server.label} cannot be reached: its connection was closed meanwhile"
             self._opened.set_exception(ServerAway(words))
-        self._opened.exception()  # whoever waited for it may be gone; that is no defect to be logged
+        self._opened.exception()  # if no caller waits any more, asyncio would log an exception that was never read
         self._on_end(self)
 
     def _new_client(self) -> Client:
@@ -249,8 +249,8 @@ class ServerConnection:
             self._leave()
         if isinstance(result, InputRequiredResult):
             raise AnswerUnclear(
-                f"the MCP server {self._server.label} wants to be told more before it goes on with {tool}, and nobody "
-                "is there to tell it; leave the tool out with only="
+                f"the MCP server {self._server.label} asks for more input before it goes on with {tool}, and "
+                "Holdfast cannot give it any; leave the tool out with only="
             )
         return read_answer(result)
 
@@ -259,7 +259,7 @@ class ServerConnection:
         try:
             await asyncio.wait([asking])
         except asyncio.CancelledError:
-            # At once, and not after the SDK has told the server, which takes seconds if that does not read.
+            # At once, and not after the SDK has notified the server: that takes seconds if the server does not read.
             self._is_doubted = True
             asking.cancel()
             await asyncio.wait([asking])

@@ -1,6 +1,6 @@
 """What an operator declares about a server's tool, and what the server's own hints change about it.
 
-A server describes its tools itself, and nobody knows who wrote that. What it says may make us more careful, never less:
+A server describes its own tools, so its hints are not trusted. They may make a call more careful, never less:
 a hint raises the risk and the effect class that the operator declared, or leaves them as they are.
 """
 
@@ -26,18 +26,18 @@ class OnError(StrEnum):
     """What it means for a ``once`` call that the tool itself says it failed (``isError``)."""
 
     ANSWER = "answer"
-    """That was its answer. The call was made, is recorded with it, and is not made again; the model is told."""
+    """The failure is the answer. The call is recorded with it and not made again; the model gets it."""
     ABSENT = "absent"
     """Nothing was done. Declare it of a tool whose errors are known to mean that."""
     DOUBT = "doubt"
-    """Nobody knows what was done: it is cleared up like any other doubt."""
+    """It is unknown what was done: the call is in doubt, and settled like any other doubt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
     """What is known about one tool of a server: ``Declared(risk="read_only")``.
 
-    ``name`` is what the model calls it instead of the server's name and the prefix, ``description`` what it is told
+    ``name`` is what the model calls it instead of the server's name and the prefix, ``description`` what it reads
     instead of the server's words. ``errors`` says what a failure that the tool itself reports means for a ``once``
     call: "answer", "absent" or "doubt". Everything else is as for ``@tool``; ``reconcile(effect_id, arguments)`` and
     ``compensate(result, arguments)`` get the arguments as one dict.

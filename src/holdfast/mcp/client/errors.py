@@ -7,7 +7,7 @@ NotHappened
     └── CallRefused               it answered that it does not make this call
 HoldfastError
 ├── AnswerUnclear                 the call was sent, and no answer says what came of it
-└── CallFailed                    the tool ran and says that it failed; nobody knows after how much of its work
+└── CallFailed                    the tool ran and reported a failure; how much of its work it did is unknown
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ServerAway(NotHappened):
 
 
 class CannotStart(ServerAway):
-    """The command of a server does not exist, or may not be executed: somebody has to mend that."""
+    """The command of a server does not exist, or may not be executed: a person has to fix that."""
 
 
 class CallRefused(ToolError):
@@ -33,7 +33,7 @@ class AnswerUnclear(HoldfastError):
 
 
 class CallFailed(HoldfastError):
-    """The tool ran and says that it failed; nobody knows after how much of its work."""
+    """The tool ran and reported a failure; how much of its work it did is unknown."""
 
 
 # Named as users import them; see holdfast.model.errors.

@@ -144,7 +144,7 @@ class _Pipe:
         self._lines = Lines(label)
 
     def has_exited(self) -> bool:
-        """Ask the system, not asyncio: that hears of it later, and a call would be sent to nobody meanwhile."""
+        """Ask the system, not asyncio: asyncio learns it later, and meanwhile a call would go to a dead process."""
         if self._process.returncode is not None:
             return True
         if not hasattr(os, "waitid"):  # pragma: no cover - Windows, macOS before Python 3.13

@@ -1,7 +1,7 @@
 """What a server's tool takes: its JSON Schema, as the model is shown it and as arguments are checked against it.
 
-It was written by whoever wrote the server. It is cut to size for the model, and what it asks to be checked is checked
-within bounds: see validating.
+The author of the server wrote it, so it is not trusted. It is cut to size for the model, and it is checked within
+bounds: see validator.
 """
 
 from __future__ import annotations

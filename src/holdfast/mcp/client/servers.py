@@ -45,7 +45,7 @@ _NO_URL = (
     "the address of the MCP server is no http:// or https:// URL; a server that is started is a list of words: "
     '["uvx", "some-server"]'
 )
-"""The address is not repeated: nobody can tell which part of it is a password."""
+"""The message does not repeat the address: any part of it may be a password."""
 
 
 def server_at(
@@ -56,7 +56,7 @@ def server_at(
     headers: Mapping[str, str] | None,
     token: str | None,
 ) -> Server:
-    """Return what was meant, or refuse what nobody could reach."""
+    """Return the server that the arguments name. Raises InvalidValue for one that cannot be reached."""
     if isinstance(server, str):
         if env is not None or cwd is not None:
             raise InvalidValue("env= and cwd= are for a server that is started; one at a URL takes headers= and token=")

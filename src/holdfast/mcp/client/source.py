@@ -115,7 +115,7 @@ class ServerTools(ToolSource):
             if not isinstance(declared, Declared):
                 raise InvalidValue(f"declare[{name!r}] is {declared!r}; write Declared(risk=...)")
         self._promised = [self._tool(Listed(name=name)) for name in self._declared if self._is_offered(name)]
-        """What was declared, before the server has said anything. Made now, so that a mistake is told now."""
+        """The declared tools, before the server has listed any. Made here, so that a mistake is reported here."""
 
     def __repr__(self) -> str:
         """Name the server, without what may be secret."""
@@ -206,5 +206,5 @@ class ServerTools(ToolSource):
     async def _call(
         self, tool: str, arguments: Mapping[str, JsonValue], meta: Mapping[str, Any], timeout: float
     ) -> CallAnswer:
-        # Half of the tool's time: if it ran out while connecting, nobody could tell that nothing was sent.
+        # Half of the tool's time: if all of it ran out while connecting, it would not be known that nothing was sent.
         return await reach(self._server).call(tool, arguments, meta, within=min(self._connect, timeout / 2))

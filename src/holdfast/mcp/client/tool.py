@@ -37,7 +37,7 @@ class ServerTool(Tool):
         """``name`` is what the model calls it, ``calling`` what reaches ``server``."""
         self._listed, self._calling = listed, calling
         self.is_spare = is_spare
-        """Nobody asked for it by name: an agent leaves it out where another tool is called the same."""
+        """Not asked for by name: an agent leaves it out where another tool has the same name."""
         self._errors = OnError(declared.errors)
         risk, effect = tightened(RiskLevel(declared.risk), declared.effect_class, listed.hints)
         said = declared.description or storable(listed.description.strip(), LONGEST_DESCRIPTION)
@@ -83,6 +83,6 @@ class ServerTool(Tool):
             raise ToolError(answer.error)
         if self._errors is OnError.DOUBT:
             raise CallFailed(answer.error)
-        # It may have done half of its work: to call that "not happened" would be a guess. Nor is it a doubt: whoever
-        # did it has answered, and a person who is asked about every "no such file" soon stops reading the question.
+        # It may have done half of its work: to call that "not happened" would be a guess. It is not a doubt either: the
+        # tool has answered, and a person who is asked about every "no such file" soon stops reading the question.
         return {"error": answer.data}

@@ -1,6 +1,6 @@
 """The two ways to a server, watched: whether a request got as far as the wire decides what its failure proves.
 
-The SDK's HTTP transport ends the whole connection, with every call on it, when one request finds nobody listening or
+The SDK's HTTP transport ends the whole connection, with every call on it, when one request finds no listener or
 loses its answer. Here that becomes the answer to this one request, so that the others go on.
 """
 
@@ -51,7 +51,7 @@ def _client(server: Endpoint, connect: float) -> _WatchedClient:
         # How long an answer may take is the tool's timeout, which the engine counts.
         timeout=httpx2.Timeout(None, connect=connect, write=_WRITE_TIMEOUT),
         # A connection of its own for each request: one that is kept alive may be closed by the server just when it is
-        # used again, and nobody could tell whether that request was read.
+        # used again, and then it is not known whether the server read that request.
         limits=httpx2.Limits(max_keepalive_connections=0),
     )
 
@@ -76,7 +76,7 @@ class _WatchedClient(httpx2.AsyncClient):
         if (packing := response.headers.get("content-encoding", "identity").strip().lower()) != "identity":
             await response.aclose()
             return _stand_in(
-                request, sending, f"its answer is packed ({storable(packing, 40)}), which nobody asked for"
+                request, sending, f"its answer is packed ({storable(packing, 40)}), which was not asked for"
             )
         if isinstance(response.stream, httpx2.AsyncByteStream):
             # Of a stream, the SDK limits each event. The stream itself may go on.

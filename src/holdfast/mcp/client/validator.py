@@ -2,7 +2,7 @@
 
 Each keyword that is applied costs work, by what it looks through, and there is only so much. What cannot be counted
 that way is not checked at all: regular expressions, comparing everything with everything, and what follows references
-on paths of its own. Nobody gains anything by that: the schema is the server's, and the server checks what it is sent.
+on paths of its own. That opens no hole: the schema is the server's, and the server checks what it is sent.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ MOST_DEPTH = 150
 UNCHECKED = frozenset({"pattern", "patternProperties", "uniqueItems", "unevaluatedItems", "unevaluatedProperties"})
 
 _TURNED = {"not": None, "disallow": None, "if": None, "contains": None, "oneOf": "anyOf"}
-"""What may be wrong because something else is right, which nobody knows of what is not checked; and what to check then.
-"""
+"""Keywords that can fail because a part below them passes. A part that is not checked always passes, so these are not
+checked with it; the value is the keyword to check instead."""
 
 _WHOLE = frozenset({"enum", "const", "dependentRequired", "dependencies"})
 """Keywords that look through all of their value and not just at what it begins with."""

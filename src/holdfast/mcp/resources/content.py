@@ -149,7 +149,7 @@ async def current_form(access: CallerAccess) -> dict[str, JsonValue]:
 
 
 async def running_tasks(access: CallerAccess) -> Sequence[Task]:
-    """Return the tasks somebody works on, the newest first."""
+    """Return the tasks that a worker or an agent works on, the newest first."""
     return (await access.service.tasks(TaskFilter(states=_RUNNING), limit=PAGE)).items
 
 

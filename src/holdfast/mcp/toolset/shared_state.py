@@ -42,9 +42,9 @@ class SharedStateTools:
         ],
         reason: Annotated[str, Field(max_length=500, description="Why, for the history.")] = "",
     ) -> dict[str, Any]:
-        """Change a task's shared state, if nobody changed it since you read it.
+        """Change a task's shared state, if it has not changed since you read it.
 
-        Call it to replace the plan, close questions or set flags. If somebody was faster nothing is changed, and the
+        Call it to replace the plan, close questions or set flags. If it has changed, nothing is written, and the
         error brings the newer state and its version: look at it, merge, and call again. To only add facts use
         append_facts, which needs no version.
         """
@@ -62,7 +62,7 @@ class SharedStateTools:
         ],
         lease: OptionalLease = None,
     ) -> dict[str, Any]:
-        """Add what you found out to a task's state, whoever works on it.
+        """Add what you found out to a task's state. You do not need its lease.
 
         Call it to share findings. Nothing is replaced: the freshest fact about a key is the last one. Comes back with
         the new version. A fact that is known already changes nothing.

@@ -131,8 +131,8 @@ class SubmissionTools:
     ) -> dict[str, Any]:
         """Stop a task and its children.
 
-        Call it when the work is not wanted any more. "state" is "cancelled" if nobody worked on it; otherwise whoever
-        does is told, and stops at the next step. A task that has ended stays as it is.
+        Call it when the work is not wanted any more. "state" is "cancelled" if no worker or agent had the
+        task. Otherwise its holder gets the request, and stops at the next step. A task that has ended stays as it is.
         """
         task = await self._service.task(task_id)
         await self._access.agent.cancel(task.id, reason)

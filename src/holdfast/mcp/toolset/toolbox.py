@@ -146,7 +146,7 @@ async def call(access: CallerAccess, name: str, arguments: dict[str, JsonValue])
     except StoreError as error:
         _log.warning("tool %s of %s: the store does not answer: %s", name, access.caller.name, error)
         words = (
-            "the store does not answer; nobody knows whether this was done. Look, then do it again: a repeated call "
+            "the store does not answer; it is not known whether this was done. Look, then do it again: a repeated call "
         )
         return _result({"error": f"{words}is done once", "kind": type(error).__name__}, is_error=True)
     except HoldfastError as error:

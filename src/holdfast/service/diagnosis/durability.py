@@ -13,7 +13,7 @@ SAFE_SQLITE: Final = (3, 51, 3)
 LITTLE_ROOM: Final = 512 * 1024**2
 NO_ROOM: Final = 16 * 1024**2
 LARGE_WAL: Final = 256 * 1024**2
-"""Bytes. A WAL goes into its database every 16 MB, unless somebody reads from it all the while."""
+"""Bytes. A WAL goes into its database every 16 MB, unless some process reads from it all the time."""
 
 SKEW_SEEN, SKEW_WRONG = 2.0, 60.0
 """Seconds between two clocks: from which on people wonder about times they see, and from which on one is wrong."""
@@ -75,7 +75,7 @@ def _postgres(inside: Inside) -> Iterator[Finding]:
             "durability",
             Level.NOTE,
             "this role may not look at the server's settings",
-            "ask somebody who may: psql -c 'SHOW fsync' -c 'SHOW full_page_writes'",
+            "ask an administrator of the server: psql -c 'SHOW fsync' -c 'SHOW full_page_writes'",
         )
         return
     wrong = [(name, why) for (name, value), why in _WRONG_POSTGRES.items() if settings.get(name) == value]
@@ -144,7 +144,7 @@ def check_room(seen: StoreEvidence) -> Iterator[Finding]:
 
 
 def check_wal(seen: StoreEvidence) -> Iterator[Finding]:
-    """Notice a WAL that nobody could empty for a long while."""
+    """Find a WAL that could not be emptied for a long time."""
     if seen.inside is None:
         return
     size = int(seen.inside.vitals.settings.get("wal_bytes", "0"))

@@ -71,7 +71,7 @@ class Inside:
     """Which of pending, running, failed, approvals and doubts are more than were looked at."""
 
     def is_silent(self, worker: Worker) -> bool:
-        """Say whether a worker's lease is over, though nobody has said so yet."""
+        """Return whether a worker's lease is over, though no sweep has declared it dead yet."""
         return self.now - worker.seen_at > timedelta(seconds=worker.lease)
 
     @property
@@ -106,7 +106,7 @@ class StoreEvidence:
     file: Path | None = None
     """Where the store is, if it is one."""
     file_system: str | None = None
-    """What kind of file system that is on, where it can be told."""
+    """The type of file system that ``file`` is on, where it can be found out."""
     free_bytes: int | None = None
     """What is left on that disk."""
     schema: tuple[int, int] | None = None

@@ -19,7 +19,7 @@ class Level(StrEnum):
     NOTE = "note"
     """Good to know; nothing has to be done."""
     WARNING = "warning"
-    """Somebody should look at it: work stands still, or might be lost one day."""
+    """A person should look at it: work stands still, or might be lost one day."""
     ERROR = "error"
     """The store cannot be used, or cannot keep its promises."""
 

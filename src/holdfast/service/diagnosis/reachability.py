@@ -40,7 +40,7 @@ def check_store(seen: StoreEvidence) -> Iterator[Finding]:
         yield _failed(seen.failure)
     elif seen.inside is not None:
         vitals = seen.inside.vitals
-        # The others read with the library of SQLite, but nobody would look for its number there.
+        # The others also use the library of SQLite, but its version would say nothing about them.
         version = f" {vitals.version}" if vitals.backend in _DATABASES else ""
         yield Finding("store", Level.OK, f"{without_password(seen.url)} answers: {vitals.backend}{version}")
 

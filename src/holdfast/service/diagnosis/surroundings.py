@@ -12,13 +12,13 @@ from holdfast.service.diagnosis.finding import Finding, Level
 
 
 def check_settings(seen: StoreEvidence) -> Iterator[Finding]:
-    """Report settings that cannot be read, and variables that nobody reads."""
+    """Report settings that cannot be read, and HOLDFAST_* variables that are not settings."""
     if seen.settings_error is not None:
         words, _, remedy = seen.settings_error.partition("; ")
         yield Finding("settings", Level.ERROR, words, remedy or "correct the file, then: holdfast config")
     for name, meant in seen.unknown_variables.items():
         remedy = f"export {meant}=... instead; `holdfast config` shows what counts" if meant else f"unset {name}"
-        yield Finding("settings", Level.WARNING, f"{name} is set, and nobody reads it", remedy)
+        yield Finding("settings", Level.WARNING, f"{name} is set, but it is not a setting", remedy)
 
 
 def check_application(seen: StoreEvidence) -> Iterator[Finding]:

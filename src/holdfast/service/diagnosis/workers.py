@@ -86,7 +86,7 @@ def check_queues(seen: Inside) -> Iterator[Finding]:
 
 
 def check_owners(seen: Inside) -> Iterator[Finding]:
-    """Find running tasks that nobody who is alive holds."""
+    """Find running tasks that no living worker holds."""
     alive = {worker.id for worker in seen.workers}
     lost = [task for task in seen.running if task.owner not in alive]
     if lost:
