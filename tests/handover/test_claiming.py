@@ -135,7 +135,7 @@ async def test_what_cannot_be_claimed_by_its_id_is_refused_in_words(hold: Holdfa
     lease = (await ada.take(review.id)).lease
     await ada.holding(lease).change(Move(to=TaskState.REVIEW, reason="by hand", result=1), Release())
     for task_id, words in (
-        (held.id, "is held by mcp:ada; without a word from it the task is free after 2026-01-01T00:01:00"),
+        (held.id, "is held by mcp:ada; if it stays silent, the task is free after 2026-01-01T00:01:00"),
         (waiting.id, "is waiting: it waits for a person or for something else"),
         (review.id, "is review: its result is being verified"),
         (ended.id, "is completed: it has ended"),

@@ -151,7 +151,7 @@ def test_the_secret_is_in_no_log_and_does_not_follow_from_the_worker() -> None:
     ids=lambda text: text[:20] or "nothing",
 )
 def test_what_is_no_lease(text: str) -> None:
-    with pytest.raises(InvalidValue, match="that is no lease; pass the text claim_task returned"):
+    with pytest.raises(InvalidValue, match="that is not a valid lease; pass the text claim_task returned"):
         LeaseToken.read(text)
 
 

@@ -191,7 +191,7 @@ async def test_work_for_whoever_claims_it_begins_with_it_too(hold: Holdfast, cli
     [
         ({"budget": {"max_steps": 1}}, "cannot hold budget"),
         ({"constraints": {}}, "cannot hold constraints"),
-        ({"goal": "x"}, "goal is said beside the state"),
+        ({"goal": "x"}, "goal is passed beside the state"),
         ({"known_facts": "x"}, "known_facts"),
         ({"known_facts": [1]}, "known_facts"),
         ({"artifacts": ["0" * 64]}, "not in this store"),

@@ -265,7 +265,7 @@ def stored(body: bytes | None) -> JsonValue:
 
 
 def listed(name: str, items: list[Form], **more: Any) -> Mapping[str, JsonValue]:  # noqa: ANN401
-    """Return a listing: an object, so that something can be said beside it one day."""
+    """Return a listing: an object, so that more keys can be added later."""
     return {name: items, **more}
 
 

@@ -71,7 +71,7 @@ class Overview:
     messages: Sequence[Event]
     """The last messages that were sent to it."""
     earlier_messages: int
-    """How many were said to it before these."""
+    """How many were sent to it before these."""
     family: Sequence[Task]
     """The first of its children."""
 

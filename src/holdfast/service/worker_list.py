@@ -26,7 +26,7 @@ class ListedWorker:
     holders: Mapping[str, int] = field(default_factory=dict)
     """Which tasks have the slots of a full worker: how many of each name."""
     is_silent: bool
-    """It counts as alive, and has not been heard of for longer than its lease."""
+    """It counts as alive, and has been silent for longer than its lease."""
     lease_left: float
     """Seconds until its tasks may be taken back; 0 or less: they may be now."""
 

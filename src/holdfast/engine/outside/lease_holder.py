@@ -53,13 +53,13 @@ class LeaseHolder:
         self._by = by
 
     async def renew(self) -> Task:
-        """Say that the agent is alive; return the task it holds. Raises LeaseLost."""
+        """Renew the lease; return the task. Raises LeaseLost."""
         return await self._writer.renew()
 
     async def complete_step(self, key: str, output: JsonValue, patch: StatePatch = NOTHING) -> Written:
-        """Record that a step is done, once: the same key again is answered with how things stand.
+        """Record that a step is done. The same key with the same output again changes nothing.
 
-        Raises Conflict where the key was recorded with another output: one of the two is not what happened.
+        Raises Conflict where the key was recorded with another output.
         """
         key = their_key(check_name("the step's key", key))
         check_part("the step's key", key)
@@ -93,11 +93,11 @@ class LeaseHolder:
         return await self._standing()
 
     async def patch(self, patch: StatePatch) -> None:
-        """Change the state, whatever version it has come to."""
+        """Change the state, whatever its version is."""
         await self._writer.commit(lambda _, at: self._writer.patching(patch, at))
 
     async def change(self, *operations: Operation) -> None:
-        """Apply other operations under the lease, such as may be applied twice."""
+        """Apply other operations under the lease; they have to be ones that may be applied twice."""
 
         async def write(_: Task, __: datetime) -> Sequence[Operation]:
             return operations
@@ -122,7 +122,7 @@ class LeaseHolder:
         return await self._asked_before(question)
 
     async def finish(self, result: JsonValue) -> Written:
-        """The work is done. A task that has a definition goes to its own verifier, whatever the agent thinks of it."""
+        """Complete the task. A task that has a definition goes to its own verifier first."""
         task = await self._writer.task()
         result = self._result(task, result)
         is_new = await self._move(work_done(result, is_verified=task.name != HANDOVER, by=self._by))
@@ -135,7 +135,7 @@ class LeaseHolder:
         return standing
 
     def _result(self, task: Task, given: JsonValue) -> JsonValue:
-        """Return a result as it is stored: as its task's definition wants it, where that is known here."""
+        """Return a result as it is stored: in the form of the task's definition, where this process knows it."""
         canonical(given, name="result")
         definition = self._definitions.get(task.name)
         if definition is None:
@@ -143,7 +143,7 @@ class LeaseHolder:
         return to_json(restore(given, definition.returns, name="result"), definition.returns, name="result")
 
     async def give_up(self, why: str) -> Written:
-        """The work cannot be done. Whether that is so for a task with a definition is for its own worker to say."""
+        """Fail the task: the work cannot be done. For a task with a definition only its own worker decides that."""
         if not why.strip():
             raise InvalidValue("say why it cannot be done")
         task = await self._writer.task()
@@ -182,7 +182,7 @@ class LeaseHolder:
         return await self._end(write, move.to, move.reason)
 
     async def _end(self, write: Write, to: TaskState, reason: str) -> bool:
-        """End the lease; return False if an earlier call did, whose answer was lost."""
+        """End the lease; return False if an earlier call, whose answer was lost, ended it."""
         try:
             await self._writer.commit(write)
         except LeaseLost:

@@ -17,7 +17,7 @@ SHORTEST, LONGEST, USUAL = 1.0, 3600.0, 300.0
 """Seconds an agent may stay silent. It thinks for minutes; after an hour another agent should get the task."""
 
 _MOST_DIGITS = 18
-"""Of a fence: more than the databases hold."""
+"""Digits of a fence: more than the databases hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class LeaseToken:
         return worker_id_of(self.secret)
 
     def __str__(self) -> str:
-        """Return the text that the claimant is given."""
+        """Return the text that the claimant gets."""
         return f"{self.task_id}/{self.fence}/{self.secret}"
 
     def __repr__(self) -> str:
@@ -48,7 +48,9 @@ class LeaseToken:
         fence, _, secret = rest.partition("/")
         is_number = fence.isdecimal() and len(fence) <= _MOST_DIGITS
         if not task_id or not secret or not is_number or int(fence) < 1:
-            raise InvalidValue("that is no lease; pass the text claim_task returned as 'lease', exactly as it was")
+            raise InvalidValue(
+                "that is not a valid lease; pass the text claim_task returned as 'lease', exactly as it was"
+            )
         return cls(task_id, int(fence), secret)
 
 
@@ -58,7 +60,7 @@ def new_secret() -> str:
 
 
 def worker_id_of(secret: str) -> str:
-    """Return the id of the incarnation that belongs to a secret; it does not lead back."""
+    """Return the id of the incarnation that belongs to a secret. The secret cannot be found from the id."""
     return str(uuid.UUID(bytes=hashlib.sha256(secret.encode()).digest()[:16]))
 
 

@@ -1,4 +1,4 @@
-"""What time made true, for tasks of agents outside: no worker of theirs looks after them."""
+"""Expired leases and cancelled tasks of agents outside: no worker looks after them."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ LARGE_WAL: Final = 256 * 1024**2
 """Bytes. A WAL goes into its database every 16 MB, unless some process reads from it all the time."""
 
 SKEW_SEEN, SKEW_WRONG = 2.0, 60.0
-"""Seconds between two clocks: from which on people wonder about times they see, and from which on one is wrong."""
+"""Seconds between two clocks: from the first on people notice, from the second on one of them is wrong."""
 
 NETWORKED: Final = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "fuse.glusterfs", "fuse.sshfs", "gpfs", "lustre", "nfs", "nfs4", "smb3"}
@@ -35,7 +35,7 @@ def check_settings(seen: StoreEvidence) -> Iterator[Finding]:
         yield Finding(
             "durability",
             Level.WARNING,
-            "the file's journal is no WAL: another program changed that; it was left as it is",
+            "the file's journal is not a WAL: another program changed that; it was left as it is",
             "opening it switches it back: holdfast migrate",
         )
     if seen.inside is None:
@@ -131,7 +131,7 @@ def check_file_system(seen: StoreEvidence) -> Iterator[Finding]:
 
 
 def check_room(seen: StoreEvidence) -> Iterator[Finding]:
-    """Notice a disk that is full, or about to be."""
+    """Find a disk that is full, or almost."""
     if seen.free_bytes is None or seen.free_bytes >= LITTLE_ROOM:
         return
     left = f"{seen.free_bytes / 1024**2:,.0f} MB are left on the disk of {seen.file}"
@@ -152,7 +152,7 @@ def check_wal(seen: StoreEvidence) -> Iterator[Finding]:
         yield Finding(
             "wal",
             Level.WARNING,
-            f"the WAL has grown to {size / 1024**2:,.0f} MB: something reads from the file without an end",
+            f"the WAL has grown to {size / 1024**2:,.0f} MB: some process reads from the file and does not stop",
             f"see who has it open, and restart that: fuser -v {seen.file}-wal",
         )
 
