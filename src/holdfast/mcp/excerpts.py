@@ -1,4 +1,4 @@
-"""Keeping answers small: a model reads them, and its context is dear.
+"""Keeping answers small: a model reads them, and its context is limited.
 
 An answer that is too long is cut at its longest parts. The cut is marked, with where to find the rest. What the reader
 needs to go on is never cut: a lease, an id, a cursor.
@@ -40,7 +40,7 @@ KEPT: Final = frozenset(
 """Names of what is never cut, nor left out."""
 
 _LIMITS: Final = (8000, 2000, 500, 120, 40)
-"""How long a text may be, until all of it fits; a part of that is how many items a list or an object may have."""
+"""Limits of a text's length, tried until the answer fits; each also limits the items of a list or an object."""
 
 _FEWEST: Final = 3
 _LONGEST_KEPT: Final = 1000
@@ -53,7 +53,7 @@ def text_of(value: JsonValue) -> str:
 
 
 def fitted(value: dict[str, JsonValue], room: int = MAX_ANSWER, *, rest: str = "") -> dict[str, JsonValue]:
-    """Return an object that fits; one that had to be cut says so, and where the ``rest`` is."""
+    """Return an object that fits; one that had to be cut has a note, and where the ``rest`` is."""
     if len(text_of(value)) <= room:
         return value
     note = f"cut to fit{f'; the rest is at {rest}' if rest else ''}"
@@ -68,7 +68,7 @@ def fitted(value: dict[str, JsonValue], room: int = MAX_ANSWER, *, rest: str = "
 
 
 def packed(items: Iterable[dict[str, JsonValue]], room: int) -> list[dict[str, JsonValue]]:
-    """Return as many as fit, from the first on; that one always, cut if it has to be."""
+    """Return as many items as fit, from the first on; always the first one, cut if it has to be."""
     kept: list[dict[str, JsonValue]] = []
     for item in items:
         one = item if kept else fitted(item, room)

@@ -90,7 +90,7 @@ def _plan(overview: Overview) -> list[str]:
 
 
 def _known(overview: Overview) -> str:
-    """Return what the next step needs of the state, as an agent of ours would be shown it."""
+    """Return the part of the state that the next step needs, as Holdfast's own agents see it."""
     state = overview.state or first_state(overview.task)
     if state is None:
         return "No agent has kept a state for it; its input is in get_task."

@@ -86,7 +86,7 @@ class McpServer:
         read_only: bool = False,
         claimable: Sequence[str] = (HANDOVER,),
     ) -> None:
-        """``caller`` is who calls where requests do not say: the user of a local server. ``service`` stays open.
+        """``caller`` makes the requests that name no caller: the user of a local server. ``service`` stays open.
 
         ``claimable`` are the names of tasks that agents outside may take. ``read_only`` takes all other rights away.
         """
@@ -103,8 +103,8 @@ class McpServer:
     async def http(self, callers: Iterable[str] = ()) -> AsyncIterator[ASGIApp]:
         """Serve requests over HTTP for as long as the block lasts; the value is called for each of them.
 
-        Each of ``callers`` has sessions of its own, MOST_SESSIONS at a time: one that opens as many as it can shuts
-        out no other. All other callers share as many.
+        Each of ``callers`` has sessions of its own, MOST_SESSIONS at a time: a caller
+        that opens too many shuts out no other one. All unknown callers together have as many.
         """
         # The HTTP server in front of this application checks Host and Origin.
         async with self._watcher.running(), AsyncExitStack() as running:
@@ -130,7 +130,7 @@ class McpServer:
                 pace = Pace()
                 await self._protocol.run(PacedInput(incoming, pace), PacedOutput(outgoing, pace), options)
         except* BrokenPipeError:
-            pass  # the client was gone before it heard the last answer
+            pass  # the client left before it read the last answer
 
     @property
     def protocol(self) -> Server[Any]:
@@ -231,7 +231,7 @@ class McpServer:
 def _known_by_its_caller(sessions: Mapping[str, ASGIApp]) -> ASGIApp:
     """Hand a request to the sessions of its caller.
 
-    The SDK learns who calls, in its own terms: it lets no other caller into a session.
+    The SDK gets the caller as its own kind of user: it lets no other caller into a session.
     """
 
     async def called(scope: HttpScope, receive: Receive, send: Send) -> None:
@@ -249,7 +249,7 @@ def _input_schema(name: str) -> dict[str, Any] | None:
 
 
 def _refusing(handle: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a handler whose refusals are the protocol's errors, and whose faults tell a stranger nothing."""
+    """Return a handler that turns refusals into errors of the protocol, and hides the details of defects."""
 
     async def handled(ctx: Context, params: Any) -> Any:  # noqa: ANN401 - the SDK's types, of whichever request
         if has_nul(ctx.params):

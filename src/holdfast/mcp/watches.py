@@ -58,7 +58,7 @@ class Watched:
     seen: str
     """Its fingerprint when it was last looked at."""
     watching: Counter[tuple[str, Tell]] = field(default_factory=Counter)
-    """Under which of its URIs, and whom to tell; how often, because several streams may have one way."""
+    """The URI of each watcher and the function that notifies it, with a count: streams may share one function."""
 
 
 class Messenger:
@@ -71,7 +71,7 @@ class Messenger:
         self._again = False
 
     def send(self) -> None:
-        """Tell, now or as soon as the last word has been heard."""
+        """Notify the watcher, now or as soon as it has taken the notification before."""
         if self._going is not None and not self._going.done():
             self._again = True
             return
@@ -88,16 +88,16 @@ class Messenger:
                 return
 
     def stop(self) -> None:
-        """Tell no more."""
+        """Send no more notifications."""
         if self._going is not None:
             self._going.cancel()
 
 
 class ResourceWatcher:
-    """Who watches what, for one server."""
+    """All watched resources of one server, with their watchers."""
 
     def __init__(self, access: CallerAccess, *, sweeps: bool) -> None:
-        """``sweeps``: whether it also does what time alone made true, such as taking a task from a dead agent."""
+        """``sweeps``: whether it also sweeps the store, such as taking a task back from a dead agent."""
         self._access = access
         self._service = access.service
         self._sweeps = sweeps
@@ -107,7 +107,7 @@ class ResourceWatcher:
         self._messengers: dict[tuple[str, Tell], Messenger] = {}
 
     async def watch(self, uri: str, address: Address, tell: Tell) -> None:
-        """Tell of every change from now on."""
+        """Notify of every change from now on."""
         if address not in self._watched:
             if len(self._watched) >= MOST_WATCHED:
                 raise InvalidValue(f"{MOST_WATCHED} resources are watched already; end some of the subscriptions first")
@@ -117,7 +117,7 @@ class ResourceWatcher:
         self._changed.set()
 
     def leave(self, uri: str, address: Address, tell: Tell) -> None:
-        """Tell no more. Leaving twice is fine."""
+        """Send no more notifications. Leaving twice is fine."""
         watched = self._watched.get(address)
         if watched is None or (uri, tell) not in watched.watching:
             return
@@ -176,7 +176,7 @@ class ResourceWatcher:
                 await asyncio.sleep(NOT_SOONER)
 
     async def _look(self, addresses: Sequence[Address]) -> None:
-        """See what has changed; tasks first, and all of them together."""
+        """Find out what has changed: all tasks first, with one query."""
         of_tasks = [address for address in addresses if isinstance(address, _OF_A_TASK)]
         if of_tasks:
             revisions = await self._service.revisions({address.task_id for address in of_tasks})

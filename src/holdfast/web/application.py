@@ -23,7 +23,7 @@ from holdfast.web.shutdown import Requests
 from holdfast.web.tokens import Tokens
 
 LARGEST_BODY: Final = 64 * 1024
-"""Bytes of a request, for a route that says nothing else. The MCP endpoint has a limit of its own."""
+"""Bytes of a request, for a route without a limit of its own. The MCP endpoint has one."""
 
 _WELCOME: Final = """\
 This is Holdfast, which keeps long-running AI agents alive.

@@ -32,16 +32,16 @@ class NotAdmitted(Exception):
     """A request that is not let in."""
 
     def __init__(self, status: HTTPStatus, words: str, *headers: tuple[bytes, bytes]) -> None:
-        """``words`` say what is wrong and what to do; they repeat nothing of what the request held."""
+        """``words`` say what is wrong and what to do; they repeat nothing from the request."""
         super().__init__(words)
         self.status, self.words, self.headers = status, words, headers
 
 
 class RequestGuard:
-    """Lets in who may come in, and tells the application who it is."""
+    """Checks every request, and passes its caller to the application."""
 
     def __init__(self, application: ASGIApp, *, tokens: Tokens, names: HostNames, doors: Mapping[str, Door]) -> None:
-        """``doors`` are the paths that ask for something else than a token."""
+        """``doors`` are the paths that do not ask for a token."""
         self._application = application
         self._tokens, self._names, self._doors = tokens, names, doors
 
@@ -55,7 +55,7 @@ class RequestGuard:
         await self._application({**scope, CALLER: caller}, receive, send)
 
     def _admit(self, scope: Scope) -> Caller | None:
-        """Return the caller; None where the route asks for no token. Raises Refusal."""
+        """Return the caller; None where the route asks for no token. Raises NotAdmitted."""
         door = self._doors.get(scope["path"], Door.TOKEN)
         if door is Door.OPEN:
             return None

@@ -20,13 +20,13 @@ from holdfast.service.service import Service
 _log = make_logger(__name__)
 
 PATIENCE: Final = 2.0
-"""Seconds in which a store that is well answers; probes give up soon after."""
+"""Seconds in which a healthy store answers; probes give up soon after."""
 FRESH: Final = 1.0
 """Seconds for which an answer is cached, so that many probes do not load the store."""
 
 
 async def alive(request: Request) -> JSONResponse:
-    """Say that the process lives."""
+    """Answer that the process is alive."""
     del request
     return JSONResponse({"status": "ok"})
 
@@ -42,7 +42,7 @@ class Readiness:
         self._looked_at: float | None = None
 
     async def ready(self, request: Request) -> JSONResponse:
-        """Say whether requests would be answered."""
+        """Answer whether requests would be served."""
         del request
         trouble = await self.trouble()
         if trouble is None:
@@ -50,7 +50,7 @@ class Readiness:
         return JSONResponse({"status": "unavailable", "reason": trouble}, status_code=503)
 
     async def trouble(self) -> str | None:
-        """Return what is wrong with the store, in words for everybody; None if nothing is."""
+        """Return what is wrong with the store, without details; None if nothing is."""
         async with self._turn:
             if self._looked_at is None or self._clock() - self._looked_at >= FRESH:
                 self._note(await self._look())

@@ -50,13 +50,13 @@ class Server:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End what is left of the requests under way, and the server with them."""
+        """End the requests that are still under way, and the server."""
         self._stop()
         self._requests.end()
         await self._serving
 
     def _stop(self) -> None:
-        """Accept no more connections, and begin nothing more."""
+        """Accept no more connections and requests."""
         self._uvicorn.should_exit = True
         self._requests.stop()
 
@@ -68,7 +68,7 @@ def _configured(application: Application) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         log_config=None,
-        access_log=False,  # it would have queries in it; ours has none
+        access_log=False,  # it would contain queries; our own log does not
         server_header=False,
         proxy_headers=False,  # their sender may not be a proxy
         # For requests that do not end when they are cancelled.

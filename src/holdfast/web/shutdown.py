@@ -19,7 +19,7 @@ from holdfast.web.answers import refuse
 GRACE: Final = 3.0
 """Seconds in which calls may finish once the server is to stop."""
 LAST_WORDS: Final = 1.0
-"""Seconds in which those that did not may still say that they were broken off."""
+"""Seconds in which calls that did not finish may still send an error."""
 
 _LISTENING: Final = frozenset({"GET", "HEAD"})
 """A request with one of these only reads a stream: there is nothing to wait for."""
@@ -37,7 +37,7 @@ class Requests:
         self._idle = asyncio.Event()
 
     def stop(self) -> None:
-        """Begin nothing more, and end what only listens."""
+        """Accept no more requests, and end those that only listen."""
         self._stopping = True
         self._on_stop()
         for patience, method in self._under_way.items():
@@ -53,7 +53,7 @@ class Requests:
                 await self._idle.wait()
 
     def end(self) -> None:
-        """End whatever is still under way, as soon as it has had its last words."""
+        """End the requests that are still under way, after the time for a last answer."""
         for patience in self._under_way:
             _end_in(LAST_WORDS, patience)
 

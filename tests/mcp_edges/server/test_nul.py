@@ -88,7 +88,7 @@ async def test_in_no_uri_as_it_is_written_there(hold: Holdfast, uri: str) -> Non
         async with client.listen(resource_subscriptions=[uri, "task://queue"]) as stream:
             assert stream.honored.resource_subscriptions == ["task://queue"]
     async with connected(hold, era="legacy") as client:
-        with pytest.warns(MCPDeprecationWarning), pytest.raises(MCPError, match="is no resource of this server"):
+        with pytest.warns(MCPDeprecationWarning), pytest.raises(MCPError, match="is not a resource of this server"):
             await client.subscribe_resource(uri)
 
 

@@ -29,7 +29,7 @@ Calling = Callable[[str, Mapping[str, JsonValue], Mapping[str, Any], float], Awa
 
 
 class ServerTool(Tool):
-    """One tool. Its function takes the arguments as one dict: a server may call its parameters what it likes."""
+    """One tool. Its function takes the arguments as one dict: a server may give its parameters any names."""
 
     def __init__(
         self, name: str, listed: Listed, declared: Declared, calling: Calling, *, server: str, is_spare: bool = False
@@ -59,7 +59,7 @@ class ServerTool(Tool):
         self.spec = ToolSpec(name=self.name, description=self.description, parameters=self._form.shown)
 
     def read(self, arguments: str) -> dict[str, JsonValue]:
-        """See Tool: what the model passed, as it was; defaults are the server's to fill in."""
+        """See Tool: the arguments that the model passed, unchanged; the server fills in defaults."""
         try:
             chosen = parse(arguments.strip().encode() or b"{}", name="arguments")
             canonical(chosen, name="arguments")

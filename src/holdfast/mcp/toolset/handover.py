@@ -27,14 +27,14 @@ _LONGEST_WAIT = 55.0
 """Seconds. Many clients give up on a call after a minute."""
 
 _NOTES = 3
-"""Of those who had the task before, the last ones."""
+"""How many of the last notes are shown."""
 
 
 class HandoverTools:
     """The hand-over."""
 
     def __init__(self, access: CallerAccess) -> None:
-        """``access`` is that of the request."""
+        """``access`` belongs to the request."""
         self._access = access
 
     async def claim_task(
@@ -114,7 +114,9 @@ class HandoverTools:
         self,
         *,
         lease: LeaseText,
-        question: Annotated[str, Field(min_length=1, max_length=4000, description="One question, with all it takes.")],
+        question: Annotated[
+            str, Field(min_length=1, max_length=4000, description="One question, with all that is needed to answer it.")
+        ],
     ) -> dict[str, Any]:
         """Ask a person something only they can decide or know.
 

@@ -31,7 +31,7 @@ class InspectionTools:
     """Reads of tasks."""
 
     def __init__(self, access: CallerAccess) -> None:
-        """``access`` is that of the request."""
+        """``access`` belongs to the request."""
         self._access = access
         self._service = access.service
 
