@@ -1,4 +1,4 @@
-"""What is refused at the door: bad input gets an InvalidValue that says what is wrong, and changes nothing."""
+"""Bad input: it raises an InvalidValue that names what is wrong, and changes nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.snapshot import snapshot
 
 DECIDED = Approval(
-    task_id="task", question="?", step_key="s", id="ask", state=ApprovalState.APPROVED, decided_by="nobody"
+    task_id="task", question="?", step_key="s", id="ask", state=ApprovalState.APPROVED, decided_by="stranger"
 )
 
 UNSENDABLE: dict[str, tuple[Any, ...]] = {
@@ -68,10 +68,10 @@ UNSENDABLE: dict[str, tuple[Any, ...]] = {
 
 
 class DoorsContract(ContractBase):
-    """Bad input, through every door."""
+    """Bad input to every method."""
 
     async def test_what_cannot_be_sent(self, store: StateStore) -> None:
-        """Refused before anything is written, also of its neighbours."""
+        """Rejected before anything is written, also of the other Commits in the call."""
         attempt = await running_task(store)
         await submit_one(store, "other")
         before = await snapshot(store)
@@ -93,27 +93,27 @@ class DoorsContract(ContractBase):
 
     @pytest.mark.parametrize("name", ["\ud800", "a\ud800b"])
     async def test_no_question_breaks_on_an_odd_id(self, store: StateStore, name: str) -> None:
-        """Nothing is stored under it, or it is refused: never an error of the driver."""
+        """The answer is empty, or the id is rejected: never an error of the driver."""
         for ask in (store.get, store.history, store.steps, store.artifact, store.owned, store.accounts):
             with suppress(InvalidValue):
                 assert not await ask(name)
 
     @pytest.mark.parametrize(("offset", "length"), [(-1, None), (0, -1), (1.5, None)])
     async def test_a_range_that_is_none(self, store: StateStore, offset: int, length: int | None) -> None:
-        """Is refused, and not answered with other bytes."""
+        """It is rejected, and no other bytes are returned."""
         artifact = await store.put_artifact(b"hello")
         with pytest.raises(InvalidValue):
             await store.read_artifact(artifact.id, offset=offset, length=length)
 
     @pytest.mark.parametrize("operation", [WriteOutcome(result=1), WriteStep(step())], ids=["outcome", "step"])
     async def test_what_only_the_holder_may_write(self, store: StateStore, operation: WriteOutcome | WriteStep) -> None:
-        """While somebody works on a task, nobody else writes its outcome or its journal."""
+        """While a worker holds a task, no other caller writes its outcome or its journal."""
         attempt = await running_task(store)
         assert (await send(store, outside("task", operation))).refusal is Refusal.LEASED
         await attempt.apply(operation)
 
     async def test_a_resent_commit_names_its_children_again(self, store: StateStore) -> None:
-        """Also the one that was there before, under its key."""
+        """Also a child that existed before, under its key."""
         await submit_one(store, "old", name="job", key="k")
         attempt = await running_task(store)
         commit = attempt.commit(SubmitChild(new_task("kid", key="k")), SubmitChild(new_task("new")))
@@ -124,7 +124,7 @@ class DoorsContract(ContractBase):
         assert again.children == (Submitted(task_id="old", created=False), Submitted(task_id="new", created=False))
 
     async def test_times_of_any_zone_are_kept_as_moments(self, store: StateStore) -> None:
-        """And come back in UTC."""
+        """They are returned in UTC."""
         deadline = datetime.fromisoformat("2030-01-01T12:00:00+05:30")
         task = await submit_one(store, deadline=deadline)
         assert task.deadline == deadline
@@ -132,16 +132,16 @@ class DoorsContract(ContractBase):
         assert task.deadline.tzinfo is UTC
 
     async def test_an_outsider_needs_a_request_that_can_be_remembered(self, store: StateStore) -> None:
-        """A name, as everything that is looked up."""
+        """It has to be a valid name, like everything that is looked up."""
         await submit_one(store)
         commit = Commit(task_id="task", guard=Expect(request=""), operations=())
         with pytest.raises(InvalidValue, match="request"):
             await store.commit([commit])
 
     async def test_what_is_too_large_together_is_refused_with_its_size(self, store: StateStore) -> None:
-        """No database takes it well, and sending it again would not help; its neighbours may be sent again."""
+        """It is too large for a database, and sending it again would not help; the other Commits may be sent again."""
         attempt = await running_task(store)
-        body = b"1" * (LARGEST_BYTES // 40)  # one object, however often it stands there
+        body = b"1" * (LARGEST_BYTES // 40)  # one object, used many times
         lines = [WriteStep(step(f"k{n}", position=n, output=body)) for n in range(1, 42)]
         before = await snapshot(store)
         with pytest.raises(InvalidValue, match=r"task takes \d{3},\d{3},\d{3} bytes in 41 operations.*artifacts"):
