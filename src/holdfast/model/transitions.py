@@ -50,6 +50,9 @@ class TaskState(StrEnum):
 
 
 TERMINAL = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED})
+
+KEEPS_LEASE = frozenset({TaskState.RUNNING, TaskState.REVIEW})
+"""A worker that moves its task to one of these keeps the lease; any other Move releases it."""
 OPEN = frozenset(TaskState) - TERMINAL
 
 _P, _R, _W, _V = TaskState.PENDING, TaskState.RUNNING, TaskState.WAITING, TaskState.REVIEW
@@ -126,12 +129,3 @@ def illegal_move_message(task_id: str, source: TaskState, target: TaskState) -> 
     """Return the error message for a move that is not allowed, with the allowed moves."""
     allowed = ", ".join(sorted(MOVES[source])) or "nothing: that state is final"
     return f"task {task_id} is {source} and cannot become {target}; from {source} it may become {allowed}"
-
-
-def mermaid() -> str:
-    """Draw the table as a Mermaid state diagram for the docs."""
-    lines = ["stateDiagram-v2", "    [*] --> pending: submitted"]
-    for source, targets in (*MOVES.items(), *MOVES_BY_PARENT.items()):
-        lines += [f"    {source} --> {target}: {meaning}" for target, meaning in targets.items()]
-    lines += [f"    {state} --> [*]" for state in sorted(TERMINAL)]
-    return "\n".join(lines)

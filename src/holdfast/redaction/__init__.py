@@ -10,6 +10,7 @@ logs.py         Log records without credentials: those of this package, and thos
                 credentials for it
 names.py        Names that mean a credential: of headers, variables, options, and parameters of a URL
 text.py         The known credentials, and replacing them in text: by value, so it works for text from any source
+urls.py         The URL of a store, shown without its password
 """
 
 from holdfast.redaction.credentials import (
@@ -33,6 +34,7 @@ from holdfast.redaction.text import (
     redacted_data,
     without_beginning,
 )
+from holdfast.redaction.urls import without_password
 
 __all__ = [
     "HIDDEN",
@@ -53,4 +55,5 @@ __all__ = [
     "redacted_data",
     "shown_url",
     "without_beginning",
+    "without_password",
 ]
