@@ -130,7 +130,7 @@ class ApprovalsContract(ContractBase):
         assert await refusal_of(store, approve(by="bob")) is Refusal.APPROVAL
         assert await refusal_of(store, approve(by="carol")) is None
 
-    async def test_whoever_asked_takes_it_back(self, store: StateStore) -> None:
+    async def test_the_asker_withdraws_it(self, store: StateStore) -> None:
         """The asker may withdraw it without being a decider."""
         await open_approval(store, asked(deciders=("alice", "carol")))
         take_back = Decide(approval_id="ask", state=ApprovalState.VOID, by="bob")
@@ -144,13 +144,13 @@ class ApprovalsContract(ContractBase):
         assert await refusal_of(store, approve("unknown")) is Refusal.APPROVAL
         assert await refusal_of(store, approve("theirs")) is Refusal.APPROVAL
 
-    async def test_after_its_expiry_nobody_decides(self, store: StateStore, clock: ManualClock) -> None:
+    async def test_after_its_expiry_a_decision_is_refused(self, store: StateStore, clock: ManualClock) -> None:
         """Even before a sweep has expired it."""
         await open_approval(store, asked(expires_at=clock.now() + timedelta(seconds=10)))
         clock.advance(10)
         assert await refusal_of(store, approve()) is Refusal.APPROVAL
 
-    async def test_until_its_expiry_somebody_may(self, store: StateStore, clock: ManualClock) -> None:
+    async def test_until_its_expiry_a_decision_is_accepted(self, store: StateStore, clock: ManualClock) -> None:
         """Until the last moment before it."""
         await open_approval(store, asked(expires_at=clock.now() + timedelta(seconds=10)))
         clock.advance(9.999)
@@ -235,7 +235,7 @@ class ApprovalsContract(ContractBase):
         assert [approval.id for approval in some] == ["b"]
         assert await store.approvals(states=set()) == []
 
-    async def test_a_default_that_is_no_decision_is_refused(self) -> None:
+    async def test_a_default_that_is_not_a_decision_is_refused(self) -> None:
         """Before it reaches any store."""
         with pytest.raises(InvalidValue):
             asked(default=ApprovalState.OPEN)

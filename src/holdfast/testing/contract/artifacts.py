@@ -160,7 +160,7 @@ class ArtifactsContract(ContractBase):
         assert {artifact.id for artifact in stored} == {hashlib.sha256(content).hexdigest()}
         assert await store.read_artifact(stored[0].id) == content
 
-    async def test_a_stream_that_was_pruned_on_its_way_is_no_artifact(
+    async def test_a_stream_that_was_pruned_on_its_way_is_not_an_artifact(
         self, store: StateStore, clock: ManualClock
     ) -> None:
         """A prune came while it was slow. It is stored or refused, but never with a part missing."""

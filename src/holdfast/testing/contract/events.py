@@ -272,7 +272,7 @@ class QuietContract(ContractBase):
         attempt.sequence -= 1
         await attempt.apply(RequireQuiet(channel="inbox", after=1), COMPLETE)
 
-    async def test_a_channel_nobody_used_is_quiet(self, store: StateStore) -> None:
+    async def test_an_unused_channel_is_quiet(self, store: StateStore) -> None:
         """And the check emits nothing on it."""
         attempt = await running_task(store)
         await attempt.apply(RequireQuiet(channel="inbox", after=0))
@@ -307,7 +307,7 @@ class QuietContract(ContractBase):
         )
         assert [verdict.refusal for verdict in verdicts] == [None, None, Refusal.CONFLICT, None]
 
-    async def test_a_guard_that_does_not_hold_is_told_first(self, store: StateStore) -> None:
+    async def test_a_guard_that_does_not_hold_is_reported_first(self, store: StateStore) -> None:
         """A worker that lost the task gets that refusal, not the one about events."""
         attempt = await running_task(store)
         await store.emit("inbox", 1)
@@ -315,7 +315,7 @@ class QuietContract(ContractBase):
         verdict = await attempt.send(RequireQuiet(channel="inbox", after=0))
         assert verdict.refusal is Refusal.SUPERSEDED
 
-    async def test_a_race_with_somebody_who_emits_has_one_order(self, store: StateStore) -> None:
+    async def test_a_race_with_an_emitter_has_one_order(self, store: StateStore) -> None:
         """Either the event came first and the end is refused, or the task had ended; also on new channels."""
         for number in range(10):
             task_id, channel = f"t{number}", f"inbox {number}"
@@ -326,7 +326,7 @@ class QuietContract(ContractBase):
             assert events == (["ended", "news"] if verdict.applied else ["news"])
             assert event.number == len(events)
 
-    async def test_a_position_nobody_can_be_at_is_refused(self) -> None:
+    async def test_an_impossible_position_is_refused(self) -> None:
         """Before it reaches any store."""
         for channel, after in (("", 0), ("inbox", -1), ("inbox", True)):
             with pytest.raises(InvalidValue):

@@ -281,7 +281,7 @@ class KinshipContract(ContractBase):
         assert [verdict.state for verdict in verdicts] == [TaskState.COMPLETED, TaskState.RUNNING]
         assert (await stored(store, "second")).state is TaskState.PENDING
 
-    async def test_it_is_told_to_its_queue(self, store: StateStore) -> None:
+    async def test_it_is_hinted_to_its_queue(self, store: StateStore) -> None:
         """And to the listeners of the task."""
         parent, child = await family(store)
         await hints_of(store, parent.apply(again(child)), "queue:nursery", "task:child")
@@ -337,7 +337,7 @@ class KeyFormContract(ContractBase):
         assert await claimed_ids(store, alone=True, key_form=FLAT_KEYS) == []
         assert await claimed_ids(store, alone=True) == ["task"]
 
-    async def test_acquiring_says_what_to_do(self, store: StateStore) -> None:
+    async def test_acquiring_a_newer_form_is_refused_with_advice(self, store: StateStore) -> None:
         """A newer form is refused with advice; a task without a form gets the worker's; a held task is returned."""
         attempt = await running_task(store)
         await attempt.apply(move(TaskState.WAITING))

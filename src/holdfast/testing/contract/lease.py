@@ -102,7 +102,7 @@ class LeaseContract(ContractBase):
         await store.heartbeat("worker")
         assert await stored(store) == attempt.task
 
-    async def test_a_late_heartbeat_still_renews_if_nobody_noticed(self, store: StateStore, clock: ManualClock) -> None:
+    async def test_a_late_heartbeat_still_renews_before_a_sweep(self, store: StateStore, clock: ManualClock) -> None:
         """Only the sweep declares a worker dead."""
         await running_task(store)
         clock.advance(LEASE * 3)
@@ -195,8 +195,8 @@ class LeaseContract(ContractBase):
         await enter(store, "next")
         assert sorted(await claimed_ids(store, "next")) == ["acquired", "reviewed"]
 
-    async def test_retiring_nobody_does_nothing(self, store: StateStore) -> None:
-        """Neither an unknown worker nor one that is dead already."""
+    async def test_retiring_an_unknown_or_dead_worker_does_nothing(self, store: StateStore) -> None:
+        """The answer is empty, and nothing changes."""
         await running_task(store)
         await store.retire("worker")
         before = await snapshot(store)

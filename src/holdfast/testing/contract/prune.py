@@ -280,7 +280,7 @@ class PruneContract(ContractBase):
         clock.advance(2 * DAY)
         assert await store.prune(DAY) == Pruned(tasks=3, events=1, artifacts=0, more=False)
 
-    async def test_old_artifacts_nobody_uses_go(self, store: StateStore, clock: ManualClock) -> None:
+    async def test_old_unused_artifacts_go(self, store: StateStore, clock: ManualClock) -> None:
         """A link from any task keeps them; they are deleted with the last such task."""
         used, unused = await store.put_artifact(b"used"), await store.put_artifact(b"unused")
         link = ArtifactLink(artifact_id=used.id, name="n", type="t", summary="", bytes=4)

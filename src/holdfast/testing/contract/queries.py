@@ -193,7 +193,7 @@ class QueriesContract(ContractBase):
                 seen = [task_id async for task_id in _paged(store, limit, newest_first=newest_first)]
                 assert seen == (expected[::-1] if newest_first else expected)
 
-    async def test_the_last_page_says_so(self, store: StateStore) -> None:
+    async def test_the_last_page_has_no_next(self, store: StateStore) -> None:
         """Even if it is full."""
         for task_id in ("a", "b"):
             await submit_one(store, task_id)
@@ -232,7 +232,7 @@ class QueriesContract(ContractBase):
         assert [task.id for page in (first, second) for task in page.items] == ["c", "a"]
         assert second.next is None
 
-    async def test_a_cursor_nobody_issued_is_refused(self, store: StateStore) -> None:
+    async def test_an_unknown_cursor_is_refused(self, store: StateStore) -> None:
         """Instead of returning a wrong page."""
         await submit_one(store)
         for cursor in ("", "x", "bm90IGpzb24=", "W10=", "WzEsMl0=", "ü", "'; DROP TABLE tasks"):

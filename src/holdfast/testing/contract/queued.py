@@ -176,7 +176,7 @@ class QueuedContract(ContractBase):
             await apply_outside(store, task_id, CANCEL)
         assert await in_line(store) == []
 
-    async def test_what_somebody_holds_is_not_queued(self, store: StateStore, clock: ManualClock) -> None:
+    async def test_a_held_task_is_not_queued(self, store: StateStore, clock: ManualClock) -> None:
         """Even if it is still pending, due or delayed; when it is released, it is queued again."""
         await submit_one(store, "due")
         await submit_one(store, "delayed", available_at=clock.now() + timedelta(seconds=60))
@@ -235,7 +235,7 @@ class QueuedContract(ContractBase):
                     assert await page_by_page(store, limit, queue=queue) == " ".join(expected[queue])
                 assert await page_by_page(store, limit) == " ".join(together)
 
-    async def test_the_last_page_of_a_queue_says_so(self, store: StateStore, clock: ManualClock) -> None:
+    async def test_the_last_page_of_a_queue_has_no_next(self, store: StateStore, clock: ManualClock) -> None:
         """Even if it is full, at any size."""
         await submit_one(store, "a")
         await submit_one(store, "b", available_at=clock.now() + timedelta(seconds=1))

@@ -46,7 +46,7 @@ class SaveContract(ContractBase):
         )
         assert await store.get("task") == saved
 
-    async def test_saving_what_is_stored_changes_nothing_anybody_set(self, store: SimpleInterface) -> None:
+    async def test_saving_what_is_stored_changes_only_the_revision(self, store: SimpleInterface) -> None:
         """A save whose answer was lost can be sent again."""
         first = await store.save(by_hand(user_input="hello"))
         again = await store.save(by_hand(user_input="hello"))
@@ -247,7 +247,7 @@ class ExecuteStepContract(ContractBase):
             await store.execute_step("task", lambda task: replace(task, user_input="other"))
         assert (await stored(store)).owner is None
 
-    async def test_nobody_disturbs_a_step(self, store: SimpleInterface) -> None:
+    async def test_no_other_caller_disturbs_a_step(self, store: SimpleInterface) -> None:
         """While it runs, no other caller claims, saves or steps the task."""
         await store.save(by_hand(name="job"))
         await enter(store)

@@ -62,7 +62,7 @@ class SubmitContract(ContractBase):
             revision=1,
         )
 
-    async def test_the_first_transition_says_who_submitted(self, store: StateStore, clock: ManualClock) -> None:
+    async def test_the_first_transition_names_who_submitted(self, store: StateStore, clock: ManualClock) -> None:
         """A task's history begins with its submission."""
         await submit_one(store, actor="alice")
         assert await store.history("task") == [

@@ -144,7 +144,7 @@ class SweepOfDeadWorkersContract(ContractBase):
         assert not (await store.heartbeat("worker")).suspects
         assert await claim(store, alone=True) == []
 
-    async def test_a_repeated_lone_claim_says_so_again(self, store: StateStore, clock: ManualClock) -> None:
+    async def test_a_repeated_lone_claim_is_marked_again(self, store: StateStore, clock: ManualClock) -> None:
         """The worker must know that it may run nothing else."""
         await submit_one(store)
         await _let_workers_die(store, clock, 2)
@@ -238,7 +238,7 @@ class SweepOfDeadWorkersContract(ContractBase):
             task = await stored(store)
             assert (task.deaths, task.lone_deaths) == (deaths, lone_deaths)
 
-    async def test_a_suspect_that_is_acquitted_is_none_any_more(self, store: StateStore, clock: ManualClock) -> None:
+    async def test_an_acquitted_task_is_no_longer_a_suspect(self, store: StateStore, clock: ManualClock) -> None:
         """It did not cause its earlier deaths."""
         await submit_one(store)
         await _let_workers_die(store, clock, 2)
@@ -248,7 +248,7 @@ class SweepOfDeadWorkersContract(ContractBase):
         assert (await stored(store)).deaths == 0
         assert await claimed_ids(store, await enter(store, "any")) == ["task"]
 
-    async def test_only_its_worker_says_that_a_task_rests(self, store: StateStore) -> None:
+    async def test_only_its_worker_records_that_a_task_rests(self, store: StateStore) -> None:
         """No other caller can know."""
         await submit_one(store)
         for operation in (Rest(resting=True), ShareWorker()):

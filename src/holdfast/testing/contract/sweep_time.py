@@ -98,7 +98,7 @@ class SweepOfTimeContract(ContractBase):
         assert (second.due, second.more, second.next_due) == (1, False, None)
 
     @pytest.mark.parametrize("state", [TaskState.PENDING, TaskState.WAITING, TaskState.REVIEW], ids=str)
-    async def test_a_passed_deadline_fails_a_task_nobody_holds(
+    async def test_a_passed_deadline_fails_a_task_without_a_holder(
         self, store: StateStore, clock: ManualClock, state: TaskState
     ) -> None:
         """In every state but running."""
@@ -210,7 +210,7 @@ class SweepOfTimeContract(ContractBase):
         assert (await store.sweep(limit=2)).expired == ("a",)
         assert await stored(store) == before
 
-    async def test_an_expiry_nobody_waits_for_wakes_nobody(self, store: StateStore, clock: ManualClock) -> None:
+    async def test_an_expiry_without_a_waiter_wakes_nothing(self, store: StateStore, clock: ManualClock) -> None:
         """A task whose timer ran out at the same moment is woken by the timer, and listed as woken."""
         due = clock.now() + timedelta(seconds=10)
         attempt = await running_task(store)

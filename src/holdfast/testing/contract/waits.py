@@ -157,7 +157,7 @@ class WaitsContract(ContractBase):
         await store.emit("news", "new")
         assert await woken_by(store) == ("event", "emit")
 
-    async def test_an_event_that_was_pruned_wakes_nobody(self, store: StateStore, clock: ManualClock) -> None:
+    async def test_a_pruned_event_wakes_nothing(self, store: StateStore, clock: ManualClock) -> None:
         """There is nothing to read: a woken task would wait again, and be woken again."""
         await store.emit("news", "old")
         clock.advance(10)
@@ -166,13 +166,13 @@ class WaitsContract(ContractBase):
         await store.emit("news", "new")
         assert await woken_by(store) == ("event", "emit")
 
-    async def test_an_event_on_another_channel_wakes_nobody(self, store: StateStore) -> None:
+    async def test_an_event_on_another_channel_wakes_nothing(self, store: StateStore) -> None:
         """Channel names must match exactly."""
         task = await wait_for(store, EVENT)
         await store.emit("News", "other")
         assert await stored(store) == task
 
-    async def test_one_event_wakes_everybody(self, store: StateStore) -> None:
+    async def test_one_event_wakes_all_waiting_tasks(self, store: StateStore) -> None:
         """It is a fact for all waiting tasks, not a message for one of them."""
         for name in ("a", "b"):
             attempt = await running_task(store, name, f"worker of {name}")
@@ -180,7 +180,7 @@ class WaitsContract(ContractBase):
         await store.emit("news", 1)
         assert [(await stored(store, name)).state for name in ("a", "b")] == [TaskState.PENDING] * 2
 
-    async def test_an_event_sent_again_wakes_nobody(self, store: StateStore) -> None:
+    async def test_an_event_sent_again_wakes_nothing(self, store: StateStore) -> None:
         """The same key is the same event."""
         first = await store.emit("news", 1, key="k")
         task = await wait_for(store, replace(EVENT, after=first.number))
@@ -323,7 +323,7 @@ class WaitsContract(ContractBase):
         await attempt.apply(move(TaskState.WAITING, waits=(DECIDED,)))
         assert await woken_by(store) == ("decided", "worker")
 
-    async def test_a_decision_nobody_waits_for_wakes_nobody(self, store: StateStore) -> None:
+    async def test_a_decision_without_a_waiter_wakes_nothing(self, store: StateStore) -> None:
         """The task waits for something else."""
         await wait_for(store, EVENT)
         await apply_outside(store, "task", Decide(approval_id="ask", state=ApprovalState.APPROVED, by="bob"))
@@ -355,7 +355,7 @@ class WaitsContract(ContractBase):
         await wait_for(store, UntilChildren(key="join", children=()), EVENT)
         assert await woken_by(store) == ("event", "worker")
 
-    async def test_a_step_of_whoever_holds_it_notices_too(self, store: StateStore, clock: ManualClock) -> None:
+    async def test_a_step_of_the_holder_notices_too(self, store: StateStore, clock: ManualClock) -> None:
         """Also on the fast path for Commits with only steps."""
         await wait_for(store, UntilTime(key="timer", at=clock.now() + timedelta(seconds=5)))
         await enter(store, "holder")
@@ -372,7 +372,7 @@ class WaitsContract(ContractBase):
         await apply_outside(store, "task", WriteStep(step()))
         assert await woken_by(store) == ("time came", "person")
 
-    async def test_waiting_for_nothing_lasts_until_somebody_moves_it(
+    async def test_waiting_for_nothing_lasts_until_a_commit_moves_it(
         self, store: StateStore, clock: ManualClock
     ) -> None:
         """For example when its budget is raised."""
