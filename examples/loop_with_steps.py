@@ -1,7 +1,7 @@
 """Chapter 11, "Mini Code Example": the same loop with ``ctx.step``: no finished step runs again.
 
 Kill it at any point and start it again. The code runs from its beginning, recorded steps and patches replay, and the
-loop goes on with the first call that was not recorded.
+loop continues with the first call that was not recorded.
 """
 
 import asyncio

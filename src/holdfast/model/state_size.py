@@ -121,7 +121,7 @@ def fit_fact(fact: KnownFact, most: int = FACT_BYTES) -> KnownFact:
 
 
 def freshest(facts: Sequence[KnownFact], weight: Callable[[KnownFact], int] | None = None) -> tuple[KnownFact, ...]:
-    """Return the last facts, as many as fit into a state; at least one.
+    """Return the last facts, as many as fit into a state; at least the last one.
 
     Called for every fact that is added, so the default ``weight`` is a quick estimate.
     """

@@ -29,7 +29,7 @@ class TaskState(StrEnum):
 
     WAITING = "waiting"
     """Waits for an approval, an answer, a timer, an event, a child or more budget, and holds no worker.
-    The Commit or sweep that brings the awaited thing moves it to pending; its deadline fails it."""
+    The call that brings the awaited thing, or a sweep, moves it to pending; its deadline fails it."""
 
     REVIEW = "review"
     """The work is done and a verifier checks it, under the same or a new lease."""

@@ -27,7 +27,7 @@ PATIENCE = 10.0
 """Seconds after which a hint counts as missing; usually it comes at once."""
 
 
-async def hear(listener: Listener, *topics: str) -> None:
+async def wait_for_hints(listener: Listener, *topics: str) -> None:
     """Wait until hints for all these topics came, in one hint or in several."""
     missing = set(topics)
     async with asyncio.timeout(PATIENCE):
@@ -39,7 +39,7 @@ async def hints_of(store: StateStore, act: Awaitable[Any], *topics: str) -> None
     """Do something; hints for these topics must follow."""
     async with store.listen() as listener:
         await act
-        await hear(listener, *topics)
+        await wait_for_hints(listener, *topics)
 
 
 class HintsContract(ContractBase):
@@ -100,20 +100,20 @@ class HintsContract(ContractBase):
         """A hint that one listener gets is not taken from the others."""
         async with store.listen() as one, store.listen() as two:
             await submit_one(store, queue="q")
-            await hear(one, "queue:q")
-            await hear(two, "queue:q")
+            await wait_for_hints(one, "queue:q")
+            await wait_for_hints(two, "queue:q")
 
     async def test_hints_wait_for_their_listener(self, store: StateStore) -> None:
         """Hints between two calls are not lost, and come together."""
         async with store.listen() as listener:
             await submit_one(store, "a", queue="a")
             await submit_one(store, "b", queue="b")
-            await hear(listener, "queue:a", "queue:b")
+            await wait_for_hints(listener, "queue:a", "queue:b")
 
     async def test_a_listener_that_waits_is_woken(self, store: StateStore) -> None:
         """At once, not at its timeout."""
         async with store.listen() as listener:
-            hearing = asyncio.create_task(hear(listener, "channel:news"))
+            hearing = asyncio.create_task(wait_for_hints(listener, "channel:news"))
             await asyncio.sleep(0)
             await store.emit("news", 1)
             await hearing
