@@ -1,7 +1,7 @@
 """AgentState: everything an agent knows about its run, as a contract and not as a transcript.
 
-Goal, constraints, budget, plan, facts, questions, artifacts, flags: small enough to show to a model, complete enough
-to continue after a restart. It is changed only by a StatePatch (see patch); the journal holds the patches and a state is
+Goal, constraints, budget, plan, facts, questions, artifacts, flags: small enough to show to a model, complete enough to
+continue after a restart. It is changed only by a StatePatch (see patch); the journal holds the patches and a state is
 their fold. The JSON form has the same names; optional fields that are not set are left out of it.
 """
 
