@@ -46,7 +46,7 @@ def agent(name: Any = "agent", **options: Any) -> Agent:  # noqa: ANN401
         ({"model_retry": 3}, r"write retry=Retry\(max_attempts=3\)"),
         ({"deadline": -1}, "deadline"),
         ({"model_timeout": 0}, "model_timeout"),
-        ({"max_output_tokens": 0}, "max_output_tokens is 0; the lowest that makes sense is 1"),
+        ({"max_output_tokens": 0}, "max_output_tokens is 0; the lowest allowed is 1"),
         ({"max_identical_calls": 0}, "max_identical_calls is 0"),
         ({"max_senseless_answers": -1}, "max_senseless_answers is -1"),
         ({"inline_bytes": 10}, "inline_bytes is 10"),
