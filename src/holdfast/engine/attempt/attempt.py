@@ -457,10 +457,10 @@ class Attempt:
 
     # What the steps and waits of this attempt share
 
-    async def take_turn(self) -> None:
+    async def take_turn(self, line: Step) -> None:
         """Count a line that is replayed, and let others go on now and then. A search counts turns of its own."""
         if not self.discovery.is_under_way:
-            await self.services.turns.take()
+            await self.services.turns.take(len(line.output or b""))
 
     def find(self, key: str, kind: str) -> Step | None:
         """Look a key up; a journal that does not fit ends the attempt, even if the task's code catches the error."""

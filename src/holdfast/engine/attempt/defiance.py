@@ -142,8 +142,18 @@ async def dead_end(own: asyncio.Task[Any]) -> NoReturn:
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     if task is not None and task is not own:
         loop.call_soon(_bury, task)
+        await _Never(loop=loop)
     while True:
         await loop.create_future()  # nothing resolves it
+
+
+class _Never(asyncio.Future[NoReturn]):
+    """What a buried asyncio task awaits: a cancel does not wake it, which would be an error in a task that is over."""
+
+    def cancel(self, msg: object = None) -> bool:
+        """Say that it was done."""
+        del msg
+        return True
 
 
 def _bury(task: asyncio.Task[Any]) -> None:
