@@ -11,6 +11,7 @@ from holdfast import Context, Holdfast, Step, StepState, TaskState
 from holdfast.engine.attempt.scope import Digests
 from holdfast.engine.runtime import loop_turns
 from holdfast.engine.steps import one_try, step
+from holdfast.model import codec
 from holdfast.model.commit import Commit, Held
 from holdfast.model.operations import Emit, Move, UntilEvent, WriteStep
 from holdfast.model.task import NewTask
@@ -103,8 +104,8 @@ async def test_large_results_have_turns_of_their_own(hold: Holdfast, monkeypatch
         return len(got)
 
     recorded, replayed = Turns(), Turns()
-    monkeypatch.setattr(one_try, "round_trip", recorded.counting(one_try.round_trip))
-    monkeypatch.setattr(step, "decode", replayed.counting(step.decode))
+    monkeypatch.setattr(one_try, "round_trip", recorded.counting(codec.round_trip))
+    monkeypatch.setattr(step, "decode", replayed.counting(codec.decode))
     handle = await hold.submit(large)
     async with hold.worker():
         await reaches(handle, TaskState.WAITING)

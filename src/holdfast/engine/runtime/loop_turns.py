@@ -30,11 +30,6 @@ class Turns:
         """Begin with nothing."""
         self._taken = 0
 
-    @property
-    def is_full(self) -> bool:
-        """Whether this turn has had enough."""
-        return self._taken >= REPLAYED_IN_A_TURN
-
     async def take(self, size: int = 0) -> None:
         """Count one line with so many bytes; return in a later turn where this one has had enough."""
         await self.wait()
@@ -42,7 +37,7 @@ class Turns:
 
     async def wait(self) -> None:
         """Return in a turn that has not had enough. Those who wait go on in the order in which they came."""
-        while self.is_full:
+        while self._taken >= REPLAYED_IN_A_TURN:  # noqa: ASYNC110 - a count of turns, and a turn is what is waited for
             await asyncio.sleep(0)
 
     def count_bytes(self, size: int) -> None:

@@ -89,8 +89,7 @@ async def run_step(attempt: StepOwner, call: Call) -> Any:  # noqa: ANN401
                 _come_back(place, token)
                 if scope.end():
                     await attempt.under_way.leave(scope)
-            if attempt.services.turns.is_full:
-                await attempt.services.turns.wait()
+            await attempt.services.turns.wait()
             output, value = recordable(attempt, call, value, returns)
         except BaseException as error:  # noqa: BLE001 - the policy decides what it means
             failed = as_failure(error, branch)
