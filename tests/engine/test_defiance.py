@@ -22,7 +22,7 @@ from holdfast import (
     TaskState,
 )
 from holdfast.engine.api.machine import visit
-from holdfast.engine.attempt.defiance import MANY_CALLS, STUCK, UNWIND_WITHIN
+from holdfast.engine.attempt.defiance import MANY_CALLS, STUCK, UNWIND_WITHIN, dead_end
 from holdfast.engine.attempt.journal import IGNORED_STOP
 from holdfast.engine.worker import host
 from tests.engine.support import ended, pass_time, reaches, settle, steps_of, until
@@ -327,3 +327,17 @@ async def test_poison_is_not_undone(quick: Holdfast) -> None:
         with pytest.raises(TaskFailed, match="3 times"):
             await ended(handle)
     assert undone == []
+
+
+async def test_an_asyncio_task_that_is_cancelled_while_it_is_set_aside_ends_quietly() -> None:
+    loop, errors = asyncio.get_running_loop(), list[Any]()
+    loop.set_exception_handler(lambda _, context: errors.append(context))
+    own = asyncio.current_task()
+    assert own is not None
+    branch = asyncio.create_task(dead_end(own))
+    await asyncio.sleep(0)
+    branch.cancel()  # before it was taken out of there, as a group does whose other branch has failed
+    with pytest.raises(asyncio.CancelledError):
+        await branch
+    await settle()
+    assert not errors

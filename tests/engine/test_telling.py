@@ -162,3 +162,37 @@ async def test_only_a_take_over_is_called_one(quick: Holdfast, caplog: pytest.Lo
         "claimed",
     ]
     assert claims[0].endswith(dead)
+
+
+async def test_a_take_over_in_review_is_called_one(quick: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
+    """One worker hands the task back in review, the next one dies in review."""
+    life, there = 0, asyncio.Event()
+
+    @quick.task
+    async def work(ctx: Context) -> str:
+        return "done"
+
+    @work.verify
+    async def judge(ctx: Context, result: str) -> bool:
+        if life < 2:
+            there.set()
+            await asyncio.Event().wait()
+        return True
+
+    with caplog.at_level(logging.INFO, logger="holdfast"):
+        handle = await quick.submit(work)
+        async with quick.worker(grace=0.0):
+            await there.wait()
+        life, there = 1, asyncio.Event()
+        worker = await quick.worker(lease=0.1).__aenter__()
+        await there.wait()
+        await vanish(worker)
+        life = 2
+        async with quick.worker():
+            assert await handle.result(timeout=60) == "done"
+    claims = [record.reason for record in caplog.records if " by " in getattr(record, "reason", "")]  # type: ignore[attr-defined]
+    assert [reason.partition(" by ")[0] for reason in claims] == [
+        "claimed",
+        "claimed",
+        "taken over, 1 worker died with it,",
+    ]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import (
+    Conflict,
     Context,
     Goto,
     Holdfast,
@@ -22,6 +23,9 @@ from holdfast import (
     TaskFailed,
     TaskState,
 )
+from holdfast.engine.attempt.outbox import Outbox
+from holdfast.model.commit import Verdict
+from holdfast.model.operations import Move, Operation
 from holdfast.testing.contract._support import row
 from tests.engine_machine.support import Deaths, passing_time, reaches, result_of, told_by
 
@@ -216,6 +220,35 @@ async def test_a_state_whose_policy_is_used_up_fails_the_task_and_can_be_resumed
     await quick.resume(handle)
     assert (await result_of(quick, handle)).state == "b"  # with two tries of its own again
     assert len(calls) == 4
+
+
+async def test_a_next_try_that_cannot_be_put_off_is_left_to_the_policy_of_the_task(
+    quick: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store refuses the Commit that would end the attempt. The error is the task's to retry."""
+    machine = Machine("m", initial="a", transitions={"a": "b"}, final="b", retry=Retry(max_attempts=2, initial=0.0))
+    tries, commit = 0, Outbox.commit
+
+    async def refuse(outbox: Outbox, *operations: Operation) -> Verdict:
+        if any(isinstance(one, Move) and one.reason.startswith("state 'a' failed") for one in operations):
+            raise Conflict("not now")
+        return await commit(outbox, *operations)
+
+    @machine.state("a", retry=Retry(max_attempts=9, initial=0.0), timeout=60)
+    async def first(ctx: Context, data: Any) -> str:
+        nonlocal tries
+        tries += 1
+        await ctx.step("one", note, [], "one")
+        raise ConnectionError("away")
+
+    monkeypatch.setattr(Outbox, "commit", refuse)
+    handle = await quick.submit(quick.register(machine))
+    with pytest.raises(TaskFailed, match="ConnectionError: away"):
+        await result_of(quick, handle)
+    assert tries == 2
+    error = (await handle.task()).error
+    assert isinstance(error, dict)
+    assert "its next try could not be put off: not now" in str(error)
 
 
 @pytest.mark.parametrize("by_a_step", [False, True])

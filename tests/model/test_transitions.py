@@ -1,12 +1,24 @@
 from __future__ import annotations
 
 import itertools
+from datetime import UTC, datetime
 
 import pytest
 
 from holdfast.model.errors import IllegalMove
-from holdfast.model.transitions import MOVES, OPEN, TERMINAL, TaskState, check_move, is_legal
+from holdfast.model.transitions import (
+    MOVES,
+    OPEN,
+    TERMINAL,
+    WORKER_DIED,
+    TaskState,
+    Transition,
+    check_move,
+    is_legal,
+    is_take_over,
+)
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PAIRS = list(itertools.product(TaskState, TaskState))
 
 
@@ -50,3 +62,36 @@ def test_every_open_state_can_be_cancelled_and_no_state_is_a_trap() -> None:
                     reached.add(target)
                     frontier.append(target)
         assert reached >= TERMINAL
+
+
+def test_which_claims_are_take_overs() -> None:
+    pending, running, review, failed = TaskState.PENDING, TaskState.RUNNING, TaskState.REVIEW, TaskState.FAILED
+    born = (None, pending, "submitted")
+    claimed, died, done = (pending, running, "claimed"), (running, pending, WORKER_DIED), (running, review, "work done")
+    rejected, revived = (review, pending, "rejected"), (failed, pending, "resumed")
+    gave_up = (running, failed, "gave up")
+    for expected, state, deaths, moves in (
+        (False, running, 0, [born]),
+        (True, running, 1, [born, claimed, died]),
+        (False, running, 1, [born, claimed, died, claimed, (running, pending, "handed back")]),
+        (False, review, 0, [born, claimed, done]),
+        (True, review, 1, [born, claimed, done]),
+        (False, review, 1, [born, claimed, died, claimed, done]),
+        (True, review, 2, [born, claimed, died, claimed, done]),
+        (True, review, 1, [born, claimed, died, claimed, done, rejected, claimed, done]),
+        (False, review, 3, [born, claimed, gave_up, revived, claimed, done]),
+    ):
+        before = [
+            Transition(
+                task_id="t",
+                number=number,
+                from_state=source,
+                to_state=target,
+                reason=reason,
+                actor="a",
+                fence=1,
+                at=NOW,
+            )
+            for number, (source, target, reason) in enumerate(moves, start=1)
+        ]
+        assert is_take_over(before, state, deaths=deaths) is expected, (state, deaths, moves)

@@ -1,6 +1,7 @@
 """An outage is a line in the log when it begins and a line when it is over, however many activities notice it."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,6 +37,19 @@ def test_an_outage_is_said_when_it_begins_and_when_it_is_over(caplog: pytest.Log
     assert said(caplog) == [begin, end, begin]
     reads.worked()
     assert said(caplog) == [begin, end, begin, end]
+
+
+def test_an_outage_that_does_not_end_is_said_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage, now = Outage(), 1000.0
+    monkeypatch.setattr("holdfast.store.outage.time", SimpleNamespace(monotonic=lambda: now))
+    claims, commits = Streak("claims", outage), Streak("commits", outage)
+    for now in (1000.0, 1500.0, 1601.0, 1602.0, 2100.0, 2202.0):  # noqa: B007 - the clock looks at it
+        claims.failed(AWAY)
+        commits.failed(AWAY)
+    again = "WARNING the store cannot be used since {} minutes: the database is away"
+    assert said(caplog)[1:] == [again.format(10), again.format(20)]
 
 
 def test_what_does_not_pass_by_itself_is_not_said_to(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,7 @@ whether a task may go from one state to another.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -112,6 +112,22 @@ class Transition:
     def is_taken_back(self) -> bool:
         """Whether the task was taken from a dead worker: the claim that follows is a take-over."""
         return self.from_state is TaskState.RUNNING and self.reason == WORKER_DIED
+
+
+def is_take_over(before: Sequence[Transition], state: TaskState, *, deaths: int) -> bool:
+    """Say whether a claim is a take-over: of a task in this state, with which so many workers died, after these moves.
+
+    In review a death is no move. It is one that was counted beyond those among the moves.
+    """
+    if state is not TaskState.REVIEW:
+        return bool(before) and before[-1].is_taken_back
+    for move in reversed(before):
+        if move.from_state is TaskState.FAILED:
+            return False  # revived: which deaths are still counted is not known
+        if move.from_state is None or move.from_state is TaskState.REVIEW or move.from_state.is_terminal:
+            break  # from here on they were counted
+        deaths -= move.is_taken_back
+    return deaths > 0
 
 
 def is_legal(source: TaskState, target: TaskState, *, by_parent: bool = False) -> bool:

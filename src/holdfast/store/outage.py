@@ -15,6 +15,9 @@ from holdfast.redaction import make_logger
 FIRST_PAUSE, LONGEST_PAUSE, _DOUBLINGS = 0.05, 2.0, 6
 """Seconds between one try and the next while something fails: longer and longer."""
 
+REMIND_AFTER = 600.0
+"""Seconds after which an outage that goes on is said again: what does not pass by itself would be silent for ever."""
+
 _LASTING = (StoreReplaced, StoreDamaged, NotAStore, SchemaMismatch)
 """What no waiting mends. Each of them says itself what a person has to do."""
 
@@ -32,6 +35,7 @@ class Outage:
     def __init__(self) -> None:
         """Begin with a store that can be used."""
         self._since: float | None = None
+        self._said = 0.0
         self._failing: set[object] = set()
 
     @property
@@ -42,12 +46,16 @@ class Outage:
     def failed(self, who: object, error: Exception, *, since: float | None = None) -> None:
         """Note that an activity fails, ``since`` that time on the monotonic clock or since now, and tries again."""
         self._failing.add(who)
+        now = time.monotonic()
         if self._since is None:
-            self._since = time.monotonic() if since is None else since
+            self._since, self._said = now if since is None else since, now
             if isinstance(error, _LASTING):
                 _log.error("the store cannot be used here any more: %s", error)
             else:
                 _log.warning("the store cannot be used now: %s; everything waits for it, and goes on by itself", error)
+        elif now - self._said > REMIND_AFTER:
+            self._said = now
+            _log.warning("the store cannot be used since %.0f minutes: %s", (now - self._since) / 60, error)
 
     def worked(self, who: object) -> None:
         """Note that an activity succeeded."""

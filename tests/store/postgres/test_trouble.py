@@ -19,7 +19,7 @@ from tests.engine.support import until
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.support import claimed, execute
 
-TROUBLE = ("53100", "53200", "53300", "57014", "58030", "58P01", "XX000", "XX001", "40P01", "40001", "55P03")
+TROUBLE = ("53100", "53200", "53300", "57014", "58030", "58P01", "XX000", "XX001", "XX002", "40P01", "40001", "55P03")
 LOST = ("08006", "57P01", "57P02", "57P03")
 CONTENT = ("22001", "22P05", "23514", "54000")
 NEITHER = ("0A000", "26000", "42P01", "42501", "P0001")
@@ -33,6 +33,7 @@ def test_what_each_error_means() -> None:
         assert was_undone(error) == (state in (*TROUBLE, "25006")), state
         assert is_lost(error) == (state in LOST), state
         assert isinstance(translate(error, "here"), StoreUnavailable) == (state in (*TROUBLE, *LOST)), state
+        assert ("no waiting mends" in str(translate(error, "here"))) == (state in {"XX001", "XX002"}), state
     read_only = sqlstates.ReadOnlySqlTransaction("a message")
     assert isinstance(translate(read_only, "here"), ReadOnlyStore)
     assert not leaves_usable(read_only), "a new connection may lead to another server"

@@ -10,11 +10,12 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast import ManualClock, NewTask, StoreError, TaskState
-from holdfast.model.commit import Commit, Expect
-from holdfast.model.operations import Move
+from holdfast import ManualClock, NewTask, Step, StepState, StoreError, TaskState
+from holdfast.model.commit import Commit, Expect, Held
+from holdfast.model.operations import Move, WriteStep
 from holdfast.model.worker import Claim, NewWorker, Worker
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.commit import LARGE_BYTES
 from holdfast.store.sqlite.gate import FileGate
 from holdfast.store.sqlite.write_transaction import WriteTransaction
 from holdfast.store.sqlite.writer import INLINE_ITEMS
@@ -68,6 +69,21 @@ async def test_a_larger_batch_does_not_wait_for_the_disk_on_the_loop(store: Sqli
     threads = record_commits(store)
     await store.submit([NewTask(name="work") for _ in range(INLINE_ITEMS)])
     await store.submit([NewTask(name="work") for _ in range(INLINE_ITEMS + 1)])
+    assert threads[0] == threading.get_ident()
+    assert threads[1] != threading.get_ident()
+
+
+async def test_a_commit_of_many_bytes_is_not_written_on_the_loop(store: SqliteStore) -> None:
+    worker = NewWorker(lease=LEASE)
+    await store.register(worker)
+    await store.submit([NewTask(name="work")])
+    [claimed] = await store.claim(Claim(worker_id=worker.id, number=1, limit=1, names=["work"]))
+    threads = record_commits(store)
+    for number, size in enumerate((LARGE_BYTES, LARGE_BYTES + 1), start=1):
+        line = Step(key=f"n{number}", kind="step", position=number, state=StepState.COMPLETED, output=b"x" * size)
+        guard = Held(worker.id, claimed.task.fence, number)
+        [verdict] = await store.commit([Commit(task_id=claimed.task.id, guard=guard, operations=(WriteStep(line),))])
+        assert verdict.refusal is None
     assert threads[0] == threading.get_ident()
     assert threads[1] != threading.get_ident()
 

@@ -47,7 +47,7 @@ from holdfast.model.errors import HoldfastError, JournalMismatch
 from holdfast.model.operations import Move, Operation, Rest, ShareWorker
 from holdfast.model.queries import Loaded
 from holdfast.model.step import Step
-from holdfast.model.transitions import TaskState
+from holdfast.model.transitions import TaskState, is_take_over
 from holdfast.model.worker import POISON_AFTER, Claimed
 
 T = TypeVar("T")
@@ -214,7 +214,8 @@ class Attempt:
         """Log the claim of a task with which workers have died. It is a take-over only if the last move was one."""
         history = await insist(lambda: self.services.store.history(self.task.id))
         before = [move for move in history if move.fence < self.task.fence]
-        log.claimed(self.task, self.lease.worker_id, taken_over=bool(before) and before[-1].is_taken_back)
+        taken_over = is_take_over(before, self.task.state, deaths=self.task.deaths)
+        log.claimed(self.task, self.lease.worker_id, taken_over=taken_over)
 
     async def _begin_running(self) -> None:
         if self.task.state is TaskState.PENDING:  # acquired by name, not claimed from its queue
@@ -457,10 +458,10 @@ class Attempt:
 
     # What the steps and waits of this attempt share
 
-    async def take_turn(self) -> None:
+    async def take_turn(self, line: Step) -> None:
         """Count a replayed line, and let other tasks run now and then. A discovery search counts its own turns."""
         if not self.discovery.is_under_way:
-            await self.services.turns.take()
+            await self.services.turns.take(len(line.output or b""))
 
     def find(self, key: str, kind: str) -> Step | None:
         """Look up a key. A journal that does not fit ends the attempt, even if the task's code catches the error."""

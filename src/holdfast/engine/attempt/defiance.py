@@ -142,8 +142,18 @@ async def dead_end(own: asyncio.Task[Any]) -> NoReturn:
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     if task is not None and task is not own:
         loop.call_soon(_end_without_code, task)
+        await _Never(loop=loop)
     while True:
         await loop.create_future()  # nothing resolves it
+
+
+class _Never(asyncio.Future[NoReturn]):
+    """What an ended asyncio task awaits. A cancel does not wake it: that would be an error in a task that is over."""
+
+    def cancel(self, msg: object = None) -> bool:
+        """Report success, and do nothing."""
+        del msg
+        return True
 
 
 def _end_without_code(task: asyncio.Task[Any]) -> None:

@@ -220,7 +220,7 @@ async def patch_state(attempt: Viewer, key: str, patch: StatePatch, *, reason: s
         if recorded.state is StepState.FAILED:
             await attempt.discovery.let_branches_pass()
             raise _refused(Failure.from_json(parse(recorded.error or b"null")).message, key)
-        await attempt.take_turn()
+        await attempt.take_turn(recorded)
         return await view.see_own(key)
     await attempt.check()
     line = replace(journal_line(attempt, key, PATCH, recorded, state=StepState.COMPLETED), digest=asked)
@@ -250,7 +250,7 @@ async def refresh_state(attempt: Viewer, key: str) -> AgentState:
     view = attempt.view
     recorded = attempt.find(key, LOOK)
     if recorded is not None:
-        await attempt.take_turn()
+        await attempt.take_turn(recorded)
         view.see(decode(recorded.output or b""))
     else:
         await attempt.check()

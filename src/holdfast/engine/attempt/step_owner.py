@@ -95,7 +95,7 @@ class StepOwner(HeldTask, Protocol):
     def pass_over(self, key: str, /) -> None:
         """Note that a try of a step is over."""
 
-    async def take_turn(self) -> None:
+    async def take_turn(self, line: Step, /) -> None:
         """Count a replayed line, and let other tasks run now and then."""
 
     # Whether they may act

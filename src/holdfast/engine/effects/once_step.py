@@ -121,7 +121,7 @@ class OnceStep:
             raise StepFailed(failure_of(recorded), step=self.call.key)
         if recorded is not None and (recorded.undone_at is None or self.attempt.discovery.is_under_way):
             if recorded.state is StepState.COMPLETED:
-                await self.attempt.take_turn()
+                await self.attempt.take_turn(recorded)
                 return decode(recorded.output or b"", self.returns, name=f"step {self.call.key!r}")
             if recorded.retry_at is not None and self._is_not_made:
                 await pause_until(self.attempt, recorded, recorded.retry_at)
@@ -274,7 +274,7 @@ class OnceStep:
         """Dispatch the call and record its result, or return what it raised. None: it was not dispatched."""
         try:
             value = await self._dispatch(armed)
-            output, value = recordable(self.call, value, self.returns)
+            output, value = recordable(self.attempt, self.call, value, self.returns)
         except NotDispatched:
             self._patience = min(self._patience * 2, self.attempt.lease.seconds)
             self.effect = replace(armed, state=_S.FAILED)

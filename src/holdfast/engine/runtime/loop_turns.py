@@ -2,6 +2,8 @@
 
 All attempts of a process share one count. In each turn a fixed number of lines is replayed; what comes after them goes
 on in the next turn. So heartbeats, timeouts and other tasks wait for no long journal, nor for many of them at once.
+Large results count as many lines, also while they are encoded: when an answer for a hundred steps comes in one turn,
+their results are recorded in turns of their own.
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ from typing import Final
 REPLAYED_IN_A_TURN: Final = 100
 """Lines. Each takes some tens of microseconds, with the task's own code between two of them."""
 
+BYTES_LIKE_A_LINE: Final = 10_000
+"""To encode or decode so many bytes takes about as long as to replay a line."""
+
 READ_IN_A_TURN: Final = 500
 """Lines of a journal that is being read; each takes a few microseconds."""
 
 
 class Turns:
-    """Counts what is replayed in the current turn of the event loop."""
+    """Counts what is replayed and encoded in the current turn of the event loop."""
 
     __slots__ = ("_taken",)
 
@@ -25,13 +30,25 @@ class Turns:
         """Begin with nothing."""
         self._taken = 0
 
-    async def take(self) -> None:
-        """Count one line; return in the next turn where this one has had enough."""
+    async def take(self, size: int = 0) -> None:
+        """Count one line with so many bytes; return in a later turn where this one has had enough."""
+        await self.wait()
+        self._count(1 + size // BYTES_LIKE_A_LINE)
+
+    async def wait(self) -> None:
+        """Return in a turn that has not had enough. Those who wait go on in the order in which they came."""
+        while self._taken >= REPLAYED_IN_A_TURN:  # noqa: ASYNC110 - a count of turns, and a turn is what is waited for
+            await asyncio.sleep(0)
+
+    def count_bytes(self, size: int) -> None:
+        """Count what was encoded in this turn. What is small costs nothing beside the step that it comes from."""
+        if size >= BYTES_LIKE_A_LINE:
+            self._count(size // BYTES_LIKE_A_LINE)
+
+    def _count(self, lines: int) -> None:
         if self._taken == 0:
             asyncio.get_running_loop().call_soon(self._start_over)
-        self._taken += 1
-        if self._taken > REPLAYED_IN_A_TURN:
-            await asyncio.sleep(0)
+        self._taken += lines
 
     def _start_over(self) -> None:
         self._taken = 0

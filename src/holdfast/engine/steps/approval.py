@@ -82,6 +82,7 @@ async def decision(
     recorded = attempt.find(key, KIND)
     is_same = recorded is not None and recorded.digest == fingerprint
     if recorded is not None and is_same and recorded.state is StepState.COMPLETED:
+        await attempt.take_turn(recorded)
         return _read(recorded)
     if recorded is not None and is_same and recorded.state is StepState.FAILED:
         await attempt.discovery.let_branches_pass()

@@ -47,7 +47,7 @@ async def charge(attempt: StepOwner, key: str, amounts: Mapping[str, int]) -> No
     """Count these amounts for a running task, once."""
     recorded = attempt.find(key, CHARGE)
     if recorded is not None and recorded.state is StepState.COMPLETED:
-        await attempt.take_turn()
+        await attempt.take_turn(recorded)
         return
     if recorded is not None and recorded.state is StepState.FAILED:
         await attempt.discovery.let_branches_pass()

@@ -60,7 +60,7 @@ async def submit_child(attempt: Parent, key: str, child: NewTask, *, has_own_key
     """
     recorded = attempt.find(key, CHILD)
     if recorded is not None and recorded.state is StepState.COMPLETED:
-        await attempt.take_turn()
+        await attempt.take_turn(recorded)
         return _id_in(recorded)
     await attempt.check()
     earlier = None
@@ -84,7 +84,7 @@ async def child_result(attempt: StepOwner, key: str, child: NewTask, returns: ob
     """Wait for the end of a child and return its result. Raises TaskFailed or TaskCancelled."""
     recorded = attempt.find(key, RESULT)
     if recorded is not None and recorded.state is StepState.COMPLETED:
-        await attempt.take_turn()
+        await attempt.take_turn(recorded)
         return decode(recorded.output or b"", returns, name=f"child {key!r}")
     if recorded is not None and recorded.state is StepState.FAILED:
         await attempt.discovery.let_branches_pass()

@@ -98,9 +98,11 @@ async def within(
     raise DeadlineExceeded(message + deadline.message(attempt.services.time.now())) from None
 
 
-def recordable(call: Call, value: object, returns: object) -> tuple[bytes, Any]:
+def recordable(attempt: StepOwner, call: Call, value: object, returns: object) -> tuple[bytes, Any]:
     """Return a step's result as it is stored and as the code sees it. The result of an undo is dropped."""
-    return round_trip(None if call.kind == "undo" else value, returns, name=f"step {call.key!r}")
+    output, value = round_trip(None if call.kind == "undo" else value, returns, name=f"step {call.key!r}")
+    attempt.services.turns.count_bytes(len(output))
+    return output, value
 
 
 async def after_failure(

@@ -65,7 +65,7 @@ async def run_step(attempt: StepOwner, call: Call) -> Any:  # noqa: ANN401
         and recorded.state in OVER
         and (attempt.discovery.is_under_way or _stands(attempt, recorded))
     ):
-        await attempt.take_turn()
+        await attempt.take_turn(recorded)
         return replay(attempt, call, recorded, returns)
     tries, identify = tries_of(recorded), _effect_id_of(attempt, call, recorded)
     line = begin(attempt, call, recorded, digest_of(call.args))
@@ -89,7 +89,8 @@ async def run_step(attempt: StepOwner, call: Call) -> Any:  # noqa: ANN401
                 _come_back(place, token)
                 if scope.end():
                     await attempt.under_way.leave(scope)
-            output, value = recordable(call, value, returns)
+            await attempt.services.turns.wait()
+            output, value = recordable(attempt, call, value, returns)
         except BaseException as error:  # noqa: BLE001 - the policy decides what it means
             failed = as_failure(error, branch)
         else:

@@ -102,7 +102,7 @@ async def run_transaction(attempt: StepOwner, call: Call, *, repeat: bool) -> An
     ):
         if recorded.state is StepState.FAILED:
             await attempt.discovery.let_branches_pass()
-        await attempt.take_turn()
+        await attempt.take_turn(recorded)
         return replay(attempt, call, recorded, _type_of(call))
     line, tries = begin(attempt, call, recorded, digest_of(call.args)), tries_of(recorded)
     earlier = None if repeat or recorded is not None else _earlier(attempt, call, line.digest)
@@ -171,7 +171,7 @@ async def _try(attempt: StepOwner, call: Call, line: StepLine, timeout: float) -
 
     async def work(transaction: Transaction) -> tuple[Any, tuple[Operation, ...]]:
         value = await call_in(attempt.services, transaction, call.function, call.args_to_call_with())
-        output, value = recordable(call, value, _type_of(call))
+        output, value = recordable(attempt, call, value, _type_of(call))
         attempt.under_way.end(line)
         line.began = began
         now = attempt.services.time.now()

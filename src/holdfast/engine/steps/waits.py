@@ -37,7 +37,7 @@ async def sleep(attempt: StepOwner, key: str, seconds: float) -> None:
     """Wait for a time, also through restarts."""
     recorded = attempt.find(key, "sleep")
     if recorded is not None and recorded.state is StepState.COMPLETED:
-        await attempt.take_turn()
+        await attempt.take_turn(recorded)
         return
     if recorded is None or recorded.retry_at is None:
         until = attempt.services.time.now() + timedelta(seconds=seconds)
@@ -54,6 +54,7 @@ async def wait_event(attempt: StepOwner, key: str, channel: str, *, timeout: flo
     recorded = attempt.find(key, "event")
     cursors = attempt.events.read()
     if recorded is not None and recorded.state is StepState.COMPLETED:
+        await attempt.take_turn(recorded)
         return decode(recorded.output or b"", name=f"event {key!r}")["payload"]
     if recorded is not None and recorded.state is StepState.FAILED:
         await attempt.discovery.let_branches_pass()
@@ -112,8 +113,9 @@ async def _find_beginning(attempt: StepOwner, channel: str, *, earlier: bool) ->
 
 async def progress(attempt: StepOwner, key: str, payload: JsonValue) -> None:
     """Report progress to the task's watchers, once."""
-    if attempt.find(key, "progress") is not None:
-        await attempt.take_turn()
+    recorded = attempt.find(key, "progress")
+    if recorded is not None:
+        await attempt.take_turn(recorded)
         return
     await attempt.check()
     done = journal_line(attempt, key, "progress", None, state=StepState.COMPLETED)

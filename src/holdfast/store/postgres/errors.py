@@ -33,6 +33,8 @@ READ_ONLY = "25006"
 # Insufficient resources (a full disk, no memory), operator intervention, system error, internal error: trouble of the
 # server's own. What it was sent is not to blame, and may well succeed later.
 _TROUBLE = ("53", "57", "58", "XX")
+# Damaged data, a damaged index. It is waited for a person: to fail tasks, and to undo what they did, would be worse.
+_DAMAGED = frozenset({"XX001", "XX002"})
 # Cardinality, data, constraints, a view's check, limits of the program: what was sent is to blame, and always will be.
 _CONTENT = ("21", "22", "23", "44", "54")
 _TOO_LARGE = "invalid memory alloc request size"
@@ -119,6 +121,11 @@ def translate(error: psycopg.Error, where: str) -> HoldfastError:  # noqa: PLR09
             return ReadOnlyStore(f"{where} can only be read ({message}); connect to the primary, or wait for one")
         case state if state == _NO_PRIVILEGE:
             return StoreError(f"{where}: {message}; let its owner grant the rights in grants.sql to this role")
+    if error.sqlstate in _DAMAGED:
+        return StoreUnavailable(
+            f"{where} has damaged data ({message}, SQLSTATE {error.sqlstate}), which no waiting mends; repair it, or "
+            "restore a backup, nothing was written"
+        )
     if is_trouble(error):
         return StoreUnavailable(
             f"{where} cannot do its work ({message}, SQLSTATE {error.sqlstate}); see to the server, nothing was written"

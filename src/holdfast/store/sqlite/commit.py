@@ -9,6 +9,7 @@ import apsw
 from holdfast.model.commit import Commit, Held, Refusal, Verdict, judge
 from holdfast.model.errors import BudgetExceeded, InvalidValue
 from holdfast.model.operations import Emit, Move, Release, RequestCancel, SubmitChild
+from holdfast.model.size import commit_size
 from holdfast.model.task import Submitted
 from holdfast.model.transitions import KEEPS_LEASE, TaskState
 from holdfast.store.sqlite import lifecycle
@@ -18,6 +19,9 @@ from holdfast.store.sqlite.plain import apply_plain, stretches
 from holdfast.store.sqlite.rows import TaskRow, micros, micros_or_none, task_row
 from holdfast.store.sqlite.submission import has_many_waiting, stored
 from holdfast.store.sqlite.write_transaction import WriteTransaction
+
+LARGE_BYTES = 1 << 20
+"""More than this at once is not copied, and not written to the disk, on the event loop."""
 
 _REFUSED_BY_THE_DATABASE = (
     *(apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError),
@@ -36,7 +40,9 @@ async def commit(db: Database, commits: Sequence[Commit]) -> list[Verdict]:
 
 
 async def _items_of(db: Database, commits: Sequence[Commit]) -> int:
-    """Say how much work the Commits are: an event wakes everybody who waits for it."""
+    """Say how much work the Commits are: they may be large, and an event wakes everybody who waits for it."""
+    if sum(map(commit_size, commits)) > LARGE_BYTES:
+        return MANY
     channels = {op.channel for commit in commits for op in commit.operations if type(op) is Emit}
     for channel in channels:
         if await db.read(lambda reader, channel=channel: has_many_waiting(reader, channel)):  # type: ignore[misc]
