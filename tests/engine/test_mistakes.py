@@ -250,7 +250,7 @@ async def test_a_worker_without_tasks_says_that_it_will_do_nothing(
     async with quick.worker():
         pass
     assert [(record.levelno, record.message) for record in caplog.records] == [
-        (logging.WARNING, "this worker knows no task and will do nothing; define some with @hold.task first")
+        (logging.WARNING, "this worker has no tasks defined and will do nothing; define some with @hold.task first")
     ]
 
 

@@ -11,5 +11,5 @@ effects/  Steps that must not be done twice: armed before they are sent, cleared
 manage/   Looking after tasks that exist, from outside their attempts: cancel, revive, decide, patch, fork, remember
 runtime/  Machinery that all attempts of a process share: group commit, alarms, hints, threads, the store's time
 steps/    What a task's code does through ``ctx``: steps, waits, children, questions, transactions, charges
-worker/   Who does the work: workers, their slots, their leases
+worker/   Workers, their slots and their leases
 """

@@ -208,7 +208,7 @@ def reported_late(task: Task, key: str, outcome: str) -> None:
 def cannot_report(task: Task, key: str, why: object) -> None:
     """A call ended after its attempt was over, and its outcome could not be recorded."""
     logger.warning(
-        "task %s %s: cannot record how the late call of step %s ended: %s",
+        "task %s %s: cannot record the outcome of step %s: %s",
         *(task.name, task.id, key, why),
         extra={"task_id": task.id, "step": key},
     )
