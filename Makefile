@@ -57,9 +57,10 @@ test-fresh-clone: $(STAMP) ## Clone into a temporary folder, and run the demo an
 check: $(STAMP) ## Check style, types and the direction of imports
 	@PATH="$(abspath $(VENV))/bin:$$PATH" scripts/check
 
-docs: $(STAMP) ## Write what is made from the code: the reference of commands and API, and the maps of packages
+docs: $(STAMP) ## Write what is made from the code (reference, maps of packages), and build the site: build/site/index.html
 	@$(RUN) scripts/reference.py
 	@$(RUN) scripts/maps.py
+	@$(RUN) scripts/site.py
 
 bench: $(STAMP) ## Measure stores and engine on this machine (BENCH=--quick for a short run; docs/benchmarks.md)
 	@$(RUN) -m benchmarks.store

@@ -1,4 +1,4 @@
-"""Write the reference pages from the code: docs/reference-api.md and docs/reference-cli.md.
+"""Write the reference pages from the code: docs/reference-api.md, docs/reference/ and docs/reference-cli.md.
 
     python scripts/reference.py            writes them
     python scripts/reference.py --check    fails if they are not what it would write
@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # a script finds what stands beside it, and its own folder is not the one to start from
 
-from scripts.reference_pages.api import api_page  # noqa: E402
+from scripts.reference_pages.api import api_pages  # noqa: E402
 from scripts.reference_pages.cli import cli_page  # noqa: E402
 
 COMMAND = "python scripts/reference.py"
@@ -24,7 +24,8 @@ COMMAND = "python scripts/reference.py"
 
 def pages() -> dict[Path, str]:
     """Return what each reference page should say."""
-    return {ROOT / "docs/reference-api.md": api_page(), ROOT / "docs/reference-cli.md": cli_page()}
+    texts = {**api_pages(), "reference-cli.md": cli_page()}
+    return {ROOT / "docs" / name: text for name, text in texts.items()}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str]) -> int:
         if check:
             print(f"{path.relative_to(ROOT)} is not up to date; run: {COMMAND}", file=sys.stderr)
         else:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(pages()[path], encoding="utf-8")
             print(f"wrote {path.relative_to(ROOT)}")
     return 1 if check and stale else 0

@@ -8,7 +8,6 @@ import enum
 import inspect
 import re
 import textwrap
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -63,26 +62,52 @@ HANDED_OUT = {
 """What nobody constructs, and where it comes from instead."""
 
 
-def api_page() -> str:
-    """Return docs/reference-api.md."""
+def api_pages() -> dict[str, str]:
+    """Return the pages of the API reference below docs/: an index, and a page for each group of names."""
+    groups = grouped(holdfast.__all__)
+    return {"reference-api.md": _index(groups)} | {
+        f"reference/{anchor(title)}.md": _page(title, names) for title, names in groups.items()
+    }
+
+
+def _index(groups: dict[str, list[str]]) -> str:
     lines = [
         "# The API",
         "",
         GENERATED,
         "",
-        "Everything that `from holdfast import ...` offers. [Concepts](concepts.md) explains how it fits together, and",
-        "the [glossary](glossary.md) what the words mean; the commands are in [another reference](reference-cli.md).",
+        "Everything that `from holdfast import ...` offers, by topic. [Concepts](concepts.md) explains how it fits",
+        "together, and the [glossary](glossary.md) what the words mean. The commands are in",
+        "[another reference](reference-cli.md).",
         "",
+        "| topic | names |",
+        "|---|---|",
     ]
-    groups = grouped(holdfast.__all__)
-    lines += _contents(groups)
     for title, names in groups.items():
-        lines += ["", f"## {title}"]
-        if title == "Errors":
-            lines += ["", *fenced(inspect.cleandoc(_tree(errors.__doc__ or "")).splitlines())]
-        for name in names:
-            lines += ["", *_described(name, getattr(holdfast, name))]
+        page = f"reference/{anchor(title)}.md"
+        lines.append(f"| [{title}]({page}) | {', '.join(_links(names, page))} |")
     return "\n".join(lines) + "\n"
+
+
+def _page(title: str, names: list[str]) -> str:
+    lines = [f"# {title}", "", GENERATED, "", ", ".join(_links(names)) + ". [All topics](../reference-api.md)."]
+    if title == "Errors":
+        lines += ["", *fenced(inspect.cleandoc(_tree(errors.__doc__ or "")).splitlines())]
+    for name in names:
+        lines += ["", *_described(name, getattr(holdfast, name))]
+    return "\n".join(lines) + "\n"
+
+
+def _links(names: list[str], page: str = "") -> Iterator[str]:
+    """Return links to names on a page."""
+    for name in names:
+        yield f"[{name}]({page}#{anchor(_heading(name))})"
+
+
+def _heading(name: str) -> str:
+    """Return the heading of a name. Anchors have small letters only, so that ``tool`` must differ from ``Tool``."""
+    has_twin = any(other != name and other.lower() == name for other in holdfast.__all__)
+    return f"{name} (function)" if has_twin else name
 
 
 def grouped(public: Sequence[str]) -> dict[str, list[str]]:
@@ -103,7 +128,7 @@ def _is_error(thing: object) -> bool:
 
 
 def _described(name: str, thing: Any) -> Iterator[str]:  # noqa: ANN401 - whatever is public
-    yield f"### {name}"
+    yield f"## {_heading(name)}"
     yield ""
     if not isinstance(thing, type):
         yield from fenced(_signature(name, thing))
@@ -117,7 +142,7 @@ def _described(name: str, thing: Any) -> Iterator[str]:  # noqa: ANN401 - whatev
     if fields := list(_fields(thing)):
         yield from ("", *fields)
     for method, function in _methods(thing):
-        yield from ("", f"#### {name}.{method}", "")
+        yield from ("", f"### {name}.{method}", "")
         yield from fenced(_signature(f"{name}.{method}", function, bound=True))
         yield from ("", as_markdown(inspect.getdoc(function)))
 
@@ -242,19 +267,6 @@ def _default(value: object) -> str:
         return f"({', '.join(map(_default, value))}{',' if len(value) == 1 else ''})"
     text = re.sub(r"\b(?:typing|datetime)\.", "", repr(value))
     return "..." if " at 0x" in text or text.startswith("<") else text
-
-
-def _contents(groups: dict[str, list[str]]) -> Iterator[str]:
-    """Return links to all headings. Of those with one name in small letters, the later ones have a number."""
-    seen: Counter[str] = Counter()
-
-    def link(heading: str) -> str:
-        name = anchor(heading)
-        seen[name] += 1
-        return f"[{heading}](#{name}{f'-{seen[name] - 1}' if seen[name] > 1 else ''})"
-
-    for title, names in groups.items():
-        yield f"- {link(title)}: {', '.join(link(name) for name in names)}"
 
 
 def _tree(docstring: str) -> str:

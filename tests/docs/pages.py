@@ -16,6 +16,7 @@ PAGES = [
     for page in (README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
     if page not in TRANSLATIONS
 ]
+REFERENCE = sorted((ROOT / "docs/reference").glob("*.md"))
 DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
 
 _OPENING = re.compile(r"^ *(```+|~~~+)")

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.docs.links import anchors, broken
-from tests.docs.pages import DECISIONS, PAGES, ROOT, TRANSLATIONS, title
+from tests.docs.pages import DECISIONS, PAGES, REFERENCE, ROOT, TRANSLATIONS, title
 
 OTHERS = [ROOT / "CHANGELOG.md", ROOT / "examples/README.md"]
 
 
-@pytest.mark.parametrize("page", [*PAGES, *TRANSLATIONS, *DECISIONS, *OTHERS], ids=title)
+@pytest.mark.parametrize("page", [*PAGES, *TRANSLATIONS, *DECISIONS, *REFERENCE, *OTHERS], ids=title)
 def test_no_link_is_broken(page: Path) -> None:
     wrong = broken(page)
     assert not wrong, "\n".join(wrong)

@@ -15,7 +15,7 @@ import typer
 import holdfast
 from holdfast.cli.application import app
 from scripts import reference
-from scripts.reference_pages.api import api_page, grouped
+from scripts.reference_pages.api import api_pages, grouped
 from scripts.reference_pages.cli import cli_page, command_tree
 from tests.docs.links import broken
 from tests.docs.pages import PAGES, ROOT
@@ -44,7 +44,7 @@ def test_a_stale_page_is_found_written_and_found_no_more(
     assert reference.main(["--check"]) == 1
     said = capsys.readouterr().err.splitlines()
     assert said == [
-        f"docs/{name}.md is not up to date; run: {reference.COMMAND}" for name in ("reference-api", "reference-cli")
+        f"docs/{name} is not up to date; run: {reference.COMMAND}" for name in (*api_pages(), "reference-cli.md")
     ]
     assert (tmp_path / "docs/reference-api.md").read_text(encoding="utf-8") == "# Old\n"
 
@@ -64,7 +64,12 @@ def test_every_command_is_explained_on_a_page_that_people_read() -> None:
 
 
 def test_every_public_name_stands_in_the_reference() -> None:
-    headings = re.findall(r"^### (\w+)$", API.read_text(encoding="utf-8"), re.MULTILINE)
+    pages = list(API.with_name("reference").glob("*.md"))
+    headings = [
+        name
+        for page in pages
+        for name in re.findall(r"^## (\w+)(?: \(function\))?$", page.read_text("utf-8"), re.MULTILINE)
+    ]
     assert sorted(headings) == sorted(name for name in holdfast.__all__ if not name.startswith("_"))
 
 
@@ -75,7 +80,7 @@ def test_a_name_without_a_place_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_reference_says_nothing_of_the_machine_it_was_made_on() -> None:
-    for text in (api_page(), cli_page()):
+    for text in (*api_pages().values(), cli_page()):
         assert not re.search(r"0x[0-9a-f]{6}|typing\.|<class|<function|<factory|/(home|root|tmp|work)/", text)
         assert str(Path.home()) not in text
 

@@ -49,7 +49,7 @@ AFTER = """\
 ## Next
 
 [Concepts](concepts.md#rounds) explains rounds and replays, [effects](effects.md) doubt and who clears it up,
-[forks](forks.md) what a fork shares, [upgrading](upgrading.md) how to change code while tasks are under way, and
+[forks](agent-state.md#forks) what a fork shares, [upgrading](upgrading.md) how to change code while tasks are under way, and
 [operations](operations.md#retention) retention. [Testing](testing.md) shows how to prove the same of your own tasks.
 """
 
