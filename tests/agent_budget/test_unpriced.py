@@ -52,7 +52,7 @@ async def test_no_door_takes_a_limit_of_what_has_no_price(either_url: str) -> No
         with pytest.raises(InvalidValue, match="nobody said what scripted costs"):
             await hold.fork(task, patch=StatePatch(budget=LIMIT), by="ann")
     async with Holdfast(either_url) as elsewhere:  # as the command line opens it
-        with pytest.raises(InvalidValue, match=r"what the model of 'asker' costs is not known here; give it one from"):
+        with pytest.raises(InvalidValue, match=r"the price of the model of 'asker' is not known here; set it from"):
             await elsewhere.extend_budget(task.id, LIMIT, by="ann")
         await elsewhere.extend_budget(task.id, Budget(max_steps=9), by="ann")
         assert Meter.COST_MICROS not in await books(elsewhere, task.id)

@@ -209,7 +209,7 @@ async def test_a_cancelled_task_cannot_be_resumed(quick: Holdfast) -> None:
 
     handle = await quick.submit(work)
     await handle.cancel()
-    with pytest.raises(Conflict, match="was cancelled, which is final; submit it anew"):
+    with pytest.raises(Conflict, match="was cancelled, which is final; submit it again"):
         await quick.resume(handle)
     assert (await handle.task()).state is TaskState.CANCELLED
 
@@ -250,7 +250,7 @@ async def test_a_worker_without_tasks_says_that_it_will_do_nothing(
     async with quick.worker():
         pass
     assert [(record.levelno, record.message) for record in caplog.records] == [
-        (logging.WARNING, "this worker has no tasks defined and will do nothing; define some with @hold.task first")
+        (logging.WARNING, "this worker has no tasks defined and does nothing; define some with @hold.task first")
     ]
 
 

@@ -8,7 +8,7 @@ Modules:
 api/      What an application holds: it defines tasks, submits them and follows them
 attempt/  One try at one task, from the claim to the Commit that ends it
 effects/  Steps that must not be done twice: armed before they are sent, cleared up when in doubt, undone in sagas
-manage/   Looking after tasks that exist, from outside their attempts: cancel, revive, decide, patch, fork, remember
+manage/   Managing tasks from outside their attempts: cancel, revive, decide, patch, fork, remember
 runtime/  Machinery that all attempts of a process share: group commit, alarms, hints, threads, the store's time
 steps/    What a task's code does through ``ctx``: steps, waits, children, questions, transactions, charges
 worker/   Workers, their slots and their leases

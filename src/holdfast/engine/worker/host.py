@@ -173,8 +173,8 @@ class Host:
         late = self.services.clock.boot() - began - pause
         if late > BLOCKED_AFTER:
             log.logger.warning(
-                "the event loop of worker %s was blocked for %.1f s (tasks on it: %d): move blocking code to plain "
-                "functions, which run in threads; or the machine gave the process no time",
+                "the event loop of worker %s was blocked for %.1f s (tasks on it: %d) by blocking code, which belongs "
+                "in plain functions (they run in threads), or by a machine that gave the process no time",
                 self.label,
                 late,
                 len(self.attempts),

@@ -127,7 +127,7 @@ class Worker:
         """Register and start to claim."""
         self._services.owner.check()
         if not self._services.definitions.names:
-            log.logger.warning("this worker has no tasks defined and will do nothing; define some with @hold.task first")
+            log.logger.warning("this worker has no tasks defined and does nothing; define some with @hold.task first")
         await self._host.start()
         for queue in self._queue_names():
             self._services.watcher.add(f"queue:{queue}", self._wake.set)
