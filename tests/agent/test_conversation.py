@@ -332,7 +332,7 @@ async def test_another_agent_may_go_on_and_so_may_one_from_a_failure(hold: Holdf
 async def test_a_task_that_has_not_ended_is_talked_to_instead(hold: Holdfast) -> None:
     agent, _ = register(hold, ["done"])
     handle = await hold.submit(agent, "go")
-    with pytest.raises(Conflict, match=r"is pending and has not ended; talk to it with hold.send"):
+    with pytest.raises(Conflict, match=r"is pending and has not ended; send it a message with hold.send"):
         await hold.submit(agent, "on", after=handle)
 
 
@@ -343,9 +343,9 @@ async def test_only_agents_go_on_from_other_tasks(hold: Holdfast) -> None:
 
     agent, _ = register(hold, ["done"])
     handle = await finished(hold, agent)
-    with pytest.raises(InvalidValue, match="cannot go on from another task with after="):
+    with pytest.raises(InvalidValue, match="cannot continue another task with after="):
         await hold.submit(plain, "on", after=handle)
-    with pytest.raises(InvalidValue, match="agents that are registered here can"):
+    with pytest.raises(InvalidValue, match="only agents registered here can"):
         await hold.submit("elsewhere", "on", after=handle, queue="q")
     with pytest.raises(NotFound):
         await hold.submit(agent, "on", after="nobody")

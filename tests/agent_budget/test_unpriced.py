@@ -45,7 +45,7 @@ async def test_no_door_takes_a_limit_of_what_has_no_price(either_url: str) -> No
             InvalidValue, match=r"would never be reached: nobody said what scripted costs; pass prices="
         ):
             await hold.extend_budget(task, LIMIT, by="ann")
-        with pytest.raises(InvalidValue, match="would never be reached: it is no agent's"):
+        with pytest.raises(InvalidValue, match="would never be reached: it does not belong to an agent"):
             await hold.extend_budget(other, LIMIT, by="ann")
         with pytest.raises(InvalidValue, match="nobody said what scripted costs"):
             await hold.patch_state(task, StatePatch(budget=LIMIT), version=version, by="ann")

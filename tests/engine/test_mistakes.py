@@ -67,8 +67,8 @@ async def _without_positional(*, ctx: Context) -> None: ...
         pytest.param(_without_parameters, "_without_parameters takes no context", id="no parameters"),
         pytest.param(_without_positional, "_without_positional takes no context", id="only keywords"),
         pytest.param(lambda ctx: 1, "task name is empty", id="a lambda without a name"),
-        pytest.param(5, "5 is no function", id="a number"),
-        pytest.param("report", "'report' is no function", id="a name"),
+        pytest.param(5, "5 is not a function", id="a number"),
+        pytest.param("report", "'report' is not a function", id="a name"),
     ],
 )
 async def test_what_cannot_be_a_task_is_refused_where_it_is_defined(

@@ -5,7 +5,7 @@ The way of a step: ``attempt/context.py`` takes the call, ``steps/`` does it (``
 
 Modules:
 
-api/      What an application holds: it defines tasks, submits them and follows them
+api/      The API of an application: define tasks, submit them and follow them
 attempt/  One try at one task, from the claim to the Commit that ends it
 effects/  Steps that must not be done twice: armed before they are sent, cleared up when in doubt, undone in sagas
 manage/   Managing tasks from outside their attempts: cancel, revive, decide, patch, fork, remember

@@ -16,7 +16,7 @@ class SyncArtifacts:
     __slots__ = ("_artifacts", "_wait")
 
     def __init__(self, artifacts: Artifacts, wait: Wait) -> None:
-        """Made by SyncHoldfast."""
+        """Only SyncHoldfast creates this."""
         self._artifacts = artifacts
         self._wait = wait
 

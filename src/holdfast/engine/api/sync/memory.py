@@ -26,7 +26,7 @@ class SyncMemory:
     __slots__ = ("_memory", "_wait")
 
     def __init__(self, memory: Memory, wait: Wait) -> None:
-        """Made by SyncHoldfast."""
+        """Only SyncHoldfast creates this."""
         self._memory = memory
         self._wait = wait
 

@@ -14,7 +14,7 @@ class SyncTaskStore:
     __slots__ = ("_store", "_wait")
 
     def __init__(self, store: TaskStore, wait: Wait) -> None:
-        """Made by SyncHoldfast."""
+        """Only SyncHoldfast creates this."""
         self._store = store
         self._wait = wait
 
