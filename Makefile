@@ -52,7 +52,7 @@ test-mcp-conformance: $(STAMP) ## Run the public MCP suites and the inspector ag
 	@HOLDFAST_MCP_CONFORMANCE=1 $(RUN) -m pytest tests/mcp_conformance
 
 test-fresh-clone: $(STAMP) ## Clone into a temporary folder, and run the demo and all tests there
-	@HOLDFAST_FRESH_CLONE=whole $(RUN) -m pytest tests/test_fresh_clone.py
+	@HOLDFAST_FULL=1 HOLDFAST_FRESH_CLONE=whole $(RUN) -m pytest tests/test_fresh_clone.py
 
 check: $(STAMP) ## Check style, types and the direction of imports
 	@PATH="$(abspath $(VENV))/bin:$$PATH" scripts/check
@@ -60,6 +60,7 @@ check: $(STAMP) ## Check style, types and the direction of imports
 docs: $(STAMP) ## Write what is made from the code (reference, maps of packages), and build the site: build/site/index.html
 	@$(RUN) scripts/reference.py
 	@$(RUN) scripts/maps.py
+	@$(RUN) scripts/diagrams.py
 	@$(RUN) scripts/site.py
 
 bench: $(STAMP) ## Measure stores and engine on this machine (BENCH=--quick for a short run; docs/benchmarks.md)

@@ -62,7 +62,7 @@ class Bench:
         watch, n = Watch(), 0
         while watch.seconds < self.seconds:
             n += 1
-            await self.store.commit([_step_commit(claimed, n)])
+            await self.store.commit([step_commit(claimed, n)])
         rate = watch.rate(n)
         await self.store.commit([_end(claimed, n + 1)])
         return rate
@@ -74,7 +74,7 @@ class Bench:
         watch, n = Watch(), 0
         while watch.seconds < self.seconds:
             n += 1
-            await self.store.commit([_step_commit(claimed, n) for claimed in claims])
+            await self.store.commit([step_commit(claimed, n) for claimed in claims])
         rate = watch.rate(n * tasks)
         await self.store.commit([_end(claimed, n + 1) for claimed in claims])
         return rate
@@ -113,7 +113,8 @@ class Bench:
         return done
 
 
-def _step_commit(claimed: Claimed, n: int) -> Commit:
+def step_commit(claimed: Claimed, n: int) -> Commit:
+    """Return the n-th Commit of a claimed task: one step."""
     step = Step(key=f"step-{n}", kind="step", position=n, state=StepState.COMPLETED, output=OUTPUT)
     return _commit(claimed, n, WriteStep(step))
 

@@ -1,7 +1,8 @@
 """What `make test` leaves to `make test-all`: the tests with the mark `full`.
 
 HOLDFAST_FULL=1 runs them too, and so does naming one: `pytest 'tests/engine/test_x.py::test_y[memory]'`.
-Whatever is left out has a sibling that is run: the same test on another store, or in another row. A test sees to that.
+Whatever is left out has a sibling that is run: the same test on another store, or in another row; or the file that the
+mark names, `pytest.mark.full(instead="tests/demo/test_run.py")`, proves the same at less cost. A test sees to that.
 """
 
 from __future__ import annotations
@@ -34,12 +35,20 @@ def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
         config.workeroutput["left_out"] = len(left)  # for the process that sums up: xdist does not say it
     if not config.option.keyword and not config.option.markexpr:
         run = {_kind(item) for item in items}
-        config.stash[LONELY] = sorted(item.nodeid for item in left if _kind(item) not in run)
+        files = {item.nodeid.partition("::")[0] for item in items}
+        config.stash[LONELY] = sorted(
+            item.nodeid for item in left if _kind(item) not in run and _instead(item) not in files
+        )
 
 
 def _kind(item: pytest.Item) -> tuple[str, str]:
     """Name a test without its class and its row: the stores' contract is a class for each store."""
     return str(item.path), getattr(item, "originalname", item.name)
+
+
+def _instead(item: pytest.Item) -> str | None:
+    """Return the file that is run instead of a test, if its mark names one."""
+    return next((mark.kwargs["instead"] for mark in item.iter_markers("full") if "instead" in mark.kwargs), None)
 
 
 def add_up(config: pytest.Config, node: Any) -> None:  # noqa: ANN401 - a class of xdist's own

@@ -16,7 +16,10 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+import typer.main
+
 from holdfast.cli import main
+from tests.commands import get_command
 from tests.forkserver import CONTEXT, preload
 
 preload("holdfast.cli.application", "holdfast.store.sqlite", "tests.forked", "holdfast.agent", "holdfast.service")
@@ -67,4 +70,5 @@ def _run(arguments: tuple[str, ...], folder: str, environment: dict[str, str], f
     sys.stdout = open(1, "w", encoding=letters, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)  # noqa: SIM115
     sys.argv = ["holdfast", *arguments]
+    typer.main.get_command = get_command  # a fork has them from its parent
     main()

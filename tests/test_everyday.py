@@ -32,6 +32,12 @@ def test_a_rule(store):
     pass
 """
 LOST = """
+@full(instead="test_rules.py")
+def test_done_elsewhere():
+    pass
+@full(instead="test_gone.py")
+def test_done_nowhere():
+    pass
 @full
 def test_lost():
     pass
@@ -62,7 +68,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
             assert ("2 tests were left to `make test-all`" in said) == ("deselected" in summary)
             assert "lonely: []" in said
     (tmp_path / "test_rules.py").write_text(TESTS + LOST)
-    assert "lonely: ['test_rules.py::test_lost']" in run(tmp_path)
+    assert "lonely: ['test_rules.py::test_done_nowhere', 'test_rules.py::test_lost']" in run(tmp_path)
 
 
 def test_nothing_is_left_out_whose_sibling_is_not_run(request: pytest.FixtureRequest) -> None:

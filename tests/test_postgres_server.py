@@ -14,17 +14,16 @@ import pytest
 
 from tests.conftest import PgBouncerFactory
 from tests.postgres_server import PATIENCE, PostgresServer, ServerUnavailable, start_postgres
+from tests.stores import POSTGRES_VERSIONS
 
-VERSIONS = [15, 16, 18]
 
-
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=POSTGRES_VERSIONS)
 def shared(request: pytest.FixtureRequest) -> PostgresServer:
     server: PostgresServer = request.getfixturevalue(f"postgres{request.param}")
     return server
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=POSTGRES_VERSIONS)
 def own(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
     try:
         server = start_postgres(request.param)

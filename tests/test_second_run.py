@@ -124,7 +124,10 @@ def test_flaky(count):
 """
 
 
-@pytest.mark.parametrize(("failures", "code"), [(0, 0), (1, 0), (2, 1)])
+@pytest.mark.parametrize(
+    ("failures", "code"),
+    [pytest.param(0, 0, marks=pytest.mark.full), (1, 0), pytest.param(2, 1, marks=pytest.mark.full)],
+)
 def test_the_whole_of_it(tmp_path: Path, failures: int, code: int) -> None:
     """With the real `.ci/run`, a make that only runs tests, and a proof that fails so often before it passes."""
     for part in (".ci/run", "tests/second_run.py"):

@@ -24,7 +24,7 @@ from holdfast.model.message import Reply
 from holdfast.model.retry import RecordedError
 from holdfast.testing.chat_server import Answer, ChatServer
 from tests.agent_model.support import IMPATIENT, ignore, model_of, until, user
-from tests.conftest import SOAK
+from tests.everyday import FULL
 from tests.postgres_server import free_port
 
 WITH_EVERYTHING = Answer(text="Hé, wait.", calls=(call("weather", town="Ulm"), call("now")))
@@ -223,8 +223,8 @@ async def test_no_cut_at_any_byte_makes_a_reply(framing: Literal["chunked", "unt
             async with at_once:
                 return (await asyncio.gather(model.complete(user(str(at)), ignore), return_exceptions=True))[0]
 
-        # An everyday run takes every third byte, and all of the end, where a cut is the hardest to tell from none.
-        places = [at for at in range(len(whole)) if SOAK or at % 3 == 0 or at > len(whole) - 60]
+        # An everyday run takes every eleventh byte, and all of the end, where a cut is the hardest to tell from none.
+        places = [at for at in range(len(whole)) if FULL or at % 11 == 0 or at > len(whole) - 60]
         *cut, full = await asyncio.gather(*map(ask, [*places, len(whole)]))
     assert isinstance(full, Reply)
     assert (full.content, len(full.tool_calls), full.finish_reason) == (WITH_EVERYTHING.text, 2, "tool_calls")

@@ -19,6 +19,8 @@ from tests.postgres_server import PostgresServer
 
 TINY = Sizes(seconds=0.02, rounds=1, tasks=3, steps=2, drained=5, samples=3, in_flight=2, neighbours=20, settling=0.0)
 
+EVERY_DAY = ("drain", "latency")
+"""Here; two more are measured by the tests below."""
 
 SYNC = """
 import os, sys, tempfile, time
@@ -32,7 +34,10 @@ with tempfile.TemporaryFile() as file:
 """Ends with 1 if any sync was fast: that a busy machine makes one slow proves nothing."""
 
 
-@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize(
+    "measure",
+    [name if name in EVERY_DAY else pytest.param(name, marks=pytest.mark.full) for name in MEASURES],
+)
 def test_everything_is_measured_on_sqlite(measure: str) -> None:
     figures = list(engine.run(["sqlite"], [measure], TINY, None))
     assert figures

@@ -20,9 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from typer.testing import CliRunner
-
-from holdfast.cli.application import app
+from tests.commands import invoke
 from tests.forked import run_holdfast, start_holdfast
 
 FOLDER = Path(__file__).parent
@@ -43,7 +41,7 @@ def holdfast(
 
 def printed(*arguments: str, url: str) -> str:
     """Run a command that succeeds within this process, where many of them are looked at; return its stdout."""
-    answer = CliRunner().invoke(app, arguments, env={"HOLDFAST_DATABASE_URL": url}, catch_exceptions=False)
+    answer = invoke(arguments, env={"HOLDFAST_DATABASE_URL": url}, catch_exceptions=False)
     assert (answer.exit_code, answer.stderr) == (0, "")
     return answer.stdout
 

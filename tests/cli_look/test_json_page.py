@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import typer.main
-from typer.testing import CliRunner
 
 from holdfast import Agent, Context, Failure, Holdfast, ScriptedModel, tool
 from holdfast.agent.scripted import call
@@ -27,6 +26,7 @@ from holdfast.service.benchmark import Figures
 from holdfast.service.board import read_board
 from holdfast.service.overview import read_overview
 from tests.cli_look.museum import Museum
+from tests.commands import invoke
 from tests.demo.support import good_run
 
 PAGE = (Path(__file__).parents[2] / "docs/json.md").read_text(encoding="utf-8")
@@ -81,7 +81,7 @@ async def test_records(museum: Museum) -> None:
     assert [*TABLES["Effect"], *TABLES["Doubt"]] == list(forms.doubt_form(doubtful.doubts[0]))
     same("Board", board.to_json())
     same("Queue", forms.queue_form(board.queues[0]))
-    same("Worker", board.crew.members[0].to_json())
+    same("Worker", board.workers.members[0].to_json())
     assert TABLES["Worker"][:-4] == list(running.to_json()["worker"])
     budget = forms.budget_form(seen.budget)
     for meter in budget:
@@ -141,7 +141,7 @@ async def test_events_and_artifacts() -> None:
 
 
 def printed(url: str, *arguments: str, code: int = 0) -> Any:  # noqa: ANN401 - JSON
-    answer = CliRunner().invoke(app, [*arguments, "--json"], env={"HOLDFAST_DATABASE_URL": url, "HOLDFAST_USER": "ann"})
+    answer = invoke([*arguments, "--json"], env={"HOLDFAST_DATABASE_URL": url, "HOLDFAST_USER": "ann"})
     assert answer.exit_code == code, answer.output
     return json.loads(answer.stdout)
 
@@ -158,7 +158,7 @@ def printed(url: str, *arguments: str, code: int = 0) -> Any:  # noqa: ANN401 - 
 )
 def test_documents_that_are_objects(museum: Museum, arguments: list[str], heading: str) -> None:
     found = [museum.ids.get(argument, argument) for argument in arguments]
-    answer = CliRunner().invoke(app, [*found, "--json"], env={"HOLDFAST_DATABASE_URL": museum.url})
+    answer = invoke([*found, "--json"], env={"HOLDFAST_DATABASE_URL": museum.url})
     same(heading, json.loads(answer.stdout))
     for nested in ("findings", "settings"):
         for one in json.loads(answer.stdout).get(nested, []):

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.transitions import mermaid
+from holdfast.model.effect import EFFECT_MOVES, EffectState
+from holdfast.model.transitions import MOVES, TaskState
 from holdfast.store.jsonfile import JsonStore
 from holdfast.store.memory import MemoryStore
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.simple import SimpleInterface
 from holdfast.store.sqlite import SqliteStore
+from scripts import diagrams
 from tests.docs.pages import README, ROOT, blocks
 
 
@@ -38,14 +40,20 @@ def test_the_capabilities_in_the_docs_are_those_of_the_stores() -> None:
         ]
 
 
-@pytest.mark.parametrize("page", ["glossary", "concepts"])
-def test_the_state_diagram_is_the_table(page: str) -> None:
-    (diagram,) = [block for block in blocks(ROOT / f"docs/{page}.md", "mermaid") if "stateDiagram" in block.body]
-    assert diagram.body.strip() == mermaid()
+def test_the_diagrams_are_drawn_from_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    assert diagrams.main(["--check"]) == 0, f"{capsys.readouterr().err}run `make docs`"
+
+
+def test_a_diagram_shows_every_state_and_move_of_its_table() -> None:
+    effect_arrows = sum(len(targets) for source, targets in EFFECT_MOVES.items() if source is not None)
+    task_arrows = sum(target is not TaskState.CANCELLED for targets in MOVES.values() for target in targets)
+    assert diagrams.effect_states().count('class="edge"') == effect_arrows
+    assert diagrams.task_life().count('class="edge"') == task_arrows
+    assert all(f">{state}</text>" in diagrams.effect_states() for state in EffectState)
 
 
 def test_the_picture_of_the_layers_has_those_that_are_checked() -> None:
-    (picture,) = [block for block in blocks(ROOT / "docs/concepts.md", "mermaid") if "stateDiagram" not in block.body]
+    (picture,) = blocks(ROOT / "docs/concepts.md", "mermaid")
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (contract,) = [one for one in settings["tool"]["importlinter"]["contracts"] if one["id"] == "layers"]
     checked = [re.findall(r"\w+", layer) for layer in contract["layers"]]

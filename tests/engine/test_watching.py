@@ -41,7 +41,7 @@ async def test_a_busy_file_does_not_end_the_listening(tmp_path: Path) -> None:
 
     asked = asyncio.Event()
     async with Holdfast(f"sqlite:///{tmp_path}/hold.db") as hold:
-        hold.store._probe._version = busy  # type: ignore[attr-defined]
+        hold.store._backend.probe._version = busy  # type: ignore[attr-defined]
         heard = asyncio.Event()
         watcher = hold.services.watcher
         watcher.add("channel:news", heard.set)

@@ -87,12 +87,12 @@ async def test_sqlite_reads_by_index_only(tmp_path: Path) -> None:
         await fill(hold.store)
         store = hold.store
         assert isinstance(store, SqliteStore)
-        assert store._writer is not None
-        assert store._reader is not None
-        for connection in (store._writer._connection, store._reader._connection):
+        assert store._backend.writer is not None
+        assert store._backend.reader is not None
+        for connection in (store._backend.writer._connection, store._backend.reader.connection):
             connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, note)
         await use_everything(hold, work)
-        for connection in (store._writer._connection, store._reader._connection):
+        for connection in (store._backend.writer._connection, store._backend.reader.connection):
             connection.trace_v2(0, None)
     assert scanned, "nothing was traced"
     assert scanned.total() < FEW, scanned.most_common(5)

@@ -45,7 +45,7 @@ async def statements_of(hold: Holdfast) -> AsyncIterator[Counter[str]]:
     counted: Counter[str] = Counter()
     store = hold.store
     if isinstance(store, SqliteStore):
-        writer = store._writer
+        writer = store._backend.writer
         assert writer is not None
 
         def trace(_: object, statement: str, __: object) -> bool:
@@ -57,16 +57,16 @@ async def statements_of(hold: Holdfast) -> AsyncIterator[Counter[str]]:
         writer._connection.exec_trace = None
     else:
         assert isinstance(store, PostgresStore)
-        fetch: Callable[..., Awaitable[Any]] = store._fetch
+        fetch: Callable[..., Awaitable[Any]] = store._backend.fetch
 
         async def counting(name: str, *values: object, **options: object) -> object:
             if name != "task_standing":  # the test itself waits for results
                 counted[name] += 1
             return await fetch(name, *values, **options)
 
-        store._fetch = counting  # type: ignore[method-assign, assignment]
+        store._backend.fetch = counting  # type: ignore[method-assign, assignment]
         yield counted
-        store._fetch = fetch  # type: ignore[method-assign, assignment]
+        store._backend.fetch = fetch  # type: ignore[method-assign, assignment]
 
 
 async def cost_of(hold: Holdfast, handles: list[Handle[Any]], concurrency: int) -> Counter[str]:

@@ -1,13 +1,14 @@
 """What the tests of machines share: a ticket to move about, waiting for it, and workers that die."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import pytest
 
-from holdfast import Handle, Holdfast, ManualClock, TaskState
+from holdfast import Handle, Holdfast, ManualClock, StateStore, TaskState
 from holdfast.engine.attempt.outbox import Outbox
 from holdfast.engine.attempt.stop_reasons import Unwind
 from holdfast.model.commit import Verdict
@@ -62,12 +63,12 @@ async def passing_time(clock: ManualClock, *, step: float = 0.5) -> AsyncIterato
 
 
 class Deaths:
-    """Lets the worker die at chosen Commits, before or after they are stored; another incarnation goes on."""
+    """Lets the worker of a store die at a chosen Commit, before or after it is stored; another incarnation goes on."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, at: int | None = None, stored: bool = False) -> None:
-        self.commits = 0
-        self._at = at
-        self._stored = stored
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.commits: Counter[StateStore] = Counter()
+        """How many there were, of each store."""
+        self._planned: dict[StateStore, tuple[int, bool]] = {}
         self._commit = Outbox.commit
         dying = self
 
@@ -76,14 +77,20 @@ class Deaths:
 
         monkeypatch.setattr(Outbox, "commit", commit)
 
+    def plan(self, store: StateStore, *, at: int, stored: bool) -> None:
+        """Choose the Commit, from 1 on, at which the worker of this store dies."""
+        self._planned[store] = at, stored
+
     async def commit(self, outbox: Outbox, operations: tuple[Operation, ...]) -> Verdict:
-        self.commits += 1
-        is_last = self.commits == self._at
+        attempt = outbox._attempt
+        store = attempt.services.store
+        self.commits[store] += 1
+        at, stored = self._planned.get(store, (None, False))
+        is_last = self.commits[store] == at
         if not is_last:
             return await self._commit(outbox, *operations)
-        if self._stored:
+        if stored:
             await self._commit(outbox, *operations)
-        attempt = outbox._attempt
+        await store.retire(attempt.lease.worker_id)  # first: losing the task cancels the call of a blocking function
         attempt.lose("a test killed its worker")
-        await attempt.services.store.retire(attempt.lease.worker_id)
         raise Unwind

@@ -22,6 +22,7 @@ from holdfast import (
     TaskFailed,
     TaskState,
 )
+from holdfast.testing.contract._support import row
 from tests.engine_machine.support import Deaths, passing_time, reaches, result_of, told_by
 
 LOOP = ["draft", "review", "draft", "review", "done"]
@@ -66,33 +67,33 @@ COMMITS = {False: 13, True: 17}
 
 
 @pytest.mark.parametrize("with_timeouts", [False, True])
-async def test_one_run_takes_this_many_commits(monkeypatch: pytest.MonkeyPatch, with_timeouts: bool) -> None:
-    deaths, work = Deaths(monkeypatch), Counter[str]()
-    async with Holdfast("memory://") as hold:
-        await result_of(hold, await hold.submit(hold.register(document(work, with_timeouts=with_timeouts)), 0))
-    assert work == EVERY_STEP_ONCE
-    assert deaths.commits == COMMITS[with_timeouts]
-
-
-@pytest.mark.parametrize("stored", [False, True], ids=["lost", "stored"])
-@pytest.mark.parametrize(
-    ("with_timeouts", "at"),
-    [(with_timeouts, at) for with_timeouts, commits in COMMITS.items() for at in range(1, commits + 1)],
-)
 async def test_a_worker_that_dies_at_any_commit_costs_one_step_and_no_move(
-    monkeypatch: pytest.MonkeyPatch, with_timeouts: bool, at: int, stored: bool
+    monkeypatch: pytest.MonkeyPatch, with_timeouts: bool
 ) -> None:
-    Deaths(monkeypatch, at=at, stored=stored)
-    work = Counter[str]()
-    machine = document(work, with_timeouts=with_timeouts)
-    async with Holdfast("memory://") as hold:
-        handle = await hold.submit(hold.register(machine), 0)
-        assert await result_of(hold, handle) == Reached("done", 4)
-        assert [visit.state for visit in await machine.history(handle)] == LOOP
-        assert await told_by(handle) == list(zip([None, *LOOP], LOOP, strict=False))
-    again = work - EVERY_STEP_ONCE
-    assert work.keys() == EVERY_STEP_ONCE.keys()
-    assert again.total() <= (0 if stored else 1)  # only the step whose record was lost
+    """Those that die at the same Commit die side by side: until another goes on, each of them is waited for."""
+    deaths = Deaths(monkeypatch)
+
+    async def run(at: int, *, stored: bool) -> None:
+        work = Counter[str]()
+        machine = document(work, with_timeouts=with_timeouts)
+        async with Holdfast("memory://") as hold:
+            deaths.plan(hold.store, at=at, stored=stored)
+            handle = await hold.submit(hold.register(machine), 0)
+            with row(f"dies at {at}", f"stored: {stored}"):
+                assert await result_of(hold, handle) == Reached("done", 4)
+                assert [visit.state for visit in await machine.history(handle)] == LOOP
+                assert await told_by(handle) == list(zip([None, *LOOP], LOOP, strict=False))
+                again = work - EVERY_STEP_ONCE
+                assert work.keys() == EVERY_STEP_ONCE.keys()
+                assert again.total() <= (0 if stored else 1)  # only the step whose record was lost
+            commits = COMMITS[with_timeouts]
+            assert deaths.commits[hold.store] == (commits + 1 if at <= commits and not stored else commits)
+
+    places = range(1, COMMITS[with_timeouts] + 2)  # the last of them is none: nobody dies
+    async with asyncio.TaskGroup() as runs:
+        for at in places:
+            for stored in (False, True):
+                runs.create_task(run(at, stored=stored))
 
 
 async def test_a_replay_runs_no_handler_whose_move_is_recorded(hold: Holdfast) -> None:

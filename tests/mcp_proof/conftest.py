@@ -39,3 +39,13 @@ async def reached(request: pytest.FixtureRequest, url: str, tmp_path: Path) -> A
 def mode(request: pytest.FixtureRequest) -> str:
     """The era of the client."""
     return str(request.param)
+
+
+EVERY_DAY = ("[stdio-sqlite-auto]", "[http-postgres-legacy]")
+"""Each way, each database and each era once. What they have to do with each other is left to `make test-all`."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if {"reached", "mode"} <= set(getattr(item, "fixturenames", ())) and not item.name.endswith(EVERY_DAY):
+            item.add_marker(pytest.mark.full)

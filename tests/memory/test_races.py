@@ -74,8 +74,8 @@ class LosesAnswers:
     def __init__(self, store: PostgresStore, query: str) -> None:
         self.lost = 0
         self.between: Any = None
-        self._query = store._queries[query]
-        self._connections = store._open_connections()
+        self._query = store._backend.queries[query]
+        self._connections = store._backend.open_connections()
         self._fetch = self._connections._fetch_once
         self._connections._fetch_once = self._lose  # type: ignore[method-assign]
 

@@ -14,12 +14,12 @@ from psycopg import sql
 
 from holdfast import Holdfast, InvalidValue, Transaction
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres.base import _QUERIES as POSTGRES_QUERIES
 from holdfast.store.postgres.listings import facts_query as postgres_facts_query
+from holdfast.store.postgres.sql import QUERIES as POSTGRES_QUERIES
 from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.listings import facts_query
 from holdfast.store.sqlite.migration import migrate
-from holdfast.store.sqlite.transaction import QUERIES
+from holdfast.store.sqlite.sql import QUERIES
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.support import execute
 

@@ -187,8 +187,8 @@ def collected() -> None:
     """Fork with a transaction half written to disk, and let the child's interpreter collect its copy of all of it."""
     store = SqliteStore(hold.url.removeprefix("sqlite:///"))
     asyncio.run(store.open())
-    assert store._writer is not None
-    mine = store._writer._connection
+    assert store._backend.writer is not None
+    mine = store._backend.writer._connection
     mine.execute("CREATE TABLE own (x INTEGER PRIMARY KEY, filling TEXT); BEGIN IMMEDIATE")
     mine.executemany("INSERT INTO own VALUES (?, ?)", ((number, "x" * 4000) for number in range(3000)))
     pid = os.fork()

@@ -16,17 +16,18 @@ import psycopg
 import pytest
 from mcp import Client
 from psycopg import sql
-from typer.testing import CliRunner
 
 from holdfast import Agent, Conflict, Handle, Holdfast, InvalidURL, TaskFailed
 from holdfast.agent.openai_model import OpenAIModel
-from holdfast.cli.application import app
 from holdfast.effects import http_request
 from holdfast.mcp import tools
 from holdfast.mcp.server import McpServer
+from holdfast.redaction import without_password
 from holdfast.service.access import READ_ONLY, Caller
-from holdfast.store.url import make_store, without_password
+from holdfast.service.service import Service
+from holdfast.store.url import make_store
 from holdfast.web.tokens import read_tokens
+from tests.commands import invoke
 from tests.forked import run_holdfast
 from tests.redaction import echo
 from tests.redaction.carriers import EVERY, ONCE, PATIENCE, SECRETS, define, leaks
@@ -125,7 +126,7 @@ def commands(handles: dict[str, Handle[Any]]) -> Iterator[list[str]]:
 
 async def over_mcp(hold: Holdfast, handles: dict[str, Handle[Any]]) -> list[str]:
     """Return what can be read."""
-    async with Client(McpServer(hold, caller=Caller("reader", READ_ONLY)).protocol) as client:
+    async with Client(McpServer(Service(hold), caller=Caller("reader", READ_ONLY)).protocol) as client:
         said = [str(await client.list_tools()), str(await client.list_resources())]
         for name, given in (
             ("list_tasks", {}),
@@ -169,7 +170,7 @@ def test_no_canary_gets_out(
     if backend != "sqlite":
         return  # the commands read the same from all
     for words in commands(handles):
-        answer = CliRunner().invoke(app, words, env={"HOLDFAST_DATABASE_URL": url})
+        answer = invoke(words, env={"HOLDFAST_DATABASE_URL": url})
         assert answer.exit_code == 0, (words, answer.output)
         assert not leaks(answer.stdout + answer.stderr), words
 
@@ -208,7 +209,7 @@ def test_no_command_shows_the_password_of_a_mistyped_url(tmp_path: Path, monkeyp
             assert secret not in said, (url, said)
             every = [["config", "--json"], ["list"], ["doctor"], ["mcp", "--print-config"]]
             for words in every if number < 3 else every[: len(secret) > 8]:
-                answer = CliRunner().invoke(app, words, env={"HOLDFAST_DATABASE_URL": url})
+                answer = invoke(words, env={"HOLDFAST_DATABASE_URL": url})
                 shown = answer.stdout + answer.stderr + _chain(answer.exception)
                 assert secret not in shown, (url, words, shown)
 

@@ -48,9 +48,10 @@ A new beginning, and the end:
 AFTER = """\
 ## Next
 
-[Concepts](concepts.md#rounds) explains rounds and replays, [effects](effects.md) doubt and who clears it up,
-[forks](agent-state.md#forks) what a fork shares, [upgrading](upgrading.md) how to change code while tasks are under way, and
-[operations](operations.md#retention) retention. [Testing](testing.md) shows how to prove the same of your own tasks.
+[Concepts](concepts.md#rounds) explains rounds and replays, and [effects](effects.md) how doubt is cleared up.
+[Forks](agent-state.md#forks) explains what a fork shares, [upgrading](upgrading.md) how to change code while tasks
+are under way, [operations](operations.md#retention) retention, and [testing](testing.md) how to prove the same of
+your own tasks.
 """
 
 SAME_ROUND = ("automatic_retry", "resume", "take_over", "suspension", "deploy")

@@ -72,8 +72,8 @@ async def stream(content: bytes = CONTENT) -> AsyncIterator[bytes]:
 
 async def begin(store: UploadingStore, upload: str = "upload") -> None:
     """As a process would that dies in the middle of a stream."""
-    await store._begin_upload(upload)
-    await store._stage(upload, 0, CONTENT[:PIECE])
+    await store._backend.begin_upload(upload)
+    await store._backend.stage(upload, 0, CONTENT[:PIECE])
 
 
 async def test_the_same_stream_again_leaves_no_second_copy(store: UploadingStore, url: str) -> None:
@@ -133,7 +133,7 @@ async def test_what_a_dead_process_left_is_pruned_when_it_is_old(
 async def test_an_upload_is_as_old_as_its_last_piece(store: UploadingStore, url: str, clock: ManualClock) -> None:
     await begin(store)
     clock.advance(60)
-    await store._stage("upload", 4, CONTENT[PIECE : 2 * PIECE])
+    await store._backend.stage("upload", 4, CONTENT[PIECE : 2 * PIECE])
     clock.advance(30)
     await store.prune(timedelta(seconds=59))
     assert rows(url) == (0, 8, 1)
@@ -145,8 +145,8 @@ async def test_what_was_pruned_is_not_gone_on_with(store: UploadingStore, url: s
     clock.advance(60)
     await store.prune(timedelta(0))
     calls: list[Callable[[], Awaitable[object]]] = [
-        lambda: store._stage("upload", 4, CONTENT[PIECE:]),
-        lambda: store._finish_upload("upload", "0" * 64, len(CONTENT), "text/plain"),
+        lambda: store._backend.stage("upload", 4, CONTENT[PIECE:]),
+        lambda: store._backend.finish_upload("upload", "0" * 64, len(CONTENT), "text/plain"),
     ]
     for call in calls:
         with pytest.raises(StoreError, match=r"pruned.*store it again"):
@@ -176,8 +176,8 @@ async def test_uploads_are_pruned_in_bounded_batches(store: UploadingStore, url:
 async def test_ending_an_upload_that_ended_leaves_the_artifact_alone(store: UploadingStore, url: str) -> None:
     """As it happens to a caller who is cancelled while the last transaction is on its way."""
     await begin(store)
-    await store._finish_upload("upload", "0" * 64, PIECE, "text/plain")
-    await store._discard_upload("upload")
+    await store._backend.finish_upload("upload", "0" * 64, PIECE, "text/plain")
+    await store._backend.discard_upload("upload")
     assert rows(url) == (1, 4, 0)
     assert await store.read_artifact("0" * 64) == CONTENT[:PIECE]
 
@@ -190,8 +190,8 @@ async def test_what_is_sent_again_after_a_lost_answer_changes_nothing(
     async with PostgresStore(url, clock=clock) as store:
         for _ in range(2):
             await begin(store)
-        once = await store._finish_upload("upload", "0" * 64, PIECE, "text/plain")
-        assert await store._finish_upload("upload", "0" * 64, PIECE, "text/plain") == once
+        once = await store._backend.finish_upload("upload", "0" * 64, PIECE, "text/plain")
+        assert await store._backend.finish_upload("upload", "0" * 64, PIECE, "text/plain") == once
         assert await store.read_artifact(once.id) == CONTENT[:PIECE]
         assert rows(url) == (1, 4, 0)
     postgres18.drop_database(url)
@@ -212,7 +212,7 @@ async def test_a_stream_that_cannot_be_stored_is_closed(store: UploadingStore, m
     async def fail(upload: str, number: int, piece: bytes) -> None:
         raise StoreError(f"the disk is full: {upload} {number} {len(piece)}")
 
-    monkeypatch.setattr(store, "_stage", fail)
+    monkeypatch.setattr(store._backend, "stage", fail)
     before = asyncio.get_running_loop()._asyncgens.copy()  # type: ignore[attr-defined]
     with pytest.raises(StoreError, match="the disk is full") as kept:
         await store.put_artifact(Source())

@@ -23,10 +23,10 @@ from holdfast.store.sqlite import SqliteStore
         ("sqlite:////var/lib/my%20agents.db", SqliteStore, "/var/lib/my agents.db"),
     ],
 )
-def test_a_url_names_a_store(url: str, kind: type[SqliteStore], path: str) -> None:
+def test_a_url_names_a_store(url: str, kind: type[SqliteStore | MemoryStore | JsonStore], path: str) -> None:
     store = make_store(url)
     assert type(store) is kind
-    assert isinstance(store, SqliteStore)
+    assert isinstance(store, kind)
     assert store.path == path
 
 

@@ -28,6 +28,7 @@ from unittest import mock
 from holdfast import Context, Holdfast, SyncTransaction, TaskDefinition, TaskState, Transaction, make_store, open_store
 from holdfast.model.step import StepState
 from holdfast.model.transitions import OPEN
+from holdfast.store.postgres import user_transaction
 from holdfast.store.simple import SimpleInterface
 from holdfast.store.sqlite import SqliteStore
 from tests.engine_proof.conditions import eventually, until_nobody_else_is_connected
@@ -50,6 +51,8 @@ POINTS = (
 )
 MOST = 6
 """A life ends at one of its first so many passes of a point: eight lives together leave something to be done."""
+
+APPLY, FINISH = user_transaction._apply, user_transaction._finish
 
 
 class Doom:
@@ -95,14 +98,14 @@ class Doom:
         apply, finish = POINTS[2], POINTS[3:5]
         vars(store)["transact"] = self.around("", store.transact, POINTS[5])
         if isinstance(store, SqliteStore):
-            writer = store._writer
+            writer = store._backend.writer
             assert writer is not None
             writer._close_with = self.around(apply, writer._close_with)  # type: ignore[method-assign]
             # Every transaction of the writer's ends here, also those that nobody but Holdfast knows.
             writer._commit = self.around(finish[0], writer._commit, finish[1])
         else:
-            vars(store)["_apply"] = self.around(apply, store._apply)  # type: ignore[attr-defined]
-            vars(store)["_finish"] = self.around(finish[0], store._finish, finish[1])  # type: ignore[attr-defined]
+            user_transaction._apply = self.around(apply, APPLY)
+            user_transaction._finish = self.around(finish[0], FINISH, finish[1])
 
 
 def define(hold: Holdfast) -> TaskDefinition[[int], list[int]]:

@@ -25,7 +25,8 @@ from holdfast import (
 from holdfast.model.commit import Commit, Refusal
 from holdfast.model.worker import NewWorker
 from holdfast.store.postgres import PostgresStore, user_transaction
-from holdfast.store.postgres.connections import Connection, Row
+from holdfast.store.postgres.connections import PostgresConnection, Row
+from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.statements import refuse_control
 from holdfast.store.transaction import Transaction
 from tests.conftest import PgBouncerFactory
@@ -35,7 +36,7 @@ from tests.store.postgres.support import execute
 from tests.transactions.support import A_WHILE, LONG, Bookings, ask, book_with, claim, commit, keys_of, seats
 
 BOOKINGS = Bookings("postgresql:")
-Finish = Callable[[Connection], Coroutine[Any, Any, psycopg.Error | None]]
+Finish = Callable[[Database, PostgresConnection], Coroutine[Any, Any, psycopg.Error | None]]
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ async def store(postgres_url: str) -> AsyncIterator[PostgresStore]:
         yield store
 
 
-def backend_of(connection: Connection) -> int:
+def backend_of(connection: PostgresConnection) -> int:
     return connection.info.backend_pid
 
 
@@ -54,7 +55,7 @@ def terminate(url: str, pid: int) -> None:
     assert done
 
 
-def cut(connection: Connection) -> None:
+def cut(connection: PostgresConnection) -> None:
     """Cut the line, as a broken network does: nobody is told, and the server goes on with what it has."""
     with socket.socket(fileno=os.dup(connection.fileno())) as line:
         line.shutdown(socket.SHUT_RDWR)
@@ -65,18 +66,19 @@ class Fault:
 
     def __init__(self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fired = 0
-        self._finish: Finish = store._finish
-        self.act: Callable[[Connection], Coroutine[Any, Any, psycopg.Error | None]] | None = None
-        monkeypatch.setattr(store, "_finish", self._fire)
+        self._db = store._backend
+        self._finish: Finish = user_transaction._finish
+        self.act: Callable[[PostgresConnection], Coroutine[Any, Any, psycopg.Error | None]] | None = None
+        monkeypatch.setattr(user_transaction, "_finish", self._fire)
 
-    async def _fire(self, connection: Connection) -> psycopg.Error | None:
+    async def _fire(self, db: Database, connection: PostgresConnection) -> psycopg.Error | None:
         if self.act is None or self.fired:
-            return await self._finish(connection)
+            return await self._finish(db, connection)
         self.fired += 1
         return await self.act(connection)
 
-    async def commit(self, connection: Connection) -> psycopg.Error | None:
-        return await self._finish(connection)
+    async def commit(self, connection: PostgresConnection) -> psycopg.Error | None:
+        return await self._finish(self._db, connection)
 
 
 @pytest.fixture
@@ -90,7 +92,7 @@ def fault(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> Fault:
 async def test_the_answer_to_the_commit_is_lost(store: PostgresStore, fault: Fault) -> None:
     """It was committed: that is found out, and the answer is as usual."""
 
-    async def commit_and_lose(connection: Connection) -> psycopg.Error | None:
+    async def commit_and_lose(connection: PostgresConnection) -> psycopg.Error | None:
         assert await fault.commit(connection) is None
         cut(connection)
         return psycopg.OperationalError("the connection is lost")
@@ -105,7 +107,7 @@ async def test_the_answer_to_the_commit_is_lost(store: PostgresStore, fault: Fau
 async def test_the_commit_never_arrives(store: PostgresStore, fault: Fault, postgres_url: str) -> None:
     """It was not committed: StoreUnavailable then means that nothing was written, and the same can be done again."""
 
-    async def lose_and_commit(connection: Connection) -> psycopg.Error | None:
+    async def lose_and_commit(connection: PostgresConnection) -> psycopg.Error | None:
         terminate(postgres_url, backend_of(connection))
         return await fault.commit(connection)
 
@@ -143,7 +145,7 @@ async def test_the_commit_is_still_under_way(
             )
             return int(number)
 
-        async def cut_meanwhile(connection: Connection) -> psycopg.Error | None:
+        async def cut_meanwhile(connection: PostgresConnection) -> psycopg.Error | None:
             committing = asyncio.create_task(fault.commit(connection))
             await until(lambda: waiting() == 1)  # the server, for the lock: it is in the middle of its COMMIT
             cut(connection)
@@ -166,7 +168,7 @@ async def test_the_commit_is_still_under_way(
 
 
 async def test_without_a_commit_nobody_can_tell(store: PostgresStore, fault: Fault) -> None:
-    async def commit_and_lose(connection: Connection) -> psycopg.Error | None:
+    async def commit_and_lose(connection: PostgresConnection) -> psycopg.Error | None:
         assert await fault.commit(connection) is None
         return psycopg.OperationalError("the connection is lost")
 
@@ -181,7 +183,7 @@ async def test_it_asks_for_as_long_as_it_takes(
 ) -> None:
     """Neither answer may be given before the database said which: it is away for longer than any verb waits."""
     monkeypatch.setattr(user_transaction, "_LONGEST_PAUSE", 0.01)
-    fetch, asked = store._fetch, 0
+    fetch, asked = store._backend.fetch, 0
 
     async def away(query: str, *values: object, repeatable: bool = True) -> list[Row]:
         nonlocal asked
@@ -191,9 +193,9 @@ async def test_it_asks_for_as_long_as_it_takes(
                 raise StoreUnavailable("away")
         return await fetch(query, *values, repeatable=repeatable)
 
-    async def commit_and_lose(connection: Connection) -> psycopg.Error | None:
+    async def commit_and_lose(connection: PostgresConnection) -> psycopg.Error | None:
         assert await fault.commit(connection) is None
-        monkeypatch.setattr(store, "_fetch", away)
+        monkeypatch.setattr(store._backend, "fetch", away)
         return psycopg.OperationalError("the connection is lost")
 
     fault.act = commit_and_lose
@@ -203,7 +205,7 @@ async def test_it_asks_for_as_long_as_it_takes(
 
 
 async def test_a_task_that_went_to_another_worker_meanwhile(store: PostgresStore, fault: Fault) -> None:
-    async def commit_and_lose(connection: Connection) -> psycopg.Error | None:
+    async def commit_and_lose(connection: PostgresConnection) -> psycopg.Error | None:
         assert await fault.commit(connection) is None
         await store.retire("worker")
         return psycopg.OperationalError("the connection is lost")
@@ -216,7 +218,7 @@ async def test_a_task_that_went_to_another_worker_meanwhile(store: PostgresStore
 
 
 async def test_a_task_that_is_gone_meanwhile(store: PostgresStore, fault: Fault, postgres_url: str) -> None:
-    async def commit_and_lose(connection: Connection) -> psycopg.Error | None:
+    async def commit_and_lose(connection: PostgresConnection) -> psycopg.Error | None:
         assert await fault.commit(connection) is None
         execute(postgres_url, "SET session_replication_role = replica", "DELETE FROM holdfast.tasks")
         return psycopg.OperationalError("the connection is lost")
@@ -243,7 +245,7 @@ async def test_the_engine_does_it_exactly_once_however_the_connection_is_lost(
         await BOOKINGS.create(hold.store)
         fault = Fault(hold.store, monkeypatch)
 
-        async def lose(connection: Connection) -> psycopg.Error | None:
+        async def lose(connection: PostgresConnection) -> psycopg.Error | None:
             if is_written:
                 assert await fault.commit(connection) is None
             cut(connection)
@@ -364,7 +366,7 @@ async def test_two_that_lock_each_other_out_both_succeed_in_the_end(postgres_url
 async def test_a_cancel_counts_though_the_database_has_something_else_to_say(store: PostgresStore) -> None:
     """psycopg would tell the error, and whoever was cancelled would go on."""
     stubborn = "DO $$ BEGIN PERFORM pg_sleep(60); EXCEPTION WHEN query_canceled THEN RAISE 'something else'; END $$"
-    for asking in (store._open_connections().fetch(stubborn), ask(store, stubborn)):
+    for asking in (store._backend.open_connections().fetch(stubborn), ask(store, stubborn)):
         asked = asyncio.create_task(asking)
         await asyncio.sleep(0.2)
         asked.cancel()

@@ -14,7 +14,7 @@ from holdfast import InvalidValue, ManualClock, NewTask, StoreBusy, StoreError
 from holdfast.model.worker import NewWorker, WorkerState
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite import writer as writing
-from holdfast.store.sqlite.guard import OWN_TABLES
+from holdfast.store.sqlite.statements import OWN_TABLES
 from holdfast.store.transaction import Transaction
 from tests.engine.support import until
 from tests.transactions.support import A_WHILE, LONG, Bookings, ask, seats
@@ -83,8 +83,8 @@ async def test_the_gate_is_held_while_it_is_open_and_left_however_it_ends(
     stranger.execute("ROLLBACK")
     stranger.close()
     assert await seats(store) == (["1A"] if end == "commit" else [])
-    assert store._writer is not None
-    assert store._writer.foreign_version() is not None
+    assert store._backend.writer is not None
+    assert store._backend.writer.foreign_version() is not None
 
 
 async def test_readers_the_probe_and_hints_go_on_meanwhile(store: SqliteStore) -> None:
@@ -93,7 +93,7 @@ async def test_readers_the_probe_and_hints_go_on_meanwhile(store: SqliteStore) -
         await listener.wait(0)
         opened = Open(store)
         await opened.inside.wait()
-        writer = store._writer
+        writer = store._backend.writer
         assert writer is not None
         assert writer.foreign_version() is None  # the connection is in use
         assert (await store.get("a")) is not None

@@ -50,6 +50,9 @@ class TaskState(StrEnum):
 
 
 TERMINAL = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED})
+
+KEEPS_LEASE = frozenset({TaskState.RUNNING, TaskState.REVIEW})
+"""Where a worker may move its task and go on holding it; with any other Move it lets go."""
 OPEN = frozenset(TaskState) - TERMINAL
 
 _P, _R, _W, _V = TaskState.PENDING, TaskState.RUNNING, TaskState.WAITING, TaskState.REVIEW
@@ -126,12 +129,3 @@ def illegal_move_message(task_id: str, source: TaskState, target: TaskState) -> 
     """Say what is wrong with the move and which moves are open."""
     allowed = ", ".join(sorted(MOVES[source])) or "nothing: that state is final"
     return f"task {task_id} is {source} and cannot become {target}; from {source} it may become {allowed}"
-
-
-def mermaid() -> str:
-    """Draw the table as a Mermaid state diagram for the docs."""
-    lines = ["stateDiagram-v2", "    [*] --> pending: submitted"]
-    for source, targets in (*MOVES.items(), *MOVES_BY_PARENT.items()):
-        lines += [f"    {source} --> {target}: {meaning}" for target, meaning in targets.items()]
-    lines += [f"    {state} --> [*]" for state in sorted(TERMINAL)]
-    return "\n".join(lines)

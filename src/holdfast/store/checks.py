@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import AsyncIterable, Collection, Sequence
+from datetime import datetime, timedelta
+from enum import Enum
 
 from holdfast.model.approval import DECISIONS, ApprovalState
 from holdfast.model.canonical import canonical
-from holdfast.model.checks import check_amounts, check_integer, check_key, check_moment, check_name, check_text
+from holdfast.model.checks import (
+    check_amounts,
+    check_integer,
+    check_key,
+    check_member,
+    check_moment,
+    check_name,
+    check_text,
+)
 from holdfast.model.commit import Commit, Expect
+from holdfast.model.effect import Evidence
 from holdfast.model.errors import InvalidValue
+from holdfast.model.limits import describe
 from holdfast.model.operations import (
     SAME_INPUT,
     ApplyPatch,
@@ -36,9 +47,14 @@ from holdfast.model.operations import (
     WriteOutcome,
     WriteStep,
 )
-from holdfast.model.size import check_commit_size
-from holdfast.model.task import JsonValue, NewTask
+from holdfast.model.queries import TaskFilter
+from holdfast.model.size import check_commit_size, check_submission_size
+from holdfast.model.task import JsonValue, NewTask, rank
 from holdfast.model.transitions import TaskState
+from holdfast.model.worker import Claim
+
+HIGHEST = (1 << 31) - 1
+"""What PostgreSQL holds in an integer."""
 
 
 def check_commits(commits: Sequence[Commit]) -> None:
@@ -155,17 +171,108 @@ def check_payload(what: str, value: JsonValue) -> None:
         canonical(value, name=what)
 
 
-def check_task(task: NewTask) -> None:
-    """Refuse a submission whose payloads cannot be stored."""
-    check_payload("user_input", task.user_input)
-    check_payload("result", task.result)
-    check_payload("error", task.error)
+def check_submission(tasks: Sequence[NewTask]) -> None:
+    """Refuse a submission whose payloads cannot be stored, alone or together."""
+    check_submission_size(tasks)
+    for task in tasks:
+        check_payload("user_input", task.user_input)
+        check_payload("result", task.result)
+        check_payload("error", task.error)
+        if task.available_at is not None and task.priority:
+            _check_rank(task.available_at, task.priority)
+
+
+def _check_rank(available_at: datetime, priority: int) -> None:
+    """Refuse a place in the queue that lies outside of all time."""
+    try:
+        rank(available_at, priority)
+    except OverflowError as error:
+        raise InvalidValue(
+            f"available_at is {available_at} with priority {priority}, which ranks it outside of the years 1 to 9999; "
+            "choose another time, or no priority"
+        ) from error
+
+
+def check_claim(claim: Claim) -> None:
+    """Refuse names that no database could look for, and numbers that one of them cannot count to."""
+    check_sought("worker id", claim.worker_id)
+    check_integer("claim limit", claim.limit, highest=HIGHEST)
+    check_key_form(claim.key_form)
+    for name in (*claim.queues, *claim.names):
+        check_sought("a queue or a name to claim", name)
+
+
+def check_key_form(key_form: int) -> None:
+    """Refuse what is no form of keys."""
+    check_integer("the form of keys", key_form, lowest=1, highest=HIGHEST)
+
+
+def check_content(content: object) -> None:
+    """Refuse what is neither bytes nor a stream of them."""
+    if not isinstance(content, bytes | AsyncIterable):
+        raise InvalidValue(f"the content of an artifact is {describe(content)}; give bytes, or a stream of them")
+
+
+def check_evidence(evidence: Evidence) -> None:
+    """Refuse evidence that could not be stored, or found."""
+    check_name("task id", evidence.task_id)
+    check_name("effect id", evidence.effect_id)
+    check_integer("fence", evidence.fence, lowest=0)
+    check_moment("at", evidence.at)
+    if not isinstance(evidence.body, bytes):
+        raise InvalidValue(f"the body of evidence is {describe(evidence.body)}; give bytes")
+
+
+def check_sought(what: str, value: str | None, *, optional: bool = False) -> None:
+    """Refuse to look for what no database could hold; a text that names nothing is simply not found.
+
+    PostgreSQL refuses a NUL where SQLite finds nothing: without this check each store would answer in its own way.
+    """
+    if isinstance(value, str):
+        check_text(what, value)
+    elif value is not None or not optional:
+        check_string(what, value)
+
+
+def check_string(what: str, value: str | None) -> None:
+    """Refuse what is no text; any text will do."""
+    if not isinstance(value, str):
+        raise InvalidValue(f"{what} is {value!r}; it has to be a string")
+
+
+def check_all_sought(what: str, values: Collection[str]) -> None:
+    """Refuse one string where several are meant, and each that no database could hold."""
+    if isinstance(values, str) or not isinstance(values, Collection):
+        raise InvalidValue(f"{what} is {values!r}; give a list of them")
+    for value in values:
+        check_sought(what, value)
+
+
+def check_states(states: Collection[Enum] | None, members: type[Enum]) -> None:
+    """Refuse what is no state: a store might take it for one that nothing is in."""
+    for state in states or ():
+        check_member("a state", state, members)
+
+
+def check_filter(where: TaskFilter | None) -> None:
+    """Refuse a question about tasks that no database could ask."""
+    if where is None:
+        return
+    check_states(where.states, TaskState)
+    for what in ("queue", "name", "agent_id", "parent_id", "owner", "key", "text"):
+        check_sought(what, getattr(where, what), optional=True)
 
 
 def check_age(older_than: timedelta) -> None:
     """Refuse an age that lies in the future: it would delete what was made just now."""
     if not isinstance(older_than, timedelta) or older_than < timedelta(0):
         raise InvalidValue(f"older_than is {older_than!r}; give a timedelta of zero or more")
+
+
+def check_timeout(timeout: float) -> None:
+    """Refuse a time limit that has passed before it begins."""
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+        raise InvalidValue(f"timeout is {timeout!r}; give seconds, more than 0")
 
 
 def check_range(offset: int, length: int | None) -> None:
@@ -181,15 +288,8 @@ def check_event_key(key: str | None) -> None:
         check_name("event key", key)
 
 
-def check_queue(queue: str | None) -> None:
-    """Refuse a queue that no task could be in."""
-    if queue is not None:
-        check_name("queue", queue)
-
-
-def check_limit(limit: int) -> int:
+def check_limit(limit: int) -> None:
     """Refuse a page size nobody can mean."""
     check_integer("limit", limit)
     if not 1 <= limit <= 10_000:  # noqa: PLR2004 - said in the message
         raise InvalidValue(f"limit is {limit}; choose 1 to 10000")
-    return limit

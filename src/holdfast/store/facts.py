@@ -35,6 +35,12 @@ def check_facts(facts: Sequence[MemoryFact], seen: Subject | None) -> None:
         check_payload("value", fact.value)
 
 
+def check_last_seen(fact: MemoryFact | None) -> None:
+    """Refuse to go on behind a fact that no listing has shown: the store gives each one its date."""
+    if fact is not None and fact.created_at is None:
+        raise InvalidValue(f"fact {fact.id} has no created_at; pass the last fact of the page before")
+
+
 def subject_changed(fact: MemoryFact) -> Conflict:
     """Say that somebody was faster."""
     return Conflict(

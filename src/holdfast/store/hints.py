@@ -33,7 +33,7 @@ class LocalListener:
         return topics
 
 
-class Hints:
+class LocalHints:
     """All listeners of one store object."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ Identity = tuple[int, int]
 _GONE = (FileNotFoundError, NotADirectoryError)
 
 
-class Place(Protocol):
+class StorePlace(Protocol):
     """What a store asks before it reads, writes or lets anything be sent."""
 
     def check(self) -> None:
@@ -29,7 +29,7 @@ class Nowhere:
     """The place of a store in memory, which has no files."""
 
     def check(self) -> None:
-        """See Place."""
+        """See StorePlace."""
 
 
 class Files:
@@ -41,7 +41,7 @@ class Files:
         self._files = tuple(files)
 
     def check(self) -> None:
-        """See Place."""
+        """See StorePlace."""
         for path, identity in self._files:
             compare(self._store, path, identity)
 

@@ -1,9 +1,18 @@
-"""From rows to records, for every SQL store: the same columns in the same order, whatever the database calls a time."""
+"""From rows to records, for every SQL store.
+
+A method of Records makes one kind of record, and its parameters are the columns that it reads. The queries name them by
+the method: in a .sql file ``{step}`` stands for the parameters of ``step``, and ``{s.step}`` for the same of the table
+``s``. So a row always has the columns that are read, by name and in this order.
+"""
+
+# ruff: noqa: A002, ANN401, PLR0917 - parameters are columns, with the names and in the number that the tables have
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from inspect import signature
 from typing import Any, TypeAlias
 
 from holdfast.model.approval import Approval, ApprovalState
@@ -27,6 +36,10 @@ from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Lease, Worker, WorkerState
 
 Row: TypeAlias = tuple[Any, ...]
+Time: TypeAlias = Any
+"""A time as a database gives it: microseconds, or a datetime."""
+
+_PLACE = re.compile(r"\{(?:(\w+)\.)?(\w+)\}")
 
 _TASK_STATES = {state.value: state for state in TaskState}
 """Looked up ten times as fast as the enum's constructor finds them."""
@@ -55,15 +68,17 @@ def value_or_trouble(body: bytes | None, name: str) -> JsonValue:
 
 
 class Records:
-    """Makes records of rows. Each method's row has the columns of the record, in the order they are read here."""
+    """Makes records of rows."""
 
     def __init__(self, moment: Callable[[Any], Any]) -> None:
         """``moment`` turns a stored time into a datetime in UTC, and None into None."""
         self._moment = moment
 
-    def queue(self, row: Row) -> QueueCounts:
-        """Make QueueCounts of a row of the query ``queues``."""
-        name, ready, delayed, running, waiting, review, oldest_ready_at = row
+    def queue(
+        self, name: str, ready: int, delayed: int, running: int, waiting: int, review: int, oldest_ready_at: Time
+    ) -> QueueCounts:
+        """Make QueueCounts, of what the query ``queues`` counts."""
+        moment = self._moment
         return QueueCounts(
             name=name,
             ready=ready,
@@ -71,221 +86,383 @@ class Records:
             running=running,
             waiting=waiting,
             review=review,
-            oldest_ready_at=self._moment(oldest_ready_at),
+            oldest_ready_at=moment(oldest_ready_at),
         )
 
-    def task(self, row: Row) -> Task:
-        """Make a Task of the first columns of the view ``shown_tasks``."""
+    def task(
+        self,
+        id: str,
+        name: str,
+        agent_id: str,
+        user_input: bytes,
+        state: str,
+        result: bytes | None,
+        error: bytes | None,
+        created_at: Time,
+        updated_at: Time,
+        started_at: Time,
+        finished_at: Time,
+        queue: str,
+        priority: int,
+        key: str | None,
+        available_at: Time,
+        deadline: Time,
+        schedule: str | None,
+        parent_id: str | None,
+        round: int,
+        attempts: int,
+        deaths: int,
+        lone_deaths: int,
+        feedback: str | None,
+        cancel_requested: str | None,
+        must_undo: int,
+        owner: str | None,
+        fence: int,
+        sequence: int,
+        revision: int,
+        version: int,
+        key_form: int,
+        resting: int,
+    ) -> Task:
+        """Make a Task, of the view ``shown_tasks``."""
         moment = self._moment
         return Task(
-            id=row[0],
-            name=row[1],
-            agent_id=row[2],
-            user_input=value_or_trouble(row[3], "input"),
-            state=_TASK_STATES[row[4]],
-            result=value_or_trouble(row[5], "result"),
-            error=value_or_trouble(row[6], "error"),
-            created_at=moment(row[7]),
-            updated_at=moment(row[8]),
-            started_at=moment(row[9]),
-            finished_at=moment(row[10]),
-            queue=row[11],
-            priority=row[12],
-            key=row[13],
-            available_at=moment(row[14]),
-            deadline=moment(row[15]),
-            schedule=row[16],
-            parent_id=row[17],
-            round=row[18],
-            attempts=row[19],
-            deaths=row[20],
-            lone_deaths=row[21],
-            feedback=row[22],
-            cancel_requested=row[23],
-            must_undo=bool(row[24]),
-            owner=row[25],
-            fence=row[26],
-            sequence=row[27],
-            revision=row[28],
-            version=row[29],
-            key_form=row[30],
-            resting=bool(row[31]),
+            id=id,
+            name=name,
+            agent_id=agent_id,
+            user_input=value_or_trouble(user_input, "input"),
+            state=_TASK_STATES[state],
+            result=value_or_trouble(result, "result"),
+            error=value_or_trouble(error, "error"),
+            created_at=moment(created_at),
+            updated_at=moment(updated_at),
+            started_at=moment(started_at),
+            finished_at=moment(finished_at),
+            queue=queue,
+            priority=priority,
+            key=key,
+            available_at=moment(available_at),
+            deadline=moment(deadline),
+            schedule=schedule,
+            parent_id=parent_id,
+            round=round,
+            attempts=attempts,
+            deaths=deaths,
+            lone_deaths=lone_deaths,
+            feedback=feedback,
+            cancel_requested=cancel_requested,
+            must_undo=bool(must_undo),
+            owner=owner,
+            fence=fence,
+            sequence=sequence,
+            revision=revision,
+            version=version,
+            key_form=key_form,
+            resting=bool(resting),
         )
 
-    def transition(self, row: Row) -> Transition:
-        """Make a Transition of a row of ``transitions``."""
+    def transition(
+        self,
+        task_id: str,
+        number: int,
+        from_state: str | None,
+        to_state: str,
+        reason: str,
+        actor: str,
+        fence: int,
+        at: Time,
+    ) -> Transition:
+        """Make a Transition."""
+        moment = self._moment
         return Transition(
-            task_id=row[0],
-            number=row[1],
-            from_state=None if row[2] is None else _TASK_STATES[row[2]],
-            to_state=_TASK_STATES[row[3]],
-            reason=row[4],
-            actor=row[5],
-            fence=row[6],
-            at=self._moment(row[7]),
+            task_id=task_id,
+            number=number,
+            from_state=None if from_state is None else _TASK_STATES[from_state],
+            to_state=_TASK_STATES[to_state],
+            reason=reason,
+            actor=actor,
+            fence=fence,
+            at=moment(at),
         )
 
-    def step(self, row: Row) -> Step:
-        """Make a Step of a row of ``steps``."""
+    def step(
+        self,
+        round: int,
+        key: str,
+        kind: str,
+        position: int,
+        state: str,
+        attempts: int,
+        fence: int,
+        digest: str,
+        output: bytes | None,
+        error: bytes | None,
+        effect_id: str | None,
+        started_at: Time,
+        finished_at: Time,
+        retry_at: Time,
+        undone_at: Time,
+    ) -> Step:
+        """Make a Step."""
         moment = self._moment
         return Step(
-            round=row[1],
-            key=row[2],
-            kind=row[3],
-            position=row[4],
-            state=_STEP_STATES[row[5]],
-            attempts=row[6],
-            fence=row[7],
-            digest=row[8],
-            output=row[9],
-            error=row[10],
-            effect_id=row[11],
-            started_at=moment(row[12]),
-            finished_at=moment(row[13]),
-            retry_at=moment(row[14]),
-            undone_at=moment(row[15]),
+            round=round,
+            key=key,
+            kind=kind,
+            position=position,
+            state=_STEP_STATES[state],
+            attempts=attempts,
+            fence=fence,
+            digest=digest,
+            output=output,
+            error=error,
+            effect_id=effect_id,
+            started_at=moment(started_at),
+            finished_at=moment(finished_at),
+            retry_at=moment(retry_at),
+            undone_at=moment(undone_at),
         )
 
-    def effect(self, row: Row) -> Effect:
-        """Make an Effect of a row of ``effects``."""
+    def effect(
+        self,
+        task_id: str,
+        effect_id: str,
+        step_key: str,
+        effect_class: str,
+        state: str,
+        round: int,
+        fence: int,
+        attempt: int,
+        arguments: bytes,
+        arguments_hash: str,
+        approval_id: str | None,
+        dispatch_by: Time,
+        settle_at: Time,
+        result: bytes | None,
+        note: str | None,
+        compensable: int,
+        thread_of: str | None,
+        updated_at: Time,
+    ) -> Effect:
+        """Make an Effect."""
         moment = self._moment
         return Effect(
-            task_id=row[0],
-            effect_id=row[1],
-            step_key=row[2],
-            effect_class=EffectClass(row[3]),
-            state=EffectState(row[4]),
-            round=row[5],
-            fence=row[6],
-            attempt=row[7],
-            arguments=row[8],
-            arguments_hash=row[9],
-            approval_id=row[10],
-            dispatch_by=moment(row[11]),
-            settle_at=moment(row[12]),
-            result=row[13],
-            note=row[14],
-            compensable=bool(row[15]),
-            thread_of=row[16],
-            updated_at=moment(row[17]),
+            task_id=task_id,
+            effect_id=effect_id,
+            step_key=step_key,
+            effect_class=EffectClass(effect_class),
+            state=EffectState(state),
+            round=round,
+            fence=fence,
+            attempt=attempt,
+            arguments=arguments,
+            arguments_hash=arguments_hash,
+            approval_id=approval_id,
+            dispatch_by=moment(dispatch_by),
+            settle_at=moment(settle_at),
+            result=result,
+            note=note,
+            compensable=bool(compensable),
+            thread_of=thread_of,
+            updated_at=moment(updated_at),
         )
 
-    def evidence(self, row: Row) -> Evidence:
-        """Make Evidence of (task_id, effect_id, fence, body, at)."""
-        return Evidence(task_id=row[0], effect_id=row[1], fence=row[2], body=row[3], at=self._moment(row[4]))
+    def evidence(self, task_id: str, effect_id: str, fence: int, body: bytes, at: Time) -> Evidence:
+        """Make Evidence."""
+        moment = self._moment
+        return Evidence(task_id=task_id, effect_id=effect_id, fence=fence, body=body, at=moment(at))
 
-    def approval(self, row: Row) -> Approval:
-        """Make an Approval of a row of ``approvals``."""
+    def approval(
+        self,
+        task_id: str,
+        id: str,
+        kind: str,
+        step_key: str,
+        question: str,
+        risk: str,
+        arguments: bytes,
+        arguments_hash: str,
+        policy: str,
+        requested_by: str,
+        deciders: Any,
+        expires_at: Time,
+        fallback: str,
+        state: str,
+        answer: bytes | None,
+        decided_by: str | None,
+        note: str | None,
+        consumed_by: str | None,
+        created_at: Time,
+        decided_at: Time,
+    ) -> Approval:
+        """Make an Approval."""
         moment = self._moment
         return Approval(
-            task_id=row[0],
-            id=row[1],
-            kind=row[2],
-            step_key=row[3],
-            question=row[4],
-            risk=row[5],
-            arguments_bytes=row[6],
-            arguments_hash=row[7],
-            policy=row[8],
-            requested_by=row[9],
+            task_id=task_id,
+            id=id,
+            kind=kind,
+            step_key=step_key,
+            question=question,
+            risk=risk,
+            arguments_bytes=arguments,
+            arguments_hash=arguments_hash,
+            policy=policy,
+            requested_by=requested_by,
             # An array where the database has arrays, JSON where it has none.
-            deciders=tuple(parse(row[10]) if isinstance(row[10], bytes) else row[10]),
-            expires_at=moment(row[11]),
-            default=ApprovalState(row[12]),
-            state=ApprovalState(row[13]),
-            answer=value_or_none(row[14]),
-            decided_by=row[15],
-            note=row[16],
-            consumed_by=row[17],
-            created_at=moment(row[18]),
-            decided_at=moment(row[19]),
+            deciders=tuple(parse(deciders) if isinstance(deciders, bytes) else deciders),
+            expires_at=moment(expires_at),
+            default=ApprovalState(fallback),
+            state=ApprovalState(state),
+            answer=value_or_none(answer),
+            decided_by=decided_by,
+            note=note,
+            consumed_by=consumed_by,
+            created_at=moment(created_at),
+            decided_at=moment(decided_at),
         )
 
-    def patch(self, row: Row) -> PatchRecord:
-        """Make a PatchRecord of (version, body, author, reason, at, step_key, round)."""
+    def patch(
+        self, version: int, body: bytes, author: str, reason: str, at: Time, step_key: str | None, round: int
+    ) -> PatchRecord:
+        """Make a PatchRecord."""
+        moment = self._moment
         return PatchRecord(
-            version=row[0],
-            body=row[1],
-            author=row[2],
-            reason=row[3],
-            at=self._moment(row[4]),
-            step_key=row[5],
-            round=row[6],
+            version=version, body=body, author=author, reason=reason, at=moment(at), step_key=step_key, round=round
         )
 
-    def checkpoint(self, row: Row) -> Checkpoint:
-        """Make a Checkpoint of (number, position, version, body, checksum, schema, created_at, damaged)."""
+    def checkpoint(
+        self,
+        number: int,
+        position: int,
+        version: int,
+        body: bytes,
+        checksum: str,
+        schema: int,
+        created_at: Time,
+        damaged: str | None,
+    ) -> Checkpoint:
+        """Make a Checkpoint."""
+        moment = self._moment
         return Checkpoint(
-            number=row[0],
-            position=row[1],
-            version=row[2],
-            body=row[3],
-            checksum=row[4],
-            schema=row[5],
-            created_at=self._moment(row[6]),
-            damaged=row[7],
+            number=number,
+            position=position,
+            version=version,
+            body=body,
+            checksum=checksum,
+            schema=schema,
+            created_at=moment(created_at),
+            damaged=damaged,
         )
 
-    def account(self, row: Row) -> Account:
-        """Make an Account of (account, meter, ceiling, spent, reserved)."""
-        return Account(account=row[0], meter=row[1], limit=row[2], spent=row[3], reserved=row[4])
+    def account(self, account: str, meter: str, ceiling: int | None, spent: int, reserved: int) -> Account:
+        """Make an Account, of one meter."""
+        return Account(account=account, meter=meter, limit=ceiling, spent=spent, reserved=reserved)
 
-    def reservation(self, row: Row) -> Reservation:
-        """Make a Reservation of (account, meter, step_key, fence, amount)."""
-        return Reservation(account=row[0], meter=row[1], step_key=row[2], fence=row[3], amount=row[4])
+    def reservation(self, account: str, meter: str, step_key: str, fence: int, amount: int) -> Reservation:
+        """Make a Reservation."""
+        return Reservation(account=account, meter=meter, step_key=step_key, fence=fence, amount=amount)
 
-    def worker(self, row: Row) -> Worker:
-        """Make a Worker of (id, label, lease in seconds, state, claims, details, started_at, seen_at)."""
+    def worker(
+        self,
+        id: str,
+        label: str,
+        lease: float,
+        state: str,
+        claims: int,
+        details: bytes,
+        started_at: Time,
+        seen_at: Time,
+    ) -> Worker:
+        """Make a Worker; its lease is in seconds."""
+        moment = self._moment
         return Worker(
-            id=row[0],
-            label=row[1],
-            lease=row[2],
-            state=WorkerState(row[3]),
-            claims=row[4],
-            details=parse(row[5]),
-            started_at=self._moment(row[6]),
-            seen_at=self._moment(row[7]),
+            id=id,
+            label=label,
+            lease=lease,
+            state=WorkerState(state),
+            claims=claims,
+            details=parse(details),
+            started_at=moment(started_at),
+            seen_at=moment(seen_at),
         )
 
-    def lease(self, row: Row) -> Lease:
-        """Make a Lease of (task id, owner, fence, claim)."""
-        return Lease(task_id=row[0], owner=row[1], fence=row[2], claim=row[3])
+    def lease(self, id: str, owner: str, fence: int, claim: int) -> Lease:
+        """Make a Lease, of a row of ``tasks``."""
+        return Lease(task_id=id, owner=owner, fence=fence, claim=claim)
 
-    def event(self, row: Row) -> Event:
-        """Make an Event of (channel, number, payload, actor, key, at)."""
-        return Event(
-            channel=row[0], number=row[1], payload=parse(row[2]), actor=row[3], key=row[4], at=self._moment(row[5])
-        )
+    def event(self, channel: str, number: int, payload: bytes, actor: str, key: str | None, at: Time) -> Event:
+        """Make an Event."""
+        moment = self._moment
+        return Event(channel=channel, number=number, payload=parse(payload), actor=actor, key=key, at=moment(at))
 
-    def artifact(self, row: Row) -> Artifact:
-        """Make an Artifact of (id, size, media_type, created_at)."""
-        return Artifact(id=row[0], size=row[1], media_type=row[2], created_at=self._moment(row[3]))
+    def artifact(self, id: str, size: int, media_type: str, created_at: Time) -> Artifact:
+        """Make an Artifact."""
+        moment = self._moment
+        return Artifact(id=id, size=size, media_type=media_type, created_at=moment(created_at))
 
-    def link(self, row: Row) -> ArtifactLink:
-        """Make an ArtifactLink of (artifact_id, name, type, summary, bytes, step, created_at)."""
+    def link(
+        self, artifact_id: str, name: str, type: str, summary: str, bytes: int, step: str | None, created_at: Time
+    ) -> ArtifactLink:
+        """Make an ArtifactLink."""
+        moment = self._moment
         return ArtifactLink(
-            artifact_id=row[0],
-            name=row[1],
-            type=row[2],
-            summary=row[3],
-            bytes=row[4],
-            step=row[5],
-            created_at=self._moment(row[6]),
+            artifact_id=artifact_id,
+            name=name,
+            type=type,
+            summary=summary,
+            bytes=bytes,
+            step=step,
+            created_at=moment(created_at),
         )
 
-    def fact(self, row: Row) -> MemoryFact:
-        """Make a MemoryFact of the first columns of the view ``fact_records``."""
+    def fact(
+        self,
+        entity: str,
+        id: str,
+        attribute: str,
+        value: bytes,
+        confidence: float,
+        source: str,
+        created_at: Time,
+        verified_at: Time,
+        superseded_by: str | None,
+        half_life: int | None,
+        verified_by: str | None,
+        other: str,
+    ) -> MemoryFact:
+        """Make a MemoryFact, of the view ``fact_records``."""
+        moment = self._moment
         return MemoryFact(
-            entity=row[0],
-            id=row[1],
-            attribute=row[2],
-            value=parse(row[3]),
-            confidence=row[4],
-            source=row[5],
-            created_at=self._moment(row[6]),
-            verified_at=self._moment(row[7]),
-            superseded_by=row[8],
-            half_life=None if row[9] is None else timedelta(microseconds=row[9]),
-            verified_by=row[10],
-            relation=row[11] != "",
+            entity=entity,
+            id=id,
+            attribute=attribute,
+            value=parse(value),
+            confidence=confidence,
+            source=source,
+            created_at=moment(created_at),
+            verified_at=moment(verified_at),
+            superseded_by=superseded_by,
+            half_life=None if half_life is None else timedelta(microseconds=half_life),
+            verified_by=verified_by,
+            relation=other != "",
         )
+
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    name: tuple(signature(maker).parameters)[1:]
+    for name, maker in vars(Records).items()
+    if callable(maker) and not name.startswith("_")
+}
+"""The columns of each kind of record."""
+
+
+def name_columns(sql: str) -> str:
+    """Fill in the columns where a query names a kind of record."""
+
+    def columns(found: re.Match[str]) -> str:
+        table, kind = found.groups()
+        if kind not in COLUMNS:
+            return found[0]
+        return ", ".join(f"{table}.{column}" if table else column for column in COLUMNS[kind])
+
+    return _PLACE.sub(columns, sql)

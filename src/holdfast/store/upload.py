@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
 
-from holdfast.model.checks import check_name
 from holdfast.model.errors import HoldfastError, InvalidValue, StoreError
 from holdfast.model.ids import new_id
 from holdfast.model.limits import describe
@@ -27,59 +26,50 @@ PIECE = 4 * CHUNK
 _LAST = (1 << 31) - 1
 
 
-class Uploading(ABC):
-    """The verb ``put_artifact``, made of what a database does for it."""
+class Uploads(ABC):
+    """What a database does for the verb ``put_artifact``."""
 
-    async def put_artifact(
-        self, content: bytes | AsyncIterable[bytes], *, media_type: str = "application/octet-stream"
-    ) -> Artifact:
-        """See Keeping."""
-        check_name("media type", media_type)
-        if isinstance(content, bytes):
-            return await self._put_whole(content, media_type)
-        async with aclosing(in_pieces(content)) as pieces:
-            return await self._put_stream(pieces, media_type)
-
-    async def _put_stream(self, pieces: AsyncIterator[bytes], media_type: str) -> Artifact:
+    async def put_stream(self, pieces: AsyncIterator[bytes], media_type: str) -> Artifact:
+        """Store what comes in pieces of PIECE bytes; one that is all there is stored as a whole."""
         first, second = await anext(pieces, b""), await anext(pieces, None)
         if second is None:
-            return await self._put_whole(first, media_type)
+            return await self.put_whole(first, media_type)
         upload = new_id()
         try:
-            await self._begin_upload(upload)
+            await self.begin_upload(upload)
             async with aclosing(_chain(first, second, pieces)) as all_pieces:
                 return await self._fill_upload(upload, all_pieces, media_type)
         except BaseException:
             with suppress(HoldfastError):  # prune does it later
-                await self._discard_upload(upload)
+                await self.discard_upload(upload)
             raise
 
     async def _fill_upload(self, upload: str, pieces: AsyncIterator[bytes], media_type: str) -> Artifact:
         sha, size = hashlib.sha256(), 0
         async for piece in pieces:
-            await self._stage(upload, size // CHUNK, piece)  # only the last piece is no multiple of a chunk
+            await self.stage(upload, size // CHUNK, piece)  # only the last piece is no multiple of a chunk
             sha.update(piece)
             size += len(piece)
-        return await self._finish_upload(upload, sha.hexdigest(), size, media_type)
+        return await self.finish_upload(upload, sha.hexdigest(), size, media_type)
 
     @abstractmethod
-    async def _put_whole(self, content: bytes, media_type: str) -> Artifact:
+    async def put_whole(self, content: bytes, media_type: str) -> Artifact:
         """Store bytes that are all there, in one transaction."""
 
     @abstractmethod
-    async def _begin_upload(self, upload: str) -> None:
+    async def begin_upload(self, upload: str) -> None:
         """Open an upload."""
 
     @abstractmethod
-    async def _stage(self, upload: str, number: int, piece: bytes) -> None:
+    async def stage(self, upload: str, number: int, piece: bytes) -> None:
         """Keep a piece as chunks from ``number`` on. Raises StoreError if the upload was pruned."""
 
     @abstractmethod
-    async def _finish_upload(self, upload: str, artifact_id: str, size: int, media_type: str) -> Artifact:
+    async def finish_upload(self, upload: str, artifact_id: str, size: int, media_type: str) -> Artifact:
         """Make the upload the artifact, or drop it if that is there already. Raises StoreError if it was pruned."""
 
     @abstractmethod
-    async def _discard_upload(self, upload: str) -> None:
+    async def discard_upload(self, upload: str) -> None:
         """Drop an upload and its chunks."""
 
 

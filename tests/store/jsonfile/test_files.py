@@ -235,12 +235,12 @@ async def test_other_damage_is_named_too(tmp_path: Path, name: str, text: str) -
 
 async def test_a_close_that_fails_lets_go_of_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = await JsonStore(tmp_path / "store").open()
-    assert store._writer is not None
+    assert store._backend.writer is not None
 
     def fail() -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(store._writer, "close", fail)
+    monkeypatch.setattr(store._backend.writer, "close", fail)
     with pytest.raises(RuntimeError, match="a defect"):
         await store.close()
     async with JsonStore(tmp_path / "store"):

@@ -21,7 +21,7 @@ from holdfast.model.task import NewTask
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, Claimed, NewWorker
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres.connections import Connection, Row, fetch_on
+from holdfast.store.postgres.connections import PostgresConnection, Row, fetch_on
 
 T = TypeVar("T")
 PATIENCE = 60.0
@@ -31,10 +31,14 @@ PATIENCE = 60.0
 class Paused(PostgresStore):
     """A store all of whose verbs happen in one transaction that is still open."""
 
-    connection: Connection
+    connection: PostgresConnection
+
+    def __init__(self, url: str, *, clock: Clock | None = None) -> None:
+        super().__init__(url, clock=clock)
+        self._backend.fetch = self._fetch  # type: ignore[method-assign]
 
     async def _fetch(self, query: str, *values: object, repeatable: bool = True) -> list[Row]:  # noqa: ARG002
-        return await fetch_on(self.connection, self._queries[query], values)
+        return await fetch_on(self.connection, self._backend.queries[query], values)
 
     async def finish(self) -> None:
         """Let go: COMMIT."""
@@ -44,7 +48,7 @@ class Paused(PostgresStore):
 @asynccontextmanager
 async def paused(url: str, clock: Clock | None = None) -> AsyncIterator[Paused]:
     async with Paused(url, clock=clock) as store:
-        store.connection = await store._open_connections().connect()
+        store.connection = await store._backend.open_connections().connect()
         await store.connection.set_autocommit(False)
         try:
             yield store

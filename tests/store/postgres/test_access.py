@@ -12,8 +12,8 @@ from holdfast.model.queries import Noun, TaskFilter
 from holdfast.model.transitions import TaskState
 from holdfast.store.idparts import about
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres.base import _QUERIES
 from holdfast.store.postgres.listings import page_query
+from holdfast.store.postgres.sql import QUERIES
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.support import claimed, execute, held, step
 
@@ -191,7 +191,7 @@ def test_the_beginning_of_an_id_is_looked_up_in_an_index(crowded: str, noun: Nou
     execute(crowded, "ANALYZE")
     # Only some of the tables are large enough to show by themselves that a scan would be wrong.
     settings = f"plan_cache_mode = {plans}", "enable_bitmapscan = off", "enable_seqscan = off"
-    query = about(noun, _QUERIES["ids_that_begin"])
+    query = about(noun, QUERIES["ids_that_begin"])
     plan = plan_of(crowded, query, "text, bigint", "'1234', 10", *settings[: 2 if noun is Noun.TASK else 3])
     assert re.search(r"Index Only Scan using (\w+_pkey|effects_by_id)", plan), plan
     assert re.search(r"Index Cond: \(\((effect_)?id >= .* AND \((effect_)?id < ", plan), plan
@@ -201,4 +201,4 @@ def test_the_beginning_of_an_id_is_looked_up_in_an_index(crowded: str, noun: Nou
 def test_queues_can_be_counted_without_reading_what_has_ended(crowded: str, plans: str) -> None:
     """Once that is most of the table; in this one most tasks are open, and a scan is right."""
     settings = f"plan_cache_mode = {plans}", "enable_seqscan = off"
-    assert "tasks_open" in plan_of(crowded, _QUERIES["queues"], "timestamptz", "NULL", *settings)
+    assert "tasks_open" in plan_of(crowded, QUERIES["queues"], "timestamptz", "NULL", *settings)

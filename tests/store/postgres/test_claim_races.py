@@ -46,8 +46,8 @@ from holdfast.store.postgres import PostgresStore
 async def main():
     store = await PostgresStore(sys.argv[1]).open()
     await store.register(NewWorker(id="frozen"))
-    connection = await store._open_connections().connect()
-    query = store._queries["claim"].encode()
+    connection = await store._backend.open_connections().connect()
+    query = store._backend.queries["claim"].encode()
     connection.pgconn.send_query_params(
         query, [b"frozen", b"1", b"200", b"{default}", b"{job}", b"f", None, b"2"])
     while connection.pgconn.flush():

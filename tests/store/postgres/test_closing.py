@@ -64,14 +64,14 @@ async def test_a_cancelled_close_closes_everything(url: str) -> None:
     async with store.listen() as listener:
         assert ANYTHING in await listener.wait(PATIENCE)  # its connection was made
     await store.submit([NewTask(name="work")])
-    notices = store._notices
+    notices = store._backend.notices
     assert notices is not None
 
     async def send_slowly(channel: str, payload: str) -> None:
-        await store._open_connections().fetch("SELECT pg_sleep(3600), $1, $2", (channel, payload))
+        await store._backend.open_connections().fetch("SELECT pg_sleep(3600), $1, $2", (channel, payload))
 
     notices._send = send_slowly
-    store._publish({"task:a"})
+    store._backend.publish({"task:a"})
     await until(lambda: ("PgSleep",) in execute(url, SESSIONS))
     assert ours() == {"holdfast-listen", "holdfast-notify"}
     closing = asyncio.create_task(store.close())
@@ -92,7 +92,7 @@ async def test_hints_that_come_while_it_closes_start_nothing(url: str) -> None:
     closing = asyncio.create_task(store.close())
     await asyncio.sleep(0)  # it waits for the end of the listening
     assert not closing.done()
-    store._publish({"task:a"})
+    store._backend.publish({"task:a"})
     await closing
     assert ours() == set()
     await until(lambda: execute(url, SESSIONS) == [])
@@ -100,7 +100,7 @@ async def test_hints_that_come_while_it_closes_start_nothing(url: str) -> None:
 
 async def test_nobody_begins_to_listen_while_it_closes(url: str) -> None:
     store = await PostgresStore(url).open()
-    store._publish({"task:a"})
+    store._backend.publish({"task:a"})
     closing = asyncio.create_task(store.close())
     await asyncio.sleep(0)  # it waits for the last hints
     assert not closing.done()

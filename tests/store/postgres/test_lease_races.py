@@ -159,7 +159,9 @@ async def test_nobody_is_dead_right_after_a_restart(own_server: PostgresServer, 
         [claim] = await claimed(store, "a", lease=600)
         if broken:
             forget_the_restart(url)
-            store._open_connections()._last_outage -= 601  # nor is this process new, which would forbid it as well
+            store._backend.open_connections()._last_outage -= (
+                601  # nor is this process new, which would forbid it as well
+            )
         # As if the server were away for an hour.
         execute(url, "UPDATE holdfast.workers SET expires_at = expires_at - interval '1 hour'")
         own_server.restart("immediate")

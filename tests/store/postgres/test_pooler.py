@@ -12,10 +12,11 @@ from holdfast.cli.store_session import opened
 from holdfast.engine.api.holdfast import Holdfast
 from holdfast.model.errors import InvalidURL
 from holdfast.model.task import NewTask
+from holdfast.redaction import without_password
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.connections import Connections, fetch_on
 from holdfast.store.transaction import Transaction
-from holdfast.store.url import split_options, without_password
+from holdfast.store.url import split_options
 from tests.conftest import PgBouncerFactory
 from tests.pgbouncer import PgBouncer
 from tests.postgres_server import PostgresServer
@@ -86,7 +87,7 @@ async def test_statements_are_not_prepared_behind_a_pooler(
 async def test_statements_are_prepared_where_the_server_itself_answers(url: str) -> None:
     async with PostgresStore(url) as store:
         await store.summary()
-        [(count,)] = await store._open_connections().fetch(PREPARED)
+        [(count,)] = await store._backend.open_connections().fetch(PREPARED)
         assert count > 0
 
 
@@ -115,7 +116,7 @@ async def test_commands_work_behind_it(url: str, pooler: PgBouncer) -> None:
     async with Holdfast(pooled):
         pass
     async with opened(f"{pooled}&prepare=true&listen_url={quote(url, safe='')}") as service:
-        assert await service.hold.store.workers() == []
+        assert (await service.workers()).members == []
 
 
 async def test_what_the_server_shows_of_our_connections(
@@ -126,9 +127,9 @@ async def test_what_the_server_shows_of_our_connections(
             [(name,)] = await tx.execute(NAME)
             return name, None
 
-        [(working,)] = await store._open_connections().fetch(NAME)
+        [(working,)] = await store._backend.open_connections().fetch(NAME)
         name, _ = await store.transact(look, timeout=60)
-        async with await store._connect_listener() as listener:
+        async with await store._backend.connect_listener() as listener:
             [(listening,)] = await fetch_on(listener, NAME)
         return [working, name, listening]
 
@@ -136,8 +137,8 @@ async def test_what_the_server_shows_of_our_connections(
         async with PostgresStore(where) as store:
             assert await names(store) == ["holdfast", "holdfast (transactions)", "holdfast (listen)"]
         async with opened(where) as service:
-            assert isinstance(service.hold.store, PostgresStore)
-            assert (await names(service.hold.store))[0] == "holdfast command"
+            assert isinstance(service._hold.store, PostgresStore)
+            assert (await names(service._hold.store))[0] == "holdfast command"
     async with PostgresStore(f"{pooler.pooled(url)}&application_name=mine") as store:
         assert await names(store) == ["mine"] * 3
     monkeypatch.setenv("PGAPPNAME", "theirs")
@@ -163,4 +164,4 @@ def test_options_in_the_url() -> None:
         with pytest.raises(InvalidURL, match=r"prepare|listen_url"):
             PostgresStore(plain + wrong)
     # What the code says goes before what the URL says.
-    assert PostgresStore(f"{plain}?prepare=true", prepare=False)._prepare is False
+    assert PostgresStore(f"{plain}?prepare=true", prepare=False)._backend._prepare is False

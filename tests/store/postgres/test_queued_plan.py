@@ -11,7 +11,7 @@ from holdfast.model.queries import Page
 from holdfast.model.task import Task
 from holdfast.store.cursor import QueuePlace, from_queue_cursor
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres.base import _QUERIES
+from holdfast.store.postgres.sql import QUERIES
 from tests.store.postgres.support import execute
 
 READY, DELAYED = 80_000, 20_000
@@ -43,7 +43,7 @@ def check_plans(url: str, queue: str | None, begin: QueuePlace) -> None:
     values = (begin.as_of, queue, *begin.due_after, *begin.delayed_after, PAGE + 1)
     literals = ", ".join("NULL" if value is None else f"'{value}'" for value in values)
     types = "timestamptz, text, timestamptz, text, timestamptz, text, bigint"
-    query = _QUERIES["queued"].replace("{schema}", "holdfast")
+    query = QUERIES["queued"].replace("{schema}", "holdfast")
     for plans in ("force_custom_plan", "force_generic_plan"):
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f"SET plan_cache_mode = {plans}".encode())

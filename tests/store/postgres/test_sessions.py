@@ -34,7 +34,7 @@ def configure(url: str, setting: str) -> None:
 async def test_a_session_has_what_the_promises_need(url: str, setting: str, name: str, value: str) -> None:
     configure(url, setting)
     async with PostgresStore(url) as store:
-        [(found,)] = await store._open_connections().fetch(f"SELECT current_setting('{name}')")
+        [(found,)] = await store._backend.open_connections().fetch(f"SELECT current_setting('{name}')")
         assert found == value
         claims = await claimed(store, "a", "b")
         await store.commit([held(claim, 1, step("漢")) for claim in claims])

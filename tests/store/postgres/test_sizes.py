@@ -15,7 +15,9 @@ from holdfast.model.operations import WriteStep
 from holdfast.model.size import BATCH_BYTES
 from holdfast.model.step import Step, StepState
 from holdfast.store.postgres import PostgresStore, journals
-from holdfast.store.postgres.rows import RECORDS
+from holdfast.store.postgres import commit as committing
+from holdfast.store.postgres.database import Database
+from holdfast.store.postgres.records import RECORDS
 from tests.store.postgres.support import claimed, execute, held, step
 
 
@@ -24,13 +26,13 @@ async def test_a_batch_is_sent_in_parts_that_are_bounded_by_bytes(
 ) -> None:
     """One of more than 1 GB is taken by no server: it would be sent again for ever."""
     parts: list[int] = []
-    commit_some = store._commit_some
+    commit_some = committing._commit_some
 
-    async def watched(commits: Sequence[Commit]) -> list[Verdict]:
+    async def watched(db: Database, commits: Sequence[Commit]) -> list[Verdict]:
         parts.append(len(commits))
-        return await commit_some(commits)
+        return await commit_some(db, commits)
 
-    monkeypatch.setattr(store, "_commit_some", watched)
+    monkeypatch.setattr(committing, "_commit_some", watched)
     body = b'"' + b"x" * (BATCH_BYTES // 3) + b'"'
     claims = await claimed(store, *(f"t{n}" for n in range(5)))
     lines = [WriteStep(replace(step().step, output=body)) for _ in claims]
@@ -67,13 +69,13 @@ async def test_a_long_journal_is_loaded_in_pages(
     make = RECORDS.step
     loop = asyncio.get_running_loop()
 
-    def count(row: Any) -> Step:  # noqa: ANN401
+    def count(*row: Any) -> Step:  # noqa: ANN401
         nonlocal at_once
         at_once += 1
         if at_once == 1:
             loop.call_soon(start_over)
         assert at_once <= journals._LARGEST_PAGE, "the event loop had no turn"
-        return make(row)
+        return make(*row)
 
     def start_over() -> None:
         nonlocal at_once

@@ -196,5 +196,5 @@ async def test_a_new_process_declares_nobody_dead_before_a_lease_has_passed(url:
         execute(url, "UPDATE holdfast.workers SET seen_at = seen_at - interval '1 h', expires_at = now()")
         async with PostgresStore(url) as second:
             assert (await second.sweep()).recovered == ()
-            second._open_connections()._last_outage -= 6
+            second._backend.open_connections()._last_outage -= 6
             assert (await second.sweep()).recovered == ("held",)

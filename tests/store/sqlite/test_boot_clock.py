@@ -28,19 +28,19 @@ async def store(tmp_path: Path, clock: ManualClock) -> SqliteStore:  # type: ign
 
 async def test_nobody_is_declared_dead_right_after_a_full_disk(store: SqliteStore, clock: ManualClock) -> None:
     """While nothing could be written, nobody could renew a lease."""
-    assert store._writer is not None
-    commit = store._writer._commit
+    assert store._backend.writer is not None
+    commit = store._backend.writer._commit
 
     def full(connection: apsw.Connection) -> None:
         del connection
         raise apsw.FullError("database or disk is full")
 
-    store._writer._commit = full
+    store._backend.writer._commit = full
     for _ in range(2):
         clock.advance(20)
         with pytest.raises(StoreUnavailable, match="could not grow"):
             await store.heartbeat("w")
-    store._writer._commit = commit
+    store._backend.writer._commit = commit
     assert (await store.sweep()).recovered == ()
     clock.advance(30)
     assert (await store.sweep()).recovered == ("held",)

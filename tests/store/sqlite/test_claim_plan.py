@@ -13,7 +13,8 @@ from holdfast.model.worker import Claim, NewWorker
 from holdfast.store.sqlite import lease
 from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.migration import migrate
-from holdfast.store.sqlite.transaction import QUERIES, Transaction
+from holdfast.store.sqlite.sql import QUERIES
+from holdfast.store.sqlite.write_transaction import WriteTransaction
 
 QUEUES, NAMES, TASKS = 20, 10, 20_000
 LINES = QUEUES * NAMES
@@ -85,7 +86,7 @@ def test_a_claim_is_as_many_statements_for_many_lines_as_for_two(connection: aps
     counts = []
     connection.execute("BEGIN")
     for number, names in enumerate((2, NAMES, 2_000), 1):
-        tx = Transaction(connection, now=NOW + 10, boot=0, boot_id="boot")
+        tx = WriteTransaction(connection, now=NOW + 10, boot=0, boot_id="boot")
         worker = NewWorker(id=f"worker {number}")
         lease.register(tx, worker)
         asked = Claim(
@@ -97,7 +98,7 @@ def test_a_claim_is_as_many_statements_for_many_lines_as_for_two(connection: aps
         )
         seen.clear()
         connection.exec_trace = trace
-        tx = Transaction(connection, now=NOW + 10, boot=0, boot_id="boot")
+        tx = WriteTransaction(connection, now=NOW + 10, boot=0, boot_id="boot")
         assert len(lease.claim(tx, asked)) == 5
         connection.exec_trace = None
         counts.append(len(seen))

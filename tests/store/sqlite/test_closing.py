@@ -49,26 +49,26 @@ async def test_a_cancelled_close_closes_everything_and_is_cancelled(tmp_path: Pa
 
 async def test_a_probe_that_died_does_not_spoil_the_close(tmp_path: Path) -> None:
     store = await SqliteStore(tmp_path / "agents.db").open()
-    assert store._probe is not None
+    assert store._backend.probe is not None
 
     def broken() -> int:
         raise RuntimeError("a defect")
 
     async with store.listen():
-        store._probe._version = broken
-        assert store._probe._task is not None
-        await asyncio.wait([store._probe._task], timeout=PATIENCE)
+        store._backend.probe._version = broken
+        assert store._backend.probe._task is not None
+        await asyncio.wait([store._backend.probe._task], timeout=PATIENCE)
     await store.close()
     assert open_files(tmp_path) == set()
 
 
-@pytest.mark.parametrize("part", ["_reader", "_slow_reader"])
+@pytest.mark.parametrize("part", ["reader", "slow_reader"])
 async def test_a_part_that_cannot_be_closed_does_not_keep_the_others_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     store = await SqliteStore(tmp_path / "agents.db").open()
     await store.summary()
-    reader = getattr(store, part)
+    reader = getattr(store._backend, part)
     real = reader.close
 
     def fail() -> None:
@@ -83,7 +83,7 @@ async def test_a_part_that_cannot_be_closed_does_not_keep_the_others_open(
 
 async def test_a_connection_that_cannot_be_closed_lets_go_of_the_gate(tmp_path: Path) -> None:
     store = await SqliteStore(tmp_path / "agents.db").open()
-    writer = store._writer
+    writer = store._backend.writer
     assert writer is not None
     real = writer._connection
 
@@ -101,8 +101,8 @@ async def test_a_connection_that_cannot_be_closed_lets_go_of_the_gate(tmp_path: 
 async def test_who_begins_to_listen_while_the_file_is_busy_misses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "agents.db"
     async with SqliteStore(path) as store, SqliteStore(path) as other:
-        assert store._probe is not None
-        real, looks = store._probe._version, 0
+        assert store._backend.probe is not None
+        real, looks = store._backend.probe._version, 0
 
         def busy_at_first() -> int | None:
             nonlocal looks
@@ -111,7 +111,7 @@ async def test_who_begins_to_listen_while_the_file_is_busy_misses_nothing(tmp_pa
                 raise apsw.BusyError("busy")
             return real()
 
-        store._probe._version = busy_at_first
+        store._backend.probe._version = busy_at_first
         async with store.listen() as listener:
             assert looks == 1
             await other.submit([NewTask(name="work")])

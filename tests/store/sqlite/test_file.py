@@ -59,7 +59,7 @@ async def test_a_new_file_is_marked_as_ours_and_durable_by_default(tmp_path: Pat
 @pytest.mark.parametrize(("durable", "level"), [(True, 2), (False, 1)])
 async def test_synchronous_is_full_unless_durability_is_given_up(tmp_path: Path, durable: bool, level: int) -> None:
     async with SqliteStore(tmp_path / "agents.db", durable=durable) as store:
-        assert await store._write(lambda tx: tx._connection.pragma("synchronous")) == level
+        assert await store._backend.write(lambda tx: tx._connection.pragma("synchronous")) == level
 
 
 async def test_what_was_stored_is_there_after_reopening(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ async def test_many_processes_may_open_a_new_file_at_once(tmp_path: Path) -> Non
 
 async def test_an_opening_that_failed_halfway_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = SqliteStore(tmp_path / "agents.db")
-    real, calls = store._connect, 0
+    real, calls = store._backend.connect, 0
 
     def flaky() -> apsw.Connection:
         nonlocal calls
@@ -181,7 +181,7 @@ async def test_an_opening_that_failed_halfway_can_be_repeated(tmp_path: Path, mo
             raise apsw.IOError("disk I/O error")
         return real()
 
-    monkeypatch.setattr(store, "_connect", flaky)
+    monkeypatch.setattr(store._backend, "connect", flaky)
     with pytest.raises(StoreUnavailable):
         await store.open()
     await store.open()
@@ -192,7 +192,7 @@ async def test_an_opening_that_failed_halfway_can_be_repeated(tmp_path: Path, mo
 async def test_a_file_that_others_are_opening_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite refuses at once where two connections could wait for each other, whatever its busy timeout is."""
     store = SqliteStore(tmp_path / "agents.db")
-    real, refused = store._connect, list[str]()
+    real, refused = store._backend.connect, list[str]()
 
     def busy() -> apsw.Connection:
         if len(refused) < 3:
@@ -200,11 +200,11 @@ async def test_a_file_that_others_are_opening_is_waited_for(tmp_path: Path, monk
             raise apsw.BusyError("database is locked")
         return real()
 
-    monkeypatch.setattr(store, "_connect", busy)
+    monkeypatch.setattr(store._backend, "connect", busy)
     async with store:
         assert len(refused) == 3
     refused.clear()
-    monkeypatch.setattr("holdfast.store.sqlite.store.BUSY_TIMEOUT_MS", -1)
+    monkeypatch.setattr("holdfast.store.sqlite.database.BUSY_TIMEOUT_MS", -1)
     with pytest.raises(StoreBusy):  # but not for ever
         await store.open()
     assert len(refused) == 1

@@ -18,7 +18,7 @@ from holdfast import NewTask, StoreReplaced, TaskState
 from holdfast.engine.runtime.store_retry import endless_patience
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.gate import file_gate
-from holdfast.store.sqlite.writer import Writer
+from holdfast.store.sqlite.writer import SqliteWriter
 
 OTHER_PROCESS = """
 import asyncio, sys
@@ -165,7 +165,7 @@ async def test_a_deleted_wal_is_saved_if_nobody_else_came(tmp_path: Path) -> Non
 
 async def test_reading_says_so_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or a process that only waits for a result would wait for ever, on a file that is nowhere."""
-    monkeypatch.setattr("holdfast.store.sqlite.store.LOOK_EVERY", 0.0)
+    monkeypatch.setattr("holdfast.store.sqlite.database.LOOK_EVERY", 0.0)
     store = await SqliteStore(tmp_path / "agents.db").open()
     await store.get("x")
     (tmp_path / "agents.db").rename(tmp_path / "elsewhere")
@@ -360,7 +360,7 @@ async def test_a_file_replaced_as_it_is_opened_is_opened_again(tmp_path: Path, m
     await write(path, "old")
     await write(tmp_path / "restored", "restored")
     store = SqliteStore(path)
-    real = store._connect
+    real = store._backend.connect
 
     def replacing() -> apsw.Connection:
         connection = real()
@@ -370,7 +370,7 @@ async def test_a_file_replaced_as_it_is_opened_is_opened_again(tmp_path: Path, m
             (tmp_path / "restored").replace(path)
         return connection
 
-    monkeypatch.setattr(store, "_connect", replacing)
+    monkeypatch.setattr(store._backend, "connect", replacing)
     async with store:
         await store.submit([NewTask(id="new", name="job")])
         assert await ids_in(store) == {"restored", "new"}
@@ -384,8 +384,8 @@ async def test_a_deleted_gate_is_made_again(tmp_path: Path, monkeypatch: pytest.
         beside(path, "-gate").unlink()
         await store.submit([NewTask(id="a", name="job")])
         later = file_gate(str(path))
-        writer = store._writer
-        assert isinstance(writer, Writer)
+        writer = store._backend.writer
+        assert isinstance(writer, SqliteWriter)
         assert later.try_enter()
         assert not writer._gate.try_enter()
         later.close()

@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.migration import migrate
-from holdfast.store.sqlite.transaction import QUERIES
+from holdfast.store.sqlite.records import RECORDS
+from holdfast.store.sqlite.sql import QUERIES
 
 READY, DELAYED = 20_000, 5_000
 LINES, LINES_OF_ONE_QUEUE = 20, 4
@@ -55,7 +56,7 @@ def test_a_page_of_a_long_queue_is_read_by_index(
     numbers = [
         n for n in range(first, first + LINES * PAGE) if queue in {None, f"queue {n % LINES // LINES_OF_ONE_QUEUE}"}
     ]
-    assert [row[0] for row in rows] == [f"t{number:06}" for number in numbers[: PAGE + 1]]
+    assert [RECORDS.task(*task).id for _, *task in rows] == [f"t{number:06}" for number in numbers[: PAGE + 1]]
     assert instructions < 50_000
 
 

@@ -22,7 +22,7 @@ from holdfast.store.sqlite.connection import MIGRATIONS, connect
 from holdfast.store.sqlite.listings import approvals_query, effects_query
 from holdfast.store.sqlite.migration import migrate
 from holdfast.store.sqlite.rows import TASK_COLUMNS
-from holdfast.store.sqlite.transaction import QUERIES
+from holdfast.store.sqlite.sql import QUERIES
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from holdfast.model.operations import Move
 from holdfast.model.worker import Claim, NewWorker, Worker
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.gate import FileGate
-from holdfast.store.sqlite.transaction import Transaction
+from holdfast.store.sqlite.write_transaction import WriteTransaction
 from holdfast.store.sqlite.writer import INLINE_ITEMS
 
 PATIENCE = 60.0
@@ -31,13 +31,13 @@ async def store(tmp_path: Path) -> SqliteStore:  # type: ignore[misc]
         yield opened
 
 
-def thread_of(tx: Transaction) -> int:
+def thread_of(tx: WriteTransaction) -> int:
     del tx
     return threading.get_ident()
 
 
 async def test_a_lone_write_runs_on_the_loop_and_costs_no_thread(store: SqliteStore) -> None:
-    assert await store._write(thread_of) == threading.get_ident()
+    assert await store._backend.write(thread_of) == threading.get_ident()
 
 
 async def test_only_the_first_write_waits_in_the_thread_and_the_order_is_kept(
@@ -46,11 +46,11 @@ async def test_only_the_first_write_waits_in_the_thread_and_the_order_is_kept(
     order: list[int] = []
 
     async def write(number: int) -> int:
-        def work(tx: Transaction) -> int:
+        def work(tx: WriteTransaction) -> int:
             order.append(number)
             return thread_of(tx)
 
-        return await store._write(work)
+        return await store._backend.write(work)
 
     with (tmp_path / "agents.db-gate").open() as gate:  # another process is writing
         fcntl.flock(gate, fcntl.LOCK_EX)
@@ -73,7 +73,7 @@ async def test_a_larger_batch_does_not_wait_for_the_disk_on_the_loop(store: Sqli
 
 
 async def test_what_was_done_on_the_loop_is_committed_though_its_caller_is_cancelled(store: SqliteStore) -> None:
-    writer = store._writer
+    writer = store._backend.writer
     assert writer is not None
     threads = record_commits(store)
     go_on = threading.Event()
@@ -95,7 +95,7 @@ async def test_what_was_done_on_the_loop_is_committed_though_its_caller_is_cance
 
 def record_commits(store: SqliteStore) -> list[int]:
     """Return the list of the threads that commit from now on."""
-    writer = store._writer
+    writer = store._backend.writer
     assert writer is not None
     threads: list[int] = []
     commit = writer._commit
@@ -136,20 +136,20 @@ async def test_a_cancelled_caller_does_not_let_two_writers_at_the_connection(
 ) -> None:
     began, go_on = threading.Event(), threading.Event()
 
-    def slow(tx: Transaction) -> None:
+    def slow(tx: WriteTransaction) -> None:
         began.set()
         go_on.wait(PATIENCE)
         tx.run("set_limit", "account", "steps", 1)
 
     with (tmp_path / "agents.db-gate").open() as gate:  # push it to the thread
         fcntl.flock(gate, fcntl.LOCK_EX)
-        caller = asyncio.create_task(store._write(slow))
+        caller = asyncio.create_task(store._backend.write(slow))
         await asyncio.sleep(0.02)
         fcntl.flock(gate, fcntl.LOCK_UN)
     assert await asyncio.to_thread(began.wait, PATIENCE)
     caller.cancel()
     await asyncio.sleep(0)
-    beside = asyncio.create_task(store._write(thread_of))
+    beside = asyncio.create_task(store._backend.write(thread_of))
     await asyncio.sleep(0.02)
     assert not beside.done()
     go_on.set()
@@ -161,28 +161,28 @@ async def test_a_full_disk_writes_nothing_and_says_so(store: SqliteStore) -> Non
     """On SQLITE_FULL SQLite may end the whole transaction by itself; a statement after that would commit alone."""
     await store.submit([NewTask(id="before", name="work")])
 
-    def shrink(tx: Transaction) -> None:
+    def shrink(tx: WriteTransaction) -> None:
         pages = tx._connection.pragma("page_count")
         tx._connection.pragma("max_page_count", pages + 1)
 
-    await store._write(shrink)
+    await store._backend.write(shrink)
     big = [NewTask(id=f"big-{n}", name="work", user_input="x" * 100_000) for n in range(3)]
     with pytest.raises(StoreError, match="free disk space"):
         await store.submit(big)
     assert [task.id for task in (await store.find()).items] == ["before"]
 
-    await store._write(lambda tx: tx._connection.pragma("max_page_count", 1_000_000))
+    await store._backend.write(lambda tx: tx._connection.pragma("max_page_count", 1_000_000))
     assert all(submitted.created for submitted in await store.submit(big))
 
 
 async def test_a_transaction_sqlite_ended_is_never_half_committed(store: SqliteStore) -> None:
-    def ended(tx: Transaction) -> None:
+    def ended(tx: WriteTransaction) -> None:
         tx.run("set_limit", "account", "first", 1)
         tx.statement("ROLLBACK")  # what SQLite does by itself on an interrupt
         tx.run("next_event_number", "channel")
 
     with pytest.raises(StoreError, match="ended the transaction"):
-        await store._write(ended)
+        await store._backend.write(ended)
     assert await store.accounts("account") == []
 
 

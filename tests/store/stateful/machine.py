@@ -44,7 +44,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.opened = AsyncExitStack()
         oracle = OracleStore(self.clock)
-        self.oracle = oracle.oracle
+        self.oracle = oracle._backend.oracle
         self.stores = self.run(self._open(make_store(self.clock), oracle))
         self.requests = 0
         self.workers = 2

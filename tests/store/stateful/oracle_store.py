@@ -2,51 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
-from typing import Any, Self
+from inspect import signature
+from typing import Any
 
-from holdfast.model.checks import check_moment, check_name
 from holdfast.model.clock import Clock
 from holdfast.model.errors import StoreClosed, StoreError
-from holdfast.model.size import check_submission_size
-from holdfast.store.base import Capabilities, Keeping, Listener, Reads, WorkVerbs
-from holdfast.store.checks import (
-    check_age,
-    check_commits,
-    check_limit,
-    check_payload,
-    check_queue,
-    check_range,
-    check_task,
-)
-from holdfast.store.facts import check_facts
-from holdfast.store.hints import Hints
-from holdfast.store.idparts import check_part
+from holdfast.store.backend import Backend, Listener
+from holdfast.store.base import Capabilities
+from holdfast.store.hints import LocalHints
+from holdfast.store.outage import Outage
 from holdfast.store.simple import SimpleInterface
-from holdfast.store.upload import in_pieces
 from tests.store.stateful.oracle import Oracle
 from tests.store.stateful.oracle.tables import Tables
 
-VERBS = sorted(verb for group in (WorkVerbs, Reads, Keeping) for verb in group.__abstractmethods__)
+NO_VERBS = {"open", "close", "now", "listen", "transact", "begin_upload", "stage", "finish_upload", "discard_upload"}
+"""What is done here, and what the oracle does not have: it has no time in which half of a stream could be there."""
+OTHERWISE_NAMED = {"put_whole": "put_artifact"}
+VERBS = sorted(Backend.__abstractmethods__ - NO_VERBS)
 
 
-class _OpenOrClosed(SimpleInterface):
+class _OpenOrClosed(Backend):
     """The part that is no verb. Everything is kept when it is closed, and gone when it is dropped."""
-
-    capabilities = Capabilities(durable=False, multi_process=False, multi_machine=False, precise_hints=True)
 
     def __init__(self, clock: Clock) -> None:
         self.oracle = Oracle(clock)
-        self._hints = Hints()
+        self.outage = Outage()
+        self._hints = LocalHints()
         self._is_open = False
 
-    async def open(self) -> Self:
+    async def open(self) -> None:
         if self._is_open:
             raise StoreError("the oracle is open already")
         self._is_open = True
-        return self
 
     async def close(self) -> None:
         self._is_open = False
@@ -62,52 +52,20 @@ class _OpenOrClosed(SimpleInterface):
         async with self._hints.listening() as listener:
             yield listener
 
-    def ask(self, verb: str, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - any verb
+    async def put_stream(self, pieces: AsyncIterator[bytes], media_type: str) -> Any:  # noqa: ANN401 - an Artifact
+        return await self.put_whole(b"".join([piece async for piece in pieces]), media_type)
+
+    def ask(self, verb: str, arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - any verb
         if not self._is_open:
             raise StoreClosed("the oracle is closed")
-        _check_at_the_door(verb, arguments, options)
         before = self.oracle.tables.copy()
         try:
-            answer = getattr(self.oracle, verb)(*arguments, **options)
+            answer = getattr(self.oracle, OTHERWISE_NAMED.get(verb, verb))(*arguments.pop("facts", ()), **arguments)
         except BaseException:
             self.oracle.tables = before
             raise
         self._hints.publish(_changed_topics(before, self.oracle.tables))
         return answer
-
-
-def _check_at_the_door(verb: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:  # noqa: C901 - one case a verb
-    match verb:
-        case "commit":
-            check_commits(*arguments)
-        case "submit":
-            check_submission_size(arguments[0])
-            for task in arguments[0]:
-                check_task(task)
-        case "emit":
-            check_name("channel", arguments[0])
-            check_payload("payload", arguments[1])
-        case "prune":
-            check_age(arguments[0])
-        case "ids":
-            check_part(*arguments)
-        case "queued":
-            check_queue(options.get("queue"))
-        case "position":
-            check_moment("before", options.get("before"))
-        case "remember":
-            check_facts(arguments, options.get("seen"))
-        case "read_artifact":
-            check_range(options.get("offset", 0), options.get("length"))
-    if "limit" in options:
-        check_limit(options["limit"])
-
-
-async def _whole(argument: Any) -> Any:  # noqa: ANN401 - of any verb
-    """Read a stream to its end: the oracle has no time in which half of it could be there."""
-    if isinstance(argument, AsyncIterable):
-        return b"".join([piece async for piece in in_pieces(argument)])
-    return argument
 
 
 def _changed_topics(before: Tables, after: Tables) -> set[str]:
@@ -121,11 +79,34 @@ def _changed_topics(before: Tables, after: Tables) -> set[str]:
 
 
 def _verb(name: str) -> Callable[..., Awaitable[Any]]:
-    async def ask(self: _OpenOrClosed, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - any verb
-        return self.ask(name, *[await _whole(argument) for argument in arguments], **options)
+    names = signature(getattr(Backend, name))
+
+    async def ask(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - any verb
+        given = dict(names.bind(*arguments, **options).arguments)
+        return given.pop("self").ask(name, given)
 
     return ask
 
 
-OracleStore: type[_OpenOrClosed] = type("OracleStore", (_OpenOrClosed,), {name: _verb(name) for name in VERBS})
-"""A store made of the oracle."""
+async def _absent(*_: Any) -> None:  # noqa: ANN401 - never called
+    raise NotImplementedError
+
+
+_Oracle: type[_OpenOrClosed] = type(
+    "_Oracle",
+    (_OpenOrClosed,),
+    {
+        **dict.fromkeys(NO_VERBS & set(_OpenOrClosed.__abstractmethods__), _absent),
+        **{name: _verb(name) for name in VERBS},
+    },
+)
+
+
+class OracleStore(SimpleInterface):
+    """A store made of the oracle."""
+
+    capabilities = Capabilities(durable=False, multi_process=False, multi_machine=False, precise_hints=True)
+    _backend: _OpenOrClosed
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(_Oracle(clock))

@@ -58,7 +58,7 @@ class Handle(Generic[R]):
 
     async def cancel(self, reason: str = "cancelled", *, actor: str = "user") -> TaskState:
         """Cancel the task and its children; return its state: ``cancelled``, or the state in which a worker has it."""
-        return await cancel(self._services.store, self.id, reason, actor=actor)
+        return await cancel(self._services.store, self.id, reason, by=actor)
 
     async def events(self, *, after: int = 0) -> AsyncIterator[Event]:
         """Yield the events of the task, live and in any process, until it has ended and all events are yielded.

@@ -124,13 +124,13 @@ def limits_with_start(definition: TaskDefinition[..., Any], user_input: JsonValu
     return {str(meter): limit for meter, limit in tight.limits().items()}
 
 
-async def link_artifacts(store: StateStore, task_ids: Iterable[str], start: StatePatch, *, actor: str) -> None:
+async def link_artifacts(store: StateStore, task_ids: Iterable[str], start: StatePatch, *, by: str) -> None:
     """Link the artifacts of the start to the tasks, so that no prune deletes them before the tasks start."""
     links = tuple(LinkArtifact(link_to(artifact)) for artifact in start.add_artifacts)
     if links:
         # Only open tasks: the key may be that of an earlier task that has ended, and needs no link.
         guard = [(task_id, Expect(states=OPEN)) for task_id in task_ids]
-        await store.commit([Commit(task_id=one, guard=open_, operations=links, actor=actor) for one, open_ in guard])
+        await store.commit([Commit(task_id=one, guard=open_, operations=links, actor=by) for one, open_ in guard])
 
 
 # What the caller gave

@@ -69,6 +69,11 @@ ROUND_SIZE = 1 << 32
 """Positions of one round: they grow within a task, across rounds, without asking where the last round ended."""
 
 
+def before_round(number: int) -> int:
+    """Return the last position before a round begins."""
+    return (number - 1) * ROUND_SIZE
+
+
 class Journal:
     """What was done in this round, and the names in use in this attempt."""
 
@@ -102,7 +107,7 @@ class Journal:
         """Keys of this round whose steps were undone and not done anew since."""
         self._had_undo = False
         self.digests = Digests()
-        self._position = (round_ - 1) * ROUND_SIZE
+        self._position = before_round(round_)
         self._past: SharedPast | None = None
         self._add(steps)
         self._find_past()

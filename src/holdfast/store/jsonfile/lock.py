@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast.model.errors import StoreBusy
 from holdfast.store.jsonfile.files import FORMAT
-from holdfast.store.place import Files, Identity, Place, identify, identify_open
+from holdfast.store.place import Files, Identity, StorePlace, identify, identify_open
 from holdfast.store.privacy import open_lock
 
 if os.name == "nt":
@@ -51,7 +51,7 @@ class DirectoryLock:
             self.release()
             raise
 
-    def _find_place(self, folder: Identity | None) -> Place:
+    def _find_place(self, folder: Identity | None) -> StorePlace:
         """Return the place of the folder and the lock, once it is certain that the lock lies in this folder."""
         lock = identify_open(self._file.descriptor)
         if folder is None or identify(self._root) != folder or identify(self._path) != lock:

@@ -16,15 +16,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Self, TypeVar
 
 import apsw
 
 from holdfast.model.canonical import digest
 from holdfast.model.clock import Clock
-from holdfast.model.commit import Verdict
 from holdfast.model.errors import (
     NotAStore,
     NotFound,
@@ -37,8 +36,7 @@ from holdfast.model.errors import (
 from holdfast.model.queries import Vitals
 from holdfast.model.records import Artifact
 from holdfast.redaction import make_logger
-from holdfast.store.base import Capabilities, StateStore
-from holdfast.store.checks import check_range
+from holdfast.store.base import Capabilities
 from holdfast.store.handles import NoHandleLeft, is_out_of_handles
 from holdfast.store.jsonfile.contents import (
     delete_all_but,
@@ -50,15 +48,14 @@ from holdfast.store.jsonfile.contents import (
 from holdfast.store.jsonfile.documents import FOLDER_OF, FOLDERS, documents_in, file_name, insert, render
 from holdfast.store.jsonfile.files import FORMAT, JOURNAL, TEMPORARY, finish, size_below, write_together, write_whole
 from holdfast.store.jsonfile.lock import DirectoryLock
-from holdfast.store.memory import MemoryStore
-from holdfast.store.place import Place
+from holdfast.store.memory import MemoryBackend
+from holdfast.store.place import StorePlace
 from holdfast.store.privacy import create_folder
+from holdfast.store.simple import SimpleInterface
 from holdfast.store.sqlite.connection import MIGRATIONS
 from holdfast.store.sqlite.migration import migrate
-from holdfast.store.sqlite.transaction import Transaction
-from holdfast.store.transaction import Work
-
-T = TypeVar("T")
+from holdfast.store.sqlite.retention import stored_artifact
+from holdfast.store.sqlite.write_transaction import WriteTransaction
 
 SCHEMA = MIGRATIONS[-1].version
 
@@ -66,23 +63,20 @@ _ARTIFACTS = "SELECT id FROM artifacts"
 _log = make_logger(__name__)
 
 
-class JsonStore(MemoryStore):
-    """Tasks as JSON files in a directory."""
-
-    capabilities = Capabilities(durable=True, multi_process=False, multi_machine=False, precise_hints=True)
+class JsonBackend(MemoryBackend):
+    """The verbs on tables in memory that are written to files before a commit is acknowledged."""
 
     def __init__(self, path: str | Path, *, clock: Clock | None = None) -> None:
         """Name the directory; ``open`` creates it where it is missing."""
-        super().__init__(clock=clock)
-        self.path = str(path)
+        super().__init__(str(path), clock=clock)
         self._root = Path(path).absolute()  # the working directory may change
         self._lock: DirectoryLock | None = None
         self._dirty: set[tuple[str, str]] = set()
         self._owed: set[tuple[str, str]] = set()
 
-    async def open(self) -> Self:
+    async def open(self) -> None:
         """See StateStore. A store of an older schema is migrated: all of its documents change as one."""
-        self._check_not_open()
+        self.check_not_open()
         self._owed = set()
         self._lock = _prepare(self._root)
         try:
@@ -93,13 +87,14 @@ class JsonStore(MemoryStore):
             if isinstance(error, OSError):
                 raise cannot_write(self._root, error) from error
             raise
-        return self
 
-    def _find_place(self) -> Place:
+    def find_place(self) -> StorePlace:
+        """See MemoryBackend."""
         assert self._lock is not None  # noqa: S101 - taken before the tables are made
         return self._lock.place
 
-    def _fill(self, connection: apsw.Connection) -> None:
+    def fill(self, connection: apsw.Connection) -> None:
+        """See MemoryBackend. What a process that died has left of a commit is put in place first."""
         try:
             finish(self._root)
         except ValueError as error:
@@ -150,7 +145,7 @@ class JsonStore(MemoryStore):
             if row is not None:
                 self._dirty.add((folder, str(row[0])))
 
-    def _commit(self, connection: apsw.Connection) -> None:
+    def finish(self, connection: apsw.Connection) -> None:
         """Write the documents that changed, and commit in memory.
 
         What could not be written, on a full disk for example, is owed: the next commit writes it as well. Until then
@@ -158,7 +153,7 @@ class JsonStore(MemoryStore):
         """
         dirty, self._dirty = self._dirty | self._owed, set()
         files = {file_name(*document): render(connection, *document) for document in sorted(dirty)}
-        is_simple = len(files) == 1 and not self._owed and None not in files.values()
+        is_simple = not self._owed and is_one_file(files)
         self._owed = dirty
         try:
             if is_simple:
@@ -170,7 +165,7 @@ class JsonStore(MemoryStore):
             raise StoreUnavailable(
                 f"{self.path} could not be written ({error}); make room, or mend the disk: it is tried again"
             ) from error
-        super()._commit(connection)
+        super().finish(connection)
         if not is_simple and not self._put_in_place():
             return
         self._owed = set()
@@ -190,23 +185,23 @@ class JsonStore(MemoryStore):
 
     # Artifacts
 
-    async def _put_whole(self, content: bytes, media_type: str) -> Artifact:
+    async def put_whole(self, content: bytes, media_type: str) -> Artifact:
+        """See Uploads. The bytes are written before the document that names them."""
         artifact_id = digest(content)
 
-        def work(tx: Transaction) -> None:
+        def work(tx: WriteTransaction) -> Artifact:
             if not tx.changes("renew_artifact", artifact_id, tx.now):
                 try:
                     write_content(self._root, artifact_id, content)
                 except OSError as error:
                     raise StoreUnavailable(f"{self.path} could not be written ({error}); make room") from error
                 tx.run("insert_artifact", artifact_id, len(content), media_type, tx.now, artifact_id)
+            return stored_artifact(tx, artifact_id)
 
-        await self._write(work)
-        return await self._stored_artifact(artifact_id)
+        return await self.write(work)
 
-    async def read_artifact(self, artifact_id: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        """See Keeping."""
-        check_range(offset, length)
+    async def read_artifact(self, artifact_id: str, offset: int, length: int | None) -> bytes:
+        """See KeepVerbs."""
         if await self.artifact(artifact_id) is None:
             raise NotFound("artifact", artifact_id)
         try:
@@ -216,14 +211,10 @@ class JsonStore(MemoryStore):
                 raise NotFound("artifact", artifact_id) from None
             raise
 
-    async def vitals(self, *, thorough: bool = False) -> Vitals:
-        """See Reads. Every file was read when the store was opened: there is nothing to be more thorough about."""
+    async def vitals(self, *, thorough: bool) -> Vitals:
+        """See ReadVerbs. Every file was read when the store was opened: there is nothing to be more thorough about."""
         found = await super().vitals(thorough=thorough)
         return replace(found, backend="JSON files", bytes=await asyncio.to_thread(size_below, self._root))
-
-    async def transact(self, work: Work[T], *, timeout: float) -> tuple[T, Verdict | None]:
-        """See StateStore: there is no file for anybody else's table."""
-        return await StateStore.transact(self, work, timeout=timeout)
 
     async def close(self) -> None:
         """See StateStore."""
@@ -236,6 +227,23 @@ class JsonStore(MemoryStore):
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+class JsonStore(SimpleInterface):
+    """Tasks as JSON files in a directory."""
+
+    capabilities = Capabilities(durable=True, multi_process=False, multi_machine=False, precise_hints=True)
+    _backend: JsonBackend
+
+    def __init__(self, path: str | Path, *, clock: Clock | None = None) -> None:
+        """Name the directory; ``open`` creates it where it is missing."""
+        self.path = str(path)
+        super().__init__(JsonBackend(path, clock=clock))
+
+
+def is_one_file(files: Mapping[str, str | None]) -> bool:
+    """Say whether a commit writes one file and deletes none: it takes its place as a whole, and needs no journal."""
+    return len(files) == 1 and None not in files.values()
 
 
 def _prepare(root: Path) -> DirectoryLock:

@@ -9,14 +9,15 @@ Modules:
 
 migrations/          The history of the PostgreSQL schema: numbered SQL files, applied in order, never edited once
                      released
-base.py              What all parts of the PostgreSQL store share: connections, named queries, the clock, hints
 batch.py             How Commits and new tasks travel: structure as one JSON document, payloads as an array of bytes
                      beside it
 commit.py            commit: make many Commits durable in one transaction, and answer each
 connections.py       A small pool of connections, and sending again what was lost on the way
+database.py          Database: the connections of one PostgreSQL store, its named queries, its clock and its hints
 errors.py            What went wrong in the database, in our own words: no exception of psycopg leaves the store
-journals.py          load: a task with everything a replay needs, in one statement, or in pages where that would be too
-                     much for one
+journals.py          load: a task with everything a replay needs, in one statement or in pages; and the journal line by
+                     line
+lease.py             Workers and leases: who may claim, what they get, and what they give back
 listings.py          Listings whose WHERE clause depends on the question: tasks, effects, approvals, facts
 memory.py            Memory: the facts, and changing a subject as it was seen
 migration.py         Setting up the schema, and refusing to work on one that this version does not speak
@@ -25,15 +26,17 @@ notices.py           Hints between processes: LISTEN on a connection of its own,
 parameters.py        Arrays as parameters, in PostgreSQL's binary form
 plain.py             The Commits of every day: a worker's, that write steps or complete the task and do nothing else
 plan.py              Planning a batch of Commits: which of them can be applied as a set, and what has to be locked first
-queries.py           Questions: nothing here changes anything
+queries.py           Questions to a PostgreSQL store: nothing here changes anything
+records.py           Between rows and records
 retention.py         What lives outside one task: artifacts, evidence; and how old things go
-rows.py              Between rows and records
+sql.py               The statements of queries.sql by name, with the columns of every record filled in; the schema's
+                     name is not yet
 statements.py        Which statements of a user's do not belong into a transaction that is shared with Holdfast
-store.py             PostgresStore: opening and closing, time, and hints
+store.py             PostgresStore: the contract on PostgreSQL, through psycopg, and which function does each verb
+submission.py        Submitting tasks and emitting events: how things get into the store from outside a lease
+sweep.py             What time alone makes true: dead workers, timers, deadlines, delays, expiries
 user_transaction.py  transact: a user's SQL and a Commit in one transaction of the database
-verbs.py             The verbs of the engine, apart from commit and load: each is one call of one function in the schema
 verdicts.py          From the database's answers to verdicts, in the model's own words
-vitals.py            How a store in PostgreSQL is doing: its size, its settings, and what holds back its VACUUM
 """
 
 from __future__ import annotations

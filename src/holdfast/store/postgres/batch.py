@@ -55,14 +55,13 @@ from holdfast.model.operations import (
 from holdfast.model.records import Checkpoint
 from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, NewTask, search_text
-from holdfast.model.transitions import TaskState
+from holdfast.model.transitions import KEEPS_LEASE, TaskState
 from holdfast.store.postgres import plan
 from holdfast.store.postgres.parameters import ByteaArray
 
 Document = dict[str, Any]
 
 _REFUSABLE = WriteEffect | Reserve | OpenApproval | Decide | ConsumeApproval | SubmitChild | ReopenChild | RequireQuiet
-_KEEPS_LEASE = frozenset({TaskState.RUNNING, TaskState.REVIEW})
 _to_json = msgspec.json.Encoder().encode
 
 
@@ -84,7 +83,7 @@ class Payloads:
         return None if value is None else self.add(canonical(value, name=name))
 
 
-class Names(NamedTuple):
+class TaskNames(NamedTuple):
     """What a task is found by besides its input. None of it ever changes."""
 
     name: str
@@ -93,13 +92,13 @@ class Names(NamedTuple):
 
 
 def given_other_input(commits: Iterable[Commit]) -> list[str]:
-    """Return the children whose input the Commits replace: their Names are needed to encode that."""
+    """Return the children whose input the Commits replace: their TaskNames are needed to encode that."""
     operations = (op for commit in commits for op in commit.operations)
     return [op.child_id for op in operations if isinstance(op, ReopenChild) and op.user_input is not SAME_INPUT]
 
 
-def encode_batch(commits: Sequence[Commit], stored: Mapping[str, Names] | None = None) -> tuple[str, ByteaArray]:
-    """Return the document and payloads that commit_batch() takes; ``stored`` has the Names of given_other_input."""
+def encode_batch(commits: Sequence[Commit], stored: Mapping[str, TaskNames] | None = None) -> tuple[str, ByteaArray]:
+    """Return the document and payloads that commit_batch() takes; ``stored`` has the TaskNames of given_other_input."""
     payloads = Payloads()
     names = {**_names_submitted(commits), **stored} if stored is not None else {}
     records = [_commit(position, commit, payloads, names) for position, commit in enumerate(commits)]
@@ -119,7 +118,7 @@ def encode_batch(commits: Sequence[Commit], stored: Mapping[str, Names] | None =
     return _to_json(document).decode(), payloads.items
 
 
-def _names_submitted(commits: Iterable[Commit]) -> dict[str, Names]:
+def _names_submitted(commits: Iterable[Commit]) -> dict[str, TaskNames]:
     submitted = (op.task for commit in commits for op in commit.operations if isinstance(op, SubmitChild))
     return {task.id: _names(task) for task in submitted}
 
@@ -172,7 +171,7 @@ def _run(records: list[Document]) -> Document:
     return {"parts": sorted(parts), "commits": records}
 
 
-def _commit(position: int, commit: Commit, payloads: Payloads, names: Mapping[str, Names]) -> Document:
+def _commit(position: int, commit: Commit, payloads: Payloads, names: Mapping[str, TaskNames]) -> Document:
     record: Document = {
         "n": position,
         "task_id": commit.task_id,
@@ -195,7 +194,9 @@ def _commit(position: int, commit: Commit, payloads: Payloads, names: Mapping[st
     return record
 
 
-def _fold(record: Document, operations: Sequence[Operation], payloads: Payloads, names: Mapping[str, Names]) -> None:
+def _fold(
+    record: Document, operations: Sequence[Operation], payloads: Payloads, names: Mapping[str, TaskNames]
+) -> None:
     """Bring together what may be written at once; the rest stays in order."""
     steps: dict[tuple[int, str], Document] = {}
     links: dict[str, Document] = {}
@@ -241,7 +242,7 @@ def _move(record: Document, move: Move, payloads: Payloads, *, fenced: bool) -> 
         new_round=move.new_round,
         feedback=move.feedback,
     )
-    if fenced and move.to not in _KEEPS_LEASE:
+    if fenced and move.to not in KEEPS_LEASE:
         record["lets_go"] = True
     if move.to.is_terminal or move.to is TaskState.REVIEW:
         _outcome(record, move.result, move.error, payloads)
@@ -306,7 +307,7 @@ def _ordered(op: Operation, payloads: Payloads) -> Document:  # noqa: C901, PLR0
     raise TypeError(f"{type(op).__name__} is no operation of a Commit")
 
 
-def _reopening(op: ReopenChild, payloads: Payloads, names: Mapping[str, Names]) -> Document:
+def _reopening(op: ReopenChild, payloads: Payloads, names: Mapping[str, TaskNames]) -> Document:
     document = {"op": "reopen_child", **_fields(op, "user_input", "lines")}
     if op.user_input is not SAME_INPUT:
         body = canonical(op.user_input, name="user_input")
@@ -364,10 +365,10 @@ def _new_task(task: NewTask, payloads: Payloads) -> Document:
     return document
 
 
-def _names(task: NewTask) -> Names:
-    return Names(task.name, task.agent_id, task.key)
+def _names(task: NewTask) -> TaskNames:
+    return TaskNames(task.name, task.agent_id, task.key)
 
 
-def _search(names: Names, user_input: JsonValue, body: bytes) -> str:
+def _search(names: TaskNames, user_input: JsonValue, body: bytes) -> str:
     text = user_input if isinstance(user_input, str) else body.decode()
     return search_text(name=names.name, agent_id=names.agent_id, key=names.key, user_input=text)

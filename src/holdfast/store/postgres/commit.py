@@ -14,12 +14,12 @@ from holdfast.model.operations import SubmitChild, WriteStep
 from holdfast.model.size import batches, commit_size
 from holdfast.model.task import Submitted
 from holdfast.model.transitions import TaskState
-from holdfast.store.postgres.base import PostgresBase
-from holdfast.store.postgres.batch import Names, encode_batch, given_other_input
+from holdfast.store.postgres.batch import TaskNames, encode_batch, given_other_input
+from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.errors import is_refused
 from holdfast.store.postgres.parameters import TextArray
 from holdfast.store.postgres.plain import take_plain, verdict_on
-from holdfast.store.postgres.rows import RECORDS, step_values
+from holdfast.store.postgres.records import RECORDS, step_values
 from holdfast.store.postgres.verdicts import topics_of, verdict_of
 from holdfast.store.records import Row
 
@@ -30,138 +30,143 @@ client that has stopped reading, and would keep its locks."""
 _from_json: Final = msgspec.json.Decoder().decode
 
 
-class Committing(PostgresBase):
-    """The heart of the store."""
+async def commit(db: Database, commits: Sequence[Commit]) -> list[Verdict]:
+    """See WorkVerbs."""
+    if not commits:
+        return []
+    if len(commits) == 1 and (verdict := await _write_lone_step(db, commits[0])) is not None:
+        return [verdict]
+    verdicts: list[Verdict] = []
+    for some in batches(commits, commit_size, most=MOST_AT_ONCE):
+        verdicts += await _commit_some(db, some)
+    return verdicts
 
-    async def _commit(self, commits: Sequence[Commit]) -> list[Verdict]:
-        if not commits:
-            return []
-        if len(commits) == 1 and (verdict := await self._write_lone_step(commits[0])) is not None:
-            return [verdict]
-        verdicts: list[Verdict] = []
-        for some in batches(commits, commit_size, most=MOST_AT_ONCE):
-            verdicts += await self._commit_some(some)
-        return verdicts
 
-    async def _commit_some(self, commits: Sequence[Commit]) -> list[Verdict]:
-        """Commit the plain ones the short way, then the rest, and what turned out not to be plain, in their order."""
-        verdicts = await self._commit_plain(commits)
-        left = [position for position in range(len(commits)) if position not in verdicts]
-        if left:
-            rest = [commits[position] for position in left]
-            answered, hints = await self._commit_batch(rest)
-            answered = [
-                await self._with_children(commit, verdict) if verdict.duplicate else verdict
-                for commit, verdict in zip(rest, answered, strict=True)
-            ]
-            self._publish(hints | topics_of(rest, answered))
-            verdicts.update(zip(left, answered, strict=True))
-        return [verdicts[position] for position in range(len(commits))]
+async def _commit_some(db: Database, commits: Sequence[Commit]) -> list[Verdict]:
+    """Commit the plain ones the short way, then the rest, and what turned out not to be plain, in their order."""
+    verdicts = await _commit_plain(db, commits)
+    left = [position for position in range(len(commits)) if position not in verdicts]
+    if left:
+        rest = [commits[position] for position in left]
+        answered, hints = await _commit_batch(db, rest)
+        answered = [
+            await _with_children(db, commit, verdict) if verdict.duplicate else verdict
+            for commit, verdict in zip(rest, answered, strict=True)
+        ]
+        db.publish(hints | topics_of(rest, answered))
+        verdicts.update(zip(left, answered, strict=True))
+    return [verdicts[position] for position in range(len(commits))]
 
-    async def _commit_plain(self, commits: Sequence[Commit]) -> dict[int, Verdict]:
-        """Commit what is plain; return the verdicts, by position, on what could be applied like that."""
-        plain = take_plain(commits)
-        if plain is None:
-            return {}
-        try:
-            rows = await self._fetch("commit_plain", *plain.values, self._at())
-        except StoreError as error:
-            if is_refused(error.__cause__):
-                return {}  # commit_batch meets the same refusal, and knows what to make of it
+
+async def _commit_plain(db: Database, commits: Sequence[Commit]) -> dict[int, Verdict]:
+    """Commit what is plain; return the verdicts, by position, on what could be applied like that."""
+    plain = take_plain(commits)
+    if plain is None:
+        return {}
+    try:
+        rows = await db.fetch("commit_plain", *plain.values, db.at())
+    except StoreError as error:
+        if is_refused(error.__cause__):
+            return {}  # commit_batch meets the same refusal, and knows what to make of it
+        raise
+    by_task = {row[0]: row for row in rows}
+    verdicts = {
+        position: verdict_on(commits[position].task_id, guard, row)
+        for position, guard in plain.held.items()
+        if (row := by_task.get(commits[position].task_id)) is not None
+    }
+    db.publish({f"task:{verdict.task_id}" for verdict in verdicts.values() if verdict.owner is None})
+    return verdicts
+
+
+async def _write_lone_step(db: Database, commit: Commit) -> Verdict | None:
+    """Take the short way for a worker that commits one step; None: not that, or the guard did not hold."""
+    guard, operations = commit.guard, commit.operations
+    if not isinstance(guard, Held) or len(operations) != 1 or not isinstance(operations[0], WriteStep):
+        return None
+    values = (
+        commit.task_id,
+        guard.owner,
+        guard.fence,
+        guard.sequence,
+        db.at(),
+        *step_values(operations[0].step),
+    )
+    try:
+        rows = await db.fetch("write_step", *values)
+    except StoreError as error:
+        if is_refused(error.__cause__):
+            return None  # commit_batch meets the same refusal, and knows what to make of it
+        raise
+    if not rows:
+        return None
+    state, revision, version, cancel_requested = rows[0]
+    return Verdict(
+        task_id=commit.task_id,
+        state=TaskState(state),
+        fence=guard.fence,
+        sequence=guard.sequence,
+        revision=revision,
+        version=version,
+        owner=guard.owner,
+        cancel_requested=cancel_requested,
+    )
+
+
+async def _commit_batch(db: Database, commits: Sequence[Commit]) -> tuple[list[Verdict], set[str]]:
+    """Send the batch. Where the database itself refuses something in it, find out what: halve and try again.
+
+    Sent again after a lost connection it is the very same batch, so that what was applied is recognised.
+    """
+    children = given_other_input(commits)
+    names = names_in(await db.fetch("names_of", TextArray(children))) if children else None
+    document, payloads = encode_batch(commits, names)
+    try:
+        [(text,)] = await db.fetch("commit_batch", document, payloads, db.at())
+    except StoreError as error:
+        if not is_refused(error.__cause__):
             raise
-        by_task = {row[0]: row for row in rows}
-        verdicts = {
-            position: verdict_on(commits[position].task_id, guard, row)
-            for position, guard in plain.held.items()
-            if (row := by_task.get(commits[position].task_id)) is not None
-        }
-        self._publish({f"task:{verdict.task_id}" for verdict in verdicts.values() if verdict.owner is None})
-        return verdicts
-
-    async def _write_lone_step(self, commit: Commit) -> Verdict | None:
-        """Take the short way for a worker that commits one step; None: not that, or the guard did not hold."""
-        guard, operations = commit.guard, commit.operations
-        if not isinstance(guard, Held) or len(operations) != 1 or not isinstance(operations[0], WriteStep):
-            return None
-        values = (
-            commit.task_id,
-            guard.owner,
-            guard.fence,
-            guard.sequence,
-            self._at(),
-            *step_values(operations[0].step),
-        )
-        try:
-            rows = await self._fetch("write_step", *values)
-        except StoreError as error:
-            if is_refused(error.__cause__):
-                return None  # commit_batch meets the same refusal, and knows what to make of it
-            raise
-        if not rows:
-            return None
-        state, revision, version, cancel_requested = rows[0]
-        return Verdict(
-            task_id=commit.task_id,
-            state=TaskState(state),
-            fence=guard.fence,
-            sequence=guard.sequence,
-            revision=revision,
-            version=version,
-            owner=guard.owner,
-            cancel_requested=cancel_requested,
-        )
-
-    async def _commit_batch(self, commits: Sequence[Commit]) -> tuple[list[Verdict], set[str]]:
-        """Send the batch. Where the database itself refuses something in it, find out what: halve and try again.
-
-        Sent again after a lost connection it is the very same batch, so that what was applied is recognised.
-        """
-        children = given_other_input(commits)
-        names = names_in(await self._fetch("names_of", TextArray(children))) if children else None
-        document, payloads = encode_batch(commits, names)
-        try:
-            [(text,)] = await self._fetch("commit_batch", document, payloads, self._at())
-        except StoreError as error:
-            if not is_refused(error.__cause__):
-                raise
-            if len(commits) > 1:
-                middle = len(commits) // 2
-                first, first_hints = await self._commit_batch(commits[:middle])
-                second, second_hints = await self._commit_batch(commits[middle:])
-                return first + second, first_hints | second_hints
-            return [await self._refused_by_database(commits[0], error)], set()
-        return read_answer(commits, text)
-
-    async def _with_children(self, commit: Commit, verdict: Verdict) -> Verdict:
-        """Find the children of a Commit that was applied before: some may be older tasks that held their key."""
-        submitted = [op.task for op in commit.operations if isinstance(op, SubmitChild)]
-        found = [await self._fetch("task_by_id_or_key", task.id, task.name, task.key) for task in submitted]
-        children = tuple(Submitted(task_id=row[0], created=False) for rows in found for row in rows)
-        return replace(verdict, children=children)
-
-    async def _refused_by_database(self, commit: Commit, error: StoreError) -> Verdict:
-        rows = await self._fetch("task", commit.task_id)
-        detail = str(error)
-        if not rows:
-            return Verdict(task_id=commit.task_id, refusal=Refusal.NOT_FOUND, detail=detail)
-        task = RECORDS.task(rows[0])
-        return Verdict(
-            task_id=task.id,
-            refusal=Refusal.CONFLICT,
-            detail=detail,
-            state=task.state,
-            fence=task.fence,
-            sequence=task.sequence,
-            revision=task.revision,
-            version=task.version,
-            owner=task.owner,
-            cancel_requested=task.cancel_requested,
-        )
+        if len(commits) > 1:
+            middle = len(commits) // 2
+            first, first_hints = await _commit_batch(db, commits[:middle])
+            second, second_hints = await _commit_batch(db, commits[middle:])
+            return first + second, first_hints | second_hints
+        return [await refused_by_database(db, commits[0], error)], set()
+    return read_answer(commits, text)
 
 
-def names_in(rows: Sequence[Row]) -> dict[str, Names]:
+async def _with_children(db: Database, commit: Commit, verdict: Verdict) -> Verdict:
+    """Find the children of a Commit that was applied before: some may be older tasks that held their key."""
+    submitted = [op.task for op in commit.operations if isinstance(op, SubmitChild)]
+    found = [await db.fetch("task_by_id_or_key", task.id, task.name, task.key) for task in submitted]
+    children = tuple(Submitted(task_id=row[0], created=False) for rows in found for row in rows)
+    return replace(verdict, children=children)
+
+
+async def refused_by_database(db: Database, commit: Commit, error: StoreError) -> Verdict:
+    """Return the verdict on a Commit that the database itself does not take."""
+    rows = await db.fetch("task", commit.task_id)
+    detail = str(error)
+    if not rows:
+        return Verdict(task_id=commit.task_id, refusal=Refusal.NOT_FOUND, detail=detail)
+    task = RECORDS.task(*rows[0])
+    return Verdict(
+        task_id=task.id,
+        refusal=Refusal.CONFLICT,
+        detail=detail,
+        state=task.state,
+        fence=task.fence,
+        sequence=task.sequence,
+        revision=task.revision,
+        version=task.version,
+        owner=task.owner,
+        cancel_requested=task.cancel_requested,
+    )
+
+
+def names_in(rows: Sequence[Row]) -> dict[str, TaskNames]:
     """Return what the query names_of found, by task."""
-    return {task_id: Names(*names) for task_id, *names in rows}
+    return {task_id: TaskNames(*names) for task_id, *names in rows}
 
 
 def read_answer(commits: Sequence[Commit], text: str) -> tuple[list[Verdict], set[str]]:

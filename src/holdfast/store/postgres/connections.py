@@ -27,7 +27,7 @@ from holdfast.store.postgres.errors import is_lost, is_unprepared, leaves_usable
 
 T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]
-Connection: TypeAlias = psycopg.AsyncConnection[Row]
+PostgresConnection: TypeAlias = psycopg.AsyncConnection[Row]
 
 CONNECT_TIMEOUT = 10
 APPLICATION = "holdfast"
@@ -115,7 +115,7 @@ class Connections:
         self._last_outage = time.monotonic()  # there may have been one until just now, and this process is new
         self._application = application
         self._free = asyncio.Semaphore(size)
-        self._idle: list[Connection] = []
+        self._idle: list[PostgresConnection] = []
         self._closed = False
 
     async def close(self) -> None:
@@ -124,7 +124,7 @@ class Connections:
         while self._idle:
             await self._idle.pop().close()
 
-    async def connect(self, *, prepare: bool | None = None) -> Connection:
+    async def connect(self, *, prepare: bool | None = None) -> PostgresConnection:
         """Open a connection, outside the pool; ``prepare=False`` goes without prepared statements on this one."""
         context: AdaptContext = _Context(_ADAPTERS)
         connection = await _OwnConnection.connect(
@@ -214,7 +214,7 @@ class Connections:
                 finally:
                     await self._take_back(connection)
 
-    async def _forget_statements(self, connection: Connection, error: psycopg.Error) -> None:
+    async def _forget_statements(self, connection: PostgresConnection, error: psycopg.Error) -> None:
         """Close a connection whose statements the server does not know as they were prepared."""
         await connection.close()
         if isinstance(error, psycopg.errors.FeatureNotSupported):
@@ -229,7 +229,7 @@ class Connections:
         while self._idle:
             await self._idle.pop().close()
 
-    async def _take_back(self, connection: Connection) -> None:
+    async def _take_back(self, connection: PostgresConnection) -> None:
         """Keep it for the next one, unless it is in the middle of something: closed, the server rolls that back."""
         if not self._closed and connection.pgconn.transaction_status == TransactionStatus.IDLE:
             self._idle.append(connection)
@@ -237,7 +237,7 @@ class Connections:
             await connection.close()
 
     @asynccontextmanager
-    async def lent(self, begin: str) -> AsyncIterator[Connection]:
+    async def lent(self, begin: str) -> AsyncIterator[PostgresConnection]:
         """Lend a connection on which ``begin`` was run; who takes it has to leave it idle."""
         async with self._free:
             try:
@@ -252,7 +252,7 @@ class Connections:
             finally:
                 await self._take_back(connection)
 
-    async def _begin(self, begin: str) -> Connection:
+    async def _begin(self, begin: str) -> PostgresConnection:
         connection = self._idle.pop() if self._idle else await self.connect()
         try:
             await connection.execute(begin.encode(), prepare=False)
@@ -262,7 +262,7 @@ class Connections:
         return connection
 
 
-async def _insist(connection: Connection) -> bool:
+async def _insist(connection: PostgresConnection) -> bool:
     """Undo settings of the role or the database under which our promises would not hold.
 
     Only those that are wrong are set: behind a pooler the session is shared with others. Returns whether the server
@@ -278,7 +278,7 @@ async def _insist(connection: Connection) -> bool:
     return bool(pid == connection.info.backend_pid)
 
 
-def _use_prepared_statements(connection: Connection) -> None:
+def _use_prepared_statements(connection: PostgresConnection) -> None:
     """Prepare each statement when it is first run.
 
     psycopg numbers them from 0 on each connection. A pooler that lends sessions without keeping track of statements
@@ -299,7 +299,7 @@ class _Context:
         self.adapters = adapters
 
 
-async def fetch_on(connection: Connection, query: str, values: Sequence[object] = ()) -> list[Row]:
+async def fetch_on(connection: PostgresConnection, query: str, values: Sequence[object] = ()) -> list[Row]:
     """Run one statement on this connection and return its rows, in binary."""
     cursor = connection.cursor(binary=True)
     await heeding_cancels(cursor.execute(query.encode(), values))

@@ -5,51 +5,34 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from holdfast.model.approval import ApprovalState
-from holdfast.model.effect import EffectState
+from holdfast.model.effect import UNKNOWN_OUTCOME, EffectState
 from holdfast.model.queries import TaskFilter
 from holdfast.model.records import MemoryFact
 from holdfast.store.cursor import from_cursor
+from holdfast.store.records import COLUMNS
+from holdfast.store.where import Where
 
-_DOUBTFUL = frozenset({EffectState.ARMED, EffectState.IN_DOUBT, EffectState.NEEDS_HUMAN})
+_TASK, _EFFECT, _APPROVAL, _FACT = (", ".join(COLUMNS[kind]) for kind in ("task", "effect", "approval", "fact"))
+
 _IN_DOUBT = "state IN ('armed', 'in_doubt', 'needs_human')"
 """The condition of the index effects_in_doubt, for queries that imply it: the planner cannot see what a
 parameter will hold."""
 
 
-class Where:
-    """Conditions that must all hold, with their values."""
+def _where() -> Where:
+    return Where(numbered=True)
 
-    def __init__(self) -> None:
-        """Start with no condition: everything fits."""
-        self._conditions: list[str] = []
-        self.values: list[object] = []
 
-    def add(self, condition: str, *values: object) -> None:
-        """Add one condition; ``?`` stands for each value."""
-        for value in values:
-            self.values.append(value)
-            condition = condition.replace("?", f"${len(self.values)}", 1)
-        self._conditions.append(condition)
-
-    def equal(self, column: str, value: object | None) -> None:
-        """Ask for this value, unless it is None."""
-        if value is not None:
-            self.add(f"{column} = ?", value)
-
-    def one_of(self, column: str, values: Collection[str] | None) -> None:
-        """Ask for one of these values, unless it is None."""
-        if values is not None:
-            self.add(f"{column} = ANY (?::text[])", sorted(map(str, values)))
-
-    def __str__(self) -> str:
-        """Return the clause."""
-        return f"WHERE {' AND '.join(self._conditions)}" if self._conditions else ""
+def _in_states(clause: Where, states: Collection[str] | None) -> None:
+    """Ask for one of these states, unless it is None."""
+    if states is not None:
+        clause.add("state = ANY (?::text[])", sorted(map(str, states)))
 
 
 def tasks_where(where: TaskFilter) -> Where:
     """Say which tasks fit."""
-    clause = Where()
-    clause.one_of("state", where.states)
+    clause = _where()
+    _in_states(clause, where.states)
     if where.states is not None and not any(state.is_terminal for state in where.states):
         clause.add("finished_at IS NULL")  # implied, and what lets the planner use the index of open tasks
     for column in ("queue", "name", "agent_id", "parent_id", "owner", "key"):
@@ -77,7 +60,7 @@ def page_query(where: TaskFilter, *, after: str | None, newest_first: bool, limi
     if after is not None:
         clause.add(f"(created_at, id) {'<' if newest_first else '>'} (?, ?)", *from_cursor(after))
     order = "DESC" if newest_first else "ASC"
-    sql = f"SELECT * FROM {{schema}}.shown_tasks t {clause} ORDER BY created_at {order}, id {order}"  # noqa: S608 - parts of our own
+    sql = f"SELECT {_TASK} FROM {{schema}}.shown_tasks t {clause} ORDER BY created_at {order}, id {order}"  # noqa: S608 - parts of our own
     return f"{sql} LIMIT {limit + 1}", clause.values
 
 
@@ -93,23 +76,25 @@ def effects_query(
     *, task_id: str | None, effect_id: str | None, states: Collection[EffectState] | None, limit: int
 ) -> tuple[str, list[object]]:
     """Return the SQL and values for effects of one task or of all."""
-    clause = Where()
+    clause = _where()
     clause.equal("task_id", task_id)
     clause.equal("effect_id", effect_id)
-    clause.one_of("state", states)
-    if task_id is effect_id is None and states is not None and _DOUBTFUL.issuperset(states):
+    _in_states(clause, states)
+    if task_id is effect_id is None and states is not None and UNKNOWN_OUTCOME.issuperset(states):
         clause.add(_IN_DOUBT)
-    return _records_query("effects", clause, "task_id, effect_id", limit)
+    sql = f"SELECT {_EFFECT} FROM {{schema}}.effects {clause} ORDER BY task_id, effect_id LIMIT {limit}"  # noqa: S608 - as above
+    return sql, clause.values
 
 
 def approvals_query(
     *, task_id: str | None, states: Collection[ApprovalState] | None, limit: int
 ) -> tuple[str, list[object]]:
     """Return the SQL and values for approvals of one task or of all."""
-    clause = Where()
+    clause = _where()
     clause.equal("task_id", task_id)
-    clause.one_of("state", states)
-    return _records_query("approvals", clause, "id", limit)
+    _in_states(clause, states)
+    sql = f"SELECT {_APPROVAL} FROM {{schema}}.approvals {clause} ORDER BY id LIMIT {limit}"  # noqa: S608 - as above
+    return sql, clause.values
 
 
 def facts_query(
@@ -123,7 +108,7 @@ def facts_query(
     limit: int,
 ) -> tuple[str, list[object]]:
     """Return the SQL and values for facts, newest first."""
-    clause = Where()
+    clause = _where()
     clause.equal("entity", entity)
     clause.equal("attribute", attribute)
     if other is not None:
@@ -137,9 +122,5 @@ def facts_query(
         )
     if after is not None:
         clause.add("(created_at, id) < (?, ?)", after.created_at, after.id)
-    sql = f"SELECT * FROM {{schema}}.fact_records r {clause} ORDER BY created_at DESC, id DESC"  # noqa: S608 - as above
+    sql = f"SELECT {_FACT} FROM {{schema}}.fact_records r {clause} ORDER BY created_at DESC, id DESC"  # noqa: S608 - as above
     return f"{sql} LIMIT {limit}", clause.values
-
-
-def _records_query(table: str, clause: Where, order: str, limit: int) -> tuple[str, list[object]]:
-    return f"SELECT * FROM {{schema}}.{table} {clause} ORDER BY {order} LIMIT {limit}", clause.values  # noqa: S608 - as above

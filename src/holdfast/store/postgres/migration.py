@@ -11,10 +11,11 @@ from psycopg import sql
 from holdfast.model.canonical import parse
 from holdfast.model.errors import SchemaMismatch
 from holdfast.model.words import words_about
-from holdfast.store.postgres.connections import APPLICATION, Connection, fetch_on
+from holdfast.store.postgres.connections import APPLICATION, PostgresConnection, fetch_on
 from holdfast.store.postgres.errors import place, translated
 from holdfast.store.postgres.parameters import TextArray
-from holdfast.store.sqlfiles import Migration, migrations, named_queries
+from holdfast.store.postgres.sql import QUERIES
+from holdfast.store.sqlfiles import Migration, migrations
 from holdfast.store.url import split_options
 
 _PACKAGE = "holdfast.store.postgres.migrations"
@@ -29,7 +30,7 @@ CREATE TABLE IF NOT EXISTS {schema}.migrations (
 )"""
 
 
-async def prepare(connection: Connection, schema: str, *, migrate: bool | None, where: str) -> None:
+async def prepare(connection: PostgresConnection, schema: str, *, migrate: bool | None, where: str) -> None:
     """Bring the schema to this version where that is allowed, and raise SchemaMismatch where it is another.
 
     ``migrate``: True sets up and upgrades; None, the default, sets up an empty database and upgrades nothing; False
@@ -72,7 +73,7 @@ async def grant_work(url: str, role: str, *, schema: str = "holdfast") -> None:
             await connection.execute(statement)
 
 
-async def _applied(connection: Connection, schema: str) -> dict[int, str] | None:
+async def _applied(connection: PostgresConnection, schema: str) -> dict[int, str] | None:
     """Return the checksums of the applied migrations by version, or None for a database that has no such schema."""
     exists = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'migrations'"
     if not await fetch_on(connection, exists, (schema,)):
@@ -96,7 +97,7 @@ def _missing(applied: dict[int, str], known: list[Migration], where: str) -> lis
     return [migration for migration in known if migration.version not in applied]
 
 
-async def _migrate(connection: Connection, schema: str, known: list[Migration], where: str) -> None:
+async def _migrate(connection: PostgresConnection, schema: str, known: list[Migration], where: str) -> None:
     """Apply what is missing, all or nothing. Two that start at once take turns, and the second finds nothing to do."""
     async with connection.transaction():
         await fetch_on(connection, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"holdfast {schema}",))
@@ -115,10 +116,9 @@ async def _migrate(connection: Connection, schema: str, known: list[Migration], 
                 await fetch_on(connection, note, (migration.version, migration.oldest))
 
 
-async def _split_anew(connection: Connection, schema: str) -> None:
+async def _split_anew(connection: PostgresConnection, schema: str) -> None:
     """Write the words of all facts as this version splits them."""
-    queries = named_queries("holdfast.store.postgres", "queries.sql")
-    read, write = (queries[name].replace("{schema}", f'"{schema}"') for name in ("facts_to_split", "put_words"))
+    read, write = (QUERIES[name].replace("{schema}", f'"{schema}"') for name in ("facts_to_split", "put_words"))
     last = ""
     while rows := await fetch_on(connection, read, (last,)):
         for fact_id, entity, attribute, value in rows:

@@ -21,9 +21,9 @@ from holdfast.model.errors import HoldfastError, StoreClosed
 from holdfast.redaction import make_logger
 from holdfast.store import background
 from holdfast.store.base import ANYTHING, Listener
-from holdfast.store.hints import Hints
+from holdfast.store.hints import LocalHints
 from holdfast.store.outage import Streak
-from holdfast.store.postgres.connections import Connection, heeding_cancels
+from holdfast.store.postgres.connections import PostgresConnection, heeding_cancels
 
 LONGEST_PAYLOAD = 7000
 """PostgreSQL takes 8000 bytes at most."""
@@ -47,14 +47,14 @@ class Notices:
         channel: str,
         *,
         send: Callable[[str, str], Awaitable[object]],
-        connect: Callable[[], Awaitable[Connection]],
+        connect: Callable[[], Awaitable[PostgresConnection]],
     ) -> None:
         """``send`` sends one NOTIFY; ``connect`` opens the connection that listens."""
         self._channel = channel
         self._send = send
         self._connect = connect
         self._sender = str(uuid.uuid4())
-        self._hints = Hints()
+        self._hints = LocalHints()
         self._unsent: set[str] = set()
         self._sending: asyncio.Task[None] | None = None
         self._receiving: asyncio.Task[None] | None = None

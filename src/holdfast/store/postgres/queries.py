@@ -1,4 +1,4 @@
-"""Questions: nothing here changes anything."""
+"""Questions to a PostgreSQL store: nothing here changes anything."""
 
 from __future__ import annotations
 
@@ -9,168 +9,165 @@ import psycopg
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.errors import NotFound
-from holdfast.model.queries import Noun, Page, QueueCounts, Summary, TaskFilter
+from holdfast.model.queries import Noun, Page, QueueCounts, Summary, TaskFilter, Vitals
 from holdfast.model.records import Account, Checkpoint, Event, PatchRecord
-from holdfast.model.step import Step
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Worker
-from holdfast.store.checks import check_limit, check_queue
-from holdfast.store.cursor import from_queue_cursor, queue_page_of, to_cursor
-from holdfast.store.idparts import about, check_part
-from holdfast.store.postgres.base import PostgresBase
+from holdfast.store.cursor import from_queue_cursor, page_of, queue_page_of
+from holdfast.store.idparts import about
+from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.errors import translate
 from holdfast.store.postgres.listings import approvals_query, count_query, effects_query, page_query
-from holdfast.store.postgres.rows import RECORDS
+from holdfast.store.postgres.records import RECORDS
 from holdfast.store.records import Row
 
 
-class Reading(PostgresBase):
-    """See Reads."""
+async def get(db: Database, task_id: str) -> Task | None:
+    """See ReadVerbs."""
+    return await db.first(RECORDS.task, "task", task_id)
 
-    async def _list(self, query: tuple[str, list[object]]) -> list[Row]:
-        sql, values = query
-        try:
-            return await self._open_connections().fetch(sql.replace("{schema}", f'"{self._schema}"'), values)
-        except psycopg.Error as error:
-            raise translate(error, self._where) from error
 
-    async def get(self, task_id: str) -> Task | None:
-        """See Reads."""
-        found = await self._fetch("task", task_id)
-        return RECORDS.task(found[0]) if found else None
+async def standing(db: Database, task_id: str) -> Task | None:
+    """See ReadVerbs."""
+    return await db.first(RECORDS.task, "task_standing", task_id)
 
-    async def standing(self, task_id: str) -> Task | None:
-        """See Reads."""
-        found = await self._fetch("task_standing", task_id)
-        return RECORDS.task(found[0]) if found else None
 
-    async def find(
-        self,
-        where: TaskFilter | None = None,
-        *,
-        limit: int = 50,
-        after: str | None = None,
-        newest_first: bool = True,
-    ) -> Page[Task]:
-        """See Reads."""
-        check_limit(limit)
-        found = await self._list(page_query(where or TaskFilter(), after=after, newest_first=newest_first, limit=limit))
-        items = tuple(RECORDS.task(row) for row in found[:limit])
-        last = items[-1] if len(found) > limit else None
-        return Page(items=items, next=to_cursor(last.created_at, last.id) if last and last.created_at else None)
+async def revisions(db: Database, task_ids: Collection[str]) -> dict[str, int]:
+    """See ReadVerbs."""
+    return dict(await db.fetch("revisions", list(task_ids)))
 
-    async def count(self, where: TaskFilter | None = None) -> dict[TaskState, int]:
-        """See Reads."""
-        return {TaskState(state): count for state, count in await self._list(count_query(where or TaskFilter()))}
 
-    async def summary(self) -> Summary:
-        """See Reads."""
-        [(workers, open_approvals, doubts)] = await self._fetch("summary")
-        return Summary(tasks=await self.count(), workers=workers, open_approvals=open_approvals, doubts=doubts)
+async def find(db: Database, where: TaskFilter, limit: int, after: str | None, *, newest_first: bool) -> Page[Task]:
+    """See ReadVerbs."""
+    listing = page_query(where, after=after, newest_first=newest_first, limit=limit)
+    return page_of(await db.select(RECORDS.task, listing), limit)
 
-    async def queues(self) -> list[QueueCounts]:
-        """See Reads."""
-        return [RECORDS.queue(row) for row in await self._fetch("queues", self._at())]
 
-    async def queued(self, *, queue: str | None = None, limit: int = 50, after: str | None = None) -> Page[Task]:
-        """See Reads."""
-        check_queue(queue)
-        check_limit(limit)
-        begin = from_queue_cursor(after)
-        values = (begin.as_of or self._at(), queue, *begin.due_after, *begin.delayed_after, limit + 1)
-        rows = await self._fetch("queued", *values)
-        if not rows:
-            return Page(items=(), next=None)
-        return queue_page_of([(RECORDS.task(row), row[-2]) for row in rows], limit, as_of=rows[0][-1])
+async def count(db: Database, where: TaskFilter) -> dict[TaskState, int]:
+    """See ReadVerbs."""
+    return dict(await db.select(lambda state, tasks: (TaskState(state), tasks), count_query(where)))
 
-    async def ids(self, noun: Noun, part: str, *, limit: int = 10) -> list[str]:
-        """See Reads."""
-        check_part(noun, part)
-        check_limit(limit)
-        for query in ("ids_that_begin", "ids_that_end"):
-            if found := await self._list((about(noun, self._queries[query]), [part, limit])):
-                return [row[0] for row in found]
+
+async def summary(db: Database) -> Summary:
+    """See ReadVerbs."""
+    [(workers, open_approvals, doubts)] = await db.fetch("summary")
+    tasks = await count(db, TaskFilter())
+    return Summary(tasks=tasks, workers=workers, open_approvals=open_approvals, doubts=doubts)
+
+
+async def queues(db: Database) -> list[QueueCounts]:
+    """See ReadVerbs."""
+    return await db.all(RECORDS.queue, "queues", db.at())
+
+
+async def queued(db: Database, queue: str | None, limit: int, after: str | None) -> Page[Task]:
+    """See ReadVerbs."""
+    begin = from_queue_cursor(after)
+    values = (begin.as_of or db.at(), queue, *begin.due_after, *begin.delayed_after, limit + 1)
+    rows = await db.fetch("queued", *values)
+    if not rows:
+        return Page(items=(), next=None)
+    as_of, *_ = rows[0]
+    return queue_page_of([(RECORDS.task(*task), delayed) for _, delayed, *task in rows], limit, as_of)
+
+
+async def ids(db: Database, noun: Noun, part: str, limit: int) -> list[str]:
+    """See ReadVerbs."""
+    for query in ("ids_that_begin", "ids_that_end"):
+        if found := await db.select(str, (about(noun, db.queries[query]), [part, limit])):
+            return found
+    return []
+
+
+async def history(db: Database, task_id: str) -> list[Transition]:
+    """See ReadVerbs."""
+    return await db.all(RECORDS.transition, "history", task_id)
+
+
+async def effects(
+    db: Database, task_id: str | None, effect_id: str | None, states: Collection[EffectState] | None, limit: int
+) -> list[Effect]:
+    """See ReadVerbs."""
+    listing = effects_query(task_id=task_id, effect_id=effect_id, states=states, limit=limit)
+    return await db.select(RECORDS.effect, listing)
+
+
+async def evidence(db: Database, task_id: str, effect_id: str) -> list[Evidence]:
+    """See ReadVerbs."""
+    return await db.all(RECORDS.evidence, "evidence", task_id, effect_id)
+
+
+async def patches(db: Database, task_id: str, after: int) -> list[PatchRecord]:
+    """See ReadVerbs."""
+    return await db.all(RECORDS.patch, "patches", task_id, after)
+
+
+async def checkpoints(db: Database, task_id: str) -> list[Checkpoint]:
+    """See ReadVerbs."""
+    return await db.all(RECORDS.checkpoint, "checkpoints", task_id)
+
+
+async def approvals(
+    db: Database, task_id: str | None, states: Collection[ApprovalState] | None, limit: int
+) -> list[Approval]:
+    """See ReadVerbs."""
+    return await db.select(RECORDS.approval, approvals_query(task_id=task_id, states=states, limit=limit))
+
+
+async def approval(db: Database, approval_id: str) -> Approval | None:
+    """See ReadVerbs."""
+    return await db.first(RECORDS.approval, "approval", approval_id)
+
+
+async def accounts(db: Database, account: str) -> list[Account]:
+    """See ReadVerbs."""
+    return await db.all(RECORDS.account, "accounts", account)
+
+
+async def workers(db: Database) -> list[Worker]:
+    """See ReadVerbs."""
+    return await db.all(RECORDS.worker, "workers")
+
+
+async def events(db: Database, channel: str, after: int, limit: int) -> list[Event]:
+    """See ReadVerbs."""
+    return await db.all(RECORDS.event, "events", channel, after, limit)
+
+
+async def position(db: Database, channel: str, before_task: str | None) -> int:
+    """See ReadVerbs."""
+    if before_task is None:
+        [(number,)] = await db.fetch("position", channel)
+        return int(number)
+    found = await db.first(int, "position_at_submission", channel, before_task)
+    if found is None:
+        raise NotFound("task", before_task)
+    return found
+
+
+async def vitals(db: Database, *, thorough: bool) -> Vitals:
+    """See ReadVerbs. Damage is the server's to find, however thorough the question is."""
+    del thorough
+    [(version, schema, size)] = await db.fetch("vitals")
+    snapshots = await _if_allowed(db, "oldest_snapshot")
+    return Vitals(
+        backend="PostgreSQL",
+        version=version.split()[0],  # behind it stands who packaged it
+        schema=schema,
+        bytes=size,
+        rows=dict(await db.fetch("estimate_rows")),
+        exact_rows=False,
+        settings=dict(await _if_allowed(db, "settings")),
+        oldest_snapshot_seconds=snapshots[0][0] if snapshots else None,
+    )
+
+
+async def _if_allowed(db: Database, query: str) -> list[Row]:
+    """Run a query on views that an administrator may have closed to this role; no rows where that is so."""
+    try:
+        return await db.open_connections().fetch(db.queries[query])
+    except psycopg.errors.InsufficientPrivilege:
         return []
-
-    async def history(self, task_id: str) -> list[Transition]:
-        """See Reads."""
-        return [RECORDS.transition(row) for row in await self._fetch("history", task_id)]
-
-    async def steps(self, task_id: str) -> list[Step]:
-        """See Reads."""
-        return [RECORDS.step(row) for row in await self._fetch("steps", task_id)]
-
-    async def revisions(self, task_ids: Collection[str]) -> dict[str, int]:
-        """See Reads."""
-        return {row[0]: row[1] for row in await self._fetch("revisions", list(task_ids))}
-
-    async def step(self, task_id: str, key: str, *, of_round: int) -> Step | None:
-        """See Reads."""
-        rows = await self._fetch("step", task_id, of_round, key)
-        return RECORDS.step(rows[0]) if rows else None
-
-    async def last_steps(self, task_ids: Collection[str]) -> dict[str, Step]:
-        """See Reads."""
-        return {row[0]: RECORDS.step(row) for row in await self._fetch("last_steps", list(task_ids))}
-
-    async def effects(
-        self,
-        *,
-        task_id: str | None = None,
-        effect_id: str | None = None,
-        states: Collection[EffectState] | None = None,
-        limit: int = 100,
-    ) -> list[Effect]:
-        """See Reads."""
-        check_limit(limit)
-        query = effects_query(task_id=task_id, effect_id=effect_id, states=states, limit=limit)
-        return [RECORDS.effect(row) for row in await self._list(query)]
-
-    async def evidence(self, task_id: str, effect_id: str) -> list[Evidence]:
-        """See Reads."""
-        return [RECORDS.evidence(row) for row in await self._fetch("evidence", task_id, effect_id)]
-
-    async def patches(self, task_id: str, *, after: int = 0) -> list[PatchRecord]:
-        """See Reads."""
-        return [RECORDS.patch(row) for row in await self._fetch("patches", task_id, after)]
-
-    async def checkpoints(self, task_id: str) -> list[Checkpoint]:
-        """See Reads."""
-        return [RECORDS.checkpoint(row) for row in await self._fetch("checkpoints", task_id)]
-
-    async def approvals(
-        self, *, task_id: str | None = None, states: Collection[ApprovalState] | None = None, limit: int = 100
-    ) -> list[Approval]:
-        """See Reads."""
-        check_limit(limit)
-        query = approvals_query(task_id=task_id, states=states, limit=limit)
-        return [RECORDS.approval(row) for row in await self._list(query)]
-
-    async def approval(self, approval_id: str) -> Approval | None:
-        """See Reads."""
-        found = await self._fetch("approval", approval_id)
-        return RECORDS.approval(found[0]) if found else None
-
-    async def accounts(self, account: str) -> list[Account]:
-        """See Reads."""
-        return [RECORDS.account(row) for row in await self._fetch("accounts", account)]
-
-    async def workers(self) -> list[Worker]:
-        """See Reads."""
-        return [RECORDS.worker(row) for row in await self._fetch("workers")]
-
-    async def events(self, channel: str, *, after: int = 0, limit: int = 100) -> list[Event]:
-        """See Reads."""
-        found = await self._fetch("events", channel, after, check_limit(limit))
-        return [RECORDS.event(row) for row in found]
-
-    async def position(self, channel: str, *, before_task: str | None = None) -> int:
-        """See Reads."""
-        if before_task is None:
-            [(number,)] = await self._fetch("position", channel)
-            return int(number)
-        found = await self._fetch("position_at_submission", channel, before_task)
-        if not found:
-            raise NotFound("task", before_task)
-        return int(found[0][0])
+    except psycopg.Error as error:
+        raise translate(error, db.where) from error

@@ -2,7 +2,8 @@
 -- schema (migrations/): one call is one statement and one transaction, so no lock outlives a client's pause, and it
 -- works behind a pooler that gives a connection away after each transaction.
 --
--- Times are the database's. A test's ManualClock passes its own; everybody else passes NULL.
+-- {step}, {task} and so on stand for the columns of that record: the parameters of the method of store/records.py that
+-- reads the row. Times are the database's. A test's ManualClock passes its own; everybody else passes NULL.
 
 -- name: now
 SELECT coalesce($1::timestamptz, clock_timestamp())
@@ -39,7 +40,7 @@ WITH begun AS MATERIALIZED (
 SELECT id FROM stored
 
 -- name: register
-SELECT id, label, lease, state, claims, details, started_at, seen_at FROM {schema}.register($1, $2, $3, $4, $5)
+SELECT {worker} FROM {schema}.register($1, $2, $3, $4, $5)
 
 -- name: heartbeat
 -- Also, from the few rows of the migrations: the oldest version whose workers may claim, and the schema's version.
@@ -49,7 +50,7 @@ FROM {schema}.heartbeat($1, $2) AS h,
 
 -- name: versions
 -- The same two for a worker that begins, between two heartbeats.
-SELECT max(coalesce(oldest, version)), max(version) FROM {schema}.migrations
+SELECT max(coalesce(oldest, version)) AS oldest, max(version) AS newest FROM {schema}.migrations
 
 -- name: drain
 SELECT {schema}.drain($1)
@@ -70,12 +71,12 @@ SELECT c.id, c.fresh, c.lone FROM {schema}.acquire($1, $2, $3, $4) AS c
 
 -- name: held_tasks
 -- Those of these tasks that the worker still holds, in the order asked for.
-SELECT r.* FROM unnest($1::text[]) WITH ORDINALITY AS wanted (id, n)
+SELECT {r.task} FROM unnest($1::text[]) WITH ORDINALITY AS wanted (id, n)
 JOIN {schema}.shown_tasks r ON r.id = wanted.id WHERE r.owner = $2 ORDER BY wanted.n
 
 -- name: owned
 -- What a worker holds, from the partial index of owned tasks.
-SELECT id, owner, fence, claim FROM {schema}.tasks WHERE owner = $1 ORDER BY id
+SELECT {lease} FROM {schema}.tasks WHERE owner = $1 ORDER BY id
 
 -- name: sweep
 -- $3 is for how many seconds the database has answered this process since an outage, or NULL.
@@ -120,19 +121,20 @@ WITH held AS (
 SELECT state, revision, version, cancel_requested FROM held
 
 -- name: emit
-SELECT (e.event).channel, (e.event).number, (e.event).payload, (e.event).actor, (e.event).key, (e.event).at, e.hints
+SELECT e.hints, (e.event).channel, (e.event).number, (e.event).payload, (e.event).actor, (e.event).key, (e.event).at
 FROM {schema}.emit($1, $2, $3, $4, $5) AS e
 
 -- name: task
-SELECT * FROM {schema}.shown_tasks WHERE id = $1
+SELECT {task} FROM {schema}.shown_tasks WHERE id = $1
 
 -- name: task_standing
 -- The columns of shown_tasks without the input, which may be large: a waiter reads this after every change of a task.
-SELECT t.id, t.name, t.agent_id, 'null'::bytea, t.state, o.result, o.error,
+SELECT t.id, t.name, t.agent_id, 'null'::bytea AS user_input, t.state, o.result, o.error,
        i.created_at, t.updated_at, t.started_at, t.finished_at,
        t.queue, t.priority, t.key, t.available_at, t.deadline, t.schedule, t.parent_id,
        t.round, t.attempts, t.deaths, t.lone_deaths, t.feedback, t.cancel_requested, t.must_undo,
-       t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form, t.owner IS NOT NULL AND t.resting = t.fence
+       t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form,
+       t.owner IS NOT NULL AND t.resting = t.fence AS resting
 FROM {schema}.tasks t
 JOIN {schema}.inputs i ON i.task_id = t.id
 LEFT JOIN {schema}.outcomes o ON o.task_id = t.id
@@ -144,20 +146,20 @@ WHERE t.id = $1
 -- what is folded onto the newest undamaged checkpoint.
 -- Nothing is found where all of it is more than $4 bytes, each row counted as $3 bytes more than its payloads: no answer
 -- may have a row of 1 GB. The length of a payload is known without reading it.
-SELECT ARRAY(SELECT ROW(r.*) FROM {schema}.shown_tasks r WHERE r.id = t.id),
-       ARRAY(SELECT ROW(s.*) FROM {schema}.steps s
+SELECT ARRAY(SELECT ROW({r.task}) FROM {schema}.shown_tasks r WHERE r.id = t.id),
+       ARRAY(SELECT ROW({s.step}) FROM {schema}.steps s
              WHERE s.task_id = t.id AND ((s.round = t.round AND s.position > $2)
                                          OR (s.round < t.round AND s.effect_id IS NOT NULL))
              ORDER BY s.position, s.round, s.key),
-       ARRAY(SELECT ROW(e.*) FROM {schema}.effects e WHERE e.task_id = t.id ORDER BY e.effect_id),
-       ARRAY(SELECT ROW(p.version, p.body, p.author, p.reason, p.at, p.step_key, p.round) FROM {schema}.patches p
+       ARRAY(SELECT ROW({e.effect}) FROM {schema}.effects e WHERE e.task_id = t.id ORDER BY e.effect_id),
+       ARRAY(SELECT ROW({p.patch}) FROM {schema}.patches p
              WHERE p.task_id = t.id AND p.version > coalesce(c.version, 0) ORDER BY p.version),
        CASE WHEN c.number IS NOT NULL THEN
-             ROW(c.number, c.position, c.version, c.body, c.checksum, c.schema, c.created_at, c.damaged) END,
-       ARRAY(SELECT ROW(a.*) FROM {schema}.approvals a WHERE a.task_id = t.id ORDER BY a.id),
-       ARRAY(SELECT ROW(b.account, b.meter, b.ceiling, b.spent, b.reserved) FROM {schema}.accounts b
+             ROW({c.checkpoint}) END,
+       ARRAY(SELECT ROW({a.approval}) FROM {schema}.approvals a WHERE a.task_id = t.id ORDER BY a.id),
+       ARRAY(SELECT ROW({b.account}) FROM {schema}.accounts b
              WHERE b.account = t.id ORDER BY b.meter),
-       ARRAY(SELECT ROW(v.account, v.meter, v.step_key, v.fence, v.amount) FROM {schema}.reservations v
+       ARRAY(SELECT ROW({v.reservation}) FROM {schema}.reservations v
              WHERE v.task_id = t.id ORDER BY v.account, v.meter, v.step_key, v.fence)
 FROM {schema}.tasks t
 LEFT JOIN LATERAL (
@@ -179,69 +181,69 @@ WHERE t.id = $1 AND (
 
 -- name: journal
 -- The parts of a load, for one that is read in pages.
-SELECT * FROM {schema}.steps
+SELECT {step} FROM {schema}.steps
 WHERE task_id = $1 AND ((round = $2 AND position > $3) OR (round < $2 AND effect_id IS NOT NULL))
 ORDER BY position, round, key
 
 -- name: task_effects
-SELECT * FROM {schema}.effects WHERE task_id = $1 ORDER BY effect_id
+SELECT {effect} FROM {schema}.effects WHERE task_id = $1 ORDER BY effect_id
 
 -- name: newest_checkpoint
-SELECT number, position, version, body, checksum, schema, created_at, damaged FROM {schema}.checkpoints
+SELECT {checkpoint} FROM {schema}.checkpoints
 WHERE task_id = $1 AND damaged IS NULL ORDER BY number DESC LIMIT 1
 
 -- name: task_approvals
-SELECT * FROM {schema}.approvals WHERE task_id = $1 ORDER BY id
+SELECT {approval} FROM {schema}.approvals WHERE task_id = $1 ORDER BY id
 
 -- name: task_reservations
-SELECT account, meter, step_key, fence, amount FROM {schema}.reservations
+SELECT {reservation} FROM {schema}.reservations
 WHERE task_id = $1 ORDER BY account, meter, step_key, fence
 
 -- name: steps
-SELECT * FROM {schema}.steps WHERE task_id = $1 ORDER BY position, round, key
+SELECT {step} FROM {schema}.steps WHERE task_id = $1 ORDER BY position, round, key
 
 -- name: revisions
 SELECT id, revision FROM {schema}.tasks WHERE id = ANY ($1::text[])
 
 -- name: step
-SELECT * FROM {schema}.steps WHERE task_id = $1 AND round = $2 AND key = $3
+SELECT {step} FROM {schema}.steps WHERE task_id = $1 AND round = $2 AND key = $3
 
 -- name: last_steps
 -- For a board: one line of each task, without its payloads.
-SELECT DISTINCT ON (task_id) task_id, round, key, kind, position, state, attempts, fence, digest, NULL, NULL, effect_id,
-       started_at, finished_at, retry_at, undone_at
+SELECT DISTINCT ON (task_id) task_id, round, key, kind, position, state, attempts, fence, digest, NULL AS output,
+       NULL AS error, effect_id, started_at, finished_at, retry_at, undone_at
 FROM {schema}.steps WHERE task_id = ANY ($1::text[]) ORDER BY task_id, position DESC
 
 -- name: accounts
-SELECT account, meter, ceiling, spent, reserved FROM {schema}.accounts WHERE account = $1 ORDER BY meter
+SELECT {account} FROM {schema}.accounts WHERE account = $1 ORDER BY meter
 
 -- name: history
-SELECT task_id, number, from_state, to_state, reason, actor, fence, at FROM {schema}.transitions
+SELECT {transition} FROM {schema}.transitions
 WHERE task_id = $1 ORDER BY number
 
 -- name: patches
-SELECT version, body, author, reason, at, step_key, round FROM {schema}.patches
+SELECT {patch} FROM {schema}.patches
 WHERE task_id = $1 AND version > $2 ORDER BY version
 
 -- name: checkpoints
-SELECT number, position, version, body, checksum, schema, created_at, damaged FROM {schema}.checkpoints
+SELECT {checkpoint} FROM {schema}.checkpoints
 WHERE task_id = $1 ORDER BY number
 
 -- name: evidence
-SELECT task_id, effect_id, fence, body, at FROM {schema}.evidence WHERE task_id = $1 AND effect_id = $2 ORDER BY number
+SELECT {evidence} FROM {schema}.evidence WHERE task_id = $1 AND effect_id = $2 ORDER BY number
 
 -- name: add_evidence
 INSERT INTO {schema}.evidence (task_id, effect_id, fence, body, at)
 VALUES ($1, $2, $3, $4, coalesce($5, $6, clock_timestamp()))
 
 -- name: approval
-SELECT * FROM {schema}.approvals WHERE id = $1
+SELECT {approval} FROM {schema}.approvals WHERE id = $1
 
 -- name: workers
-SELECT id, label, lease, state, claims, details, started_at, seen_at FROM {schema}.workers ORDER BY id
+SELECT {worker} FROM {schema}.workers ORDER BY id
 
 -- name: events
-SELECT channel, number, payload, actor, key, at FROM {schema}.events
+SELECT {event} FROM {schema}.events
 WHERE channel = $1 AND number > $2 ORDER BY number LIMIT $3
 
 -- name: position
@@ -276,13 +278,13 @@ SELECT (SELECT count(*) FROM {schema}.workers WHERE state <> 'dead'),
 -- Goes through the open tasks, by the index that holds no others (or through all, where most are open), and looks at the
 -- row of each: an index that had all that is asked here would have to be kept up by every claim.
 WITH now AS MATERIALIZED (SELECT coalesce($1::timestamptz, clock_timestamp()) AS moment)
-SELECT t.queue,
-       count(*) FILTER (WHERE t.state = 'pending' AND t.available_at <= now.moment),
-       count(*) FILTER (WHERE t.state = 'pending' AND t.available_at > now.moment),
-       count(*) FILTER (WHERE t.state = 'running'),
-       count(*) FILTER (WHERE t.state = 'waiting'),
-       count(*) FILTER (WHERE t.state = 'review'),
-       min(t.available_at) FILTER (WHERE t.state = 'pending' AND t.available_at <= now.moment)
+SELECT t.queue AS name,
+       count(*) FILTER (WHERE t.state = 'pending' AND t.available_at <= now.moment) AS ready,
+       count(*) FILTER (WHERE t.state = 'pending' AND t.available_at > now.moment) AS delayed,
+       count(*) FILTER (WHERE t.state = 'running') AS running,
+       count(*) FILTER (WHERE t.state = 'waiting') AS waiting,
+       count(*) FILTER (WHERE t.state = 'review') AS review,
+       min(t.available_at) FILTER (WHERE t.state = 'pending' AND t.available_at <= now.moment) AS oldest_ready_at
 FROM {schema}.tasks t, now WHERE t.finished_at IS NULL GROUP BY t.queue ORDER BY t.queue
 
 -- name: queued
@@ -333,7 +335,7 @@ WITH RECURSIVE now AS MATERIALIZED (
      ORDER BY t.available_at, t.id LIMIT $7)
     ORDER BY delayed, place, id LIMIT $7
 )
-SELECT r.*, p.delayed, now.moment
+SELECT now.moment, p.delayed, {r.task}
 FROM now, page p, LATERAL (SELECT * FROM {schema}.shown_tasks t WHERE t.id = p.id LIMIT 1) AS r
 ORDER BY p.delayed, p.place, p.id
 
@@ -397,7 +399,7 @@ FROM stored, unnest($5::bytea[]) WITH ORDINALITY AS part (body, number)
 -- name: renew_artifact
 -- Stored again, so wanted again: it counts as new for prune.
 UPDATE {schema}.artifacts SET created_at = coalesce($2, clock_timestamp()) WHERE id = $1
-RETURNING id, size, media_type, created_at
+RETURNING {artifact}
 
 -- name: task_by_id_or_key
 -- The task a submission was answered with.
@@ -408,7 +410,7 @@ SELECT id FROM (
 ) AS found ORDER BY preference LIMIT 1
 
 -- name: artifact
-SELECT id, size, media_type, created_at FROM {schema}.artifacts WHERE id = $1
+SELECT {artifact} FROM {schema}.artifacts WHERE id = $1
 
 -- name: begin_upload
 INSERT INTO {schema}.uploads (id, renewed_at) VALUES ($1, coalesce($2, clock_timestamp())) ON CONFLICT (id) DO NOTHING
@@ -437,7 +439,7 @@ WITH ended AS (
 ), doubled AS (
     DELETE FROM {schema}.artifact_chunks c USING stored WHERE stored.content <> $1 AND c.content = $1
 )
-SELECT id, size, media_type, created_at FROM stored
+SELECT {artifact} FROM stored
 
 -- name: discard_upload
 WITH ended AS (
@@ -452,17 +454,17 @@ LEFT JOIN {schema}.artifact_chunks c ON c.content = a.content AND c.number BETWE
 WHERE a.id = $1 ORDER BY c.number
 
 -- name: artifact_links
-SELECT artifact_id, name, type, summary, bytes, step, created_at FROM {schema}.artifact_links
+SELECT {link} FROM {schema}.artifact_links
 WHERE task_id = $1 ORDER BY artifact_id
 
 -- name: fact
-SELECT * FROM {schema}.fact_records WHERE id = $1
+SELECT {fact} FROM {schema}.fact_records WHERE id = $1
 
 -- name: subject
 -- One row for each fact, or one without a fact, so that the mark and the time come along in any case. The live facts
 -- by their own index, however long the history is; those that were asked for, by id.
 SELECT coalesce($5, clock_timestamp()),
-       (SELECT mark FROM {schema}.subjects WHERE entity = $1 AND attribute = $2 AND other = $3), f.*
+       (SELECT mark FROM {schema}.subjects WHERE entity = $1 AND attribute = $2 AND other = $3), {f.fact}
 FROM (VALUES (1)) AS one LEFT JOIN (
     SELECT * FROM {schema}.fact_records
     WHERE entity = $1 AND attribute = $2 AND other = $3 AND superseded_by IS NULL
@@ -478,7 +480,7 @@ FROM {schema}.remember($1, $2, $3, $4, $5, $6, $7::jsonb, $8, coalesce($9, clock
 
 -- name: search
 -- Each word is looked for twice, as the beginning of a word and as a whole one: how often a fact is found is its rank.
-SELECT r.* FROM (
+SELECT {r.fact} FROM (
     SELECT f.id, count(*) AS hits
     FROM unnest($1::text[]) AS pattern JOIN {schema}.facts f ON f.words @@ pattern::tsquery
     WHERE f.superseded_by IS NULL

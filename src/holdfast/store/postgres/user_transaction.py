@@ -15,13 +15,14 @@ from holdfast.model.errors import HoldfastError, InvalidValue, StoreError, Store
 from holdfast.model.transitions import TaskState
 from holdfast.store.placeholders import numbered
 from holdfast.store.postgres.batch import encode_batch, given_other_input
-from holdfast.store.postgres.commit import Committing, names_in, read_answer
-from holdfast.store.postgres.connections import Connection, Row, fetch_on, heeding_cancels
+from holdfast.store.postgres.commit import names_in, read_answer, refused_by_database
+from holdfast.store.postgres.connections import PostgresConnection, Row, fetch_on, heeding_cancels
+from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.errors import READ_ONLY, is_lost, is_refused, is_trouble, translate
 from holdfast.store.postgres.parameters import TextArray
 from holdfast.store.postgres.statements import refuse_control
 from holdfast.store.postgres.verdicts import topics_of
-from holdfast.store.transaction import Transaction, Work, excerpt, not_applied, refuse_inside, too_long, work_in
+from holdfast.store.transaction import Transaction, Work, excerpt, not_applied, too_long, work_in
 
 T = TypeVar("T")
 
@@ -39,7 +40,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 class PostgresTransaction(Transaction):
     """The user's end of an open transaction."""
 
-    def __init__(self, connection: Connection, where: str, timeout: float) -> None:
+    def __init__(self, connection: PostgresConnection, where: str, timeout: float) -> None:
         """Use this connection until the transaction is over."""
         super().__init__()
         self._connection = connection
@@ -81,109 +82,114 @@ class PostgresTransaction(Transaction):
         return StoreError(f"{self._where} refused {excerpt(sql)}: {words[0]} (SQLSTATE {error.sqlstate})")
 
 
-class Transacting(Committing):
-    """Transactions that are shared with a user."""
-
-    async def transact(self, work: Work[T], *, timeout: float) -> tuple[T, Verdict | None]:
-        """See StateStore."""
-        refuse_inside("another transaction")
-        async with self._lent(timeout) as connection:
-            try:
-                value, commit = await work_in(PostgresTransaction(connection, self._where, timeout), work, timeout)
-                verdict, hints = await self._apply(connection, commit)
-            except Exception:
-                await _roll_back(connection)
-                raise
-            if verdict is not None and not verdict.applied:
-                await _roll_back(connection)
-                return value, verdict
-            lost = await self._finish(connection)
-        if lost is not None:
-            verdict = await self._find_out(commit, verdict, lost)
-        if commit is not None and verdict is not None:
-            self._publish(hints | topics_of([commit], [verdict]))
-        return value, verdict
-
-    @asynccontextmanager
-    async def _lent(self, timeout: float) -> AsyncIterator[Connection]:
-        """Lend a connection with an open transaction, which the server ends by itself should this process freeze."""
-        self._open_connections()
-        assert self._lendable is not None  # noqa: S101 - opened with the others
-        patience = min(round((timeout + _MARGIN) * 1000), _MOST_MILLISECONDS)
-        begin = f"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = {patience}"
-        async with self._lendable.lent(begin) as connection:
-            yield connection
-
-    async def _apply(self, connection: Connection, commit: Commit | None) -> tuple[Verdict | None, set[str]]:
-        """Apply the Commit in the open transaction; a verdict that refuses it means: roll back."""
-        if commit is None:
-            return None, set()
+async def transact(db: Database, work: Work[T], timeout: float) -> tuple[T, Verdict | None]:
+    """See StateStore."""
+    async with _lent(db, timeout) as connection:
         try:
-            children = given_other_input([commit])
-            found = await fetch_on(connection, self._queries["names_of"], (TextArray(children),)) if children else None
-            document, payloads = encode_batch([commit], None if found is None else names_in(found))
-            rows = await fetch_on(connection, self._queries["commit_batch"], (document, payloads, self._at()))
-        except psycopg.Error as error:
-            ours = translate(error, self._where)
-            if not (is_refused(error) and isinstance(ours, StoreError)):
-                raise ours from error
+            value, commit = await work_in(PostgresTransaction(connection, db.where, timeout), work, timeout)
+            verdict, hints = await _apply(db, connection, commit)
+        except Exception:
             await _roll_back(connection)
-            return await self._refused_by_database(commit, ours), set()
-        [(text,)] = rows
-        [verdict], hints = read_answer([commit], text)
-        return not_applied(verdict) or verdict, hints
+            raise
+        if verdict is not None and not verdict.applied:
+            await _roll_back(connection)
+            return value, verdict
+        lost = await _finish(db, connection)
+    if lost is not None:
+        verdict = await _find_out(db, commit, verdict, lost)
+    if commit is not None and verdict is not None:
+        db.publish(hints | topics_of([commit], [verdict]))
+    return value, verdict
 
-    async def _finish(self, connection: Connection) -> psycopg.Error | None:
-        """Commit. Return the error where it leaves open whether that happened."""
+
+@asynccontextmanager
+async def _lent(db: Database, timeout: float) -> AsyncIterator[PostgresConnection]:
+    """Lend a connection with an open transaction, which the server ends by itself should this process freeze."""
+    db.open_connections()
+    assert db.lendable is not None  # noqa: S101 - opened with the others
+    patience = min(round((timeout + _MARGIN) * 1000), _MOST_MILLISECONDS)
+    begin = f"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = {patience}"
+    async with db.lendable.lent(begin) as connection:
+        yield connection
+
+
+async def _apply(
+    db: Database, connection: PostgresConnection, commit: Commit | None
+) -> tuple[Verdict | None, set[str]]:
+    """Apply the Commit in the open transaction; a verdict that refuses it means: roll back."""
+    if commit is None:
+        return None, set()
+    try:
+        children = given_other_input([commit])
+        found = await fetch_on(connection, db.queries["names_of"], (TextArray(children),)) if children else None
+        document, payloads = encode_batch([commit], None if found is None else names_in(found))
+        rows = await fetch_on(connection, db.queries["commit_batch"], (document, payloads, db.at()))
+    except psycopg.Error as error:
+        ours = translate(error, db.where)
+        if not (is_refused(error) and isinstance(ours, StoreError)):
+            raise ours from error
+        await _roll_back(connection)
+        return await refused_by_database(db, commit, ours), set()
+    [(text,)] = rows
+    [verdict], hints = read_answer([commit], text)
+    return not_applied(verdict) or verdict, hints
+
+
+async def _finish(db: Database, connection: PostgresConnection) -> psycopg.Error | None:
+    """Commit. Return the error where it leaves open whether that happened."""
+    try:
+        await heeding_cancels(connection.execute(b"COMMIT", prepare=False))
+    except psycopg.Error as error:
+        if is_lost(error):
+            return error
+        raise translate(error, db.where) from error
+    return None
+
+
+async def _find_out(
+    db: Database, commit: Commit | None, verdict: Verdict | None, lost: psycopg.Error
+) -> Verdict | None:
+    """Ask whether a transaction was committed whose connection was lost meanwhile; StoreUnavailable if not."""
+    if commit is None or not isinstance(commit.guard, Held):
+        raise StoreUnavailable(
+            f"the connection to {db.where} was lost at the end of a transaction, which may have happened; look "
+            "for what it wrote before you try again"
+        ) from lost
+    held, rows = commit.guard, await _standing(db, commit.task_id)
+    if not rows:
+        return Verdict(task_id=commit.task_id, refusal=Refusal.NOT_FOUND, detail=f"no task {commit.task_id}")
+    fence, sequence, state, revision, version, owner, cancel_requested = rows[0]
+    if fence != held.fence:
+        return Verdict(
+            task_id=commit.task_id,
+            refusal=Refusal.SUPERSEDED,
+            detail=f"task {commit.task_id} is under fence {fence}, not {held.fence}",
+            state=TaskState(state),
+            fence=fence,
+            sequence=sequence,
+            revision=revision,
+            version=version,
+            owner=owner,
+            cancel_requested=cancel_requested,
+        )
+    if sequence < held.sequence:
+        raise StoreUnavailable(
+            f"the connection to {db.where} was lost at the end of a transaction; nothing of it was written"
+        ) from lost
+    return verdict
+
+
+async def _standing(db: Database, task_id: str) -> list[Row]:
+    """Ask how the task stands, until the database answers: without that nobody may go on."""
+    pause = _FIRST_PAUSE
+    while True:
         try:
-            await heeding_cancels(connection.execute(b"COMMIT", prepare=False))
-        except psycopg.Error as error:
-            if is_lost(error):
-                return error
-            raise translate(error, self._where) from error
-        return None
-
-    async def _find_out(self, commit: Commit | None, verdict: Verdict | None, lost: psycopg.Error) -> Verdict | None:
-        """Ask whether a transaction was committed whose connection was lost meanwhile; StoreUnavailable if not."""
-        if commit is None or not isinstance(commit.guard, Held):
-            raise StoreUnavailable(
-                f"the connection to {self._where} was lost at the end of a transaction, which may have happened; look "
-                "for what it wrote before you try again"
-            ) from lost
-        held, rows = commit.guard, await self._standing(commit.task_id)
-        if not rows:
-            return Verdict(task_id=commit.task_id, refusal=Refusal.NOT_FOUND, detail=f"no task {commit.task_id}")
-        fence, sequence, state, revision, version, owner, cancel_requested = rows[0]
-        if fence != held.fence:
-            return Verdict(
-                task_id=commit.task_id,
-                refusal=Refusal.SUPERSEDED,
-                detail=f"task {commit.task_id} is under fence {fence}, not {held.fence}",
-                state=TaskState(state),
-                fence=fence,
-                sequence=sequence,
-                revision=revision,
-                version=version,
-                owner=owner,
-                cancel_requested=cancel_requested,
-            )
-        if sequence < held.sequence:
-            raise StoreUnavailable(
-                f"the connection to {self._where} was lost at the end of a transaction; nothing of it was written"
-            ) from lost
-        return verdict
-
-    async def _standing(self, task_id: str) -> list[Row]:
-        """Ask how the task stands, until the database answers: without that nobody may go on."""
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                return await self._fetch("standing", task_id)
-            except StoreUnavailable:
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+            return await db.fetch("standing", task_id)
+        except StoreUnavailable:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-async def _roll_back(connection: Connection) -> None:
+async def _roll_back(connection: PostgresConnection) -> None:
     with suppress(psycopg.Error):  # lost, which is as good
         await connection.execute(b"ROLLBACK", prepare=False)

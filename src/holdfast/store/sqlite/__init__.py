@@ -2,38 +2,41 @@
 
 Modules:
 
-migrations/          The numbered history of the SQLite schema
-artifacts.py         Artifacts in a SQLite store: bytes in chunks, put whole or piece by piece
-commit.py            Applying Commits: each alone, all in one transaction, none of it where one part is refused
-connection.py        Opening SQLite, and its errors in our words
-gate.py              The gate between processes: a file lock taken before BEGIN IMMEDIATE
-guard.py             What SQL of a user's own may do on the writer's connection: change its own tables, and end nothing
-inherited.py         What a forked child inherits of SQLite, and must never touch
-lease.py             Workers and leases: who may claim, what they get, and what they give back
-lifecycle.py         What happens to a task row: moving, waking, ending, giving back a lease
-listings.py          Listings whose WHERE clause depends on the question: tasks, effects, approvals, facts
-memory.py            Memory: changing a subject as it was seen, and forgetting
-migration.py         Bringing a SQLite file to the schema this version speaks
-operations.py        What each operation of a Commit writes, and when it refuses
-peek.py              Looking at a SQLite file without opening it as a store, which would bring it to this version's
-                     schema
-place.py             The place of a SQLite store: its file, the -wal and the -shm beside it, and the content of the file
-probe.py             Noticing what other processes wrote: a cheap look at SQLite's change counter
-queries.py           Questions to a SQLite store, on a connection that only reads
-records.py           From records to rows
-retention.py         Evidence, and how old things go: writes that belong to no Commit
-rows.py              A task's row as a transaction works on it, and times as microseconds
-shortcuts.py         The short way for what nearly every Commit is: a worker writes steps, or ends its task, or both,
-                     and nothing else
-store.py             SqliteStore: the contract on one SQLite file, through apsw
-submission.py        Submitting tasks and emitting events: how things get into the store from outside a lease
-sweep.py             What time alone makes true: dead workers, timers, deadlines, delays, expiries
-transaction.py       One write transaction under way: the named queries, the time it goes by, and the hints to send once
-                     it is durable
-user_transaction.py  transact: a user's SQL and a Commit in one transaction, while the one writer of the process waits
-                     for both
-vitals.py            How a store in SQLite is doing: its size, its settings, and whether it is damaged
-writer.py            The one writer of a process
+migrations/           The numbered history of the SQLite schema
+commit.py             Applying Commits: each alone, all in one transaction, none of it where one part is refused
+connection.py         Opening SQLite: the settings of a connection, and the schemas this version knows
+database.py           Database: the connections of one SQLite store, and the ways in which a verb uses them
+errors.py             What went wrong in SQLite, in our own words
+gate.py               The gate between processes: a file lock taken before BEGIN IMMEDIATE
+inherited.py          What a forked child inherits of SQLite, and must never touch
+journals.py           load: a task with everything a replay needs; and the journal line by line
+lease.py              Workers and leases: who may claim, what they get, and what they give back
+lifecycle.py          What happens to a task row: moving, waking, ending, giving back a lease
+listings.py           Listings whose WHERE clause depends on the question: tasks, effects, approvals, facts
+memory.py             Memory: the facts, and changing a subject as it was seen
+migration.py          Bringing a SQLite file to the schema this version speaks
+operations.py         What each operation of a Commit writes, and when it refuses
+peek.py               Looking at a SQLite file without opening it as a store, which would bring it to this version's
+                      schema
+place.py              The place of a SQLite store: its file, the -wal and the -shm beside it, and the content of the
+                      file
+plain.py              The Commits of every day: a worker writes steps, or ends its task, or both, and nothing else
+probe.py              Noticing what other processes wrote: a cheap look at SQLite's change counter
+queries.py            Questions to a SQLite store: nothing here changes anything
+reader.py             Reader: a connection to a SQLite store that only reads
+records.py            From records to rows
+retention.py          What lives outside one task: artifacts, evidence; and how old things go
+rows.py               A task's row as a transaction works on it, and times as microseconds
+sql.py                The statements of queries.sql by name, with the columns of every record filled in
+statements.py         What SQL of a user's own may do on the writer's connection: change its own tables, and end nothing
+store.py              SqliteStore: the contract on one SQLite file, through apsw, and which function does each verb
+submission.py         Submitting tasks and emitting events: how things get into the store from outside a lease
+sweep.py              What time alone makes true: dead workers, timers, deadlines, delays, expiries
+user_transaction.py   transact: a user's SQL and a Commit in one transaction, while the one writer of the process waits
+                      for both
+write_transaction.py  One write transaction under way: the named queries, the time it goes by, and the hints to send
+                      once it is durable
+writer.py             The one writer of a process
 """
 
 from holdfast.store.sqlite.store import SqliteStore

@@ -7,36 +7,55 @@ from collections.abc import Sequence
 import apsw
 
 from holdfast.model.commit import Commit, Held, Refusal, Verdict, judge
-from holdfast.model.errors import BudgetExceeded
-from holdfast.model.operations import Move, Release, RequestCancel, SubmitChild
+from holdfast.model.errors import BudgetExceeded, InvalidValue
+from holdfast.model.operations import Emit, Move, Release, RequestCancel, SubmitChild
 from holdfast.model.task import Submitted
-from holdfast.model.transitions import TaskState
+from holdfast.model.transitions import KEEPS_LEASE, TaskState
 from holdfast.store.sqlite import lifecycle
-from holdfast.store.sqlite.operations import CAN_REFUSE, Refused, apply_operation
+from holdfast.store.sqlite.database import MANY, Database
+from holdfast.store.sqlite.operations import Refused, apply_operation
+from holdfast.store.sqlite.plain import apply_plain, stretches
 from holdfast.store.sqlite.rows import TaskRow, micros, micros_or_none, task_row
-from holdfast.store.sqlite.shortcuts import apply_short, stretches
-from holdfast.store.sqlite.submission import stored
-from holdfast.store.sqlite.transaction import Transaction
+from holdfast.store.sqlite.submission import has_many_waiting, stored
+from holdfast.store.sqlite.write_transaction import WriteTransaction
 
 _REFUSED_BY_THE_DATABASE = (
     *(apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError),
     *(UnicodeEncodeError, OverflowError),
 )
-_KEEPS_LEASE = frozenset({TaskState.RUNNING, TaskState.REVIEW})
 
 
-def apply_all(tx: Transaction, commits: Sequence[Commit], *, one_by_one: bool = False) -> list[Verdict]:
+async def commit(db: Database, commits: Sequence[Commit]) -> list[Verdict]:
+    """See WorkVerbs."""
+    items = await _items_of(db, commits)
+    try:
+        return await db.write(lambda tx: apply_all(tx, commits), items=items)
+    except (apsw.ConstraintError, InvalidValue):
+        # Something the database itself refuses: send them again, each behind a savepoint of its own.
+        return await db.write(lambda tx: apply_all(tx, commits, one_by_one=True), items=items)
+
+
+async def _items_of(db: Database, commits: Sequence[Commit]) -> int:
+    """Say how much work the Commits are: an event wakes everybody who waits for it."""
+    channels = {op.channel for commit in commits for op in commit.operations if type(op) is Emit}
+    for channel in channels:
+        if await db.read(lambda reader, channel=channel: has_many_waiting(reader, channel)):  # type: ignore[misc]
+            return MANY
+    return len(commits)
+
+
+def apply_all(tx: WriteTransaction, commits: Sequence[Commit], *, one_by_one: bool = False) -> list[Verdict]:
     """Apply the Commits in order. With ``one_by_one``, what the database itself refuses also spoils only its Commit."""
     if one_by_one:
         return [_apply_alone(tx, commit) for commit in commits]
     verdicts: list[Verdict] = []
     for stretch, fitting in stretches(commits):
-        short = apply_short(tx, fitting)
-        verdicts += [short.get(commit.task_id) or _judge_and_apply(tx, commit) for commit in stretch]
+        plain = apply_plain(tx, fitting)
+        verdicts += [plain.get(commit.task_id) or _judge_and_apply(tx, commit) for commit in stretch]
     return verdicts
 
 
-def _apply_alone(tx: Transaction, commit: Commit) -> Verdict:
+def _apply_alone(tx: WriteTransaction, commit: Commit) -> Verdict:
     hints = set(tx.hints)
     tx.statement("SAVEPOINT lone")
     try:
@@ -49,16 +68,13 @@ def _apply_alone(tx: Transaction, commit: Commit) -> Verdict:
     return verdict
 
 
-def _judge_and_apply(tx: Transaction, commit: Commit) -> Verdict:
+def _judge_and_apply(tx: WriteTransaction, commit: Commit) -> Verdict:
     row = tx.task(commit.task_id)
     if row is not None and _is_duplicate(tx, commit, row):
         return _verdict(row, commit, duplicate=True, children=_children_of(tx, commit))
     refusal = judge(row, commit)
     if refusal is not None or row is None:
         return _verdict(row, commit, *(refusal or (Refusal.NOT_FOUND, "")))
-    if not any(isinstance(op, CAN_REFUSE) for op in commit.operations):
-        return _verdict(row, commit, children=_apply_operations(tx, commit, row))
-
     stored, hints = row.stored, set(tx.hints)
     tx.statement("SAVEPOINT one")
     try:
@@ -72,7 +88,7 @@ def _judge_and_apply(tx: Transaction, commit: Commit) -> Verdict:
     return _verdict(row, commit, children=children)
 
 
-def _is_duplicate(tx: Transaction, commit: Commit, row: TaskRow) -> bool:
+def _is_duplicate(tx: WriteTransaction, commit: Commit, row: TaskRow) -> bool:
     match commit.guard:
         case Held(_, fence, sequence):
             return row.fence == fence and sequence <= row.sequence
@@ -80,7 +96,7 @@ def _is_duplicate(tx: Transaction, commit: Commit, row: TaskRow) -> bool:
             return tx.first("request_seen", commit.task_id, expect.request) is not None
 
 
-def _children_of(tx: Transaction, commit: Commit) -> tuple[Submitted, ...]:
+def _children_of(tx: WriteTransaction, commit: Commit) -> tuple[Submitted, ...]:
     """Find the children of a Commit that was applied before: some may be older tasks that held their key."""
     submitted = [op.task for op in commit.operations if isinstance(op, SubmitChild)]
     found = [stored(tx, task) for task in submitted]
@@ -116,7 +132,7 @@ def _verdict(
     )
 
 
-def _apply_operations(tx: Transaction, commit: Commit, row: TaskRow) -> tuple[Submitted, ...]:
+def _apply_operations(tx: WriteTransaction, commit: Commit, row: TaskRow) -> tuple[Submitted, ...]:
     children = []
     with lifecycle.changing(tx, row):
         if isinstance(commit.guard, Held):
@@ -137,7 +153,7 @@ def _apply_operations(tx: Transaction, commit: Commit, row: TaskRow) -> tuple[Su
     return tuple(children)
 
 
-def _requeue(tx: Transaction, row: TaskRow, change: Move, actor: str) -> None:
+def _requeue(tx: WriteTransaction, row: TaskRow, change: Move, actor: str) -> None:
     if row.state is TaskState.FAILED:
         row.cancel_requested = None  # it came too late, and is not meant for the task that was revived
         row.undoing = 0  # it starts again: whatever has to be undone later, nothing is being undone now
@@ -147,8 +163,8 @@ def _requeue(tx: Transaction, row: TaskRow, change: Move, actor: str) -> None:
     lifecycle.requeue(tx, row, reason=change.reason, actor=actor, available_at=due)
 
 
-def _move(tx: Transaction, commit: Commit, row: TaskRow, change: Move) -> None:
-    if isinstance(commit.guard, Held) and change.to not in _KEEPS_LEASE:
+def _move(tx: WriteTransaction, commit: Commit, row: TaskRow, change: Move) -> None:
+    if isinstance(commit.guard, Held) and change.to not in KEEPS_LEASE:
         lifecycle.give_back(tx, row)
     if change.new_round:
         row.round, row.deaths, row.lone_deaths = row.round + 1, 0, 0

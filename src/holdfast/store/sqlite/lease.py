@@ -4,26 +4,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from typing import NamedTuple
 
 from holdfast.model.canonical import canonical
 from holdfast.model.errors import Conflict, LeaseHeld, NotFound, WorkerDead
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
-from holdfast.model.worker import Claim, Claimed, Heartbeat, NewWorker, Worker, WorkerState, newer_keys_message
+from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Worker, WorkerState, newer_keys_message
 from holdfast.store.records import Row
 from holdfast.store.sqlite import lifecycle
+from holdfast.store.sqlite.database import Database
+from holdfast.store.sqlite.reader import Reader
 from holdfast.store.sqlite.records import RECORDS
 from holdfast.store.sqlite.rows import TaskRow
-from holdfast.store.sqlite.transaction import Transaction
-
-_STATE, _FENCE, _ALONE, _MOVES = 4, 26, 34, 37
-"""Columns of the view shown_tasks; some stand behind those of a Task."""
+from holdfast.store.sqlite.write_transaction import WriteTransaction
 
 SUBMITTED_ONLY = 1
 """The revision of a task nothing was done to but its submission."""
 
+HAND_BACK = 5
+"""How much more a task costs that is handed back than one that is written."""
 
-def register(tx: Transaction, worker: NewWorker) -> Worker:
+
+class _WorkerLease(NamedTuple):
+    """A row of the query ``worker_lease``. The times are microseconds on the boot clock."""
+
+    state: str
+    claims: int
+    boot_id: str
+    expires: int
+    lease: int
+
+
+def register(tx: WriteTransaction, worker: NewWorker) -> Worker:
     """Enter a fresh incarnation, or answer one that is there."""
     existing = tx.first("worker", worker.id)
     if existing is None:
@@ -31,37 +44,54 @@ def register(tx: Transaction, worker: NewWorker) -> Worker:
         details = canonical(dict(worker.details), name="worker details")
         tx.run("insert_worker", worker.id, worker.label, lease, details, tx.now, tx.boot_id, tx.boot + lease)
         existing = tx.first("worker", worker.id)
-    record = RECORDS.worker(existing or ())
+    record = RECORDS.worker(*(existing or ()))
     if record.state is WorkerState.DEAD:
         raise WorkerDead(worker.id)
     return record
 
 
-def heartbeat(tx: Transaction, worker_id: str) -> Heartbeat:
+def heartbeat(tx: WriteTransaction, worker_id: str) -> Heartbeat:
     """Renew the lease. One that ran out unnoticed may be renewed: nobody took anything from it yet."""
-    lease = _living(tx, worker_id)[4]
-    tx.run("renew_worker", worker_id, tx.now, tx.boot_id, tx.boot + lease)
+    worker = _living(tx, worker_id)
+    tx.run("renew_worker", worker_id, tx.now, tx.boot_id, tx.boot + worker.lease)
     ((suspects,),) = tx.all("any_suspect")
     cancelled = frozenset(task_id for (task_id,) in tx.all("owned_to_cancel", worker_id))
     return Heartbeat(cancel_requested=cancelled, suspects=bool(suspects))
 
 
-def drain(tx: Transaction, worker_id: str) -> None:
+def has_suspect(reader: Reader, claim: Claim) -> bool:
+    """See WorkVerbs."""
+    queues, names = (json.dumps(list(given)) for given in (claim.queues, claim.names))
+    return bool(reader.number("any_suspect_of", queues, names, claim.key_form))
+
+
+def owned(reader: Reader, worker_id: str) -> list[Lease]:
+    """See WorkVerbs."""
+    return reader.all(RECORDS.lease, "owned", worker_id)
+
+
+def drain(tx: WriteTransaction, worker_id: str) -> None:
     """Let it claim no more."""
     _living(tx, worker_id)
     tx.run("set_worker_state", worker_id, WorkerState.DRAINING)
 
 
-def retire(tx: Transaction, worker_id: str) -> list[str]:
+async def retire_worker(db: Database, worker_id: str) -> list[str]:
+    """See WorkVerbs. How much there is to hand back is looked at first."""
+    held = await db.read(lambda reader: len(owned(reader, worker_id)))
+    return await db.write(lambda tx: retire(tx, worker_id), items=max(held * HAND_BACK, 1))
+
+
+def retire(tx: WriteTransaction, worker_id: str) -> list[str]:
     """End the incarnation and hand its tasks back."""
     tx.run("set_worker_state", worker_id, WorkerState.DEAD)
-    held = [task_id for task_id, *_ in tx.all("owned", worker_id)]
+    held = [RECORDS.lease(*row).task_id for row in tx.all("owned", worker_id)]
     for task_id in held:
         _hand_back(tx, _existing(tx, task_id), worker_id)
     return held
 
 
-def _hand_back(tx: Transaction, row: TaskRow, worker_id: str) -> None:
+def _hand_back(tx: WriteTransaction, row: TaskRow, worker_id: str) -> None:
     with lifecycle.changing(tx, row):
         row.fence, row.sequence = row.fence + 1, 0
         lifecycle.give_back(tx, row)
@@ -69,35 +99,35 @@ def _hand_back(tx: Transaction, row: TaskRow, worker_id: str) -> None:
             lifecycle.requeue(tx, row, reason="handed back", actor=worker_id)
 
 
-def claim(tx: Transaction, request: Claim) -> list[Claimed]:
+def claim(tx: WriteTransaction, claim: Claim) -> list[Claimed]:
     """Lease the next ready tasks."""
-    state, claims, *lease_times = _living(tx, request.worker_id)
-    if request.number <= claims:
-        rows = tx.all("claimed_records", request.worker_id, request.number)
-        return [Claimed(task=RECORDS.task(row), fresh=False, alone=bool(row[_ALONE])) for row in rows]
-    if state != WorkerState.LIVE or is_expired(tx, *lease_times):
+    worker = _living(tx, claim.worker_id)
+    if claim.number <= worker.claims:
+        rows = tx.all("claimed_records", claim.worker_id, claim.number)
+        return [Claimed(task=RECORDS.task(*task), fresh=False, alone=bool(alone)) for alone, *task in rows]
+    if worker.state != WorkerState.LIVE or is_expired(tx, worker.boot_id, worker.expires, worker.lease):
         return []
-    ready = _next_ready(tx, request)
+    ready = _next_ready(tx, claim)
     if not ready:
         return []  # nothing is written, so nothing has to reach the disk: idle workers look often
-    tx.run("set_worker_claims", request.worker_id, request.number)
-    lease = (request.worker_id, request.number, int(request.alone), tx.now, request.key_form)
+    tx.run("set_worker_claims", claim.worker_id, claim.number)
+    lease = (claim.worker_id, claim.number, int(claim.alone), tx.now, claim.key_form)
     tx.run_many("lease_task", [(task_id, *lease) for _, task_id in ready])
     tx.hints.update([f"task:{task_id}" for _, task_id in ready])
-    rows = tx.all_many("task_record", [(task_id,) for _, task_id in ready])
-    tx.run_many("insert_transition", [_logged(tx, row, request.worker_id) for row in rows if row[_STATE] == "running"])
-    return [
-        Claimed(task=(task := RECORDS.task(row)), fresh=task.revision == SUBMITTED_ONLY + 1, alone=request.alone)
-        for row in rows
-    ]
+    rows = tx.all_many("just_claimed", [(task_id,) for _, task_id in ready])
+    claimed = [(moves, RECORDS.task(*task)) for moves, *task in rows]
+    tx.run_many(
+        "insert_transition",  # one in review stays there, and has none
+        [
+            (task.id, moves, "pending", "running", "claimed", claim.worker_id, task.fence, tx.now)
+            for moves, task in claimed
+            if task.state is TaskState.RUNNING
+        ],
+    )
+    return [Claimed(task=task, fresh=task.revision == SUBMITTED_ONLY + 1, alone=claim.alone) for _, task in claimed]
 
 
-def _logged(tx: Transaction, row: Row, worker_id: str) -> Row:
-    """Return the Transition of a task that was just claimed; one in review stays there, and has none."""
-    return (row[0], row[_MOVES], "pending", "running", "claimed", worker_id, row[_FENCE], tx.now)
-
-
-def _next_ready(tx: Transaction, request: Claim) -> list[Row]:
+def _next_ready(tx: WriteTransaction, request: Claim) -> list[Row]:
     """Find what to lease, in two statements whatever the number of queues and names; one where nothing is ready."""
     kind = "suspect" if request.alone else "ready"
     limit = min(request.limit, 1) if request.alone else request.limit
@@ -117,10 +147,10 @@ def _to_json(items: Collection[object]) -> str:
     return json.dumps(list(items))
 
 
-def acquire(tx: Transaction, task_id: str, worker_id: str, *, key_form: int) -> Claimed:
+def acquire(tx: WriteTransaction, task_id: str, worker_id: str, key_form: int) -> Claimed:
     """Lease one named task as it stands."""
-    _, _, *lease_times = _living(tx, worker_id)
-    if is_expired(tx, *lease_times):
+    worker = _living(tx, worker_id)
+    if is_expired(tx, worker.boot_id, worker.expires, worker.lease):
         raise WorkerDead(worker_id)
     row = tx.task(task_id)
     if row is None:
@@ -139,7 +169,7 @@ def acquire(tx: Transaction, task_id: str, worker_id: str, *, key_form: int) -> 
     return Claimed(task=_record(tx, task_id), fresh=fresh)
 
 
-def is_expired(tx: Transaction, boot_id: str, expires: int, lease: int) -> bool:
+def is_expired(tx: WriteTransaction, boot_id: str, expires: int, lease: int) -> bool:
     """Say whether a lease has run out; one counted on another boot has, for its process is gone.
 
     Where the system does not name its boots, a lease that has more than its whole length left was counted on another.
@@ -147,22 +177,22 @@ def is_expired(tx: Transaction, boot_id: str, expires: int, lease: int) -> bool:
     return boot_id != tx.boot_id or expires <= tx.boot or expires > tx.boot + lease
 
 
-def _living(tx: Transaction, worker_id: str) -> Row:
+def _living(tx: WriteTransaction, worker_id: str) -> _WorkerLease:
     found = tx.first("worker_lease", worker_id)
-    if found is None or found[0] == WorkerState.DEAD:
+    if found is None or (worker := _WorkerLease(*found)).state == WorkerState.DEAD:
         raise WorkerDead(worker_id)
-    return found
+    return worker
 
 
-def _existing(tx: Transaction, task_id: str) -> TaskRow:
+def _existing(tx: WriteTransaction, task_id: str) -> TaskRow:
     row = tx.task(task_id)
     if row is None:
         raise NotFound("task", task_id)
     return row
 
 
-def _record(tx: Transaction, task_id: str) -> Task:
+def _record(tx: WriteTransaction, task_id: str) -> Task:
     row = tx.first("task_record", task_id)
     if row is None:
         raise NotFound("task", task_id)
-    return RECORDS.task(row)
+    return RECORDS.task(*row)

@@ -11,7 +11,7 @@ from holdfast.model.transitions import TaskState
 from holdfast.model.worker import ALONE_AFTER
 from holdfast.store.records import payload_or_none
 from holdfast.store.sqlite.rows import TaskRow, micros, stored_rank
-from holdfast.store.sqlite.transaction import Transaction
+from holdfast.store.sqlite.write_transaction import WriteTransaction
 
 NO_FENCE_BOUND = 1 << 62
 CANCEL_REQUESTED = "cancel requested"
@@ -21,7 +21,7 @@ _WAKE_REASONS = {1: TIME_CAME, 2: EVENT, 3: CHILDREN_ENDED, 4: DECIDED}
 
 
 @contextmanager
-def changing(tx: Transaction, row: TaskRow) -> Iterator[TaskRow]:
+def changing(tx: WriteTransaction, row: TaskRow) -> Iterator[TaskRow]:
     """Let the block change the row, count one revision, and write what changed."""
     yield row
     row.revision += 1
@@ -38,7 +38,7 @@ def readiness(row: TaskRow, now: int) -> int:
     return 2 if row.deaths >= ALONE_AFTER else 1
 
 
-def take(tx: Transaction, row: TaskRow, owner: str, *, key_form: int) -> None:
+def take(tx: WriteTransaction, row: TaskRow, owner: str, *, key_form: int) -> None:
     """Lease the task to a worker: a new fence, under which Commits count from 1. The query lease_task does the same."""
     row.owner = owner
     row.fence, row.sequence = row.fence + 1, 0
@@ -48,7 +48,7 @@ def take(tx: Transaction, row: TaskRow, owner: str, *, key_form: int) -> None:
         row.started_at = tx.now
 
 
-def give_back(tx: Transaction, row: TaskRow) -> None:
+def give_back(tx: WriteTransaction, row: TaskRow) -> None:
     """End the lease.
 
     The fence stays, so that the Commit that did this is recognised when it is sent again; without an owner no other
@@ -58,7 +58,7 @@ def give_back(tx: Transaction, row: TaskRow) -> None:
     row.ready = readiness(row, tx.now)
 
 
-def move(tx: Transaction, row: TaskRow, to: TaskState, *, reason: str, actor: str) -> None:
+def move(tx: WriteTransaction, row: TaskRow, to: TaskState, *, reason: str, actor: str) -> None:
     """Change the state and log it. Legality was checked; the CHECK constraint is the net below."""
     row.moves += 1
     tx.run("insert_transition", row.id, row.moves, row.state, to, reason, actor, row.fence, tx.now)
@@ -71,14 +71,14 @@ def move(tx: Transaction, row: TaskRow, to: TaskState, *, reason: str, actor: st
     row.ready = readiness(row, tx.now)
 
 
-def requeue(tx: Transaction, row: TaskRow, *, reason: str, actor: str, available_at: int | None = None) -> None:
+def requeue(tx: WriteTransaction, row: TaskRow, *, reason: str, actor: str, available_at: int | None = None) -> None:
     """Move to pending, claimable from ``available_at`` on."""
     row.available_at = tx.now if available_at is None else available_at
     row.rank = stored_rank(row.available_at, row.priority)
     move(tx, row, TaskState.PENDING, reason=reason, actor=actor)
 
 
-def hasten(tx: Transaction, row: TaskRow) -> None:
+def hasten(tx: WriteTransaction, row: TaskRow) -> None:
     """Make a pending task due whose cancel is requested: a worker may have to see to it, and need not wait for it."""
     if row.state is TaskState.PENDING and row.cancel_requested is not None and row.available_at > tx.now:
         row.available_at = tx.now
@@ -86,7 +86,7 @@ def hasten(tx: Transaction, row: TaskRow) -> None:
         row.ready = readiness(row, tx.now)
 
 
-def end(tx: Transaction, row: TaskRow, to: TaskState, *, reason: str, actor: str) -> bool:
+def end(tx: WriteTransaction, row: TaskRow, to: TaskState, *, reason: str, actor: str) -> bool:
     """Move to a terminal state and tie up the task's own loose ends; say whether somebody waits for its end."""
     move(tx, row, to, reason=reason, actor=actor)
     ((open_approvals, reservations, joins),) = tx.all("loose_ends", row.id)
@@ -97,7 +97,7 @@ def end(tx: Transaction, row: TaskRow, to: TaskState, *, reason: str, actor: str
     return bool(joins)
 
 
-def tell_parents(tx: Transaction, task_id: str, *, actor: str) -> None:
+def tell_parents(tx: WriteTransaction, task_id: str, *, actor: str) -> None:
     """Strike an ended task off every join that counts on it, and wake whoever waited only for that."""
     for parent_id, key in tx.all("leave_joins", task_id):
         # No row: another wait of the same parent for this child has woken it, and all its waits are gone.
@@ -105,7 +105,7 @@ def tell_parents(tx: Transaction, task_id: str, *, actor: str) -> None:
             wake(tx, parent_id, reason=CHILDREN_ENDED, actor=actor)
 
 
-def write_outcome(tx: Transaction, task_id: str, result: JsonValue, error: JsonValue) -> None:
+def write_outcome(tx: WriteTransaction, task_id: str, result: JsonValue, error: JsonValue) -> None:
     """Replace result and error."""
     if result is None and error is None:
         tx.run("delete_outcome", task_id)
@@ -113,13 +113,13 @@ def write_outcome(tx: Transaction, task_id: str, result: JsonValue, error: JsonV
         tx.run("put_outcome", task_id, payload_or_none(result), payload_or_none(error))
 
 
-def count_as_spent(tx: Transaction, task_id: str, *, below_fence: int) -> None:
+def count_as_spent(tx: WriteTransaction, task_id: str, *, below_fence: int) -> None:
     """Turn reservations nobody will settle any more into spending."""
     for account, meter, amount in tx.all("take_reservations_below_fence", task_id, below_fence):
         tx.run("adjust_meter", account, meter, amount, -amount)
 
 
-def start_waiting(tx: Transaction, row: TaskRow, waits: Sequence[Wait]) -> None:
+def start_waiting(tx: WriteTransaction, row: TaskRow, waits: Sequence[Wait]) -> None:
     """Store what the task waits for."""
     for wait in waits:
         match wait:
@@ -138,14 +138,14 @@ def start_waiting(tx: Transaction, row: TaskRow, waits: Sequence[Wait]) -> None:
     row.wake_at = min((micros(wait.at) for wait in waits if isinstance(wait, UntilTime)), default=None)
 
 
-def stop_waiting(tx: Transaction, row: TaskRow) -> None:
+def stop_waiting(tx: WriteTransaction, row: TaskRow) -> None:
     """Forget what the task waited for; a replay that still has to wait says so again."""
     tx.run("delete_waits", row.id)
     tx.run("delete_joins", row.id)
     row.wake_at = None
 
 
-def go_on_if_due(tx: Transaction, row: TaskRow, *, actor: str) -> bool:
+def go_on_if_due(tx: WriteTransaction, row: TaskRow, *, actor: str) -> bool:
     """Move a waiting task to pending if anything it waits for is true; say whether it moved."""
     if row.state is not TaskState.WAITING:
         return False
@@ -156,7 +156,7 @@ def go_on_if_due(tx: Transaction, row: TaskRow, *, actor: str) -> bool:
     return True
 
 
-def wake(tx: Transaction, task_id: str, *, reason: str, actor: str) -> bool:
+def wake(tx: WriteTransaction, task_id: str, *, reason: str, actor: str) -> bool:
     """Move another task to pending if it is still waiting; say whether it was."""
     row = tx.task(task_id)
     if row is None or row.state is not TaskState.WAITING:

@@ -8,56 +8,41 @@ from typing import Any
 import apsw
 
 from holdfast.model.approval import ApprovalState
-from holdfast.model.effect import EffectState
+from holdfast.model.effect import UNKNOWN_OUTCOME, EffectState
 from holdfast.model.queries import TaskFilter
 from holdfast.model.records import MemoryFact
 from holdfast.store.cursor import from_cursor
-from holdfast.store.sqlite.rows import micros
+from holdfast.store.records import COLUMNS
+from holdfast.store.sqlite.rows import micros, micros_or_none
+from holdfast.store.where import Where
 
-_DOUBTFUL = frozenset({EffectState.ARMED, EffectState.IN_DOUBT, EffectState.NEEDS_HUMAN})
+_TASK, _EFFECT, _APPROVAL, _FACT = (", ".join(COLUMNS[kind]) for kind in ("task", "effect", "approval", "fact"))
+
 _IN_DOUBT = "state IN ('armed', 'in_doubt', 'needs_human')"
 """The condition of the index effects_in_doubt, for queries that imply it: SQLite does not see by itself that
 a shorter list is part of a longer one."""
 
 
-class Where:
-    """Conditions that must all hold, with their values."""
+def _where() -> Where:
+    return Where(numbered=False)
 
-    def __init__(self) -> None:
-        """Start with no condition: everything fits."""
-        self._conditions: list[str] = []
-        self.values: list[Any] = []
 
-    def add(self, condition: str, *values: object) -> None:
-        """Add one condition."""
-        self._conditions.append(condition)
-        self.values += values
+def _in_states(clause: Where, states: Collection[str] | None) -> None:
+    """Ask for one of these states, unless it is None.
 
-    def equal(self, column: str, value: object | None) -> None:
-        """Ask for this value, unless it is None."""
-        if value is not None:
-            self.add(f"{column} = ?", value)
-
-    def in_states(self, states: Collection[str] | None) -> None:
-        """Ask for one of these states, unless it is None.
-
-        They are spelled out, as in the partial indexes: only then does SQLite see that the index of these very states
-        will do.
-        """
-        if states is None:
-            return
-        spelled = [apsw.format_sql_value(str(state)) for state in sorted(states)]
-        self.add(f"state = {spelled[0]}" if len(spelled) == 1 else f"state IN ({', '.join(spelled)})")
-
-    def __str__(self) -> str:
-        """Return the clause."""
-        return f"WHERE {' AND '.join(self._conditions)}" if self._conditions else ""
+    They are spelled out, as in the partial indexes: only then does SQLite see that the index of these very states
+    will do.
+    """
+    if states is None:
+        return
+    spelled = [apsw.format_sql_value(str(state)) for state in sorted(states)]
+    clause.add(f"state = {spelled[0]}" if len(spelled) == 1 else f"state IN ({', '.join(spelled)})")
 
 
 def tasks_where(where: TaskFilter) -> Where:
     """Say which tasks fit."""
-    clause = Where()
-    clause.in_states(where.states)
+    clause = _where()
+    _in_states(clause, where.states)
     if where.states is not None and not any(state.is_terminal for state in where.states):
         clause.add("finished_at IS NULL")  # implied, and what lets SQLite use the index of open tasks
     for column in ("queue", "name", "agent_id", "parent_id", "owner", "key"):
@@ -83,7 +68,7 @@ def page_query(where: TaskFilter, *, after: str | None, newest_first: bool, limi
         created_at, task_id = from_cursor(after)
         clause.add(f"(created_at, id) {'<' if newest_first else '>'} (?, ?)", micros(created_at), task_id)
     order = "DESC" if newest_first else "ASC"
-    sql = f"SELECT * FROM shown_tasks {clause} ORDER BY created_at {order}, id {order} LIMIT ?"  # noqa: S608
+    sql = f"SELECT {_TASK} FROM shown_tasks {clause} ORDER BY created_at {order}, id {order} LIMIT ?"  # noqa: S608
     return sql, [*clause.values, limit + 1]
 
 
@@ -97,23 +82,23 @@ def effects_query(
     *, task_id: str | None, effect_id: str | None, states: Collection[EffectState] | None, limit: int
 ) -> tuple[str, list[Any]]:
     """Return the SQL and values for effects of one task or of all."""
-    clause = Where()
+    clause = _where()
     clause.equal("task_id", task_id)
     clause.equal("effect_id", effect_id)
-    clause.in_states(states)
-    if task_id is effect_id is None and states is not None and _DOUBTFUL.issuperset(states):
+    _in_states(clause, states)
+    if task_id is effect_id is None and states is not None and UNKNOWN_OUTCOME.issuperset(states):
         clause.add(_IN_DOUBT)
-    return _records_query("effects", clause, "task_id, effect_id", limit)
+    return f"SELECT {_EFFECT} FROM effects {clause} ORDER BY task_id, effect_id LIMIT ?", [*clause.values, limit]  # noqa: S608
 
 
 def approvals_query(
     *, task_id: str | None, states: Collection[ApprovalState] | None, limit: int
 ) -> tuple[str, list[Any]]:
     """Return the SQL and values for approvals of one task or of all."""
-    clause = Where()
+    clause = _where()
     clause.equal("task_id", task_id)
-    clause.in_states(states)
-    return _records_query("approvals", clause, "id", limit)
+    _in_states(clause, states)
+    return f"SELECT {_APPROVAL} FROM approvals {clause} ORDER BY id LIMIT ?", [*clause.values, limit]  # noqa: S608
 
 
 def facts_query(
@@ -127,7 +112,7 @@ def facts_query(
     limit: int,
 ) -> tuple[str, list[Any]]:
     """Return the SQL and values for facts, newest first."""
-    clause = Where()
+    clause = _where()
     clause.equal("entity", entity)
     clause.equal("attribute", attribute)
     if other is not None:
@@ -139,11 +124,7 @@ def facts_query(
             "other = '' AND EXISTS (SELECT 1 FROM facts f WHERE f.entity = r.entity AND f.attribute = r.attribute "
             "AND f.other = '' AND f.superseded_by IS NULL AND f.id <> r.id)"
         )
-    if after is not None and after.created_at is not None:
-        clause.add("(created_at, id) < (?, ?)", micros(after.created_at), after.id)
-    sql = f"SELECT * FROM fact_records r {clause} ORDER BY created_at DESC, id DESC LIMIT ?"  # noqa: S608
+    if after is not None:
+        clause.add("(created_at, id) < (?, ?)", micros_or_none(after.created_at), after.id)
+    sql = f"SELECT {_FACT} FROM fact_records r {clause} ORDER BY created_at DESC, id DESC LIMIT ?"  # noqa: S608
     return sql, [*clause.values, limit]
-
-
-def _records_query(table: str, clause: Where, order: str, limit: int) -> tuple[str, list[Any]]:
-    return f"SELECT * FROM {table} {clause} ORDER BY {order} LIMIT ?", [*clause.values, limit]  # noqa: S608

@@ -43,10 +43,7 @@ from holdfast.store.records import payload_or_none
 from holdfast.store.sqlite import lifecycle, submission
 from holdfast.store.sqlite.records import RECORDS, approval_values, effect_values, step_values
 from holdfast.store.sqlite.rows import TaskRow, micros, micros_or_none
-from holdfast.store.sqlite.transaction import Transaction
-
-CAN_REFUSE = (WriteEffect, Reserve, OpenApproval, Decide, ConsumeApproval, SubmitChild, ReopenChild, RequireQuiet)
-"""The operations whose conditions are looked at only when they are applied."""
+from holdfast.store.sqlite.write_transaction import WriteTransaction
 
 
 class Refused(Exception):
@@ -59,7 +56,7 @@ class Refused(Exception):
 
 
 def apply_operation(  # noqa: C901, PLR0912, PLR0915 - one case an operation
-    tx: Transaction, commit: Commit, row: TaskRow, op: Operation
+    tx: WriteTransaction, commit: Commit, row: TaskRow, op: Operation
 ) -> Submitted | None:
     """Apply one operation to the row or the tables; return the child it submitted, if it did. Raises Refused."""
     match op:
@@ -130,7 +127,7 @@ def apply_operation(  # noqa: C901, PLR0912, PLR0915 - one case an operation
     return None
 
 
-def _write_effect(tx: Transaction, commit: Commit, row: TaskRow, op: WriteEffect) -> None:
+def _write_effect(tx: WriteTransaction, commit: Commit, row: TaskRow, op: WriteEffect) -> None:
     found = tx.first("effect_state", row.id, op.effect.effect_id)
     before = None if found is None else EffectState(found[0])
     if effect_move_refused(before, op.effect.state, fenced=isinstance(commit.guard, Held)):
@@ -139,7 +136,7 @@ def _write_effect(tx: Transaction, commit: Commit, row: TaskRow, op: WriteEffect
     tx.hints.add(f"task:{row.id}")
 
 
-def _reserve(tx: Transaction, row: TaskRow, op: Reserve) -> None:
+def _reserve(tx: WriteTransaction, row: TaskRow, op: Reserve) -> None:
     for meter, amount in sorted(op.amounts.items()):
         tx.run("open_meter", op.account, meter)
         ((limit, spent, reserved),) = tx.all("meter", op.account, meter)
@@ -150,7 +147,7 @@ def _reserve(tx: Transaction, row: TaskRow, op: Reserve) -> None:
         tx.run("add_reservation", row.id, op.account, meter, op.step_key, row.fence, amount)
 
 
-def _settle(tx: Transaction, row: TaskRow, op: Settle) -> None:
+def _settle(tx: WriteTransaction, row: TaskRow, op: Settle) -> None:
     for account, meter, amount in tx.all("take_step_reservations", row.id, op.account, op.step_key, row.fence):
         tx.run("adjust_meter", account, meter, 0, -amount)
     for meter, amount in op.amounts.items():
@@ -158,18 +155,18 @@ def _settle(tx: Transaction, row: TaskRow, op: Settle) -> None:
         tx.run("adjust_meter", op.account, meter, amount, 0)
 
 
-def _open_approval(tx: Transaction, row: TaskRow, approval: Approval) -> None:
+def _open_approval(tx: WriteTransaction, row: TaskRow, approval: Approval) -> None:
     existing = tx.first("approval_by_id", approval.id)
     if existing is None:
         tx.run("insert_approval", *approval_values(approval, tx.now))
         tx.hints.add(f"task:{row.id}")
         return
-    stored = RECORDS.approval(existing)
+    stored = RECORDS.approval(*existing)
     if (stored.task_id, stored.arguments_hash) != (approval.task_id, approval.arguments_hash):
         raise Refused(Refusal.APPROVAL, f"approval {approval.id} was opened before, with other arguments")
 
 
-def _decide(tx: Transaction, row: TaskRow, op: Decide) -> None:
+def _decide(tx: WriteTransaction, row: TaskRow, op: Decide) -> None:
     approval = _approval_of(tx, row, op.approval_id)
     if approval.state is not ApprovalState.OPEN:
         raise Refused(Refusal.APPROVAL, f"approval {approval.id} is {approval.state} already, by {approval.decided_by}")
@@ -183,7 +180,7 @@ def _decide(tx: Transaction, row: TaskRow, op: Decide) -> None:
     tx.hints.add(f"task:{row.id}")
 
 
-def _consume_approval(tx: Transaction, row: TaskRow, op: ConsumeApproval) -> None:
+def _consume_approval(tx: WriteTransaction, row: TaskRow, op: ConsumeApproval) -> None:
     approval = _approval_of(tx, row, op.approval_id)
     outcome = approval.default if approval.state is ApprovalState.EXPIRED else approval.state
     if outcome is not ApprovalState.APPROVED:
@@ -195,27 +192,27 @@ def _consume_approval(tx: Transaction, row: TaskRow, op: ConsumeApproval) -> Non
     tx.run("consume_approval", row.id, approval.id, op.effect_id)
 
 
-def _approval_of(tx: Transaction, row: TaskRow, approval_id: str) -> Approval:
+def _approval_of(tx: WriteTransaction, row: TaskRow, approval_id: str) -> Approval:
     found = tx.first("approval_by_id", approval_id)
-    if found is None or (approval := RECORDS.approval(found)).task_id != row.id:
+    if found is None or (approval := RECORDS.approval(*found)).task_id != row.id:
         raise Refused(Refusal.APPROVAL, f"task {row.id} has no approval {approval_id}")
     return approval
 
 
-def _require_quiet(tx: Transaction, op: RequireQuiet) -> None:
+def _require_quiet(tx: WriteTransaction, op: RequireQuiet) -> None:
     ((last,),) = tx.all("position", op.channel)
     if last > op.after:
         raise Refused(Refusal.CONFLICT, not_quiet_message(op.channel, after=op.after, last=last))
 
 
-def _submit_child(tx: Transaction, commit: Commit, task: NewTask) -> Submitted:
+def _submit_child(tx: WriteTransaction, commit: Commit, task: NewTask) -> Submitted:
     submitted = submission.submit(tx, task)
     if submitted.conflict:
         raise Refused(Refusal.KEY, f"a child of {commit.task_id} needs key {task.key!r}, taken by {submitted.task_id}")
     return submitted
 
 
-def _reopen_child(tx: Transaction, commit: Commit, op: ReopenChild) -> None:
+def _reopen_child(tx: WriteTransaction, commit: Commit, op: ReopenChild) -> None:
     child = tx.task(op.child_id)
     why = reopening_refused(commit.task_id, op, child)
     if why is not None or child is None:

@@ -10,7 +10,8 @@ from urllib.parse import quote
 import apsw
 
 from holdfast.model.errors import NotAStore
-from holdfast.store.sqlite.connection import APPLICATION_ID, translated
+from holdfast.store.sqlite.connection import APPLICATION_ID
+from holdfast.store.sqlite.errors import translated
 from holdfast.store.sqlite.inherited import refuse_inherited
 
 _HEADER = 20

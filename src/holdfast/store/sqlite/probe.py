@@ -15,7 +15,7 @@ import apsw
 
 from holdfast.store import background
 from holdfast.store.base import ANYTHING
-from holdfast.store.hints import Hints
+from holdfast.store.hints import LocalHints
 
 INTERVAL = 0.004
 """Seconds between two looks, while anybody listens: the price of a hint's latency, 0.1 % of a core."""
@@ -24,7 +24,7 @@ INTERVAL = 0.004
 class ChangeProbe:
     """Looks while somebody listens."""
 
-    def __init__(self, version: Callable[[], int | None], hints: Hints) -> None:
+    def __init__(self, version: Callable[[], int | None], hints: LocalHints) -> None:
         """``version`` tells the change counter, or None while nobody may ask."""
         self._version = version
         self._hints = hints

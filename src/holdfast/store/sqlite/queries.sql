@@ -1,5 +1,8 @@
--- Every statement the SQLite store sends, except the narrow UPDATE of a task row that transaction.py makes of what
--- changed. SQLite has one writer: inside BEGIN IMMEDIATE nothing moves between a read and the write that follows it,
+-- Every statement the SQLite store sends, except the narrow UPDATE of a task row that write_transaction.py makes of what
+-- changed, and the listings of listings.py. {step}, {task} and so on stand for the columns of that record: the
+-- parameters of the method of store/records.py that reads the row. {task_row} are the fields of rows.TaskRow.
+--
+-- SQLite has one writer: inside BEGIN IMMEDIATE nothing moves between a read and the write that follows it,
 -- so a guard may be read first and needs no lock of its own (PostgreSQL must lock first and read later).
 
 -- name: insert_task
@@ -29,11 +32,8 @@ SELECT id, name, input_digest FROM tasks WHERE id = ?
 SELECT id, name, input_digest FROM tasks WHERE name = ? AND key = ?
 
 -- name: task_row
--- What a transaction works on; the columns are those of rows.TaskRow, in order.
-SELECT id, name, queue, priority, parent_id, state, round, attempts, deaths, lone_deaths, feedback, cancel_requested,
-       must_undo, undoing, owner, fence, sequence, claim, alone, revision, version, key_form, resting, moves, ready,
-       rank, available_at, wake_at, deadline, updated_at, started_at, finished_at
-FROM tasks WHERE id = ?
+-- What a transaction works on.
+SELECT {task_row} FROM tasks WHERE id = ?
 
 -- name: put_outcome
 INSERT INTO outcomes (task_id, result, error) VALUES (?1, ?2, ?3)
@@ -53,11 +53,12 @@ SELECT id, owner, fence, sequence, state, revision, version, cancel_requested FR
 
 -- name: ending_head
 -- The same for a Commit that ends its task, with what the end would have to look after besides.
-SELECT id, owner, fence, sequence, state, revision, version, cancel_requested, moves,
-       EXISTS (SELECT 1 FROM outcomes WHERE task_id = ?1),
+SELECT moves,
+       EXISTS (SELECT 1 FROM outcomes WHERE task_id = ?1) AS has_outcome,
        EXISTS (SELECT 1 FROM approvals WHERE task_id = ?1 AND state = 'open')
            OR EXISTS (SELECT 1 FROM reservations WHERE task_id = ?1)
-           OR EXISTS (SELECT 1 FROM joins WHERE child_id = ?1)
+           OR EXISTS (SELECT 1 FROM joins WHERE child_id = ?1) AS has_loose_ends,
+       id, owner, fence, sequence, state, revision, version, cancel_requested
 FROM tasks WHERE id = ?1
 
 -- name: advance
@@ -135,7 +136,7 @@ INSERT INTO approvals (task_id, id, kind, step_key, question, risk, arguments, a
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: approval_by_id
-SELECT * FROM approvals WHERE id = ?
+SELECT {approval} FROM approvals WHERE id = ?
 
 -- name: decide_approval
 UPDATE approvals SET state = ?3, decided_by = ?4, note = ?5, answer = ?6, decided_at = ?7
@@ -211,7 +212,7 @@ INSERT OR REPLACE INTO artifact_links (task_id, artifact_id, name, type, summary
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: event_by_key
-SELECT channel, number, payload, actor, key, at FROM events WHERE channel = ? AND key = ?
+SELECT {event} FROM events WHERE channel = ? AND key = ?
 
 -- name: next_event_number
 -- The number within the channel, and the position among the events of all channels: one behind the last.
@@ -235,7 +236,7 @@ INSERT INTO workers (id, label, lease, state, details, started_at, seen_at, boot
 VALUES (?1, ?2, ?3, 'live', ?4, ?5, ?5, ?6, ?7)
 
 -- name: worker
-SELECT id, label, lease / 1000000.0, state, claims, details, started_at, seen_at FROM workers WHERE id = ?
+SELECT id, label, lease / 1000000.0 AS lease, state, claims, details, started_at, seen_at FROM workers WHERE id = ?
 
 -- name: worker_lease
 -- Whether a worker may act: its state, its last claim, and when it expires on which boot.
@@ -339,14 +340,18 @@ SELECT EXISTS (
       AND key_form <= ?3)
 
 -- name: task_record
-SELECT * FROM shown_tasks WHERE id = ?
+SELECT {task} FROM shown_tasks WHERE id = ?
+
+-- name: just_claimed
+-- A task that this transaction has leased, and the number of its last move.
+SELECT moves, {task} FROM shown_tasks WHERE id = ?
 
 -- name: claimed_records
-SELECT r.* FROM tasks t JOIN shown_tasks r ON r.id = t.id
+SELECT r.alone, {r.task} FROM tasks t JOIN shown_tasks r ON r.id = t.id
 WHERE t.owner = ?1 AND t.claim = ?2 ORDER BY t.rank, t.id
 
 -- name: owned
-SELECT id, owner, fence, claim FROM tasks WHERE owner = ? ORDER BY id
+SELECT {lease} FROM tasks WHERE owner = ? ORDER BY id
 
 -- name: owned_to_cancel
 SELECT id FROM tasks WHERE owner = ? AND cancel_requested IS NOT NULL
@@ -384,18 +389,19 @@ SELECT min(due) FROM (
     SELECT min(expires_at) FROM approvals WHERE state = 'open' AND expires_at IS NOT NULL)
 
 -- name: transitions
-SELECT task_id, number, from_state, to_state, reason, actor, fence, at FROM transitions WHERE task_id = ? ORDER BY number
+SELECT {transition} FROM transitions WHERE task_id = ? ORDER BY number
 
 -- name: steps
-SELECT * FROM steps WHERE task_id = ? ORDER BY position, round, key
+SELECT {step} FROM steps WHERE task_id = ? ORDER BY position, round, key
 
 -- name: task_standing
 -- The columns of shown_tasks without the input, which may be large: a waiter reads this after every change of a task.
-SELECT t.id, t.name, t.agent_id, CAST('null' AS BLOB), t.state, o.result, o.error,
+SELECT t.id, t.name, t.agent_id, CAST('null' AS BLOB) AS user_input, t.state, o.result, o.error,
        t.created_at, t.updated_at, t.started_at, t.finished_at,
        t.queue, t.priority, t.key, t.available_at, t.deadline, t.schedule, t.parent_id,
        t.round, t.attempts, t.deaths, t.lone_deaths, t.feedback, t.cancel_requested, t.must_undo,
-       t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form, t.owner IS NOT NULL AND t.resting = t.fence
+       t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form,
+       t.owner IS NOT NULL AND t.resting = t.fence AS resting
 FROM tasks t
 LEFT JOIN outcomes o ON o.task_id = t.id
 WHERE t.id = ?
@@ -404,17 +410,17 @@ WHERE t.id = ?
 SELECT id, revision FROM tasks WHERE id IN (SELECT value FROM json_each(?1))
 
 -- name: step
-SELECT * FROM steps WHERE task_id = ? AND round = ? AND key = ?
+SELECT {step} FROM steps WHERE task_id = ? AND round = ? AND key = ?
 
 -- name: last_steps
 -- For a board: one line of each task, without its payloads. SQLite takes the other columns from the row of the maximum.
-SELECT task_id, round, key, kind, max(position), state, attempts, fence, digest, NULL, NULL, effect_id, started_at,
-       finished_at, retry_at, undone_at
+SELECT task_id, round, key, kind, max(position) AS position, state, attempts, fence, digest, NULL AS output,
+       NULL AS error, effect_id, started_at, finished_at, retry_at, undone_at
 FROM steps WHERE task_id IN (SELECT value FROM json_each(?1)) GROUP BY task_id
 
 -- name: journal
 -- What a replay needs: this round behind a position, and whatever left an effect in an earlier round.
-SELECT * FROM steps
+SELECT {step} FROM steps
 WHERE task_id = ?1 AND ((round = ?2 AND position > ?3) OR (round < ?2 AND effect_id IS NOT NULL))
 ORDER BY position, round, key
 
@@ -431,42 +437,39 @@ SELECT count(*), coalesce(sum(bytes), 0) FROM (
 )
 
 -- name: task_effects
-SELECT * FROM effects WHERE task_id = ? ORDER BY effect_id
+SELECT {effect} FROM effects WHERE task_id = ? ORDER BY effect_id
 
 -- name: evidence
-SELECT task_id, effect_id, fence, body, at FROM evidence WHERE task_id = ? AND effect_id = ? ORDER BY number
+SELECT {evidence} FROM evidence WHERE task_id = ? AND effect_id = ? ORDER BY number
 
 -- name: insert_evidence
 INSERT INTO evidence (task_id, effect_id, number, fence, body, at)
 SELECT ?1, ?2, coalesce(max(number), 0) + 1, ?3, ?4, ?5 FROM evidence WHERE task_id = ?1 AND effect_id = ?2
 
 -- name: patches
-SELECT version, body, author, reason, at, step_key, round FROM patches
-WHERE task_id = ? AND version > ? ORDER BY version
+SELECT {patch} FROM patches WHERE task_id = ? AND version > ? ORDER BY version
 
 -- name: checkpoints
-SELECT number, position, version, body, checksum, schema, created_at, damaged FROM checkpoints
-WHERE task_id = ? ORDER BY number
+SELECT {checkpoint} FROM checkpoints WHERE task_id = ? ORDER BY number
 
 -- name: newest_checkpoint
-SELECT number, position, version, body, checksum, schema, created_at, damaged FROM checkpoints
-WHERE task_id = ? AND damaged IS NULL ORDER BY number DESC LIMIT 1
+SELECT {checkpoint} FROM checkpoints WHERE task_id = ? AND damaged IS NULL ORDER BY number DESC LIMIT 1
 
 -- name: task_approvals
-SELECT * FROM approvals WHERE task_id = ? ORDER BY id
+SELECT {approval} FROM approvals WHERE task_id = ? ORDER BY id
 
 -- name: accounts
-SELECT account, meter, ceiling, spent, reserved FROM accounts WHERE account = ? ORDER BY meter
+SELECT {account} FROM accounts WHERE account = ? ORDER BY meter
 
 -- name: task_reservations
-SELECT account, meter, step_key, fence, amount FROM reservations WHERE task_id = ?
+SELECT {reservation} FROM reservations WHERE task_id = ?
 ORDER BY account, meter, step_key, fence
 
 -- name: workers
-SELECT id, label, lease / 1000000.0, state, claims, details, started_at, seen_at FROM workers ORDER BY id
+SELECT id, label, lease / 1000000.0 AS lease, state, claims, details, started_at, seen_at FROM workers ORDER BY id
 
 -- name: events
-SELECT channel, number, payload, actor, key, at FROM events WHERE channel = ? AND number > ? ORDER BY number LIMIT ?
+SELECT {event} FROM events WHERE channel = ? AND number > ? ORDER BY number LIMIT ?
 
 -- name: position
 SELECT coalesce((SELECT last FROM channels WHERE channel = ?), 0)
@@ -485,7 +488,7 @@ SELECT coalesce(
 FROM inputs i JOIN tasks t ON t.id = i.task_id WHERE i.task_id = ?2
 
 -- name: artifact
-SELECT id, size, media_type, created_at FROM artifacts WHERE id = ?
+SELECT {artifact} FROM artifacts WHERE id = ?
 
 -- name: insert_artifact
 INSERT INTO artifacts (id, size, media_type, created_at, content) VALUES (?, ?, ?, ?, ?)
@@ -516,11 +519,10 @@ UPDATE uploads SET renewed_at = ?2 WHERE id = ?1
 DELETE FROM uploads WHERE id = ?
 
 -- name: artifact_links
-SELECT artifact_id, name, type, summary, bytes, step, created_at FROM artifact_links WHERE task_id = ?
-ORDER BY artifact_id
+SELECT {link} FROM artifact_links WHERE task_id = ? ORDER BY artifact_id
 
 -- name: fact
-SELECT * FROM fact_records WHERE id = ?
+SELECT {fact} FROM fact_records WHERE id = ?
 
 -- name: subject_mark
 SELECT mark FROM subjects WHERE entity = ? AND attribute = ? AND other = ?
@@ -538,9 +540,9 @@ WHERE entity = ?1 AND attribute = ?2 AND other = ?3
 -- name: subject_facts
 -- The live ones by their own index, however long the history is; those that were asked for, by id. In no order: asked
 -- for one, SQLite would go through the history, which is in order already.
-SELECT * FROM fact_records WHERE entity = ?1 AND attribute = ?2 AND other = ?3 AND superseded_by IS NULL
+SELECT {fact} FROM fact_records WHERE entity = ?1 AND attribute = ?2 AND other = ?3 AND superseded_by IS NULL
 UNION ALL
-SELECT r.* FROM json_each(?4) AS asked CROSS JOIN fact_records r ON r.id = asked.value
+SELECT {r.fact} FROM json_each(?4) AS asked CROSS JOIN fact_records r ON r.id = asked.value
 WHERE r.entity = ?1 AND r.attribute = ?2 AND r.other = ?3 AND r.superseded_by IS NOT NULL
 
 -- name: put_fact
@@ -559,7 +561,7 @@ DELETE FROM facts WHERE id = ?
 
 -- name: search
 -- Each word is looked for twice, as the beginning of a word and as a whole one: how often a fact is found is its rank.
-SELECT r.* FROM (
+SELECT {r.fact} FROM (
     SELECT fact_words.rowid AS number, count(*) AS hits
     FROM json_each(?1) AS pattern CROSS JOIN fact_words ON fact_words MATCH pattern.value
     GROUP BY fact_words.rowid
@@ -570,13 +572,13 @@ ORDER BY found.hits DESC, coalesce(r.verified_at, r.created_at) DESC, r.id DESC 
 -- name: queues
 -- Goes through the open tasks, by the index that holds no others, and looks at the row of each: an index that had all
 -- that is asked here would have to be kept up by every claim.
-SELECT queue,
-       count(*) FILTER (WHERE state = 'pending' AND available_at <= ?1),
-       count(*) FILTER (WHERE state = 'pending' AND available_at > ?1),
-       count(*) FILTER (WHERE state = 'running'),
-       count(*) FILTER (WHERE state = 'waiting'),
-       count(*) FILTER (WHERE state = 'review'),
-       min(available_at) FILTER (WHERE state = 'pending' AND available_at <= ?1)
+SELECT queue AS name,
+       count(*) FILTER (WHERE state = 'pending' AND available_at <= ?1) AS ready,
+       count(*) FILTER (WHERE state = 'pending' AND available_at > ?1) AS delayed,
+       count(*) FILTER (WHERE state = 'running') AS running,
+       count(*) FILTER (WHERE state = 'waiting') AS waiting,
+       count(*) FILTER (WHERE state = 'review') AS review,
+       min(available_at) FILTER (WHERE state = 'pending' AND available_at <= ?1) AS oldest_ready_at
 FROM tasks INDEXED BY tasks_open WHERE finished_at IS NULL GROUP BY queue ORDER BY queue
 
 -- name: queued
@@ -621,7 +623,7 @@ WITH RECURSIVE lines (queue, name) AS (
         ORDER BY available_at, id LIMIT ?7)
     ORDER BY delayed, place, id LIMIT ?7
 )
-SELECT r.*, p.delayed FROM page p CROSS JOIN shown_tasks r ON r.id = p.id ORDER BY p.delayed, p.place, p.id
+SELECT p.delayed, {r.task} FROM page p CROSS JOIN shown_tasks r ON r.id = p.id ORDER BY p.delayed, p.place, p.id
 
 -- name: ids_that_begin
 -- Of the table and the column that are filled in: a range of the index that begins with the id, so that nothing in the

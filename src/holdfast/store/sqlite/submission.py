@@ -9,13 +9,18 @@ from holdfast.model.records import Event
 from holdfast.model.task import JsonValue, NewTask, Submitted, search_text
 from holdfast.model.transitions import TaskState
 from holdfast.store.records import Row
+from holdfast.store.sqlite.database import MANY, Database
 from holdfast.store.sqlite.lifecycle import EVENT, wake, write_outcome
+from holdfast.store.sqlite.reader import Reader
 from holdfast.store.sqlite.records import RECORDS
 from holdfast.store.sqlite.rows import micros, micros_or_none, stored_rank
-from holdfast.store.sqlite.transaction import Transaction
+from holdfast.store.sqlite.write_transaction import WriteTransaction
+
+_MANY_WAITING = 200
+"""To wake more takes longer than a few milliseconds, and is not done on the event loop."""
 
 
-def submit_all(tx: Transaction, tasks: Sequence[NewTask]) -> list[Submitted]:
+def submit_all(tx: WriteTransaction, tasks: Sequence[NewTask]) -> list[Submitted]:
     """Store the tasks, all at once where nothing stands in the way of any, and otherwise one after the other."""
     if not _all_new(tx, tasks):
         return [submit(tx, task) for task in tasks]
@@ -23,7 +28,7 @@ def submit_all(tx: Transaction, tasks: Sequence[NewTask]) -> list[Submitted]:
     return [Submitted(task_id=task.id, created=True) for task in tasks]
 
 
-def submit(tx: Transaction, task: NewTask) -> Submitted:
+def submit(tx: WriteTransaction, task: NewTask) -> Submitted:
     """Store the task, unless it or its key is already there."""
     user_input = canonical(task.user_input, name="user_input")
     existing = stored(tx, task)
@@ -35,7 +40,7 @@ def submit(tx: Transaction, task: NewTask) -> Submitted:
     return Submitted(task_id=task.id, created=True)
 
 
-def stored(tx: Transaction, task: NewTask) -> Row | None:
+def stored(tx: WriteTransaction, task: NewTask) -> Row | None:
     """Return id, name and input digest of the task that stands in the way: of the same id, else of the same key."""
     found = tx.first("task_by_id", task.id)
     if found is None and task.key is not None:
@@ -43,7 +48,7 @@ def stored(tx: Transaction, task: NewTask) -> Row | None:
     return found
 
 
-def _all_new(tx: Transaction, tasks: Sequence[NewTask]) -> bool:
+def _all_new(tx: WriteTransaction, tasks: Sequence[NewTask]) -> bool:
     """Say whether no task, stored or among these, has the id or the key of one of them."""
     ids = {task.id for task in tasks}
     keyed = [(task.name, task.key) for task in tasks if task.key is not None]
@@ -52,7 +57,7 @@ def _all_new(tx: Transaction, tasks: Sequence[NewTask]) -> bool:
     return not tx.all_many("task_by_id", [(task_id,) for task_id in ids]) and not tx.all_many("task_by_key", keyed)
 
 
-def _store(tx: Transaction, tasks: Sequence[NewTask], inputs: Sequence[bytes]) -> None:
+def _store(tx: WriteTransaction, tasks: Sequence[NewTask], inputs: Sequence[bytes]) -> None:
     tx.run_many("insert_task", [_row(tx, task, body) for task, body in zip(tasks, inputs, strict=True)])
     tx.run_many("insert_input", [(task.id, body) for task, body in zip(tasks, inputs, strict=True)])
     tx.run_many(
@@ -67,7 +72,7 @@ def _store(tx: Transaction, tasks: Sequence[NewTask], inputs: Sequence[bytes]) -
         tx.hints.add(f"task:{task.id}")
 
 
-def _row(tx: Transaction, task: NewTask, user_input: bytes) -> Row:
+def _row(tx: WriteTransaction, task: NewTask, user_input: bytes) -> Row:
     available_at = tx.now if task.available_at is None else micros(task.available_at)
     state = task.state
     ready = state is TaskState.REVIEW or (state is TaskState.PENDING and available_at <= tx.now)
@@ -100,7 +105,7 @@ def _search(name: str, agent_id: str, key: str | None, user_input: JsonValue, bo
     return search_text(name=name, agent_id=agent_id, key=key, user_input=text)
 
 
-def replace_input(tx: Transaction, task_id: str, user_input: JsonValue) -> None:
+def replace_input(tx: WriteTransaction, task_id: str, user_input: JsonValue) -> None:
     """Give a stored task other input, and have it found by that."""
     body = canonical(user_input, name="user_input")
     ((name, agent_id, key),) = tx.all("searched_names", task_id)
@@ -108,8 +113,19 @@ def replace_input(tx: Transaction, task_id: str, user_input: JsonValue) -> None:
     tx.run("replace_search", task_id, digest(body), _search(name, agent_id, key, user_input, body))
 
 
+async def emit_event(db: Database, channel: str, payload: JsonValue, key: str | None, actor: str) -> Event:
+    """See WorkVerbs. How many the event wakes is looked at first."""
+    items = MANY if await db.read(lambda reader: has_many_waiting(reader, channel)) else 1
+    return await db.write(lambda tx: emit(tx, channel, payload, key=key, actor=actor), items=items)
+
+
+def has_many_waiting(reader: Reader, channel: str) -> bool:
+    """Say whether an event on the channel wakes so many that the event loop must not wait for it."""
+    return reader.number("count_waiting", channel, _MANY_WAITING) >= _MANY_WAITING
+
+
 def emit(
-    tx: Transaction, channel: str, payload: JsonValue, *, key: str | None, actor: str, besides: str | None = None
+    tx: WriteTransaction, channel: str, payload: JsonValue, *, key: str | None, actor: str, besides: str | None = None
 ) -> Event:
     """Append an event and wake whoever waits for it; an event with this key stays the only one.
 
@@ -117,11 +133,11 @@ def emit(
     """
     body = canonical(payload, name="payload")
     if key is not None and (existing := tx.first("event_by_key", channel, key)) is not None:
-        return RECORDS.event(existing)
+        return RECORDS.event(*existing)
     ((number, position),) = tx.all("next_event_number", channel)
     tx.run("insert_event", channel, number, key, body, actor, tx.now, position)
     for (task_id,) in tx.all("waiting_for_channel", channel, number):
         if task_id != besides:
             wake(tx, task_id, reason=EVENT, actor=actor)
     tx.hints.add(f"channel:{channel}")
-    return RECORDS.event((channel, number, body, actor, key, tx.now))
+    return RECORDS.event(channel, number, body, actor, key, tx.now)

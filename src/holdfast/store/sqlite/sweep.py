@@ -7,17 +7,14 @@ from holdfast.model.worker import QUIET_FOR, Swept, WorkerState, after_death
 from holdfast.store.sqlite import lifecycle
 from holdfast.store.sqlite.lease import is_expired
 from holdfast.store.sqlite.rows import TaskRow, moment, moment_or_none
-from holdfast.store.sqlite.transaction import Transaction
+from holdfast.store.sqlite.write_transaction import WriteTransaction
 
 ACTOR = "sweep"
 
 
-def sweep(tx: Transaction, limit: int, *, stalled_until: int | None) -> Swept:
-    """Sweep each kind once. Deadlines come after timers: a task that could go on in time was woken first.
-
-    ``stalled_until`` is when everybody last came out of a long wait for the database, if they did.
-    """
-    _declare_dead(tx, stalled_until)
+def sweep(tx: WriteTransaction, limit: int) -> Swept:
+    """Sweep each kind once. Deadlines come after timers: a task that could go on in time was woken first."""
+    _declare_dead(tx, tx.stalled_until)
     recovered, poisoned = _take_back(tx, limit)
     expired = _expire_approvals(tx, limit)
     woken = _wake_timers(tx, limit)
@@ -40,7 +37,7 @@ def sweep(tx: Transaction, limit: int, *, stalled_until: int | None) -> Swept:
 _QUIET_FOR = round(QUIET_FOR * 1_000_000)
 
 
-def _declare_dead(tx: Transaction, stalled_until: int | None) -> None:
+def _declare_dead(tx: WriteTransaction, stalled_until: int | None) -> None:
     for worker_id, boot_id, expires, lease in tx.all("workers_not_dead"):
         # After a stall every lease may have lapsed at once, though nobody died: give each worker one lease to show up.
         spared = stalled_until is not None and boot_id == tx.boot_id and tx.boot < stalled_until + lease
@@ -48,7 +45,7 @@ def _declare_dead(tx: Transaction, stalled_until: int | None) -> None:
             tx.run("set_worker_state", worker_id, WorkerState.DEAD)
 
 
-def _take_back(tx: Transaction, limit: int) -> tuple[list[str], list[str]]:
+def _take_back(tx: WriteTransaction, limit: int) -> tuple[list[str], list[str]]:
     recovered, poisoned, awaited = [], [], []
     held = tx.all("held_by_the_dead", limit)
     if len(held) < limit:
@@ -80,7 +77,7 @@ def _take_back(tx: Transaction, limit: int) -> tuple[list[str], list[str]]:
     return recovered, poisoned
 
 
-def _expire_approvals(tx: Transaction, limit: int) -> list[str]:
+def _expire_approvals(tx: WriteTransaction, limit: int) -> list[str]:
     expired = []
     for task_id, approval_id in tx.all("due_approvals", tx.now, limit):
         tx.run("expire_approval", task_id, approval_id, tx.now)
@@ -91,14 +88,14 @@ def _expire_approvals(tx: Transaction, limit: int) -> list[str]:
     return expired
 
 
-def _wake_timers(tx: Transaction, limit: int) -> list[str]:
+def _wake_timers(tx: WriteTransaction, limit: int) -> list[str]:
     due = [task_id for (task_id,) in tx.all("due_timers", tx.now, limit)]
     for task_id in due:
         lifecycle.wake(tx, task_id, reason=lifecycle.TIME_CAME, actor=ACTOR)
     return due
 
 
-def _fail_late(tx: Transaction, limit: int) -> tuple[list[str], list[str]]:
+def _fail_late(tx: WriteTransaction, limit: int) -> tuple[list[str], list[str]]:
     """Fail those whose deadline passed, and wake those that must undo.
 
     All of them at once, before anybody is told: a parent and its child may be late together, and the child's end must
@@ -127,13 +124,13 @@ def _fail_late(tx: Transaction, limit: int) -> tuple[list[str], list[str]]:
     return failed, woken
 
 
-def _fail(tx: Transaction, row: TaskRow, reason: str, error_type: str, message: str) -> bool:
+def _fail(tx: WriteTransaction, row: TaskRow, reason: str, error_type: str, message: str) -> bool:
     awaited = lifecycle.end(tx, row, TaskState.FAILED, reason=reason, actor=ACTOR)
     lifecycle.write_outcome(tx, row.id, None, {"type": error_type, "message": message})
     return awaited
 
 
-def _make_ready(tx: Transaction, limit: int) -> int:
+def _make_ready(tx: WriteTransaction, limit: int) -> int:
     due = [task_id for task_id, _ in tx.all("due_delayed", tx.now, limit)]
     for task_id in due:
         row = _row(tx, task_id)
@@ -142,7 +139,7 @@ def _make_ready(tx: Transaction, limit: int) -> int:
     return len(due)
 
 
-def _row(tx: Transaction, task_id: str) -> TaskRow:
+def _row(tx: WriteTransaction, task_id: str) -> TaskRow:
     row = tx.task(task_id)
     if row is None:  # it was found by a query of this very transaction
         raise LookupError(task_id)

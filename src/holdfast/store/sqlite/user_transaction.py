@@ -13,11 +13,11 @@ from holdfast.model.commit import Commit, Verdict
 from holdfast.model.errors import InvalidValue, StoreError
 from holdfast.store.placeholders import numbered
 from holdfast.store.sqlite.commit import apply_all
-from holdfast.store.sqlite.connection import in_our_words
-from holdfast.store.sqlite.transaction import Transaction
-from holdfast.store.sqlite.writer import Execute, Writer
-from holdfast.store.transaction import Transaction as OpenTransaction
-from holdfast.store.transaction import Work, excerpt, not_applied, refuse_inside, too_long, work_in
+from holdfast.store.sqlite.database import Database
+from holdfast.store.sqlite.errors import in_our_words
+from holdfast.store.sqlite.write_transaction import WriteTransaction
+from holdfast.store.sqlite.writer import Execute
+from holdfast.store.transaction import Transaction, Work, excerpt, not_applied, too_long, work_in
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class NotApplied(Exception):
         self.verdict = verdict
 
 
-class SqliteTransaction(OpenTransaction):
+class SqliteTransaction(Transaction):
     """The user's end of an open transaction."""
 
     def __init__(self, execute: Execute, path: str, timeout: float) -> None:
@@ -63,29 +63,30 @@ class SqliteTransaction(OpenTransaction):
         return self._is_stopped or time.monotonic() > self._deadline
 
 
-async def transact(writer: Writer, path: str, work: Work[T], timeout: float) -> tuple[T, Verdict | None, set[str]]:
-    """Do the work, and apply the Commit it returns; return both answers, and the hints to publish."""
-    refuse_inside("another transaction")
+async def transact(db: Database, work: Work[T], timeout: float) -> tuple[T, Verdict | None]:
+    """See StateStore."""
+    path = db.path
     done: list[T] = []
 
-    async def talk(execute: Execute) -> Callable[[Transaction], Verdict | None]:
+    async def talk(execute: Execute) -> Callable[[WriteTransaction], Verdict | None]:
         value, commit = await work_in(SqliteTransaction(execute, path, timeout), work, timeout)
         done.append(value)
         return lambda tx: _apply(tx, commit)
 
     try:
-        verdict, hints = await writer.converse(talk)
+        verdict, hints = await db.open_writer().converse(talk)
     except NotApplied as refusal:
-        return done[0], refusal.verdict, set()
+        return done[0], refusal.verdict
     except apsw.ConstraintError as error:
         if not done:
             raise  # by the work itself, on some other database
         # One that is checked only now, such as a deferred foreign key.
         raise refused(path, "the COMMIT of a transaction", error) from error
-    return done[0], verdict, hints
+    db.publish(hints)
+    return done[0], verdict
 
 
-def _apply(tx: Transaction, commit: Commit | None) -> Verdict | None:
+def _apply(tx: WriteTransaction, commit: Commit | None) -> Verdict | None:
     if commit is None:
         return None
     [verdict] = apply_all(tx, [commit], one_by_one=True)

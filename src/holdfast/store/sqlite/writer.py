@@ -22,14 +22,15 @@ import apsw
 from holdfast.model.clock import Clock
 from holdfast.model.errors import ReadOnlyStore, StoreClosed, StoreError, StoreUnavailable
 from holdfast.process_fork import Owner
-from holdfast.store.place import Nowhere, Place
-from holdfast.store.sqlite.connection import BUSY_TIMEOUT_MS, translated
+from holdfast.store.place import Nowhere, StorePlace
+from holdfast.store.sqlite.connection import BUSY_TIMEOUT_MS
+from holdfast.store.sqlite.errors import translated
 from holdfast.store.sqlite.gate import Gate
-from holdfast.store.sqlite.guard import Guard
 from holdfast.store.sqlite.inherited import keep
 from holdfast.store.sqlite.place import FilePlace, raise_epoch
 from holdfast.store.sqlite.rows import micros
-from holdfast.store.sqlite.transaction import Transaction
+from holdfast.store.sqlite.statements import StatementGuard
+from holdfast.store.sqlite.write_transaction import WriteTransaction
 
 T = TypeVar("T")
 
@@ -61,7 +62,7 @@ def plain_commit(connection: apsw.Connection) -> None:
     connection.execute("COMMIT")
 
 
-class Writer:
+class SqliteWriter:
     """Runs write transactions, one at a time."""
 
     def __init__(
@@ -73,7 +74,7 @@ class Writer:
         *,
         commit: Callable[[apsw.Connection], None] = plain_commit,
         always_inline: bool = False,
-        place: Place | None = None,
+        place: StorePlace | None = None,
     ) -> None:
         """Take over the connection: nobody else may use it.
 
@@ -93,7 +94,7 @@ class Writer:
         self._apart: asyncio.Future[Any] | None = None
         """What the thread does on a connection that otherwise stays in the loop's thread."""
         self._closed = False
-        self._guard: Guard | None = None
+        self._guard: StatementGuard | None = None
         self._open_since: float | None = None
         self._has_written = False
         self._changes = 0
@@ -108,7 +109,7 @@ class Writer:
         self._failing_since: float | None = None
         """When, on the boot clock, the first of all writes since failed that failed for lack of room, or of rights."""
 
-    async def write(self, work: Callable[[Transaction], T], *, items: int = 1) -> tuple[T, set[str]]:
+    async def write(self, work: Callable[[WriteTransaction], T], *, items: int = 1) -> tuple[T, set[str]]:
         """Run ``work`` in a transaction; return its result and the hints, once both are durable."""
         if self._always_inline:
             if items > MOST_HERE:
@@ -170,7 +171,7 @@ class Writer:
             self._apart = None
         self._turn.release()
 
-    def _begin_here(self, work: Callable[[Transaction], T]) -> Future[tuple[T, set[str]]] | None:
+    def _begin_here(self, work: Callable[[WriteTransaction], T]) -> Future[tuple[T, set[str]]] | None:
         """Do the work on the loop and leave the COMMIT, which waits for the disk, to the thread.
 
         In the thread, the work would have to ask for the interpreter's lock after every statement. None: somebody else
@@ -193,13 +194,13 @@ class Writer:
             raise
         return self._thread.submit(self._finish_there, result, tx)
 
-    def _finish_there(self, result: T, tx: Transaction) -> tuple[T, set[str]]:
+    def _finish_there(self, result: T, tx: WriteTransaction) -> tuple[T, set[str]]:
         try:
             return self._finish(result, tx)
         finally:
             self._gate.leave()
 
-    def _wait_and_transact(self, work: Callable[[Transaction], T]) -> tuple[T, set[str]]:
+    def _wait_and_transact(self, work: Callable[[WriteTransaction], T]) -> tuple[T, set[str]]:
         began = self._clock.boot()
         self._gate.enter()
         try:
@@ -209,7 +210,9 @@ class Writer:
 
     # A conversation
 
-    async def converse(self, talk: Callable[[Execute], Awaitable[Callable[[Transaction], T]]]) -> tuple[T, set[str]]:
+    async def converse(
+        self, talk: Callable[[Execute], Awaitable[Callable[[WriteTransaction], T]]]
+    ) -> tuple[T, set[str]]:
         """Open a transaction for ``talk``, then do what it returned, and commit; return that result and the hints.
 
         However this ends, the transaction ends with it. The turn is over when that is done, not when the caller is: as
@@ -261,9 +264,9 @@ class Writer:
             raise
         self._open_since = self._clock.boot()
         if self._guard is None:
-            self._guard = Guard(self._connection)
+            self._guard = StatementGuard(self._connection)
 
-    def _close_with(self, work: Callable[[Transaction], T]) -> tuple[T, set[str]]:
+    def _close_with(self, work: Callable[[WriteTransaction], T]) -> tuple[T, set[str]]:
         try:
             tx = self._transaction(self._clock.boot())  # as of now: it may have been open for a while
             return self._finish(self._work(tx, work), tx)
@@ -283,7 +286,7 @@ class Writer:
     # One transaction, in three acts
 
     def _transact(
-        self, work: Callable[[Transaction], T], *, busy_timeout: int = 0, waiting_since: float | None = None
+        self, work: Callable[[WriteTransaction], T], *, busy_timeout: int = 0, waiting_since: float | None = None
     ) -> tuple[T, set[str]]:
         tx = self._begin(busy_timeout=busy_timeout, waiting_since=waiting_since)
         try:
@@ -293,7 +296,7 @@ class Writer:
             raise
         return self._finish(result, tx)
 
-    def _begin(self, *, busy_timeout: int, waiting_since: float | None = None) -> Transaction:
+    def _begin(self, *, busy_timeout: int, waiting_since: float | None = None) -> WriteTransaction:
         connection = self._connection
         connection.set_busy_timeout(busy_timeout)
         connection.execute("BEGIN IMMEDIATE")
@@ -309,12 +312,19 @@ class Writer:
                 self.stalled_until = boot
         return self._transaction(boot)
 
-    def _transaction(self, boot: float) -> Transaction:
+    def _transaction(self, boot: float) -> WriteTransaction:
         """Return the open transaction as the verbs see it; ``boot`` is now, on the boot clock."""
         now = micros(self._clock.now())
-        return Transaction(self._connection, now=now, boot=round(boot * 1_000_000), boot_id=self._clock.boot_id)
+        stalled = None if self.stalled_until is None else round(self.stalled_until * 1_000_000)
+        return WriteTransaction(
+            self._connection,
+            now=now,
+            boot=round(boot * 1_000_000),
+            boot_id=self._clock.boot_id,
+            stalled_until=stalled,
+        )
 
-    def _work(self, tx: Transaction, work: Callable[[Transaction], T]) -> T:
+    def _work(self, tx: WriteTransaction, work: Callable[[WriteTransaction], T]) -> T:
         try:
             with translated(self._path):
                 result = work(tx)
@@ -327,7 +337,7 @@ class Writer:
             raise
         return result
 
-    def _finish(self, result: T, tx: Transaction) -> tuple[T, set[str]]:
+    def _finish(self, result: T, tx: WriteTransaction) -> tuple[T, set[str]]:
         try:
             with translated(self._path):
                 self._commit_in_epoch()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.commit import Commit, Expect, Refusal
-from holdfast.model.effect import Effect, EffectClass, EffectState
+from holdfast.model.effect import Effect, EffectClass, EffectState, Evidence
 from holdfast.model.errors import InvalidValue
 from holdfast.model.operations import (
     ConsumeApproval,
@@ -25,10 +25,16 @@ from holdfast.model.operations import (
     WriteStep,
 )
 from holdfast.model.patch import StatePatch
+from holdfast.model.queries import Noun, TaskFilter
+from holdfast.model.records import MemoryFact
 from holdfast.model.size import LARGEST_BYTES
 from holdfast.model.task import NewTask, Submitted
 from holdfast.model.transitions import TaskState
+from holdfast.model.worker import Claim, NewWorker
 from holdfast.store.base import StateStore
+from holdfast.store.keep_verbs import KeepVerbs
+from holdfast.store.read_verbs import ReadVerbs
+from holdfast.store.work_verbs import WorkVerbs
 from holdfast.testing.contract._support import new_task, outside, row, running_task, send, step, submit_one
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.snapshot import snapshot
@@ -66,6 +72,102 @@ UNSENDABLE: dict[str, tuple[Any, ...]] = {
     "a step key no index could hold": (Reserve(account="a", step_key="x" * 6000, amounts={"tokens": 1}),),
 }
 
+UNSEEKABLE: tuple[Any, ...] = ("a\0b", "\ud800", 7, b"id")
+"""No text that every database could look for."""
+UNNAMEABLE = (*UNSEEKABLE, "", "x" * 201, "two\nlines")
+UNCOUNTABLE = (1.5, True, "1", None, 1 << 60)
+LIMITS = (0, -1, 10_001, 1.5, None)
+PLURALS = ("task", None, 7, ["a\0b"], [7])
+NO_FACT = MemoryFact(id="new", entity="e", attribute="a", value=1)
+
+BAD_CLAIMS: tuple[dict[str, Any], ...] = (
+    {"worker_id": "a\0b"},
+    {"queues": ("a\0b",)},
+    {"names": ("\ud800",)},
+    {"limit": 1 << 40},
+)
+BAD_EVIDENCE: tuple[dict[str, Any], ...] = (
+    {"task_id": ""},
+    {"effect_id": "two\nlines"},
+    {"fence": -1},
+    {"body": "text"},
+    {"at": datetime(2026, 1, 1)},  # noqa: DTZ001 - of no zone
+)
+
+BAD: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(
+        ("task_id", "worker_id", "effect_id", "approval_id", "artifact_id", "fact_id", "account", "entity"), UNSEEKABLE
+    ),
+    **dict.fromkeys(("attribute", "other", "before_task", "events.channel", "position.channel"), UNSEEKABLE),
+    **dict.fromkeys(("step.key", "emit.actor"), UNSEEKABLE),
+    **dict.fromkeys(("emit.channel", "emit.key", "queued.queue", "media_type"), UNNAMEABLE),
+    **dict.fromkeys(("after", "of_round", "key_form"), UNCOUNTABLE),
+    **dict.fromkeys(("find.after", "queued.after"), ("", "no cursor", "\ud800", 7)),
+    "recall.after": (NO_FACT,),
+    "limit": LIMITS,
+    **dict.fromkeys(("task_ids", "also"), PLURALS),
+    "states": (["armed", "open"],),
+    "where": tuple(
+        replace(TaskFilter(), **{part: bad})
+        for part in ("queue", "name", "agent_id", "parent_id", "owner", "key", "text")
+        for bad in UNSEEKABLE
+    ),
+    "claim": tuple(replace(Claim(worker_id="w", number=1, limit=1, names=("job",)), **bad) for bad in BAD_CLAIMS),
+    "tasks": (
+        [new_task(user_input={"a": [float("inf")]})],
+        [new_task(available_at=datetime.max.replace(tzinfo=UTC), priority=-1)],
+    ),
+    "worker": (NewWorker(details={"a": object()}),),
+    "emit.payload": ({1, 2}, float("nan")),
+    "noun": ("task", None),
+    "part": ("", *UNSEEKABLE),
+    "text": (7, None),
+    "content": ("text", None, 7),
+    "offset": (-1, 1.5, None),
+    "length": (-1, 1.5),
+    "older_than": (timedelta(-1), 7, None),
+    "evidence": tuple(replace(Evidence(task_id="t", effect_id="e", fence=1, body=b""), **bad) for bad in BAD_EVIDENCE),
+}
+"""Values that each argument refuses; ``verb.argument`` goes before the argument's name alone."""
+
+GOOD: dict[str, dict[str, Any]] = {
+    "submit": {"tasks": []},
+    "register": {"worker": NewWorker(id="w")},
+    **{verb: {"worker_id": "w"} for verb in ("heartbeat", "drain", "retire", "owned")},
+    **{verb: {"claim": None} for verb in ("claim", "has_suspect")},
+    "acquire": {"task_id": "t", "worker_id": "w", "key_form": 1},
+    "sweep": {"limit": 1},
+    "load": {"task_id": "t", "after": 0},
+    "emit": {"channel": "c", "payload": 1, "key": "k", "actor": "a"},
+    **{verb: {"task_id": "t"} for verb in ("get", "standing", "history", "steps", "checkpoints", "artifact_links")},
+    **{verb: {"task_ids": []} for verb in ("revisions", "last_steps")},
+    "find": {"where": None, "limit": 1, "after": None},
+    "count": {"where": None},
+    "queued": {"queue": "q", "limit": 1, "after": None},
+    "ids": {"noun": Noun.TASK, "part": "p", "limit": 1},
+    "step": {"task_id": "t", "key": "k", "of_round": 1},
+    "effects": {"task_id": "t", "effect_id": "e", "states": None, "limit": 1},
+    "evidence": {"task_id": "t", "effect_id": "e"},
+    "patches": {"task_id": "t", "after": 0},
+    "approvals": {"task_id": "t", "states": None, "limit": 1},
+    "approval": {"approval_id": "a"},
+    "accounts": {"account": "a"},
+    "events": {"channel": "c", "after": 0, "limit": 1},
+    "position": {"channel": "c", "before_task": "t"},
+    "put_artifact": {"content": b"", "media_type": "text/plain"},
+    "artifact": {"artifact_id": "a"},
+    "read_artifact": {"artifact_id": "a", "offset": 0, "length": 1},
+    "fact": {"fact_id": "f"},
+    "subject": {"entity": "e", "attribute": "a", "other": "o", "also": ()},
+    "recall": {"entity": "e", "attribute": "a", "other": "o", "after": None, "limit": 1},
+    "search": {"text": "t", "limit": 1},
+    "forget": {"fact_id": "f"},
+    "add_evidence": {"evidence": None},
+    "prune": {"older_than": timedelta(1), "limit": 1},
+}
+"""Arguments that each verb takes, in all of which something bad is tried; not ``commit`` and ``remember``."""
+WITHOUT_ARGUMENTS = {"summary", "queues", "workers", "vitals"}
+
 
 class DoorsContract(ContractBase):
     """Bad input, through every door."""
@@ -82,28 +184,24 @@ class DoorsContract(ContractBase):
                     await store.commit([good, Commit(task_id="task", guard=attempt.guard(1), operations=operations)])
                 assert await snapshot(store) == before
 
-    async def test_a_bad_payload_is_refused_by_every_verb(self, store: StateStore) -> None:
-        """With its place in the value."""
+    async def test_every_verb_refuses_what_no_store_could_mean(self, store: StateStore) -> None:
+        """In every argument, in the words of InvalidValue and with nothing changed."""
+        verbs = {
+            name for group in (WorkVerbs, ReadVerbs, KeepVerbs) for name in vars(group) if not name.startswith("_")
+        }
+        assert verbs == {*GOOD, *WITHOUT_ARGUMENTS, "commit", "remember"}
         before = await snapshot(store)
-        with pytest.raises(InvalidValue, match=r"user_input\.a\[0\]"):
-            await store.submit([new_task(user_input={"a": [float("inf")]})])
-        with pytest.raises(InvalidValue, match="payload"):
-            await store.emit("channel", {1, 2})
+        for verb, good in GOOD.items():
+            for argument in good:
+                for bad in BAD.get(f"{verb}.{argument}") or BAD[argument]:
+                    with row(f"{verb}({argument}={bad!r})"), pytest.raises(InvalidValue):
+                        await getattr(store, verb)(**{**good, argument: bad})
         assert await snapshot(store) == before
 
-    @pytest.mark.parametrize("name", ["\ud800", "a\ud800b"])
-    async def test_no_question_breaks_on_an_odd_id(self, store: StateStore, name: str) -> None:
-        """Nothing is stored under it, or it is refused: never an error of the driver."""
-        for ask in (store.get, store.history, store.steps, store.artifact, store.owned, store.accounts):
-            with suppress(InvalidValue):
-                assert not await ask(name)
-
-    @pytest.mark.parametrize(("offset", "length"), [(-1, None), (0, -1), (1.5, None)])
-    async def test_a_range_that_is_none(self, store: StateStore, offset: int, length: int | None) -> None:
-        """Is refused, and not answered with other bytes."""
-        artifact = await store.put_artifact(b"hello")
-        with pytest.raises(InvalidValue):
-            await store.read_artifact(artifact.id, offset=offset, length=length)
+    async def test_a_bad_payload_is_named_by_its_place(self, store: StateStore) -> None:
+        """In the value, however deep."""
+        with pytest.raises(InvalidValue, match=r"user_input\.a\[0\]"):
+            await store.submit([new_task(user_input={"a": [float("inf")]})])
 
     @pytest.mark.parametrize("operation", [WriteOutcome(result=1), WriteStep(step())], ids=["outcome", "step"])
     async def test_what_only_the_holder_may_write(self, store: StateStore, operation: WriteOutcome | WriteStep) -> None:

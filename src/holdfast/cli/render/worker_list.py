@@ -1,0 +1,93 @@
+"""Queues and workers, one line for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from rich.text import Text
+
+from holdfast.cli.render.words import state_text
+from holdfast.cli.times import span
+from holdfast.model.queries import QueueCounts
+from holdfast.model.worker import WorkerState
+from holdfast.service.identify import short
+from holdfast.service.worker_list import ListedWorker, WorkerList
+
+QUEUE_COLUMNS = ("queue", "ready", "delayed", "running", "waiting", "review", "oldest ready")
+WORKER_COLUMNS = ("id", "worker", "state", "lease", "holds", "process", "queues")
+FLEXIBLE = frozenset({"worker", "process", "queues"})
+"""Those of the columns that are cut first."""
+
+_BAR = 8
+_LOW = 1 / 3
+"""A worker renews its lease each third of it: with less than a third left it missed more than one renewal."""
+
+
+def queue_rows(queues: Sequence[QueueCounts], at: datetime) -> list[list[str | Text]]:
+    """Return one line for each queue."""
+    return [
+        [
+            queue.name,
+            *(number(count) for count in (queue.ready, queue.delayed, queue.running, queue.waiting, queue.review)),
+            "" if queue.oldest_ready_at is None else span((at - queue.oldest_ready_at).total_seconds()),
+        ]
+        for queue in queues
+    ]
+
+
+def worker_rows(workers: WorkerList) -> list[list[str | Text]]:
+    """Return one line for each worker."""
+    return [
+        [
+            short(member.worker.id),
+            member.worker.label,
+            standing(member),
+            lease_bar(member),
+            holding(member),
+            process(member),
+            ", ".join(map(str, member.worker.details.get("queues") or ())),
+        ]
+        for member in workers.members
+    ]
+
+
+def standing(member: ListedWorker) -> Text:
+    """Return whether a worker lives, as far as anybody knows."""
+    return Text("silent", "bold red") if member.is_silent else state_text(member.worker.state)
+
+
+def lease_bar(member: ListedWorker) -> Text:
+    """Return how much of its lease a worker has left, or for how long it has been over."""
+    if member.worker.state is WorkerState.DEAD:
+        return Text()
+    if member.lease_left <= 0:
+        return Text.assemble(("░" * _BAR, "dim"), (f" over for {span(-member.lease_left)}", "red"))
+    share = min(1.0, member.lease_left / member.worker.lease)
+    full = max(1, round(_BAR * share))
+    colour = "green" if share > _LOW else "yellow"
+    return Text.assemble(("█" * full, colour), ("░" * (_BAR - full), "dim"), f" {span(member.lease_left)}")
+
+
+def holding(member: ListedWorker) -> str:
+    """Return how many tasks a worker works on, of how many it takes; who they are if it is full, and who only waits."""
+    concurrency = member.worker.details.get("concurrency")
+    working = member.held - member.resting
+    parts = [f"{working} of {concurrency}" if concurrency else str(working)]
+    if member.holders:
+        most_first = sorted(member.holders.items(), key=lambda one: (-one[1], one[0]))
+        parts[0] += f": {', '.join(f'{name} {count}' for name, count in most_first)}"
+    if member.resting:
+        parts.append(f"{member.resting} resting")
+    return "; ".join(parts)
+
+
+def process(member: ListedWorker) -> str:
+    """Return where a worker runs."""
+    host, pid = member.worker.details.get("host"), member.worker.details.get("pid")
+    return f"{host}/{pid}" if host and pid else str(host or pid or "")
+
+
+def number(count: int) -> Text:
+    """Return a count; one of nothing steps back."""
+    return Text(f"{count:,}", "" if count else "dim", justify="right")

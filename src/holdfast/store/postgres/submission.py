@@ -1,0 +1,64 @@
+"""Submitting tasks and emitting events: how things get into the store from outside a lease."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.model.canonical import canonical
+from holdfast.model.errors import StoreError
+from holdfast.model.records import Event
+from holdfast.model.task import JsonValue, NewTask, Submitted
+from holdfast.redaction import make_logger
+from holdfast.store.postgres.batch import encode_tasks, lone_task
+from holdfast.store.postgres.database import Database
+from holdfast.store.postgres.errors import is_refused
+from holdfast.store.postgres.records import RECORDS
+
+_log = make_logger(__name__)
+
+
+async def submit(db: Database, tasks: Sequence[NewTask]) -> list[Submitted]:
+    """See WorkVerbs."""
+    if not tasks:
+        return []
+    answers = (await _submit_one(db, tasks[0]) if len(tasks) == 1 else None) or await _submit_many(db, tasks)
+    created = [task for task, answer in zip(tasks, answers, strict=True) if answer.created]
+    db.publish({f"queue:{task.queue}" for task in created} | {f"task:{task.id}" for task in created})
+    return answers
+
+
+async def _submit_one(db: Database, task: NewTask) -> list[Submitted] | None:
+    """Take the short way for a lone task; None: not possible, or its id is taken."""
+    values = lone_task(task)
+    if values is None:
+        return None
+    try:
+        stored = await db.fetch("submit_one", db.at(), *values)
+    except StoreError as error:
+        if is_refused(error.__cause__):
+            return None  # submit meets the same refusal, or finds who was faster
+        raise
+    return [Submitted(task_id=task.id, created=True)] if stored else None
+
+
+async def _submit_many(db: Database, tasks: Sequence[NewTask]) -> list[Submitted]:
+    document, payloads = encode_tasks(tasks)
+    found = await db.fetch("submit", document, payloads, _meet_each_other(tasks), db.at())
+    others = {n: Submitted(task_id=task_id, created=False, conflict=conflict) for n, task_id, _, conflict in found}
+    return [others.get(n) or Submitted(task_id=task.id, created=True) for n, task in enumerate(tasks)]
+
+
+def _meet_each_other(tasks: Sequence[NewTask]) -> bool:
+    """Say whether two of the tasks share an id or a key, so that the later one must find the earlier one."""
+    ids = {task.id for task in tasks}
+    keys = [(task.name, task.key) for task in tasks if task.key is not None]
+    return len(ids) < len(tasks) or len(set(keys)) < len(keys)
+
+
+async def emit(db: Database, channel: str, payload: JsonValue, key: str | None, actor: str) -> Event:
+    """See WorkVerbs."""
+    body = canonical(payload, name="payload")
+    # Without a key, an event whose answer was lost cannot be told from one that never arrived.
+    [(hints, *event)] = await db.fetch("emit", channel, key, body, actor, db.at(), repeatable=key is not None)
+    db.publish(hints)
+    return RECORDS.event(*event)

@@ -1,0 +1,32 @@
+"""What time alone makes true: dead workers, timers, deadlines, delays, expiries. One bounded batch at a time."""
+
+from __future__ import annotations
+
+from holdfast.model.worker import Swept
+from holdfast.redaction import make_logger
+from holdfast.store.postgres.database import Database
+
+_log = make_logger(__name__)
+
+
+async def sweep(db: Database, limit: int) -> Swept:
+    """See WorkVerbs."""
+    connections = db.open_connections()
+
+    def values() -> tuple[object, ...]:
+        at = db.at()  # a clock of the test's: it knows no outages
+        return limit, at, connections.answering_for if at is None else None
+
+    [row] = await db.fetch_anew("sweep", values)
+    recovered, poisoned, woken, due, failed, expired, more, next_due, hints = row
+    db.publish(hints)
+    return Swept(
+        recovered=tuple(recovered),
+        poisoned=tuple(poisoned),
+        woken=tuple(woken),
+        due=due,
+        failed=tuple(failed),
+        expired=tuple(expired),
+        more=more,
+        next_due=next_due,
+    )

@@ -1,0 +1,151 @@
+"""The Commits of every day: a worker writes steps, or ends its task, or both, and nothing else.
+
+Such Commits of different tasks cannot see one another: each reads and writes only what belongs to its own task. So
+the tasks of a whole stretch of them are read first, and then each table is written in one go. Inside BEGIN IMMEDIATE
+nothing moves between the two.
+
+Nothing is refused here. A Commit whose guard does not hold, whose task waits, or whose end concerns anybody else is
+left to the general path, which applies or refuses it in its own words. That path may wake waiting tasks and nobody
+else, and the short way touches no waiting task: in which order the two come makes no difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from holdfast.model.commit import Commit, Held, Verdict
+from holdfast.model.operations import Move, WriteStep
+from holdfast.model.step import Step
+from holdfast.model.transitions import TaskState
+from holdfast.store.records import payload_or_none
+from holdfast.store.sqlite.records import step_values
+from holdfast.store.sqlite.write_transaction import WriteTransaction
+
+_ENDS = (TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED)
+_ADVANCING = {state.value: state for state in TaskState if state is not TaskState.WAITING}
+"""Where steps are written without another look: what a waiting task waits for may be true by now."""
+_ENDING = frozenset({TaskState.RUNNING.value, TaskState.REVIEW.value})
+"""From where a worker may move its task to any end."""
+
+
+class PlainCommit(NamedTuple):
+    """A Commit that is plain: the lease it names, the steps it writes, and how it ends its task, if it does."""
+
+    task_id: str
+    held: Held
+    steps: list[Step]
+    end: Move | None
+    actor: str
+
+
+def stretches(commits: Sequence[Commit]) -> Iterator[tuple[Sequence[Commit], list[PlainCommit]]]:
+    """Cut the batch, in order, into stretches of Commits that fit and name each task once; others stand alone."""
+    stretch: list[Commit] = []
+    fitting: dict[str, PlainCommit] = {}
+    for commit in commits:
+        plain = _fit(commit)
+        if stretch and (plain is None or commit.task_id in fitting):
+            yield stretch, list(fitting.values())
+            stretch, fitting = [], {}
+        if plain is None:
+            yield (commit,), []
+        else:
+            stretch.append(commit)
+            fitting[commit.task_id] = plain
+    if stretch:
+        yield stretch, list(fitting.values())
+
+
+def apply_plain(tx: WriteTransaction, stretch: Sequence[PlainCommit]) -> dict[str, Verdict]:
+    """Apply what is plainly fine of a stretch; return the verdicts by task. Who has none goes the general way."""
+    verdicts: dict[str, Verdict] = {}
+    if advancing := [plain for plain in stretch if plain.end is None]:
+        _advance(tx, advancing, verdicts)
+    if ending := [plain for plain in stretch if plain.end is not None]:
+        _end(tx, ending, verdicts)
+    applied = [plain for plain in stretch if plain.task_id in verdicts]
+    tx.run_many("put_step", [step_values(plain.task_id, step) for plain in applied for step in plain.steps])
+    return verdicts
+
+
+def _fit(commit: Commit) -> PlainCommit | None:
+    guard = commit.guard
+    if not isinstance(guard, Held):
+        return None
+    steps, end = [], None
+    for op in commit.operations:
+        if isinstance(op, WriteStep):
+            steps.append(op.step)
+        elif isinstance(op, Move) and op.to in _ENDS and not _changes_more(op):
+            end = op
+        else:
+            return None
+    return PlainCommit(commit.task_id, guard, steps, end, commit.actor)
+
+
+def _changes_more(end: Move) -> bool:
+    return end.new_round or end.counts_attempt or end.feedback is not None
+
+
+def _advance(tx: WriteTransaction, stretch: list[PlainCommit], verdicts: dict[str, Verdict]) -> None:
+    """Count one Commit on each task that is held as the Commit says."""
+    by_task = {plain.task_id: plain for plain in stretch}
+    changed = []
+    for task_id, owner, fence, sequence, state, *shown in tx.all_many("task_head", [(task_id,) for task_id in by_task]):
+        held = by_task[task_id].held
+        if not _is_next(held, owner, fence, sequence) or state not in _ADVANCING:
+            continue
+        changed.append((task_id, held.sequence, tx.now))
+        verdicts[task_id] = _verdict(task_id, held, _ADVANCING[state], held.owner, *shown)
+    tx.run_many("advance", changed)
+
+
+def _end(tx: WriteTransaction, stretch: list[PlainCommit], verdicts: dict[str, Verdict]) -> None:
+    """End each task that is held as the Commit says and whose end concerns nobody else."""
+    by_task = {plain.task_id: plain for plain in stretch}
+    changed, transitions, outcomes, forgotten = [], [], [], []
+    for moves, has_outcome, has_loose_ends, task_id, owner, fence, sequence, state, *shown in tx.all_many(
+        "ending_head", [(task_id,) for task_id in by_task]
+    ):
+        _, held, _, end, actor = by_task[task_id]
+        if has_loose_ends or end is None or state not in _ENDING or not _is_next(held, owner, fence, sequence):
+            continue
+        changed.append((task_id, held.sequence, end.to, tx.now))
+        transitions.append((task_id, moves + 1, state, end.to, end.reason, actor, held.fence, tx.now))
+        if end.result is not None or end.error is not None:
+            outcomes.append((task_id, payload_or_none(end.result), payload_or_none(end.error)))
+        elif has_outcome:
+            forgotten.append((task_id,))
+        tx.hints.add(f"task:{task_id}")
+        verdicts[task_id] = _verdict(task_id, held, end.to, None, *shown)
+    tx.run_many("end", changed)
+    tx.run_many("insert_transition", transitions)
+    tx.run_many("put_outcome", outcomes)
+    tx.run_many("delete_outcome", forgotten)
+
+
+def _is_next(held: Held, owner: str | None, fence: int, sequence: int) -> bool:
+    """Say whether the lease stands on the row and the Commit is the next one under it."""
+    return owner == held.owner and fence == held.fence and sequence == held.sequence - 1
+
+
+def _verdict(  # noqa: PLR0917 - the last three are the last columns of the queries
+    task_id: str,
+    held: Held,
+    state: TaskState,
+    owner: str | None,
+    revision: int,
+    version: int,
+    cancel_requested: str | None,
+) -> Verdict:
+    return Verdict(
+        task_id=task_id,
+        state=state,
+        fence=held.fence,
+        sequence=held.sequence,
+        revision=revision + 1,
+        version=version,
+        owner=owner,
+        cancel_requested=cancel_requested,
+    )

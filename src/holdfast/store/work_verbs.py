@@ -1,0 +1,138 @@
+"""The verbs the engine works with, and what is refused at their door."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.model.checks import check_integer, check_name
+from holdfast.model.commit import Commit, Verdict
+from holdfast.model.queries import Loaded
+from holdfast.model.records import Event
+from holdfast.model.task import SCOPED_KEYS, JsonValue, NewTask, Submitted
+from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker
+from holdfast.store.backend import Backend
+from holdfast.store.checks import (
+    check_claim,
+    check_commits,
+    check_event_key,
+    check_key_form,
+    check_limit,
+    check_payload,
+    check_sought,
+    check_submission,
+)
+
+
+class WorkVerbs:
+    """The verbs the engine works with."""
+
+    _backend: Backend
+
+    async def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+        """Store these tasks in one transaction; answer each in order.
+
+        A task whose id, or whose (name, key), is already stored is not stored again: with the same name and input it
+        is answered with that task's id, with other input as a conflict. Its first Transition is (None -> state).
+        ``budget`` opens an account under the task's id.
+        """
+        check_submission(tasks)
+        return await self._backend.submit(tasks)
+
+    async def register(self, worker: NewWorker) -> Worker:
+        """Enter a fresh incarnation; its lease runs from now. Registering the same id again is answered, not renewed.
+
+        Raises WorkerDead where that incarnation is over.
+        """
+        check_payload("worker details", dict(worker.details))
+        return await self._backend.register(worker)
+
+    async def heartbeat(self, worker_id: str) -> Heartbeat:
+        """Renew the worker's one lease, which covers all its tasks. Raises WorkerDead: abandon everything."""
+        check_sought("worker id", worker_id)
+        return await self._backend.heartbeat(worker_id)
+
+    async def drain(self, worker_id: str) -> None:
+        """Let the worker keep its tasks and claim no more. Raises WorkerDead."""
+        check_sought("worker id", worker_id)
+        await self._backend.drain(worker_id)
+
+    async def retire(self, worker_id: str) -> list[str]:
+        """End the incarnation in good order: its tasks are handed back (no death is counted); returns their ids.
+
+        Retiring a dead or unknown worker does nothing.
+        """
+        check_sought("worker id", worker_id)
+        return await self._backend.retire(worker_id)
+
+    async def claim(self, claim: Claim) -> list[Claimed]:
+        """Lease up to ``limit`` ready tasks by rank, then id: pending ones become running, those in review stay so.
+
+        Only the named queues and names; no task whose deadline has passed (unless it must undo), and none whose keys
+        have a form above ``key_form``, which becomes the form of a task that is claimed for the first time.
+
+        Raises WorkerDead; a draining worker, or one whose lease ran out unnoticed, gets nothing. A repeated number
+        returns what is still held of that claim.
+        """
+        check_claim(claim)
+        return await self._backend.claim(claim)
+
+    async def has_suspect(self, claim: Claim) -> bool:
+        """Say whether a suspect is ready in the queues, of the names and with the keys of this claim."""
+        check_claim(claim)
+        return await self._backend.has_suspect(claim)
+
+    async def acquire(self, task_id: str, worker_id: str, *, key_form: int = SCOPED_KEYS) -> Claimed:
+        """Lease this very task without moving it. Raises NotFound, LeaseHeld, WorkerDead, and Conflict.
+
+        Conflict: it has ended, or its keys have a form above ``key_form``. A first lease sets that, as a claim does.
+        A task the worker already holds is answered as it stands.
+        """
+        check_sought("task id", task_id)
+        check_sought("worker id", worker_id)
+        check_key_form(key_form)
+        return await self._backend.acquire(task_id, worker_id, key_form)
+
+    async def owned(self, worker_id: str) -> list[Lease]:
+        """List what the worker holds, by task id: how it finds a claim whose answer was lost."""
+        check_sought("worker id", worker_id)
+        return await self._backend.owned(worker_id)
+
+    async def sweep(self, limit: int = 100) -> Swept:
+        """Do what time alone made true, at most ``limit`` of each kind. Whoever claims calls it; there is no reaper.
+
+        Dead workers lose their tasks (running -> pending, or failed as poison; review stays; fence + 1), due timers
+        wake their task, delayed tasks become ready, passed deadlines fail tasks nobody holds (those that must undo
+        are woken instead), approvals expire. Nobody is declared dead right after the database itself was away.
+        """
+        check_limit(limit)
+        return await self._backend.sweep(limit)
+
+    async def commit(self, commits: Sequence[Commit]) -> list[Verdict]:
+        """Make these Commits durable in one transaction, as if applied one after the other; answer each in order.
+
+        What could not mean anything raises InvalidValue at the door, before anything is applied. A refused Commit
+        changes nothing and spoils no other. A Commit already applied is answered as a duplicate, before owner and state
+        are looked at. A terminal Move closes the task's open approvals, counts its
+        unsettled reservations as spent and wakes a parent whose join it completes. A Commit that leaves its task
+        waiting for something that is already true moves it on to pending.
+        """
+        check_commits(commits)
+        return await self._backend.commit(commits)
+
+    async def load(self, task_id: str, *, after: int = 0) -> Loaded:
+        """Read a task with all a worker needs to go on, in one round trip at one moment. Raises NotFound.
+
+        Steps of the current round with a position above ``after``, and steps of earlier rounds that have an effect.
+        Effects and approvals of all rounds, however many.
+        """
+        check_sought("task id", task_id)
+        check_integer("after", after)
+        return await self._backend.load(task_id, after)
+
+    async def emit(self, channel: str, payload: JsonValue, *, key: str | None = None, actor: str = "emit") -> Event:
+        """Append an event and wake the tasks that wait for it. The same key again returns the first event."""
+        check_name("channel", channel)
+        check_sought("actor", actor)
+        check_event_key(key)
+        check_payload("payload", payload)
+        return await self._backend.emit(channel, payload, key, actor)
