@@ -156,9 +156,7 @@ NO_NAMES = ["true", "3", "[]", "[1]", '[""]', '"a,,b"', '""']
 def test_a_wrong_type_is_refused(name: str, value: str, tmp_path: Path) -> None:
     file = write(tmp_path, line(name, value))
     # An inline table under the name of a setting outside of a section looks like a section of that name.
-    with pytest.raises(
-        InvalidValue, match=rf"{name} in .*holdfast.toml (is .*|is not valid); give|section \[{name}\]"
-    ):
+    with pytest.raises(InvalidValue, match=rf"{name} in .*holdfast.toml is .*; give|section \[{name}\]"):
         Settings({}, file)
 
 

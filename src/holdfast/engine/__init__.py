@@ -10,7 +10,7 @@ attempt/  One try at one task, from the claim to the Commit that ends it
 effects/  Steps that must not be done twice: armed before they are sent, cleared up when in doubt, undone in sagas
 manage/   Managing tasks from outside their attempts: cancel, revive, decide, patch, fork, remember
 outside/  Handover: agents outside take a task from the queue, work on it under a lease, and hand it back
-runtime/  Machinery that all attempts of a process share: group commit, alarms, hints, threads, the store's time
+runtime/  Services that all attempts of a process share: group commit, alarms, hints, threads, the store's time
 steps/    What a task's code does through ``ctx``: steps, waits, children, questions, transactions, charges
 worker/   Workers, their slots and their leases
 """

@@ -70,7 +70,7 @@ class AsyncHoldfast(Managing):
         self.definitions = Definitions()
         self._clock = clock or SystemClock()
         self.options = options
-        """What the store is opened with, beside its URL."""
+        """Options for opening the store, in addition to its URL."""
         self._services: Services | None = None
         self._opened = AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -333,7 +333,7 @@ class AsyncHoldfast(Managing):
         many: Iterable[Sequence[Any]],
         **options: Any,  # noqa: ANN401
     ) -> list[Handle[R]]:
-        """Submit a task once for each tuple of arguments, in as few transactions as possible."""
+        """Submit one task for each tuple of arguments, in as few transactions as possible."""
         services = self.services
         now = services.time.now()
         listed = list(many)

@@ -106,7 +106,7 @@ class TaskDefinition(Generic[P, R]):
         in ``ctx.feedback``, until its attempts are used up. An exception is not a rejection: the verifier is retried.
         """
         if self.verifier is not None:
-            raise DuplicateName(f"task {self.name!r} has a verifier already")
+            raise DuplicateName(f"task {self.name!r} has a verifier already; give it only one")
         self.verifier = verifier
         return verifier
 
@@ -241,7 +241,7 @@ class TaskDefinition(Generic[P, R]):
         return sum(one.default is inspect.Parameter.empty for one in self._parameters if one.kind in _POSITIONAL)
 
     def _positions(self, count: int) -> Sequence[tuple[str, Any]]:
-        """Name and type of each of so many positional arguments."""
+        """Return the name and type of each positional argument, for so many arguments."""
         if self._others is None or count <= len(self._named_positions):
             return self._named_positions
         return self._named_positions + [self._others] * (count - len(self._named_positions))

@@ -30,9 +30,9 @@ async def submit_task(
     after: str | None = None,
     **options: Any,  # noqa: ANN401
 ) -> Handle[Any]:
-    """Store a task; return its handle. ``after`` is the id of what it goes on from; ``options``: see ``new_task``.
+    """Store a task; return its handle. ``after`` is the id of the task that it continues; for options see ``new_task``.
 
-    Raises KeyConflict if there is another task under its key.
+    Raises KeyConflict if another task has its key.
     """
     store, definitions = services.store, services.definitions
     args, start = as_state(definitions, task, tuple(args), start)
@@ -51,7 +51,7 @@ async def submit_task(
 async def handle_of(
     services: Services, new: NewTask, answer: Submitted, definition: TaskDefinition[..., Any] | None
 ) -> Handle[Any]:
-    """Return the handle of a task as the store answered. Raises KeyConflict."""
+    """Return the handle of a submitted task, from the store's answer. Raises KeyConflict."""
     if answer.conflict and not await was_submitted_before(services.store, services.definitions, new, answer.task_id):
         raise KeyConflict(new.name, new.key or new.id, answer.task_id)
     services.note_due(new.available_at)

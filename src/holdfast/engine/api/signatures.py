@@ -106,7 +106,7 @@ class TakesId4(Protocol[A_contra, B_contra, C_contra, D_contra, R_co]):
 
 
 class StartOptions(TypedDict, total=False):
-    """What an agent's state holds from the beginning."""
+    """Options that set what an agent's state holds from the beginning."""
 
     state: AgentState | None
     plan: Sequence[str] | None
@@ -115,7 +115,7 @@ class StartOptions(TypedDict, total=False):
 
 
 class ChildOptions(TypedDict, total=False):
-    """What ``ctx.submit`` takes beside the arguments of the task."""
+    """The options of ``ctx.submit``, in addition to the arguments of the task."""
 
     key: str | None
     queue: str | None
@@ -125,21 +125,21 @@ class ChildOptions(TypedDict, total=False):
 
 
 class SubmitOptions(ChildOptions, StartOptions, total=False):
-    """What ``hold.submit`` takes beside the arguments of the task."""
+    """The options of ``hold.submit``, in addition to the arguments of the task."""
 
     agent_id: str | None
     after: Handle[Any] | str | None
 
 
 class SyncSubmitOptions(ChildOptions, StartOptions, total=False):
-    """What ``hold.sync.submit`` takes beside the arguments of the task."""
+    """The options of ``hold.sync.submit``, in addition to the arguments of the task."""
 
     agent_id: str | None
     after: SyncHandle[Any] | str | None
 
 
 class StepOptions(TypedDict, total=False):
-    """What ``ctx.step`` takes beside the arguments of the function."""
+    """The options of ``ctx.step``, in addition to the arguments of the function."""
 
     key: str | None
     retry: Retry | None

@@ -168,7 +168,7 @@ def _text_and_rest(
 
 
 async def patch_of(store: StateStore, start: Start) -> StatePatch:
-    """Return what was given as it is stored, without the goal. Raises InvalidValue."""
+    """Return the start as the patch that is stored, without the goal. Raises InvalidValue."""
     state = _checked(start.state)
     plan = state.plan if start.plan is None else _texts("plan", start.plan)
     patch = StatePatch(

@@ -104,7 +104,7 @@ class Artifacts:
         if how not in get_args(How):
             raise InvalidValue(f"how is {how!r}; choose one of {', '.join(get_args(How))}")
         if (pattern is not None) != (how == "grep"):
-            raise InvalidValue(f'how is {how!r} and pattern is {pattern!r}; a pattern is for "grep", which needs one')
+            raise InvalidValue(f'how is {how!r} and pattern is {pattern!r}; only "grep" takes a pattern, and needs it')
         artifact = await self.stat(artifact_id)
         if how == "grep":
             shown = await self._grep(artifact, LineSearch(pattern or "", max_bytes=max_bytes, context=context))

@@ -132,7 +132,7 @@ class Memory:
         return best_first(relations.values(), self._services().time.now())[:limit]
 
     async def verify(self, fact_id: str, *, by: str) -> MemoryFact:
-        """Confirm a fact: its confidence starts anew, and all other facts about its subject are superseded.
+        """Confirm a fact: its decay starts again from now, and all other facts about its subject are superseded.
 
         A superseded fact becomes live again. Raises NotFound.
         """

@@ -111,7 +111,7 @@ def other_arguments(task: Task, key: str) -> None:
     """A step replays a result that was recorded for other arguments: the code may have changed since."""
     logger.warning(
         "task %s %s: step %s was recorded with other arguments; its recorded result is used. If the code has changed, "
-        "give the new step a name of its own",
+        "give the new step another name",
         task.name,
         task.id,
         key,
@@ -159,7 +159,7 @@ def ignored_end(task: Task, where: str) -> None:
 
 def fenced(task: Task, why: str, *, elsewhere: bool) -> None:
     """An attempt lost its lease, or gives the task up. Only INFO, because no work is lost."""
-    words = "stopped here, another worker has it" if elsewhere else "stopped here, for another worker to go on"
+    words = "stopped here, another worker has it" if elsewhere else "stopped here, another worker can continue it"
     logger.info("task %s %s: %s (%s)", task.name, task.id, words, why, extra={"task_id": task.id})
 
 

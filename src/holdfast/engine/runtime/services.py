@@ -34,7 +34,7 @@ MOST_SUBMITTED = 1000
 
 @dataclass(slots=True)
 class Services:
-    """The open store, and the machinery around it that lives as long as it is open."""
+    """The open store, and the services around it that live until it is closed."""
 
     store: StateStore
     clock: Clock
@@ -64,7 +64,7 @@ class Services:
         self.submitter = Batcher(
             self.store.submit, most=MOST_SUBMITTED, patience=little_patience, size=task_size, outage=outage
         )
-        self.submitter.callers = 2  # submissions come many at a time: a turn of the loop lets them join
+        self.submitter.callers = 2  # submissions often come together: a turn of the loop lets them join one batch
         self.time = StoreTime(self.store, self.clock)
         self.alarms = Alarms(self.clock)
         self.watcher = Watcher(self.store)

@@ -48,7 +48,7 @@ async def insist(ask: Callable[[], Awaitable[T]], outage: Outage | None = None) 
     except HOPELESS:
         raise
     except StoreError as error:
-        streak = Streak("a question to the store", outage or OUTAGE.get(None))
+        streak = Streak("a call to the store", outage or OUTAGE.get(None))
         pause = streak.failed(error)
     try:
         while True:

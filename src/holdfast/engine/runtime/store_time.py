@@ -17,7 +17,7 @@ ASK_AGAIN_AFTER = 30.0
 
 
 class StoreTime:
-    """What time it is for the store."""
+    """The current time of the store."""
 
     def __init__(self, store: StateStore, clock: Clock) -> None:
         """Use this process's clock until ``ask`` is called."""
@@ -38,7 +38,7 @@ class StoreTime:
         return (moment - self.now()).total_seconds()
 
     async def ask(self) -> None:
-        """Ask the store, if it has a clock of its own and the last answer is old."""
+        """Ask the store for its time, if it has its own clock and the last answer is old."""
         if self._shared:
             return
         began = self._clock.boot()

@@ -78,7 +78,7 @@ class DaemonThreads:
                 self._idle += 1
 
     def close(self) -> None:
-        """Let idle threads end; busy ones are abandoned."""
+        """Let idle threads end, and abandon busy ones."""
         with self._lock:
             idle, self._idle = self._idle, 0
         for _ in range(idle):

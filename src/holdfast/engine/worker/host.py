@@ -41,10 +41,10 @@ BLOCKED_AFTER = 1.0
 """Seconds by which a heartbeat may be late before the worker logs that the event loop was blocked."""
 
 LAST_WORDS = 5.0
-"""Seconds an attempt gets to record that it was handed back."""
+"""Seconds that an attempt gets to record that it was handed back."""
 
 TO_SUSPEND = 1.0
-"""Seconds a task that only waits gets to be suspended before it is handed back."""
+"""Seconds that a task that only waits gets for its suspension, before it is handed back."""
 
 FULL_AFTER = 60.0
 """Seconds without a free slot after which the worker logs which tasks have them."""
@@ -217,7 +217,7 @@ class Host:
     async def register_again(self, dead: str) -> None:
         """Abandon the tasks of the incarnation ``dead``, and register a new one."""
         async with self._registering:
-            if self.lease.worker_id == dead:  # the heartbeat and a claim may both find out
+            if self.lease.worker_id == dead:  # the heartbeat and a claim may both notice it
                 await self._start_over()
 
     async def _start_over(self) -> None:
@@ -307,7 +307,7 @@ class Host:
             await self._suspend_what_stays()
             for attempt in self.slots.resting():
                 if attempt.residence.is_resting:
-                    attempt.hand_back()  # what it waits for may take days
+                    attempt.hand_back()  # its wait may take days
             await self._wait_for_attempts(grace, self._hurry)
         finally:
             await self._leave()

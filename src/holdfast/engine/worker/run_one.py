@@ -1,4 +1,4 @@
-"""Running one task by its id, in this process: what a worker does for a queue, for a single task.
+"""Running a single task in this process, as a worker runs the tasks of a queue.
 
 The task stays in this process until it has ended, even if other workers are alive. While it waits it is a resident, and
 between two attempts it keeps its lease. This process waits for another one only if that one holds the task at the
@@ -88,7 +88,7 @@ async def _lease(host: Host, task: Task) -> Claimed | None:
         return None
     try:
         return await host.services.store.acquire(task.id, host.lease.worker_id)
-    except Conflict:  # another worker was faster, or it has ended
+    except Conflict:  # another worker has claimed it meanwhile, or it has ended
         return None
     except WorkerDead as error:
         await host.register_again(error.worker_id)

@@ -71,7 +71,7 @@ class Worker:
         check_integer("concurrency", concurrency, lowest=1)
         check_integer("residents", residents, lowest=0)
         if queues is not None and not queues:
-            raise InvalidValue("queues is empty, so this worker would do nothing; leave it out for all queues")
+            raise InvalidValue("queues is empty, so this worker would do nothing; omit it for all queues")
         check_name("worker label", label)
         self._services = services
         self._queues = None if queues is None else list(queues)
@@ -160,7 +160,7 @@ class Worker:
         # SchemaMismatch: a newer version has migrated the store. The tasks that run here may still end here.
         grace = self._grace if isinstance(error, SchemaMismatch) else 0.0
         self._giving_up = asyncio.create_task(self._host.stop(grace), name="holdfast-worker-stops")
-        self._giving_up.add_done_callback(log.if_it_failed("worker %s could not stop in order", self._host.label))
+        self._giving_up.add_done_callback(log.if_it_failed("worker %s could not stop cleanly", self._host.label))
         if self._block is not None and not self._block.done() and not self._joined:
             self._is_interrupted = True
             self._block.cancel(f"worker {self._host.label} has stopped: {error}")

@@ -171,7 +171,7 @@ class Machine(Generic[D]):
         """Return the states and moves as a Mermaid diagram, from the same table that moves are checked against."""
         return self.table.mermaid()
 
-    # Looking at one from outside
+    # Queries from outside
 
     async def state_of(self, handle: Handle[Any]) -> str:
         """Return the current state of a task of this machine; the initial state if it has not started."""

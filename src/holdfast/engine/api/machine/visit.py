@@ -81,7 +81,7 @@ class StateEntry:
 
     @classmethod
     def of(cls, step: Step) -> StateEntry:
-        """Read what ``to_bytes`` wrote."""
+        """Read a line that ``to_bytes`` made."""
         line = decode(step.output or b"", name=f"transition {step.key!r}")
         data = write(line["data"]) if "data" in line else None
         return cls(state=line["to"], came_from=line["from"], reason=line["reason"], data=data)

@@ -11,7 +11,7 @@ from holdfast.model.records import Artifact
 
 
 class SyncArtifacts:
-    """The same calls as Artifacts, which return when they are done."""
+    """The calls of Artifacts, which block until they are done."""
 
     __slots__ = ("_artifacts", "_wait")
 

@@ -9,7 +9,7 @@ from holdfast.store.task_store import TaskStep, TaskStore
 
 
 class SyncTaskStore:
-    """The same calls as TaskStore, which return when they are done."""
+    """The calls of TaskStore, which block until they are done."""
 
     __slots__ = ("_store", "_wait")
 
