@@ -121,7 +121,7 @@ def _names(given: object) -> tuple[str, ...]:
 SETTINGS: Final = (
     Setting("database_url", _text, DEFAULT_URL, "The store: sqlite:///file.db, postgresql://..., json:///folder"),
     Setting("schema", _text, DEFAULT_SCHEMA, "PostgreSQL only: the schema that holds the store"),
-    Setting("prepare", read_switch, None, "PostgreSQL only: prepare statements; default: not behind a pooler"),
+    Setting("prepare", read_switch, None, "PostgreSQL only: prepare statements; by default, except behind a pooler"),
     Setting("listen_url", _text, None, "PostgreSQL only: the server's own address, if database_url is a pooler's"),
     Setting("application", _text, None, "Where the application's Holdfast object is: module:attribute"),
     Setting("user", _text, None, "Who decides, approves and cancels; by default your login name"),

@@ -309,8 +309,8 @@ class AsyncHoldfast(Managing):
         of the state can only tighten the agent's own. Without a text, the goal of the state is the text.
 
         Arguments are checked against the annotations of the task's function and converted as pydantic does it, here and
-        only once. If an argument does not fit, InvalidValue is raised and nothing is stored. Only if the task is not
-        defined here, and is submitted by its name and ``queue``, arguments are stored unchecked.
+        only once. If an argument does not fit, InvalidValue is raised and nothing is stored. Arguments are stored
+        unchecked only if the task is not defined here and is submitted by its name and ``queue``.
         """
         refuse_for_task("hold.submit", task, unknown, SubmitOptions.__annotations__)
         return await submit_task(
@@ -397,7 +397,7 @@ class AsyncHoldfast(Managing):
     ) -> Any:
         """Run ``function(tx, *args)`` in a transaction of the store's database: for your own tables.
 
-        It belongs to no task and writes no journal line. Context.transaction does.
+        It belongs to no task and writes no journal line. For a transaction of a task, see Context.transaction.
         """
         refuse_for_function("hold.transaction", function, unknown, ["timeout"])
         if not callable(function):
