@@ -213,7 +213,7 @@ async def test_a_failed_task_says_how_to_go_on(hold: Holdfast) -> None:
     async with hold.worker():
         with pytest.raises(TaskFailed):
             await handle.result(timeout=PATIENCE)
-        with pytest.raises(Conflict, match=r"has failed; send it with hold.resume\(task, message=...\)"):
+        with pytest.raises(Conflict, match=r"has failed; send the message with hold.resume\(task, message=...\)"):
             await hold.send(handle, "Hello?")
         await hold.resume(handle, message="Hello!", by="ann")
         assert await handle.result(timeout=PATIENCE) == "found"

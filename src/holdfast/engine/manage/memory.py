@@ -71,7 +71,7 @@ class Memory:
     ) -> MemoryFact:
         """Store that ``source`` states this fact, and return the fact that is valid now.
 
-        If the value is known already, the fact is confirmed. Another value supersedes the earlier facts of this source,
+        A value that is known already counts as stated again. Another value supersedes the earlier facts of this source,
         and is in conflict with the facts of other sources. ``half_life`` is the time in which the confidence halves.
         """
         check_size(f"the fact {entity!r} {attribute!r}", canonical(value, name="value").decode(), MEMORY_BYTES)

@@ -66,7 +66,9 @@ async def send(
     if task is None:
         raise NotFound("task", task_id)
     if task.state is TaskState.FAILED:
-        raise Conflict(f"task {task_id} has failed; send it with hold.resume(task, message=...), which also resumes it")
+        raise Conflict(
+            f"task {task_id} has failed; send the message with hold.resume(task, message=...), which also resumes it"
+        )
     if task.state is TaskState.REVIEW:
         raise Conflict(f"task {task_id} is being verified and reads no messages; wait for the verdict, then send again")
     if task.state.is_terminal:

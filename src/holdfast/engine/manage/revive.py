@@ -42,7 +42,9 @@ async def resume(
         raise Conflict(f"task {task_id} was cancelled, which is final; submit it again")
     if loaded.task.state is not TaskState.FAILED:
         if message is not None:
-            raise Conflict(f"task {task_id} is {loaded.task.state}, not failed; send it with hold.send(task, text)")
+            raise Conflict(
+                f"task {task_id} is {loaded.task.state}, not failed; send the message with hold.send(task, text)"
+            )
         return
     journal = Journal(task_id, loaded.task.round, loaded.steps)
     is_undoing = compensation.begun(journal) is not None
@@ -59,7 +61,7 @@ async def resume(
     move = Move(to=TaskState.PENDING, reason=f"resumed by {by}", deadline=until)
     if (verdict := await _revive(store, task_id, by, *again, move)).refusal is Refusal.CONFLICT:
         if message is not None:
-            raise Conflict(f"task {task_id} was resumed by another caller; send it with hold.send(task, text)")
+            raise Conflict(f"task {task_id} was resumed by another caller; send the message with hold.send(task, text)")
         return  # another caller has resumed it already
     verdict.require()
 
