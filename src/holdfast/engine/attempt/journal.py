@@ -27,7 +27,7 @@ from holdfast.engine.attempt.scope import (
     note_branch,
     path_inside,
 )
-from holdfast.engine.manage.fork.ancestry import MARKER, SharedPast
+from holdfast.engine.manage.fork.ancestry import MARKER, PastReplay
 from holdfast.engine.runtime.loop_turns import READ_IN_A_TURN
 from holdfast.model.canonical import digest, parse
 from holdfast.model.errors import DuplicateName, JournalMismatch
@@ -108,7 +108,7 @@ class Journal:
         self._had_undo = False
         self.digests = Digests()
         self._position = before_round(round_)
-        self._past: SharedPast | None = None
+        self._past: PastReplay | None = None
         self._add(steps)
         self._find_past()
 
@@ -138,7 +138,7 @@ class Journal:
 
     def _find_past(self) -> None:
         marker = self._steps.get(MARKER)
-        self._past = None if marker is None else SharedPast(marker, self._steps.values())
+        self._past = None if marker is None else PastReplay(marker, self._steps.values())
 
     def allot(self, scope: Scope, name: str, key: str | None = None) -> str:
         """Give a step its key, now, while the order of the calls is the order of the code."""
