@@ -35,7 +35,7 @@ _HIGHEST_PORT: Final = 65_535
 
 NOT_SETTINGS: Final = frozenset({"HOLDFAST_API_TOKEN", "HOLDFAST_MODEL"})
 """Variables with our prefix that other code reads, and that do not belong in a file: a secret, an example's choice."""
-_NOT_SETTINGS_EITHER: Final = "HOLDFAST_API_TOKEN_"
+_NOT_SETTINGS_PREFIX: Final = "HOLDFAST_API_TOKEN_"
 """The prefix of more such variables. The operator of a server chooses the name after it."""
 
 
@@ -199,7 +199,7 @@ def _is_there(path: Path) -> bool:
 def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
     """Return the HOLDFAST_* variables that no code reads, each with the one that was probably meant."""
     known = {setting.variable for setting in SETTINGS} | NOT_SETTINGS
-    ours = (name for name in environment if name.startswith(PREFIX) and not name.startswith(_NOT_SETTINGS_EITHER))
+    ours = (name for name in environment if name.startswith(PREFIX) and not name.startswith(_NOT_SETTINGS_PREFIX))
     unknown = sorted(name for name in ours if name not in known)
     # Compared without the prefix, which all of them share.
     own = {name.removeprefix(PREFIX): name for name in sorted(known)}

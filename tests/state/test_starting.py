@@ -319,7 +319,7 @@ async def test_what_cannot_be_meant_is_refused_and_nothing_is_stored(quick: Hold
         (agent, {"facts": "x"}, "list of KnownFact"),
         (agent, {"facts": [("a", 1)]}, "not a KnownFact"),
         (agent, {"facts": {"a": object()}}, "known_facts"),
-        (agent, {"artifacts": "x"}, "list of them"),
+        (agent, {"artifacts": "x"}, "list of artifacts"),
         (agent, {"artifacts": ["0" * 64]}, "not in this store"),
         (agent, {"artifacts": [MENTIONED]}, "not in this store"),
         (agent, {"artifacts": [3]}, "not an artifact"),

@@ -110,8 +110,8 @@ class Managing(ABC):
         the same task. ``deadline`` is a moment or a time from now; by default the fork has as much time as its origin
         had at first.
         """
-        wish = forking.Wish(at=at, user_input=user_input, patch=patch, key=key, deadline=deadline, by=by)
-        task_id, name = await forking.fork(self.services, self._handle(task).id, wish)
+        request = forking.ForkRequest(at=at, user_input=user_input, patch=patch, key=key, deadline=deadline, by=by)
+        task_id, name = await forking.fork(self.services, self._handle(task).id, request)
         definition = self.definitions.get(name)
         return Handle(self.services, task_id, Any if definition is None else definition.returns)
 

@@ -28,11 +28,11 @@ def inbox(task_id: str) -> str:
 
 
 def is_message(payload: JsonValue) -> bool:
-    """Return whether an event of an inbox is a message from ``spoken``: anyone with the store can write there."""
+    """Return whether an event of an inbox is a message from ``make_message``: anyone with the store can write there."""
     return isinstance(payload, dict) and isinstance(payload.get("text"), str)
 
 
-def spoken(task_id: str, text: str, *, by: str, key: str | None = None) -> Emit:
+def make_message(task_id: str, text: str, *, by: str, key: str | None = None) -> Emit:
     """Return the operation that leaves a message for a task."""
     check_name("by", by)
     if not isinstance(text, str) or not text.strip():
@@ -58,7 +58,7 @@ async def send(
             f"task {task_id} ({task.name}) does not belong to an agent and reads no messages; use hold.emit(channel, "
             "...)"
         )
-    guard, operations = Expect(states=_LISTENING), (spoken(task_id, text, by=by, key=key),)
+    guard, operations = Expect(states=_LISTENING), (make_message(task_id, text, by=by, key=key),)
     [verdict] = await store.commit([Commit(task_id=task_id, guard=guard, operations=operations, actor=by)])
     if verdict.applied:
         return

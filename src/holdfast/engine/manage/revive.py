@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from holdfast.engine.attempt.journal import RESERVED, RESUMED, Journal, ended_by, reopened
 from holdfast.engine.effects import compensation
-from holdfast.engine.manage.message import spoken
+from holdfast.engine.manage.message import make_message
 from holdfast.engine.runtime import log
 from holdfast.model.commit import Commit, Expect, Refusal, Verdict
 from holdfast.model.deadline import Deadline, new_deadline
@@ -53,7 +53,7 @@ async def resume(
         WriteStep(reopened(step)) for step in ended_by(Failure.from_json(loaded.task.error).steps, journal.get)
     ]
     if message is not None:
-        again.append(spoken(task_id, message, by=by))
+        again.append(make_message(task_id, message, by=by))
     now = await store.now()
     again.append(WriteStep(_noted(loaded, RESUMED, now, after=1)))
     if accept_stale:

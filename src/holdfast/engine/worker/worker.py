@@ -282,7 +282,7 @@ class Worker:
             return False
         if not self._host.suspects:
             self._room_until = None  # another worker has the suspect
-        elif await self._see_to_suspects():
+        elif await self._handle_suspects():
             return False
         limit = min(free, MOST_CLAIMED)
         if is_sharing:
@@ -311,7 +311,7 @@ class Worker:
             for other in await self._services.store.workers()
         )
 
-    async def _see_to_suspects(self) -> bool:
+    async def _handle_suspects(self) -> bool:
         """Run a suspect, or claim nothing for a while so that it can run alone. Return whether one of the two happened.
 
         A suspect should run alone: if the worker dies then, the suspect is the cause. But a task that runs for days

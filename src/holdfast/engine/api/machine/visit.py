@@ -54,7 +54,7 @@ async def go_through(machine: MachineDeclaration, ctx: Context, data: D) -> Reac
     journey: Journey[D] = Journey(machine, ctx)
     journey.begin(data)
     while not machine.table.is_final(journey.state):
-        failed = await journey.look_at() if journey.is_looked_at else None
+        failed = await journey.discover() if journey.is_discovery else None
         if not journey.replay():
             if failed is not None:
                 raise failed  # the handler failed in the same way before
@@ -152,17 +152,17 @@ class Journey(Generic[D]):
         recorded = self._attempt.find(key, TRANSITION)
         if recorded is None or recorded.state is not StepState.COMPLETED:
             return False
-        if not self.is_looked_at:
+        if not self.is_discovery:
             self._check_not_undone()
         self._enter(StateEntry.of(recorded))
         return True
 
     @property
-    def is_looked_at(self) -> bool:
+    def is_discovery(self) -> bool:
         """Whether this is a discovery replay, which only looks for the code of steps in order to undo them."""
         return self._attempt.discovery.is_under_way
 
-    async def look_at(self) -> Exception | None:
+    async def discover(self) -> Exception | None:
         """Run the state's handler during a discovery replay, although its move may be in the journal already.
 
         Return its error, if any: it may have failed before, and the discovery goes on with the other visits.
@@ -199,7 +199,7 @@ class Journey(Generic[D]):
         except Exception as error:
             await attempt.check()  # raises if the task was stopped: then the handler's error has no meaning
             error.add_note(f"in state {self.state!r} of machine {self._machine.name!r}, visit {self._number}")
-            await self._see_to(error, handler, line)
+            await self._retry_later(error, handler, line)
             raise
         await attempt.outbox.commit(*move)
         self._enter(entry)
@@ -340,7 +340,7 @@ class Journey(Generic[D]):
         await self._attempt.outbox.commit(WriteStep(line))
         return line
 
-    async def _see_to(self, error: Exception, handler: StateHandler, line: Step | None) -> None:
+    async def _retry_later(self, error: Exception, handler: StateHandler, line: Step | None) -> None:
         """Try the state again later if its own policy allows it. Otherwise the task's policy decides."""
         services, task = self._attempt.services, self._attempt.task
         now = services.time.now()

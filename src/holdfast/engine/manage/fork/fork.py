@@ -48,7 +48,7 @@ from holdfast.store.base import StateStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ForkRequest:
     """What the caller asks for."""
 
     at: str | int | None
@@ -79,20 +79,20 @@ class Wish:
         return digest(canonical([origin_id, self.at, patch]))
 
 
-async def fork(services: Services, origin_id: str, wish: Wish) -> tuple[str, str]:
+async def fork(services: Services, origin_id: str, request: ForkRequest) -> tuple[str, str]:
     """Make the fork; return its id and its name."""
     store = services.store
     loaded = await store.load(origin_id)
-    origin, shared = loaded.task, await shared_by(store, loaded, wish.at)
-    ancestry = _ancestry_of(services, loaded, shared, wish)
-    if wish.patch is not None and wish.patch.budget is not None:
-        await check_cost(store, services.definitions, origin_id, wish.patch.budget)
-    new, opening = _new_task(services, loaded, wish), None
-    if wish.patch is not None and not shared.patches:
+    origin, shared = loaded.task, await shared_by(store, loaded, request.at)
+    ancestry = _ancestry_of(services, loaded, shared, request)
+    if request.patch is not None and request.patch.budget is not None:
+        await check_cost(store, services.definitions, origin_id, request.patch.budget)
+    new, opening = _new_task(services, loaded, request), None
+    if request.patch is not None and not shared.patches:
         opening = await opening_of(store, services.definitions, replace(origin, user_input=new.user_input))
     operations = [
         *_lines(origin, shared, ancestry),
-        *_patches(services, origin, shared, wish, opening),
+        *_patches(services, origin, shared, request, opening),
         *((InheritKeys(key_form=origin.key_form),) if origin.key_form else ()),
         *(LinkArtifact(link) for link in await store.artifact_links(origin_id)),
         _into_queue(origin, ancestry.origin, new.deadline),
@@ -106,7 +106,7 @@ async def fork(services: Services, origin_id: str, wish: Wish) -> tuple[str, str
         # Guarded by its revision: a fork that another caller has completed may have started, and be waiting again.
         guard = Expect(states=frozenset({TaskState.WAITING}), revision=revision)
         commit = Commit(
-            task_id=task_id, guard=guard, operations=(*operations, *_messages(task_id, shared)), actor=wish.by
+            task_id=task_id, guard=guard, operations=(*operations, *_messages(task_id, shared)), actor=request.by
         )
         [verdict] = await store.commit([commit])
         if not verdict.applied and not _is_asked_for(ancestry, await store.steps(task_id)):
@@ -126,12 +126,14 @@ async def forked_from(store: StateStore, task_id: str) -> Origin | None:
 # The new task
 
 
-def _new_task(services: Services, loaded: Loaded, wish: Wish) -> NewTask:
+def _new_task(services: Services, loaded: Loaded, request: ForkRequest) -> NewTask:
     origin, now = loaded.task, services.time.now()
     user_input: JsonValue = origin.user_input
-    if wish.user_input is not None:
+    if request.user_input is not None:
         # Only to read the input. A queue is given, so that it also works where the task is not defined.
-        task, args = (wish.user_input, ()) if isinstance(wish.user_input, Bound) else (origin.name, wish.user_input)
+        task, args = (
+            (request.user_input, ()) if isinstance(request.user_input, Bound) else (origin.name, request.user_input)
+        )
         edited, _ = new_task(services.definitions, task, args, now=now, queue=DEFAULT_QUEUE)
         if edited.name != origin.name:
             raise InvalidValue(f"task {origin.id} is a {origin.name!r}; the arguments were bound to {edited.name!r}")
@@ -143,8 +145,8 @@ def _new_task(services: Services, loaded: Loaded, wish: Wish) -> NewTask:
         agent_id=origin.agent_id,
         queue=origin.queue,
         priority=origin.priority,
-        key=wish.key,
-        deadline=_deadline(origin, wish, now),
+        key=request.key,
+        deadline=_deadline(origin, request, now),
         budget={account.meter: account.limit for account in loaded.accounts if account.limit is not None},
         actor=f"fork of {origin.id}",
         state=TaskState.WAITING,
@@ -152,10 +154,10 @@ def _new_task(services: Services, loaded: Loaded, wish: Wish) -> NewTask:
     )
 
 
-def _deadline(origin: Task, wish: Wish, now: datetime) -> datetime | None:
+def _deadline(origin: Task, request: ForkRequest, now: datetime) -> datetime | None:
     """Return the requested deadline, or one as far away as the origin's was when it was submitted."""
-    if wish.deadline is not None:
-        return new_deadline(f"to be forked from {origin.id}", wish.deadline, now)
+    if request.deadline is not None:
+        return new_deadline(f"to be forked from {origin.id}", request.deadline, now)
     if origin.deadline is None or origin.created_at is None:
         return None
     if origin.deadline <= origin.created_at:
@@ -200,7 +202,7 @@ def _is_asked_for(ancestry: Ancestry, steps: Iterable[Step]) -> bool:
 # Its past
 
 
-def _ancestry_of(services: Services, loaded: Loaded, shared: SharedPast, wish: Wish) -> Ancestry:
+def _ancestry_of(services: Services, loaded: Loaded, shared: SharedPast, request: ForkRequest) -> Ancestry:
     task = loaded.task
     last = max(shared.lines, key=lambda step: step.position, default=None)
     outer = [] if last is None else enclosing(last.key, shared.lines)
@@ -214,7 +216,7 @@ def _ancestry_of(services: Services, loaded: Loaded, shared: SharedPast, wish: W
             version=len(shared.patches),
             at=services.time.now(),
         ),
-        asked=wish.digest(task.id),
+        asked=request.digest(task.id),
         seeds=_seeds(task, () if own is None else own.seeds, _beginning(task) if last is None else last.position),
         again=tuple(sorted(shared.again)),
     )
@@ -248,7 +250,7 @@ def _lines(origin: Task, shared: SharedPast, ancestry: Ancestry) -> list[Operati
 
 
 def _patches(
-    services: Services, origin: Task, shared: SharedPast, wish: Wish, opening: Opening | None
+    services: Services, origin: Task, shared: SharedPast, request: ForkRequest, opening: Opening | None
 ) -> list[Operation]:
     operations: list[Operation] = [
         ApplyPatch(
@@ -260,15 +262,15 @@ def _patches(
         )
         for record in shared.patches
     ]
-    if wish.patch is not None:
+    if request.patch is not None:
         if not shared.patches and opening is None:
             raise no_state(origin.id)
         operations += first_operations(opening, services.time.now())
-        patch = with_times(wish.patch, services.time.now())
+        patch = with_times(request.patch, services.time.now())
         check_patch_size(patch)
         before = fold(shared.patches) if opening is None else opening.state
         check_growth(before, apply(before, patch))  # a patch that is too large is rejected before anything is stored
-        operations.append(ApplyPatch(body=canonical(patch.to_json()), author=wish.by, reason=FORKED))
+        operations.append(ApplyPatch(body=canonical(patch.to_json()), author=request.by, reason=FORKED))
     return operations
 
 

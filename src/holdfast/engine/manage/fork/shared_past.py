@@ -70,7 +70,7 @@ async def shared_by(store: StateStore, loaded: Loaded, at: str | int | None) -> 
     not_shared = (
         around
         | failures
-        | _hollow(lines, journal)
+        | _around_undone(lines, journal)
         | _failed_children(lines, failures)
         | await _open_children(store, lines)
     )
@@ -137,7 +137,7 @@ def _ended_by(loaded: Loaded) -> set[str]:
     return {step.key for step in ended_by(named, {step.key: step for step in steps}.get)}
 
 
-def _hollow(lines: Sequence[Step], journal: Sequence[Step]) -> set[str]:
+def _around_undone(lines: Sequence[Step], journal: Sequence[Step]) -> set[str]:
     """Return the keys of steps in which an inner step was undone: their results are not valid any more."""
     undone = [step for step in lines if step.undone_at is not None]
     return {outer.key for step in undone for outer in enclosing(step.key, journal)}
