@@ -1,7 +1,7 @@
-"""Settings from outside the code, and their origins: HOLDFAST_* variables, holdfast.toml, defaults.
+"""Settings: values outside of code, and where each comes from: flags, HOLDFAST_* variables, holdfast.toml, defaults.
 
-The library and the command read the same settings. So a worker, a script and ``holdfast list`` in the same folder
-always use the same store.
+The library and the command read the same ones, so that a worker, a script and ``holdfast list`` beside them never look
+at different stores.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ DEFAULT_PORT: Final = 8787
 _HIGHEST_PORT: Final = 65_535
 
 NOT_SETTINGS: Final = frozenset({"HOLDFAST_API_TOKEN", "HOLDFAST_MODEL"})
-"""Variables with our prefix that other code reads, and that do not belong in a file: a secret, an example's choice."""
-_NOT_SETTINGS_PREFIX: Final = "HOLDFAST_API_TOKEN_"
-"""The prefix of more such variables. The operator of a server chooses the name after it."""
+"""Variables with our prefix that are read elsewhere and must not be in a file: a secret, an example's choice."""
+_NOT_SETTINGS_EITHER: Final = "HOLDFAST_API_TOKEN_"
+"""The rest of such a variable is a token's name, which the operator of the server chose."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting, with the same name everywhere: ``worker.lease`` is also HOLDFAST_WORKER_LEASE."""
+    """Something that can be set, under one name everywhere: ``worker.lease`` is also HOLDFAST_WORKER_LEASE."""
 
     name: str
     read: Callable[[Any], Any]
-    """Converts the value in a file, or the text of a variable; raises ValueError with an instruction."""
+    """Turns what a file holds, or the text of a variable, into the value; raises ValueError with a remedy."""
     default: Any
     help: str
 
@@ -57,12 +57,12 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """The value of a setting, and its origin."""
+    """The value of a setting, and where it comes from."""
 
     setting: Setting
     value: Any
     origin: str
-    """For people: ``default``, ``HOLDFAST_DATABASE_URL``, or the path of the file."""
+    """In words: ``default``, ``HOLDFAST_DATABASE_URL``, or the path of the file."""
 
 
 def _text(given: object) -> str:
@@ -94,7 +94,7 @@ def _at_least(lowest: int, given: object) -> int:
 
 
 def _converted(kind: type[N], given: object) -> N | None:
-    """Return a number from a file, or the text of a variable, as a number; None for anything else."""
+    """Return a number of a file, or the text of a variable, as a number; None for anything else."""
     if isinstance(given, bool) or not isinstance(given, str | int | float):
         return None
     try:
@@ -107,7 +107,7 @@ def _converted(kind: type[N], given: object) -> N | None:
 def _port(given: object) -> int:
     port = _converted(int, given)
     if port is None or not 0 <= port <= _HIGHEST_PORT:
-        raise ValueError(f"give a port: a whole number up to {_HIGHEST_PORT}, or 0 for any free port")
+        raise ValueError(f"give a port: a whole number up to {_HIGHEST_PORT}, or 0 for any that is free")
     return port
 
 
@@ -121,19 +121,19 @@ def _names(given: object) -> tuple[str, ...]:
 SETTINGS: Final = (
     Setting("database_url", _text, DEFAULT_URL, "The store: sqlite:///file.db, postgresql://..., json:///folder"),
     Setting("schema", _text, DEFAULT_SCHEMA, "PostgreSQL only: the schema that holds the store"),
-    Setting("prepare", read_switch, None, "PostgreSQL only: prepare statements; by default, except behind a pooler"),
-    Setting("listen_url", _text, None, "PostgreSQL only: the server's own address, if database_url is a pooler's"),
+    Setting("prepare", read_switch, None, "PostgreSQL only: prepare statements; by default, unless a pooler answers"),
+    Setting("listen_url", _text, None, "PostgreSQL only: the server's own address, where database_url is a pooler's"),
     Setting("application", _text, None, "Where the application's Holdfast object is: module:attribute"),
     Setting("user", _text, None, "Who decides, approves and cancels; by default your login name"),
     Setting("worker.queues", _names, None, "Which queues a worker takes tasks from; by default those of its tasks"),
     Setting("worker.concurrency", _count, DEFAULT_CONCURRENCY, "How many tasks a worker runs at the same time"),
-    Setting("worker.residents", _whole, DEFAULT_RESIDENTS, "How many more tasks may wait on it for something outside"),
-    Setting("worker.lease", _number, DEFAULT_LEASE, "Seconds of silence after which other workers get its tasks"),
-    Setting("worker.grace", _number, DEFAULT_GRACE, "Seconds in which tasks may finish when a worker stops"),
+    Setting("worker.residents", _whole, DEFAULT_RESIDENTS, "How many more may only wait on it for something outside"),
+    Setting("worker.lease", _number, DEFAULT_LEASE, "Seconds of silence after which a worker's tasks go to others"),
+    Setting("worker.grace", _number, DEFAULT_GRACE, "Seconds in which tasks may finish once a worker is to stop"),
     Setting("worker.label", _text, "worker", "A worker's name, for people"),
     Setting("serve.host", _text, DEFAULT_HOST, "The address on which `holdfast serve` listens"),
     Setting("serve.port", _port, DEFAULT_PORT, "The port on which it listens"),
-    Setting("serve.allow_hosts", _names, None, "Host names by which clients reach it, beside its address"),
+    Setting("serve.allow_hosts", _names, None, "Names by which clients reach it, beside those of its address"),
 )
 
 _URLS: Final = frozenset({"database_url", "listen_url"})
@@ -142,10 +142,10 @@ _SECTIONS: Final = tuple(dict.fromkeys(section for name in _BY_NAME if (section 
 
 
 class Settings:
-    """Every setting with its value and origin, from the environment and the nearest holdfast.toml."""
+    """Every setting with its value and origin, as the environment and the nearest holdfast.toml have it."""
 
     def __init__(self, environment: Mapping[str, str], file: Path | None) -> None:
-        """Read all settings. Raises InvalidValue for a value that is not valid."""
+        """Read all of them. Raises InvalidValue."""
         self.file = file
         written = {} if file is None else _read_file(file)
         self.values = {name: _value(setting, environment, file, written) for name, setting in _BY_NAME.items()}
@@ -155,7 +155,7 @@ class Settings:
         return self.values[name].value
 
     def is_set(self, name: str) -> bool:
-        """Return whether it has another origin than the default."""
+        """Return whether it is set, by a variable or in a file."""
         return self.values[name].origin != "default"
 
 
@@ -163,23 +163,23 @@ def current_settings() -> Settings:
     """Read the environment, and the holdfast.toml of the working directory or the nearest folder above it."""
     try:
         here = Path.cwd()
-    except FileNotFoundError:  # the folder was deleted
+    except FileNotFoundError:  # the working directory was deleted
         return Settings(os.environ, None)
     return Settings(os.environ, find_file(here))
 
 
 def store_options(url: str) -> dict[str, Any]:
-    """Return the options from the settings for opening the store of this URL."""
+    """Return what the settings say about how to open the store of this URL."""
     if not is_postgres(url):
         return {}
     settings, (_, written) = current_settings(), split_options(url)
     options = {name: settings[name] for name in ("schema", "prepare", "listen_url") if settings.is_set(name)}
-    # Options in the URL take precedence: they were written for this store.
+    # Options in the URL were written for this store, and win.
     return {name: value for name, value in options.items() if getattr(written, name, None) is None}
 
 
 def is_postgres(url: str) -> bool:
-    """Return whether the URL is that of a PostgreSQL database."""
+    """Say whether a URL names a PostgreSQL database."""
     return url.partition(":")[0].lower() in {"postgresql", "postgres"}
 
 
@@ -189,7 +189,7 @@ def find_file(folder: Path) -> Path | None:
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether the path exists. A broken link counts: reading it gives a clear error."""
+    """Return whether the path exists. A broken link counts as well: reading it then reports the error."""
     try:
         return path.is_symlink() or path.exists()
     except PermissionError:  # a folder above that we may not read has no settings for us
@@ -197,9 +197,9 @@ def _is_there(path: Path) -> bool:
 
 
 def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the HOLDFAST_* variables that no code reads, each with the one that was probably meant."""
+    """Return the HOLDFAST_* variables that are not settings, each with the one that was probably meant."""
     known = {setting.variable for setting in SETTINGS} | NOT_SETTINGS
-    ours = (name for name in environment if name.startswith(PREFIX) and not name.startswith(_NOT_SETTINGS_PREFIX))
+    ours = (name for name in environment if name.startswith(PREFIX) and not name.startswith(_NOT_SETTINGS_EITHER))
     unknown = sorted(name for name in ours if name not in known)
     # Compared without the prefix, which all of them share.
     own = {name.removeprefix(PREFIX): name for name in sorted(known)}
@@ -213,18 +213,18 @@ def _value(setting: Setting, environment: Mapping[str, str], file: Path | None, 
     if file is not None and setting.name in written:
         value, origin = _checked(setting, written[setting.name], f"{setting.name} in {file}"), str(file)
     if file is not None and setting.name == "database_url":
-        value = _beside(file, value)  # the default too: a project has one store, for every folder inside it
+        value = _beside(file, value)  # the default too: one project has one store, whatever the working directory is
     return Value(setting, value, origin)
 
 
 def _checked(setting: Setting, given: object, where: str) -> Any:  # noqa: ANN401 - each has a type of its own
     for part in given if isinstance(given, list) else [given]:
         if isinstance(part, str) and "://" in part:
-            know_url(part)  # so that a URL in the wrong setting is also shown without its password
+            know_url(part)  # a URL typed into a wrong setting is shown without its password as well
     try:
         return setting.read(given)
     except ValueError as error:
-        if setting.name in _URLS:  # not shown: it may hold a password in any place
+        if setting.name in _URLS:  # any part of it may be a password
             raise InvalidValue(f"{where} is not valid; {error}") from None
         raise InvalidValue(redacted(f"{where} is {given!r}; {error}")) from None
 
@@ -258,25 +258,25 @@ def _check_section(file: Path, name: str) -> None:
     if name in _BY_NAME:
         raise InvalidValue(f"{file} has a section [{name}], which is a setting; write {name} = ... at the top")
     if name not in _SECTIONS:
-        raise InvalidValue(f"{file} has an unknown section [{name}]; {_meant(name, _SECTIONS)}")
+        raise InvalidValue(f"{file} has a section [{name}], which Holdfast does not have; {_meant(name, _SECTIONS)}")
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
-    """Return a hint: the name that was probably meant, or all names."""
+    """Return what was probably meant, or what there is."""
     names = list(known)
     close = _close(name, names, ".")
     return f"did you mean {close[0]}?" if close else f"there are: {', '.join(names)}"
 
 
 def _close(name: str, known: Iterable[str], separator: str) -> list[str]:
-    """Return the name that was probably meant: the same name in another section, or one with a similar spelling."""
+    """Return what was probably meant: the same name in another section or in none, or a similar name."""
     names = list(known)
     moved = [one for one in names if f"{separator}{one}".endswith(f"{separator}{name.rpartition(separator)[2]}")]
     return moved[:1] or difflib.get_close_matches(name, names, n=1)
 
 
 def _beside(file: Path, url: str) -> str:
-    """Return the URL with a relative file path made absolute, from the folder of holdfast.toml."""
+    """Return the URL with a relative path resolved from the folder of holdfast.toml, not from the working directory."""
     if is_postgres(url):
         return url
     parts = urlsplit(url)
@@ -284,5 +284,5 @@ def _beside(file: Path, url: str) -> str:
     if parts.scheme not in {"sqlite", "json"} or parts.netloc or not path or path.startswith("/"):
         return url
     folder = quote(file.parent.absolute().as_posix(), safe="/:").rstrip("/")
-    query = f"?{parts.query}" if parts.query else ""  # kept, so that the store rejects it as usual
+    query = f"?{parts.query}" if parts.query else ""  # stays, so that the store refuses it as anywhere else
     return f"{parts.scheme}:///{folder}/{path}{query}"

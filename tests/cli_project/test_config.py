@@ -54,7 +54,7 @@ def test_for_people(tmp_path: Path) -> None:
     assert lines["database_url"] == ["HOLDFAST_DATABASE_URL", "postgresql://anna:***@here/one"]
     assert lines["worker.lease"] == ["default", "30.0"]
     assert "there is no holdfast.toml here or in a folder above" in answer.stderr
-    assert "HOLDFAST_DATABASE is set, and nobody reads it; did you mean HOLDFAST_DATABASE_URL?" in answer.stderr
+    assert "HOLDFAST_DATABASE is set, but it is not a setting; did you mean HOLDFAST_DATABASE_URL?" in answer.stderr
 
 
 def test_no_password_is_shown_of_a_url_in_a_wrong_setting(tmp_path: Path) -> None:
