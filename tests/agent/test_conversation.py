@@ -194,7 +194,7 @@ async def test_a_completed_task_says_how_to_go_on(hold: Holdfast) -> None:
     agent, _ = register(hold, ["done"])
     handle = await finished(hold, agent)
     with pytest.raises(
-        Conflict, match=r"is completed, nobody would read it; .* hold.submit\(agent, text, after=handle\)"
+        Conflict, match=r"is completed and reads no more messages; .* hold.submit\(agent, text, after=handle\)"
     ):
         await hold.send(handle, "Hello?")
 
@@ -213,7 +213,7 @@ async def test_a_failed_task_says_how_to_go_on(hold: Holdfast) -> None:
     async with hold.worker():
         with pytest.raises(TaskFailed):
             await handle.result(timeout=PATIENCE)
-        with pytest.raises(Conflict, match=r"has failed; say it with hold.resume\(task, message=...\)"):
+        with pytest.raises(Conflict, match=r"has failed; send the message with hold.resume\(task, message=...\)"):
             await hold.send(handle, "Hello?")
         await hold.resume(handle, message="Hello!", by="ann")
         assert await handle.result(timeout=PATIENCE) == "found"
@@ -239,7 +239,7 @@ async def test_what_cannot_be_said(hold: Holdfast) -> None:
     agent, _ = register(hold, ["done"])
     handle = await hold.submit(agent, "go")
     for nothing in ("", " \n", None, 3):
-        with pytest.raises(InvalidValue, match="say something"):
+        with pytest.raises(InvalidValue, match="give a text"):
             await hold.send(handle, nothing)  # type: ignore[arg-type]
     with pytest.raises(InvalidValue, match="NUL or a lone surrogate"):
         await hold.send(handle, "a\0b")
@@ -332,7 +332,7 @@ async def test_another_agent_may_go_on_and_so_may_one_from_a_failure(hold: Holdf
 async def test_a_task_that_has_not_ended_is_talked_to_instead(hold: Holdfast) -> None:
     agent, _ = register(hold, ["done"])
     handle = await hold.submit(agent, "go")
-    with pytest.raises(Conflict, match=r"is pending and has not ended; talk to it with hold.send"):
+    with pytest.raises(Conflict, match=r"is pending and has not ended; send it a message with hold.send"):
         await hold.submit(agent, "on", after=handle)
 
 
@@ -343,9 +343,9 @@ async def test_only_agents_go_on_from_other_tasks(hold: Holdfast) -> None:
 
     agent, _ = register(hold, ["done"])
     handle = await finished(hold, agent)
-    with pytest.raises(InvalidValue, match="cannot go on from another task with after="):
+    with pytest.raises(InvalidValue, match="cannot continue another task with after="):
         await hold.submit(plain, "on", after=handle)
-    with pytest.raises(InvalidValue, match="agents that are registered here can"):
+    with pytest.raises(InvalidValue, match="only agents registered here can"):
         await hold.submit("elsewhere", "on", after=handle, queue="q")
     with pytest.raises(NotFound):
         await hold.submit(agent, "on", after="nobody")
@@ -356,7 +356,7 @@ async def test_a_plain_task_is_not_talked_to(hold: Holdfast) -> None:
     async def plain(_ctx: Context) -> None: ...
 
     handle = await hold.submit(plain)
-    with pytest.raises(InvalidValue, match="is no agent's and reads no messages"):
+    with pytest.raises(InvalidValue, match="does not belong to an agent and reads no messages"):
         await hold.send(handle, "hello")
 
 

@@ -277,7 +277,7 @@ async def test_pressure_is_a_flag_the_model_sees_and_more_budget_takes_it_away(e
 async def test_extending_says_what_is_wrong(hold: Holdfast) -> None:
     agent, _ = register(hold, ["done"], budget=Budget(max_steps=2))
     task = await completed(hold, agent)
-    with pytest.raises(InvalidValue, match="the budget names no limit"):
+    with pytest.raises(InvalidValue, match="the budget has no limit set"):
         await hold.extend_budget(task, Budget(), by="ann")
     with pytest.raises(Conflict):
         await hold.extend_budget(task, Budget(max_steps=5), by="ann")

@@ -45,14 +45,14 @@ async def test_no_door_takes_a_limit_of_what_has_no_price(either_url: str) -> No
             InvalidValue, match=r"would never be reached: the price of scripted is not known; pass prices="
         ):
             await hold.extend_budget(task, LIMIT, by="ann")
-        with pytest.raises(InvalidValue, match="would never be reached: it is no agent's"):
+        with pytest.raises(InvalidValue, match="would never be reached: it does not belong to an agent"):
             await hold.extend_budget(other, LIMIT, by="ann")
         with pytest.raises(InvalidValue, match="the price of scripted is not known"):
             await hold.patch_state(task, StatePatch(budget=LIMIT), version=version, by="ann")
         with pytest.raises(InvalidValue, match="the price of scripted is not known"):
             await hold.fork(task, patch=StatePatch(budget=LIMIT), by="ann")
     async with Holdfast(either_url) as elsewhere:  # as the command line opens it
-        with pytest.raises(InvalidValue, match=r"what the model of 'asker' costs is not known here; give it one from"):
+        with pytest.raises(InvalidValue, match=r"the price of the model of 'asker' is not known here; set it from"):
             await elsewhere.extend_budget(task.id, LIMIT, by="ann")
         await elsewhere.extend_budget(task.id, Budget(max_steps=9), by="ann")
         assert Meter.COST_MICROS not in await books(elsewhere, task.id)

@@ -58,7 +58,7 @@ async def test_an_answer_about_time_is_in_seconds() -> None:
     async with sandbox(app) as box:
         task = await app.submit(agent, "go")
         question = await asked(app, task)
-        with pytest.raises(InvalidValue, match="no more than"):
+        with pytest.raises(InvalidValue, match="not more than"):
             await app.answer(question.id, 1, by="ann")
         await app.answer(question.id, 10**6, by="ann")
         assert await task.result() == "done"

@@ -27,7 +27,7 @@ async def is_closed(hold: Holdfast, approval: Approval) -> None:
     assert (closed.state, closed.decided_by) == (ApprovalState.CLOSED, None)
     assert await hold.approvals(approval.task_id) == []
     for decide in (hold.approve, hold.reject):
-        with pytest.raises(Conflict, match=r"closed: its task ended before anybody decided; nothing was changed"):
+        with pytest.raises(Conflict, match=r"closed: its task ended before a decision; nothing was changed"):
             await decide(approval.id, by="anna")
     assert await stored(hold, approval) == closed
 

@@ -83,8 +83,8 @@ async def test_mistakes_are_named(quick: Holdfast) -> None:
     stored = await quick.artifacts.write("text")
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"how": "middle"}, "choose one of head, tail, head_tail, grep"),
-        ({"how": "grep"}, "a pattern is for"),
-        ({"how": "head", "pattern": "x"}, "a pattern is for"),
+        ({"how": "grep"}, 'only "grep" takes a pattern'),
+        ({"how": "head", "pattern": "x"}, 'only "grep" takes a pattern'),
         ({"how": "grep", "pattern": ""}, "the pattern has 0 characters"),
         ({"max_bytes": 10}, "max_bytes is 10"),
         ({"how": "grep", "pattern": "x", "context": 21}, "context is 21"),

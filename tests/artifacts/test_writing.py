@@ -195,7 +195,7 @@ async def test_a_part_and_the_text(hold: Holdfast) -> None:
     assert await hold.artifacts.read_range(stored.id, len(CONTENT) - 5, 20) == CONTENT[-5:]
     with pytest.raises(InvalidValue, match=r"3072000 bytes, and 1000 are allowed; use read\(\)"):
         await hold.artifacts.read_text(stored.id, max_bytes=1000)
-    with pytest.raises(InvalidValue, match="no UTF-8 text"):
+    with pytest.raises(InvalidValue, match="not UTF-8 text"):
         await hold.artifacts.read_text(stored.id)
 
 

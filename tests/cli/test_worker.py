@@ -130,5 +130,5 @@ async def test_a_worker_that_cannot_go_on_leaves_with_a_failure(tmp_path: Path, 
         async with await psycopg.AsyncConnection.connect(database, autocommit=True) as admin:
             await admin.execute("ALTER SCHEMA holdfast RENAME TO elsewhere")
             assert await asyncio.to_thread(process.process.wait, PATIENCE) == 1
-    assert "has stopped, and claims no more" in process.said
+    assert "has stopped and claims no more tasks" in process.said
     assert process.said.splitlines()[-1].startswith("holdfast: the schema in database")

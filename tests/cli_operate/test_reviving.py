@@ -160,7 +160,7 @@ async def test_a_cancelled_task_stays_cancelled(url: str) -> None:
     assert holdfast("cancel", task_id, "--yes", url=url).code == 0
     answer = holdfast("resume", task_id, url=url)
     assert (answer.code, answer.out) == (4, "")
-    assert "final; submit it anew" in answer.said
+    assert "final; submit it again" in answer.said
 
 
 async def test_what_was_resumed_goes_on(url: str) -> None:

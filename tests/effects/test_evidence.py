@@ -187,10 +187,10 @@ async def test_a_thread_that_outlives_the_store_starts_nothing_more(
             await until(lambda: world.calls)
     before = asyncio.all_tasks()
     world.release()
-    await until(lambda: "cannot report" in caplog.text)
+    await until(lambda: "cannot record" in caplog.text)
     assert asyncio.all_tasks() == before
     assert begun == []
-    assert f"{handle.id}: cannot report what became of step pay: it ended after the store was closed" in caplog.text
+    assert f"{handle.id}: cannot record the outcome of step pay: it ended after the store was closed" in caplog.text
 
 
 async def test_a_thread_that_leaves_the_rest_to_the_loop_says_what_that_raised(app: Holdfast, world: World) -> None:

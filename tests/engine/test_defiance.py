@@ -148,7 +148,7 @@ async def test_a_cancel_that_is_caught_is_recorded_all_the_same(
         await handle.cancel()
         await pass_time(clock, UNWIND_WITHIN + 10.0, by=5.0)
         await reaches(handle, CANCELLED)
-    assert "its code was stopped, and" in caplog.text  # caught that, or is not over yet
+    assert "its code was stopped, but" in caplog.text  # caught the signal, or has not ended yet
     assert "at test_defiance.py" in caplog.text
 
 

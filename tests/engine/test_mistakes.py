@@ -67,8 +67,8 @@ async def _without_positional(*, ctx: Context) -> None: ...
         pytest.param(_without_parameters, "_without_parameters takes no context", id="no parameters"),
         pytest.param(_without_positional, "_without_positional takes no context", id="only keywords"),
         pytest.param(lambda ctx: 1, "task name is empty", id="a lambda without a name"),
-        pytest.param(5, "5 is no function", id="a number"),
-        pytest.param("report", "'report' is no function", id="a name"),
+        pytest.param(5, "5 is not a function", id="a number"),
+        pytest.param("report", "'report' is not a function", id="a name"),
     ],
 )
 async def test_what_cannot_be_a_task_is_refused_where_it_is_defined(
@@ -209,7 +209,7 @@ async def test_a_cancelled_task_cannot_be_resumed(quick: Holdfast) -> None:
 
     handle = await quick.submit(work)
     await handle.cancel()
-    with pytest.raises(Conflict, match="was cancelled, which is final; submit it anew"):
+    with pytest.raises(Conflict, match="was cancelled, which is final; submit it again"):
         await quick.resume(handle)
     assert (await handle.task()).state is TaskState.CANCELLED
 
@@ -250,7 +250,7 @@ async def test_a_worker_without_tasks_says_that_it_will_do_nothing(
     async with quick.worker():
         pass
     assert [(record.levelno, record.message) for record in caplog.records] == [
-        (logging.WARNING, "this worker knows no task and will do nothing; define some with @hold.task first")
+        (logging.WARNING, "this worker has no tasks defined and does nothing; define some with @hold.task first")
     ]
 
 

@@ -518,7 +518,7 @@ async def test_a_worker_that_falls_over_says_so_and_raises(quick: Holdfast, capl
         async with worker:
             await asyncio.Event().wait()  # for ever, if nobody ends it
     [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert "has stopped, and claims no more" in record.message
+    assert "has stopped and claims no more tasks" in record.message
     assert record.exc_info is not None
     assert not asyncio.current_task().cancelling()  # type: ignore[union-attr]
     assert [one.state for one in await quick.store.workers()] == [WorkerState.DEAD]

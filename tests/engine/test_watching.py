@@ -97,7 +97,7 @@ async def test_a_waiter_never_reads_the_input(tmp_path: Path, monkeypatch: pytes
             listening = group.create_task(_end_of(_all_of(handle.events())))
             for number in range(1, 6):
                 await until(partial(has_looked, 2 * number))
-                hold.services.watcher._tell(frozenset({f"task:{handle.id}"}))
+                hold.services.watcher._notify(frozenset({f"task:{handle.id}"}))
             monkeypatch.setattr(records, "parse", parse)  # whoever cancels may read it
             await handle.cancel("enough")
             monkeypatch.setattr(records, "parse", counting)

@@ -532,7 +532,7 @@ async def test_a_loop_that_stands_still_is_told_and_a_pause_is_not(
         go.set()
         await ended(handle)
     [words] = told()
-    assert re.match(r"the event loop of worker slow was blocked for \d\.\d s \(tasks on it: 1\) by code", words)
+    assert re.match(r"the event loop of worker slow was blocked for \d\.\d s \(tasks on it: 1\) by blocking", words)
 
 
 @pytest.mark.parametrize("at_once", [True, False])

@@ -101,7 +101,7 @@ def test_a_machine_is_registered_once_all_its_states_have_handlers() -> None:
 
 
 def test_what_is_no_definition_is_not_registered() -> None:
-    with pytest.raises(InvalidValue, match="is no task definition"):
+    with pytest.raises(InvalidValue, match="is not a task definition"):
         Holdfast("memory://").register(onwards)  # type: ignore[arg-type]
 
 

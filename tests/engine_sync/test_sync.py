@@ -181,7 +181,7 @@ def test_blocks_may_be_nested_and_opened_again(url: str) -> None:
     assert _loop_threads() == 0
     with pytest.raises(StoreClosed, match=r"is not open for blocking code; use it inside `with hold\.sync as h:`"):
         outer.submit(greet, "b")
-    with pytest.raises(StoreClosed, match="is over"):
+    with pytest.raises(StoreClosed, match="has ended"):
         handle.task()
     with pytest.raises(StoreClosed):
         hold.store  # noqa: B018

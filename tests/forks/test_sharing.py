@@ -117,7 +117,7 @@ async def test_a_step_that_is_not_over_is_no_place_to_fork_at(quick: Holdfast) -
     origin = await quick.submit(work)
     async with quick.worker():
         await reaches(origin, TaskState.WAITING)
-        with pytest.raises(Conflict, match=r"'sleep' of task .* is pending, and nothing comes after it"):
+        with pytest.raises(Conflict, match=r"'sleep' of task .* is pending, so it has no result to share yet"):
             await quick.fork(origin, at="sleep")
         for at in ("slep", 99):
             with pytest.raises(NotFound, match=str(at)):

@@ -53,7 +53,7 @@ async def test_a_patch_that_does_not_fit_makes_no_fork(quick: Holdfast) -> None:
     task = await lived(quick)
     with pytest.raises(InvalidValue, match="not open"):
         await quick.fork(task, patch=StatePatch(resolve_questions=("why?",)))
-    with pytest.raises(InvalidValue, match="no StatePatch"):
+    with pytest.raises(InvalidValue, match="not a StatePatch"):
         await quick.fork(task, patch={"goal": "x"})  # type: ignore[arg-type]
     assert len((await quick.store.find()).items) == 1
 

@@ -214,7 +214,7 @@ async def test_only_agents_that_are_known_here_begin_with_a_state(application: H
     async with connected(application) as other:
         for one, name in ((other, "greet"), (client, "clerk")):
             answer = await refused(one, "submit_task", goal="x", name=name, plan=["a"])
-            assert "agents that are registered here can" in answer["error"]
+            assert "only agents registered here can" in answer["error"]
 
 
 async def test_arguments_are_for_a_name(client: Client) -> None:

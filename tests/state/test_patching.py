@@ -106,7 +106,7 @@ async def test_one_that_does_not_fit_changes_nothing(hold: Holdfast) -> None:
     before = await hold.state_history(task)
     with pytest.raises(InvalidValue, match="not open"):
         await hold.patch_state(task, StatePatch(resolve_questions=("why?",)), version=1, by="alice")
-    with pytest.raises(InvalidValue, match="no StatePatch"):
+    with pytest.raises(InvalidValue, match="not a StatePatch"):
         await hold.patch_state(task, {"goal": "x"}, version=1, by="alice")  # type: ignore[arg-type]
     with pytest.raises(InvalidValue):
         await hold.patch_state(task, flagged("x"), version=1, by="")
@@ -117,7 +117,7 @@ async def test_a_task_that_has_ended_is_left_alone(hold: Holdfast) -> None:
     task = await begin(hold)
     await write(hold, task, Move(to=TaskState.CANCELLED, reason="enough"))
     for version in (1, 2):
-        with pytest.raises(Conflict, match="is cancelled: nobody goes by its state"):
+        with pytest.raises(Conflict, match="is cancelled: its state is not used"):
             await hold.patch_state(task, flagged("late"), version=version, by="alice")
     assert await version_of(hold, task) == 1
 
@@ -126,7 +126,7 @@ async def test_one_that_ends_between_the_look_and_the_commit(hold: Holdfast, mon
     task = await begin(hold)
     end = Move(to=TaskState.CANCELLED, reason="enough")
     came = before_the_next_commit(hold, monkeypatch, lambda: write(hold, task, end))
-    with pytest.raises(Conflict, match="is cancelled: nobody goes by its state"):
+    with pytest.raises(Conflict, match="is cancelled: its state is not used"):
         await hold.patch_state(task, flagged("late"), version=1, by="alice")
     assert came
     assert await version_of(hold, task) == 1

@@ -313,23 +313,23 @@ async def test_what_cannot_be_meant_is_refused_and_nothing_is_stored(quick: Hold
     refused: list[tuple[Any, dict[str, Any], str]] = [
         (agent, {"state": {"goal": "x"}}, "give an AgentState"),
         (agent, {"state": AgentState(goal="x", plan=(wrong,))}, "plan"),
-        (agent, {"state": AgentState(goal="x", known_facts=(wrong,))}, "no AgentState can"),
+        (agent, {"state": AgentState(goal="x", known_facts=(wrong,))}, "holds a value that is not valid"),
         (agent, {"plan": "look"}, "list of texts"),
         (agent, {"plan": [1]}, "list of texts"),
         (agent, {"facts": "x"}, "list of KnownFact"),
-        (agent, {"facts": [("a", 1)]}, "no KnownFact"),
+        (agent, {"facts": [("a", 1)]}, "not a KnownFact"),
         (agent, {"facts": {"a": object()}}, "known_facts"),
-        (agent, {"artifacts": "x"}, "list of them"),
+        (agent, {"artifacts": "x"}, "list of artifacts"),
         (agent, {"artifacts": ["0" * 64]}, "not in this store"),
         (agent, {"artifacts": [MENTIONED]}, "not in this store"),
-        (agent, {"artifacts": [3]}, "no artifact"),
+        (agent, {"artifacts": [3]}, "not an artifact"),
         (agent, {"state": replace(GIVEN_STATE, artifacts=(replace(MENTIONED, artifact_id="a\0b"),))}, "printed"),
         (agent, {"state": replace(GIVEN_STATE, artifacts=(replace(MENTIONED, bytes=-1),))}, "bytes"),
         (agent, {"plan": ["x" * 9_000]}, "8,000"),
         (agent, {"facts": {str(i): "x" * 15_000 for i in range(20)}}, "256,000"),
-        (plain, {"plan": ["x"]}, "agents that are registered here can"),
-        (plain, {"state": GIVEN_STATE}, "agents that are registered here can"),
-        ("elsewhere", {"plan": ["x"], "queue": "q"}, "agents that are registered here can"),
+        (plain, {"plan": ["x"]}, "only agents registered here can"),
+        (plain, {"state": GIVEN_STATE}, "only agents registered here can"),
+        ("elsewhere", {"plan": ["x"], "queue": "q"}, "only agents registered here can"),
     ]
     for task, options, words in refused:
         with pytest.raises(InvalidValue, match=words):
@@ -460,7 +460,7 @@ async def test_a_claim_between_the_look_and_the_commit(hold: Holdfast, monkeypat
         return await commit(commits)
 
     monkeypatch.setattr(hold.store, "commit", late)
-    with pytest.raises(Conflict, match="running and its agent has not begun"):
+    with pytest.raises(Conflict, match="running and its agent has not written its first state"):
         await hold.patch_state(handle, StatePatch(replace_plan=("b",)), version=0, by="ann")
     assert len(claimed) == 1
     assert (await handle.task()).version == 0
@@ -490,7 +490,7 @@ async def test_while_a_worker_has_it_and_has_not_begun_nothing_is_patched(
     handle = await quick.submit(agent, "go", plan=["a"])
     held = await quick.store.register(NewWorker(lease=3600))
     await quick.store.claim(Claim(worker_id=held.id, number=1, limit=1, names=["agent"]))
-    with pytest.raises(Conflict, match="running and its agent has not begun"):
+    with pytest.raises(Conflict, match="running and its agent has not written its first state"):
         await quick.patch_state(handle, StatePatch(set_flags=("x",)), version=0, by="ann")
     assert (await handle.task()).version == 0
 

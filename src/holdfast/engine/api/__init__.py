@@ -1,20 +1,18 @@
-"""What an application holds: it defines tasks, submits them and follows them.
+"""The API of an application: define tasks, submit them and follow them.
 
 Modules:
 
-machine/           Machine: a task that goes through states which its author declares
-sync/              hold.sync: the same for blocking code, on an event loop in a thread of its own
-async_holdfast.py  AsyncHoldfast: everything that an application does with its tasks, for code on an event loop
-definition.py      What a task is made of: the function that does it, the one that checks it, and its policies
-first_state.py     The first state of an agent's task: the text, the rules of the agent, what it goes on from and is
-                   submitted with
-handle.py          Handle: what submit returns, and what any process can make from an id
-holdfast.py        Holdfast: the object an application holds
-management.py      What can be done about tasks that exist: bring them back, stop them, talk to them, decide what they
-                   ask
-new_task.py        From what a caller says to a task that is stored
-signatures.py      What may be written behind ``submit`` and ``step``: for type checkers, and for the error when it is
-                   something else
-start.py           The start of an agent's run: what its state holds from the beginning, as whoever submits the task
-                   says it
+machine/           Machines: tasks that go through declared states
+sync/              hold.sync: the same API for blocking code, on an event loop in its own thread
+async_holdfast.py  AsyncHoldfast: all operations of an application on its tasks, for code on an event loop
+definition.py      Task definitions: the function that does a task, the one that checks its result, and its policies
+first_state.py     The first state of an agent's task: from its text, the agent's rules, the task before it, and its
+                   start
+handle.py          Handle: one task, seen from outside
+holdfast.py        Holdfast: the main object of an application
+management.py      Operations on existing tasks: resume, retry, cancel, fork, send, patch, decide
+new_task.py        New tasks: from the arguments of ``submit`` to the task that is stored
+signatures.py      Signatures of ``submit`` and ``step``: for type checkers, and for the errors about wrong options
+start.py           The start of an agent's task: what its state holds from the beginning, as the caller of ``submit``
+                   gives it
 """

@@ -1,4 +1,4 @@
-"""AsyncHoldfast: everything that an application does with its tasks, for code on an event loop."""
+"""AsyncHoldfast: all operations of an application on its tasks, for code on an event loop."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ R = TypeVar("R")
 
 
 class AsyncHoldfast(Managing):
-    """Define tasks, submit them, work on them, ask about them. ``Holdfast`` adds the same for blocking code."""
+    """Define tasks, submit them, run them, query them. ``Holdfast`` adds the same for blocking code."""
 
     def __init__(self, url: str | None = None, *, clock: Clock | None = None, **options: Any) -> None:  # noqa: ANN401
         """See Holdfast."""
@@ -70,7 +70,7 @@ class AsyncHoldfast(Managing):
         self.definitions = Definitions()
         self._clock = clock or SystemClock()
         self.options = options
-        """What the store is opened with, beside its URL."""
+        """Options for opening the store, in addition to its URL."""
         self._services: Services | None = None
         self._opened = AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -79,7 +79,7 @@ class AsyncHoldfast(Managing):
         self._owner: Owner | None = None
         self._memory = Memory(lambda: self.services)
         self._artifacts = Artifacts(lambda: self.services)
-        make_store(self.url, clock=clock, **options)  # a URL nobody can open is refused here, not at the first use
+        make_store(self.url, clock=clock, **options)  # rejects an invalid URL here, not at the first use
 
     # Definitions
 
@@ -119,7 +119,7 @@ class AsyncHoldfast(Managing):
 
         Its first parameter is the context: a Context for async functions, a SyncContext for blocking ones, which run
         in threads. ``deadline`` counts from the submission. Without ``retry`` a task gets three attempts. ``budget``
-        limits what its code counts with ``ctx.charge``, and its wall time.
+        limits what its code charges with ``ctx.charge``, and its wall time.
         """
 
         def define(function: Callable[..., Any]) -> TaskDefinition[..., Any]:
@@ -140,9 +140,9 @@ class AsyncHoldfast(Managing):
         return define(function)
 
     def register(self, definition: TaskDefinition[P, R] | DefinesTask[P, R]) -> TaskDefinition[P, R]:
-        """Enter a definition made elsewhere, or what can be made one, such as a Machine; return what submit takes.
+        """Register a definition made elsewhere, or an object that defines a task, such as a Machine.
 
-        Workers claim only what is registered.
+        Returns the definition, for ``submit``. Workers claim only registered tasks.
         """
         made = definition if isinstance(definition, TaskDefinition) else _make_definition(definition)
         self.definitions.add(made)
@@ -151,7 +151,7 @@ class AsyncHoldfast(Managing):
     # Opening
 
     async def __aenter__(self) -> Self:
-        """Open the store (and set it up or migrate it, where it does that by itself)."""
+        """Open the store. A store that sets itself up or migrates itself does so now."""
         self._check_process()
         loop = asyncio.get_running_loop()
         if self._loop is not None and self._loop is not loop:
@@ -173,7 +173,7 @@ class AsyncHoldfast(Managing):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close what the outermost block opened. A forked child that leaves the block of its parent closes nothing."""
+        """Close the store at the end of the outermost block. A forked child that leaves its parent's block does not."""
         if self._owner is not None and self._owner.is_other:
             return
         async with self._turns(asyncio.get_running_loop()):
@@ -187,7 +187,7 @@ class AsyncHoldfast(Managing):
             self._owner.check()
 
     def _turns(self, loop: asyncio.AbstractEventLoop) -> asyncio.Lock:
-        """Return the lock of this loop: those who open and close at the same time take turns."""
+        """Return the lock of this loop: callers that open and close at the same time take turns."""
         if self._turn is None or self._turn[0] is not loop:
             self._turn = loop, asyncio.Lock()
         return self._turn[1]
@@ -204,7 +204,7 @@ class AsyncHoldfast(Managing):
 
     @contextmanager
     def redirected(self, url: str, *, clock: Clock) -> Iterator[None]:
-        """Go by another store and another clock until the block ends: for tests of the tasks defined here."""
+        """Use another store and another clock until the block ends: for tests of the tasks defined here."""
         if self._depth:
             raise HoldfastError(f"this Holdfast is open on {without_password(self.url)}; close it first")
         before = self.url, self._clock, self.options
@@ -216,13 +216,13 @@ class AsyncHoldfast(Managing):
 
     @property
     def services(self) -> Services:
-        """The open store and the machinery around it."""
+        """The open store and the services around it."""
         self._check_process()
         refuse_inside("hold")
         if self._loop is not None and running_loop() not in {self._loop, None}:
             raise HoldfastError(
                 "this Holdfast is open in another event loop; from a thread, use asyncio.run_coroutine_threadsafe(..., "
-                "loop) with that loop, or make a Holdfast of its own for this one"
+                "loop) with that loop, or make another Holdfast for this one"
             )
         if self._services is None:
             raise StoreClosed(
@@ -239,12 +239,12 @@ class AsyncHoldfast(Managing):
 
     @property
     def memory(self) -> Memory:
-        """What is remembered beyond any task: ``await hold.memory.store("alice", "likes", "tea")``."""
+        """Facts that outlive tasks: ``await hold.memory.store("alice", "likes", "tea")``."""
         return self._memory
 
     @property
     def artifacts(self) -> Artifacts:
-        """Large outputs, kept once under their hash: ``await hold.artifacts.write(Path("build.log"))``."""
+        """Large outputs, stored once under their hash: ``await hold.artifacts.write(Path("build.log"))``."""
         return self._artifacts
 
     # Submitting
@@ -298,19 +298,19 @@ class AsyncHoldfast(Managing):
         artifacts: ArtifactNames | None = None,
         **unknown: Any,
     ) -> Handle[Any]:
-        """Store a task and return its handle at once; a worker somewhere does it.
+        """Store a task and return its handle at once; a worker in any process runs it.
 
-        The same ``key`` again, with the same arguments, is the same task; with other arguments a KeyConflict.
-        ``deadline`` is a moment, or a time from now; ``delay`` keeps the task from being claimed before. ``after`` is
-        for agents: a task that has ended, whose state and conversation this one goes on with.
+        The same ``key`` again with the same arguments returns the same task; with other arguments it is a KeyConflict.
+        ``deadline`` is a moment, or a time from now; before ``delay`` has passed, no worker claims the task. ``after``
+        is for agents: a task that has ended, whose state and conversation this one continues.
 
-        So are ``state``, ``plan``, ``facts`` and ``artifacts``: what the AgentState holds from the beginning. They are
-        part of what is asked, so the same ``key`` with others is a KeyConflict. Constraints and budget of the state
-        can only make the agent's own tighter. Without a text, the goal of the state is the text.
+        ``state``, ``plan``, ``facts`` and ``artifacts`` are for agents, too: what the AgentState holds from the
+        beginning. They count as arguments, so the same ``key`` with other ones is a KeyConflict. Constraints and budget
+        of the state can only tighten the agent's own. Without a text, the goal of the state is the text.
 
-        Arguments are checked by the annotations of the task's function, and converted as pydantic converts them, here
-        and once. What does not fit is an InvalidValue, and nothing is stored. Only for a task that is not defined
-        here, and is named with its ``queue``, they are stored as they are.
+        Arguments are checked against the annotations of the task's function and converted as pydantic does it, here and
+        only once. If an argument does not fit, InvalidValue is raised and nothing is stored. Arguments are stored
+        unchecked only if the task is not defined here and is submitted by its name and ``queue``.
         """
         refuse_for_task("hold.submit", task, unknown, SubmitOptions.__annotations__)
         return await submit_task(
@@ -333,14 +333,14 @@ class AsyncHoldfast(Managing):
         many: Iterable[Sequence[Any]],
         **options: Any,  # noqa: ANN401
     ) -> list[Handle[R]]:
-        """Submit a task once for each tuple of arguments, in as few transactions as possible."""
+        """Submit one task for each tuple of arguments, in as few transactions as possible."""
         services = self.services
         now = services.time.now()
         listed = list(many)
         for args in listed:
             if isinstance(args, str | bytes) or not isinstance(args, Sequence):
                 raise InvalidValue(
-                    f"submit_many takes a tuple of arguments for each task; {args!r} is none: ({args!r},)"
+                    f"submit_many takes a tuple of arguments for each task, not {args!r}; write ({args!r},)"
                 )
         known = [one for one in SubmitOptions.__annotations__ if one != "after"]
         unknown = {name: value for name, value in options.items() if name not in known}
@@ -363,18 +363,18 @@ class AsyncHoldfast(Managing):
         return handles
 
     def handle(self, task_id: str, returns: Any = Any) -> Handle[Any]:  # noqa: ANN401
-        """Return the handle of a task that somebody submitted."""
+        """Return the handle of a task that was submitted before, by any process."""
         return Handle(self.services, task_id, returns)
 
     async def emit(
         self, channel: str, payload: JsonValue = None, *, key: str | None = None, actor: str = "user"
     ) -> Event:
-        """Tell the tasks that wait on a channel. The event is kept: one that waits later finds it.
+        """Send an event to the tasks that wait on a channel. It is stored: a task that waits later finds it.
 
-        The same ``key`` again on the channel tells nobody anything new.
+        The same ``key`` again on the channel adds no event.
         """
         if channel.startswith(INBOX):
-            raise InvalidValue(f"{channel!r} is where an agent is talked to; use hold.send(task, text)")
+            raise InvalidValue(f"{channel!r} is the inbox of an agent; use hold.send(task, text)")
         return await self.services.store.emit(channel, payload, key=key, actor=actor)
 
     @overload
@@ -395,9 +395,9 @@ class AsyncHoldfast(Managing):
     async def transaction(
         self, function: Callable[..., Any], *args: Any, timeout: float | timedelta = TIMEOUT, **unknown: Any
     ) -> Any:
-        """Do ``function(tx, *args)`` in a transaction of the store's database: for tables of one's own.
+        """Run ``function(tx, *args)`` in a transaction of the store's database: for your own tables.
 
-        It belongs to no task and leaves no line in a journal. See Context.transaction for what does.
+        It belongs to no task and writes no journal line. For a transaction of a task, see Context.transaction.
         """
         refuse_for_function("hold.transaction", function, unknown, ["timeout"])
         if not callable(function):
@@ -419,10 +419,11 @@ class AsyncHoldfast(Managing):
     ) -> Worker:
         """Return a worker for the defined tasks: ``async with hold.worker(concurrency=100):``.
 
-        ``queues`` are by default those of the defined tasks. ``concurrency`` (100) counts the tasks that work; up to
+        ``queues`` are by default those of the defined tasks. ``concurrency`` (100) limits the tasks that work; up to
         ``residents`` (1,000) more may wait on the worker for something outside. A worker that is silent for ``lease``
-        (30) seconds is taken for dead, and its tasks go to others. On the way out tasks get ``grace`` (20) seconds to
-        finish. What is left out is as ``[worker]`` in holdfast.toml or HOLDFAST_WORKER_* says, then as given here.
+        (30) seconds counts as dead, and its tasks go to other workers. When it stops, tasks get ``grace`` (20) seconds
+        to finish. An omitted option comes from HOLDFAST_WORKER_* or from ``[worker]`` in holdfast.toml, then from these
+        defaults.
         """
         settings = current_settings()
         listed = settings["worker.queues"] if queues is None else queues
@@ -442,11 +443,11 @@ class AsyncHoldfast(Managing):
     async def run(self, task: str, *, resume: bool = False, lease: float | None = None) -> Any: ...  # noqa: ANN401
 
     async def run(self, task: Handle[Any] | str, *, resume: bool = False, lease: float | None = None) -> Any:
-        """Work on one task here until it has ended, and return its result.
+        """Run one task in this process until it has ended, and return its result.
 
-        It stays in this process until then, whatever workers are alive; one that a worker holds already, or that waits,
-        is waited for. A completed task is not run again: its result is returned. A failed one raises what it
-        failed with; with ``resume`` it goes on where it stopped, as ``hold.resume`` says. ``lease``: as for a worker.
+        The task stays in this process until then, even if workers are alive. If a worker holds it already, or it waits,
+        this call waits. A completed task is not run again: its result is returned. A failed task raises its failure;
+        with ``resume`` it continues where it stopped, as with ``hold.resume``. ``lease``: as for a worker.
         """
         if resume:
             await self.resume(task)
@@ -455,16 +456,16 @@ class AsyncHoldfast(Managing):
 
 
 class DefinesTask(Protocol[P, R]):
-    """Something that is a task by its nature, such as a Machine."""
+    """An object that defines a task, such as a Machine."""
 
     def task_definition(self) -> TaskDefinition[P, R]:
-        """Return the task that it is."""
+        """Return its task definition."""
         ...
 
 
 def _make_definition(source: DefinesTask[P, R]) -> TaskDefinition[P, R]:
     if not hasattr(source, "task_definition"):
-        raise InvalidValue(f"{source!r} is no task definition; decorate a function with @hold.task instead")
+        raise InvalidValue(f"{source!r} is not a task definition; decorate a function with @hold.task instead")
     return source.task_definition()
 
 

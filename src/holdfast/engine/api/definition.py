@@ -1,4 +1,4 @@
-"""What a task is made of: the function that does it, the one that checks it, and its policies."""
+"""Task definitions: the function that does a task, the one that checks its result, and its policies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Verifier = TypeVar("Verifier", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Bound(Generic[R_co]):
-    """A task with its arguments, for ``submit``: keeps keywords and their types."""
+    """A task with its arguments, for ``submit``. It keeps keyword arguments and their types."""
 
     definition: TaskDefinition[..., R_co]
     user_input: JsonValue
@@ -37,7 +37,7 @@ class Bound(Generic[R_co]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRules:
-    """What every task of an agent is held to; what a task is submitted with can only make it tighter."""
+    """Limits for every task of an agent. The start that a task is submitted with can only tighten them."""
 
     constraints: Constraints
     budget: Budget
@@ -64,14 +64,14 @@ class TaskDefinition(Generic[P, R]):
         """``deadline`` is counted from the submission; ``retry`` is for the whole task (three attempts by default).
 
         ``budget`` limits what ``ctx.charge`` counts, and the wall time; ``limits`` are those of an agent, by meter.
-        ``companions`` are the tasks it cannot do without, such as those of its sub-agents: they are registered with it.
-        ``rules`` are for agents: only a task that has them can begin with a state.
+        ``companions`` are tasks that it needs, such as those of its sub-agents: they are registered with it. ``rules``
+        are for agents: only a task with rules can start with a state.
         """
         _check_function(function)
         self.function = function
         self.name = check_name("task name", name or _name_of(function))
         if self.name == MANUAL:
-            raise InvalidValue(f"{MANUAL!r} is the name of tasks driven by hand; call this one something else")
+            raise InvalidValue(f"{MANUAL!r} is the name of tasks driven by hand; give this task another name")
         self.queue = check_queue(queue)
         check_integer("priority", priority, lowest=-MAX_PRIORITY, highest=MAX_PRIORITY)
         self.priority = priority
@@ -82,31 +82,31 @@ class TaskDefinition(Generic[P, R]):
         self.companions = tuple(companions)
         self.rules = rules
         has_cost = budget is not None and budget.max_cost is not None
-        self.unpriced: str | None = None if has_cost else "it is no agent's, and pays for no model"
-        """Why a limit on its cost would never be reached; None if what it costs is known. Its agent knows."""
+        self.unpriced: str | None = None if has_cost else "it does not belong to an agent, and calls no model"
+        """Why a limit on its cost would never be reached; None if its cost is known. An agent sets it."""
         self.prepare: Callable[[Any], Coroutine[Any, Any, None]] | None = None
-        """Called with each attempt at it, before any of its code, its verifier included."""
+        """Called with each attempt, before any code of the task or its verifier."""
         self.verifier: Callable[..., Any] | None = None
         self.is_async = is_async(function)
         self.__doc__ = function.__doc__
         self.__name__ = self.name
 
     def __repr__(self) -> str:
-        """Name it as it stands in the store."""
+        """Return its name in the store."""
         return f"<task {self.name!r}>"
 
     def __call__(self, ctx: Any, *args: P.args, **kwargs: P.kwargs) -> Any:  # noqa: ANN401
-        """Call the plain function: nothing is stored, except by the ``ctx`` it is given."""
+        """Call the plain function. Nothing is stored, except by the given ``ctx``."""
         return self.function(ctx, *args, **kwargs)
 
     def verify(self, verifier: Verifier) -> Verifier:
-        """Have ``verifier(ctx, result)`` look at the work in state review.
+        """Let ``verifier(ctx, result)`` check the result, in the state review.
 
-        True accepts. False, or a string that says why, rejects: the task runs again from the start, with the reason
-        in ``ctx.feedback``, until its attempts are used up. An exception is no rejection; it is retried.
+        True accepts. False, or a string with the reason, rejects: the task runs again from the start, with the reason
+        in ``ctx.feedback``, until its attempts are used up. An exception is not a rejection: the verifier is retried.
         """
         if self.verifier is not None:
-            raise DuplicateName(f"task {self.name!r} has a verifier already")
+            raise DuplicateName(f"task {self.name!r} has a verifier already; give it only one")
         self.verifier = verifier
         return verifier
 
@@ -116,12 +116,12 @@ class TaskDefinition(Generic[P, R]):
 
     @property
     def is_agent(self) -> bool:
-        """Whether it is an agent's, which begins an AgentState by itself and keeps it."""
+        """Whether it belongs to an agent, which creates and keeps an AgentState by itself."""
         return self.rules is not None
 
     @property
     def needs_arguments(self) -> bool:
-        """Whether it cannot be called without any."""
+        """Whether it cannot be called without arguments."""
         return any(
             parameter.default is parameter.empty
             and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
@@ -130,11 +130,11 @@ class TaskDefinition(Generic[P, R]):
 
     @property
     def signature(self) -> str:
-        """What it takes, in words."""
+        """Its parameters, as text."""
         return self._takes
 
     def takes(self, name: str) -> bool:
-        """Say whether its function has a parameter of this name."""
+        """Return whether its function has a parameter of this name."""
         return name in self._signature.parameters
 
     # How arguments and results are stored
@@ -159,8 +159,8 @@ class TaskDefinition(Generic[P, R]):
     def write_input(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> JsonValue:
         """Return arguments as they are stored; InvalidValue if the function does not take them.
 
-        Here, and only here, they are checked and converted by the annotations of their parameters, whichever way they
-        came: a validator that changes what it is given changes it once.
+        Here, and only here, they are checked and converted by the annotations of their parameters, for every way of
+        submitting. So a validator that changes its value changes it only once.
         """
         if kwargs or not self._is_plain or not self._least <= len(args) <= len(self._parameters):
             try:
@@ -195,14 +195,14 @@ class TaskDefinition(Generic[P, R]):
         return positional, named
 
     def is_same_input(self, stored: JsonValue, given: JsonValue) -> bool:
-        """Say whether input that an earlier version stored unchecked is the input that ``write_input`` returned."""
+        """Return whether input that an earlier version stored unchecked equals the input from ``write_input``."""
         if stored == given:
             return True
         try:
-            # A check that changes its own result cannot tell input it has changed from input it has not seen.
+            # If checking twice changes the input again, it is not known whether the stored input was checked.
             return bool(self._checked(stored) == given == self._checked(given))
         except (HoldfastError, TypeError, ValueError):
-            return False  # it does not fit any more
+            return False  # the stored input does not fit the function any more
 
     def _checked(self, stored: JsonValue) -> JsonValue:
         return self.write_input(*self.read_input(stored))
@@ -214,7 +214,7 @@ class TaskDefinition(Generic[P, R]):
 
     @cached_property
     def _others(self) -> tuple[str, Any] | None:
-        """Name and type of the positional arguments after those, where the function takes any number."""
+        """Name and type of ``*args``, if the function has it."""
         return next(
             (
                 (one.name, self._hints.get(one.name, Any))
@@ -225,7 +225,7 @@ class TaskDefinition(Generic[P, R]):
         )
 
     def _type_of(self, name: str) -> Any:  # noqa: ANN401 - an annotation
-        """Return the type of an argument that is given by name; any name may be one of ``**options``."""
+        """Return the type of a keyword argument, which may be one of ``**options``."""
         if name in self._signature.parameters:
             return self._hints.get(name, Any)
         rest = self._parameters[-1].name if self._parameters else ""
@@ -233,7 +233,7 @@ class TaskDefinition(Generic[P, R]):
 
     @cached_property
     def _is_plain(self) -> bool:
-        """Whether all parameters are positional, so that counting arguments tells whether they fit."""
+        """Whether all parameters are positional, so that the number of arguments shows whether they fit."""
         return all(parameter.kind in _POSITIONAL for parameter in self._parameters)
 
     @cached_property
@@ -241,7 +241,7 @@ class TaskDefinition(Generic[P, R]):
         return sum(one.default is inspect.Parameter.empty for one in self._parameters if one.kind in _POSITIONAL)
 
     def _positions(self, count: int) -> Sequence[tuple[str, Any]]:
-        """Name and type of each of so many positional arguments."""
+        """Return the name and type of each positional argument, for so many arguments."""
         if self._others is None or count <= len(self._named_positions):
             return self._named_positions
         return self._named_positions + [self._others] * (count - len(self._named_positions))
@@ -256,7 +256,7 @@ def _written(value: object, annotation: object, name: str) -> JsonValue:
 
 
 def _as_written(parameter: inspect.Parameter) -> str:
-    """Return a parameter as it stands in the code: without the quotes of an annotation that was not evaluated."""
+    """Return a parameter as it is written in the code: without the quotes of an annotation that was not evaluated."""
     annotation = parameter.annotation
     return str(parameter).replace(repr(annotation), annotation, 1) if isinstance(annotation, str) else str(parameter)
 
@@ -265,11 +265,11 @@ class Definitions:
     """The tasks an application has defined, by name."""
 
     def __init__(self) -> None:
-        """Start without any."""
+        """Start without tasks."""
         self._by_name: dict[str, TaskDefinition[..., Any]] = {}
 
     def add(self, definition: TaskDefinition[..., Any]) -> None:
-        """Enter a task; its name must be free, or a stored task could mean either. The same one again is fine."""
+        """Add a task. Its name must be free, or a stored task could mean either of two. Adding it twice is allowed."""
         if self._by_name.get(definition.name) is definition:
             return
         if definition.name in self._by_name:
@@ -292,7 +292,7 @@ class Definitions:
 
     @property
     def queues(self) -> list[str]:
-        """The queues their tasks go to by default, sorted, and the default one."""
+        """The default queues of all tasks and the queue "default", sorted."""
         return sorted({definition.queue for definition in self._by_name.values()} | {DEFAULT_QUEUE})
 
 
@@ -304,24 +304,26 @@ def _limits_of(budget: Budget | None) -> dict[str, int]:
         raise InvalidValue(f"budget is {budget!r}; give a Budget, for example Budget(max_steps=20)")
     if budget.on_exhausted != "fail":
         raise InvalidValue(
-            f"on_exhausted={budget.on_exhausted!r} is for agents; a task's own code catches BudgetExceeded, and asks a "
+            f"on_exhausted={budget.on_exhausted!r} is for agents; in a task's own code, catch BudgetExceeded and ask a "
             "person with ctx.approval"
         )
     return {str(meter): limit for meter, limit in budget.limits().items()}
 
 
 def check_retry(retry: Retry | None) -> Retry | None:
-    """Refuse what is no policy, before it is needed."""
+    """Reject a value that is not a Retry, before it is needed."""
     if retry is not None and not isinstance(retry, Retry):
-        raise InvalidValue(f"retry is {retry!r}; write retry=Retry(max_attempts={retry!r}), or leave it out")
+        raise InvalidValue(f"retry is {retry!r}; write retry=Retry(max_attempts={retry!r}), or omit it")
     return retry
 
 
 def _check_function(function: Callable[..., Any]) -> None:
     if not callable(function):
-        raise InvalidValue(f"{function!r} is no function; use @hold.task, or @hold.task(name=...) above one")
+        raise InvalidValue(f"{function!r} is not a function; use @hold.task, or @hold.task(name=...) above a function")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise InvalidValue(f"{_name_of(function)} yields; a task returns its result, and tells with ctx.progress(...)")
+        raise InvalidValue(
+            f"{_name_of(function)} yields; return the result of a task, and report progress with ctx.progress(...)"
+        )
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters or parameters[0].kind not in {*_POSITIONAL, inspect.Parameter.VAR_POSITIONAL}:
         raise InvalidValue(f"{_name_of(function)} takes no context; its first parameter has to be ctx")
@@ -333,14 +335,14 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Say whether calling it gives a coroutine."""
+    """Return whether a call returns a coroutine."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__
     )
 
 
 def type_hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations of a function; none of them where they name what cannot be found."""
+    """Return the annotations of a function; an empty dict if a name in them cannot be found."""
     target = function if hasattr(function, "__annotations__") else getattr(function, "__call__", function)  # noqa: B004
     try:
         return get_type_hints(target, include_extras=True)

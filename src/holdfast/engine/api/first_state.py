@@ -1,9 +1,9 @@
-"""The first state of an agent's task: the text, the rules of the agent, what it goes on from and is submitted with.
+"""The first state of an agent's task: from its text, the agent's rules, the task before it, and its start.
 
-    EMPTY -> what a task before it knew (after=) -> the start (state=, plan=, facts=, artifacts=)
+    EMPTY -> what the task before it knew (after=) -> the start (state=, plan=, facts=, artifacts=)
 
-The agent's constraints and budget count too, and a start can only make them tighter. Whoever comes first writes it, as
-version 1: the first attempt, or a patch from outside while no worker has the task. Both write the same.
+The agent's constraints and budget count too, and a start can only tighten them. The first state is version 1. The first
+attempt writes it, or a patch from outside that comes earlier, while no worker has the task. Both write the same.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from holdfast.model.task import JsonValue, Task
 from holdfast.store.base import StateStore
 
 GIVEN = "submitted with this state"
-"""The reason of the first patch where a start was given."""
+"""The reason of the first patch if a start was given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """What makes the first state."""
+    """The operations that write the first state."""
 
     patch: StatePatch
     links: tuple[LinkArtifact, ...]
-    """The task's use of the artifacts that it begins with."""
+    """Links to the artifacts in the first state."""
     author: str
     reason: str
 
@@ -47,7 +47,7 @@ class Opening:
 
 
 def first_patch(rules: AgentRules, text: str, start: StatePatch, before: AgentState = EMPTY) -> StatePatch:
-    """Return the patch that makes the first state: the task at hand, and what is known from before."""
+    """Return the patch that makes the first state: the text of this task, and what earlier tasks knew."""
     known = apply(
         AgentState(
             goal=text,
@@ -77,7 +77,7 @@ def first_patch(rules: AgentRules, text: str, start: StatePatch, before: AgentSt
 async def opening(
     store: StateStore, rules: AgentRules, task_id: str, text: str, *, start: StatePatch, before: AgentState = EMPTY
 ) -> Opening:
-    """Return what makes the first state of an agent's task."""
+    """Return the opening of an agent's task."""
     patch = first_patch(rules, text, start, before)
     links = tuple(LinkArtifact(link_to(artifact)) for artifact in patch.add_artifacts)
     if start.is_empty:
@@ -87,7 +87,7 @@ async def opening(
 
 
 async def opening_of(store: StateStore, definitions: Definitions, task: Task) -> Opening | None:
-    """Return what will make the first state of a task that has none; None if it is not of an agent defined here."""
+    """Return the opening of a task that has no state yet; None if it does not belong to an agent defined here."""
     definition = definitions.get(task.name)
     if definition is None or definition.rules is None:
         return None
@@ -97,9 +97,9 @@ async def opening_of(store: StateStore, definitions: Definitions, task: Task) ->
 
 
 async def state_before(store: StateStore, definitions: Definitions, task_id: str) -> AgentState:
-    """Return the last state of the task that another one goes on from."""
+    """Return the last state of the task that another task continues."""
     task = await insist(partial(store.get, task_id))
-    if task is None:  # it was there when the other one was submitted
+    if task is None:  # it existed when the other task was submitted
         raise NotFound("task", task_id, where=PRUNED)
     if task.version > 0:
         return fold(await insist(partial(store.patches, task_id)))
@@ -108,11 +108,11 @@ async def state_before(store: StateStore, definitions: Definitions, task_id: str
 
 
 def _asked(definition: TaskDefinition[..., Any], user_input: JsonValue) -> tuple[str, str | None]:
-    """Return the text of an agent's task, and the task that it goes on from."""
+    """Return the text of an agent's task, and the id of the task that it continues."""
     if isinstance(user_input, Unreadable):
         raise InvalidValue(f"the stored input of {definition.name!r} {user_input}")
     args, named = definition.read_input(user_input)
     text, after = (args[0] if args else named.get("text")), named.get("after")
     if not isinstance(text, str) or not isinstance(after, str | None):
-        raise InvalidValue(f"the stored input of {definition.name!r} is not what an agent is asked: {START}")
+        raise InvalidValue(f"the stored input of {definition.name!r} is not the input of an agent: {START}")
     return text, after

@@ -1,4 +1,4 @@
-"""Handle: what submit returns, and what any process can make from an id."""
+"""Handle: one task, seen from outside. submit returns it, and any process can make it from an id."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from holdfast.model.worker import WorkerState
 R = TypeVar("R")
 
 LOOK_EVERY = 1.0
-"""Seconds between two looks at a task, should every hint be missing."""
+"""Seconds between two polls of a task, in case all hints are missing."""
 
 
 class Handle(Generic[R]):
-    """One task, from outside."""
+    """One task, seen from outside."""
 
     __slots__ = ("_returns", "_services", "id")
 
@@ -38,7 +38,7 @@ class Handle(Generic[R]):
         self._returns = returns
 
     def __repr__(self) -> str:
-        """Name the task."""
+        """Return the id of the task."""
         return f"<handle of task {self.id}>"
 
     async def task(self) -> Task:
@@ -50,18 +50,18 @@ class Handle(Generic[R]):
 
     async def result(self, timeout: float | timedelta | None = None) -> R:
         """Wait for the end and return the result. Raises TaskFailed, TaskCancelled, and DeadlineExceeded (a
-        TimeoutError) when ``timeout`` is over first; the task goes on then."""  # noqa: D205, D209
+        TimeoutError) if ``timeout`` passes first; the task then goes on."""  # noqa: D205, D209
         seconds = None if timeout is None else as_seconds(timeout, what="the timeout")
         task = await self._until_ended(seconds)
         result: R = outcome_of(task, self._returns)
         return result
 
     async def cancel(self, reason: str = "cancelled", *, actor: str = "user") -> TaskState:
-        """Stop the task and its children; return its state: ``cancelled``, or what its worker is about to stop."""
+        """Cancel the task and its children; return its state: ``cancelled``, or the state in which a worker has it."""
         return await cancel(self._services.store, self.id, reason, by=actor)
 
     async def events(self, *, after: int = 0) -> AsyncIterator[Event]:
-        """Yield what the task tells, live and from any process, until it has ended and everything was told.
+        """Yield the events of the task, live and in any process, until it has ended and all events are yielded.
 
         ``after`` is the number of the last event already seen.
         """
@@ -100,19 +100,19 @@ class Handle(Generic[R]):
                 if ahead <= 0:
                     how_far = await self._how_far(task)
                     raise DeadlineExceeded(
-                        f"task {self.id} is {how_far} after {seconds:g} s; it goes on, ask again later"
+                        f"task {self.id} is {how_far} after {seconds:g} s; it goes on, so ask again later"
                     )
                 await self._services.alarms.wait(changed, ahead)
 
     async def _standing(self, *, seen: bool) -> Task:
-        """Return the task without its input, which may be large, and is not needed to see whether it has ended."""
+        """Return the task without its input: it may be large, and shows nothing about whether the task has ended."""
         task = await self._services.store.standing(self.id)
         if task is None:
             raise NotFound("task", self.id, where=PRUNED) if seen else NotFound("task", self.id)
         return task
 
     async def _how_far(self, task: Task | None) -> str:
-        """Say how far it is, and if nobody will ever begin with it, that too."""
+        """Describe how far the task is, and whether it waits without any live worker."""
         if task is None:
             return "out of reach"
         if task.state is not TaskState.PENDING:
@@ -131,7 +131,7 @@ class Handle(Generic[R]):
 
 
 def outcome_of(task: Task, returns: object = Any) -> Any:  # noqa: ANN401
-    """Return the result of an ended task, or raise what it ended with."""
+    """Return the result of an ended task, or raise its failure."""
     if task.state is TaskState.COMPLETED:
         return from_json(task.result, returns, name=f"result of task {task.id}")
     if task.state is TaskState.CANCELLED:

@@ -1,4 +1,4 @@
-"""Holdfast: the object an application holds."""
+"""Holdfast: the main object of an application."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from holdfast.model.clock import Clock
 
 
 class Holdfast(AsyncHoldfast):
-    """Define tasks, submit them, work on them, ask about them.
+    """Define tasks, submit them, run them, query them.
 
-    ``async with hold:`` opens the store; blocks may be nested within one event loop, and opened again after closing.
+    ``async with hold:`` opens the store. Blocks may be nested within one event loop, and the store may be opened again
+    after it was closed.
     """
 
     def __init__(self, url: str | None = None, *, clock: Clock | None = None, **options: Any) -> None:  # noqa: ANN401
-        """Name the store by its URL.
+        """Create it for the store at this URL.
 
-        Without one, by ``HOLDFAST_DATABASE_URL``, or the nearest holdfast.toml, or ``sqlite:///holdfast.db``.
-        ``options`` go to the store, for example ``schema=`` for PostgreSQL.
+        Without ``url`` it comes from ``HOLDFAST_DATABASE_URL``, or the nearest holdfast.toml, or is
+        ``sqlite:///holdfast.db``. ``options`` go to the store, for example ``schema=`` for PostgreSQL.
         """
         super().__init__(url, clock=clock, **options)
         self._sync = SyncHoldfast(self)

@@ -1,6 +1,6 @@
-"""What can be done about tasks that exist: bring them back, stop them, talk to them, decide what they ask.
+"""Operations on existing tasks: resume, retry, cancel, fork, send, patch, decide.
 
-The verbs of Holdfast that take a task; each is a line or two around the module that does it.
+They are the methods of Holdfast that take a task. Each only calls the module that does the work.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ R = TypeVar("R")
 
 
 class Managing(ABC):
-    """The part of Holdfast that looks after tasks."""
+    """The part of Holdfast that manages existing tasks."""
 
     definitions: Definitions
 
     @property
     @abstractmethod
     def services(self) -> Services:
-        """The open store and the machinery around it."""
+        """The open store and the services around it."""
 
-    # Bringing back, stopping, branching off
+    # Reviving, cancelling, forking
 
     async def resume(
         self,
@@ -59,12 +59,12 @@ class Managing(ABC):
         accept_stale: bool = False,
         deadline: float | timedelta | datetime | None = None,
     ) -> Handle[R]:
-        """Go on with a failed task where it stopped: completed steps replay, the one that ended it runs again.
+        """Continue a failed task where it stopped: completed steps replay, the one that ended it runs again.
 
-        A task that has not failed is left as it is, a completed one included. An agent is told ``message`` first.
-        ``accept_stale`` lets one go on that was refused because what it knows is older than its checkpoints may be.
-        ``deadline`` is its new deadline, a moment or a time from now. If its deadline has passed, it needs one: without
-        it nothing changes, and resume raises Conflict.
+        A task that has not failed is left as it is, also a completed one. An agent reads ``message`` first.
+        ``accept_stale`` allows a task whose data is older than the maximum age of its checkpoints. ``deadline`` is its
+        new deadline, a moment or a time from now. If its deadline has passed, it needs a new one: without it nothing
+        changes, and resume raises Conflict.
         """
         handle, store = self._handle(task), self.services.store
         await revive.resume(store, handle.id, by=by, message=message, accept_stale=accept_stale, deadline=deadline)
@@ -78,17 +78,17 @@ class Managing(ABC):
         feedback: str | None = None,
         deadline: float | timedelta | datetime | None = None,
     ) -> Handle[R]:
-        """Start a failed task over in a new round: its steps run again, and see ``feedback``.
+        """Start a failed task again in a new round: its steps run again, and can read ``feedback``.
 
-        ``deadline`` is its new deadline, a moment or a time from now. If its deadline has passed, it needs one: without
-        it nothing changes, and retry raises Conflict.
+        ``deadline`` is its new deadline, a moment or a time from now. If its deadline has passed, it needs a new one:
+        without it nothing changes, and retry raises Conflict.
         """
         handle = self._handle(task)
         await revive.retry(self.services.store, handle.id, by=by, feedback=feedback, deadline=deadline)
         return handle
 
     async def cancel(self, task: Handle[Any] | str, reason: str = "cancelled", *, by: str = "user") -> TaskState:
-        """Stop a task and its children; see Handle.cancel."""
+        """Cancel a task and its children; see Handle.cancel."""
         return await cancel(self.services.store, self._handle(task).id, reason, by=by)
 
     async def fork(
@@ -102,43 +102,43 @@ class Managing(ABC):
         deadline: float | timedelta | datetime | None = None,
         by: str = "user",
     ) -> Handle[R]:
-        """Begin a new task that shares the past of this one and has a future of its own; the other goes on as it does.
+        """Submit a new task that shares the past of this one and goes its own way; this one is not changed.
 
-        They share what was over up to and including the step ``at`` (its key, or its position in the journal), by
-        default all that was over: it replays, and is not done again. ``user_input`` replaces the arguments (a tuple, as
-        for submit, or ``task.bind(...)``), ``patch`` changes the agent's state. With ``key`` the same fork again is the
-        same task. ``deadline`` is a moment or a time from now; by default the fork has as much time as its origin had
-        at first.
+        They share the finished steps up to and including the step ``at`` (its key, or its position in the journal), by
+        default all finished steps: these replay and are not done again. ``user_input`` replaces the arguments (a tuple,
+        as for submit, or ``task.bind(...)``), ``patch`` changes the agent's state. With ``key``, the same fork again is
+        the same task. ``deadline`` is a moment or a time from now; by default the fork has as much time as its origin
+        had at first.
         """
-        wish = forking.Wish(at=at, user_input=user_input, patch=patch, key=key, deadline=deadline, by=by)
-        task_id, name = await forking.fork(self.services, self._handle(task).id, wish)
+        request = forking.ForkRequest(at=at, user_input=user_input, patch=patch, key=key, deadline=deadline, by=by)
+        task_id, name = await forking.fork(self.services, self._handle(task).id, request)
         definition = self.definitions.get(name)
         return Handle(self.services, task_id, Any if definition is None else definition.returns)
 
     async def forked_from(self, task: Handle[Any] | str) -> Origin | None:
-        """Return which task this one was forked from, and after which step; None if it is no fork."""
+        """Return which task this one was forked from, and after which step; None if it is not a fork."""
         return await forking.forked_from(self.services.store, self._handle(task).id)
 
     # Agents
 
     async def send(self, task: Handle[Any] | str, text: str, *, by: str = "user", key: str | None = None) -> None:
-        """Say something to an agent: it reads it before its next model call, also if it waits for something now.
+        """Send a message to an agent: it reads it before its next model call, also if it waits for something now.
 
-        Raises Conflict if it has ended: go on with ``hold.submit(agent, text, after=handle)``. The same ``key`` again
-        says nothing new.
+        Raises Conflict if the task has ended: continue with ``hold.submit(agent, text, after=handle)``. The same
+        ``key`` again sends nothing.
         """
         await conversing.send(self.services.store, self.definitions, self._handle(task).id, text, by=by, key=key)
 
     async def budget(self, task: Handle[Any] | str) -> Ledger:
-        """Return what a task may use, has used, and has set aside."""
+        """Return what a task may use, has used, and has reserved."""
         return await budgets.read_budget(self.services.store, self._handle(task).id)
 
     async def extend_budget(
         self, task: Handle[Any] | str, budget: Budget, *, by: str, note: str | None = None
     ) -> Ledger:
-        """Give a task new limits, where ``budget`` names any; one that waits for more goes on.
+        """Set the limits that ``budget`` names. A task that waits for more budget continues.
 
-        A task that failed because its budget was spent goes on when it is resumed.
+        A task that failed because its budget was spent continues when it is resumed.
         """
         services = self.services
         await budgets.extend(services.store, services.definitions, self._handle(task).id, budget, by=by, note=note)
@@ -154,10 +154,10 @@ class Managing(ABC):
         cost: Decimal | float = 0,
         key: str | None = None,
     ) -> Ledger:
-        """Count something against the budget of a task that you drive by hand; return what it has used then.
+        """Charge the budget of a task that you drive by hand; return what it has used then.
 
-        Raises BudgetExceeded, and counts nothing, where that is above a limit (``extend_budget`` sets limits) or where
-        the wall time is over. The same ``key`` again counts nothing. The code of a task uses ``ctx.charge``.
+        Raises BudgetExceeded, and charges nothing, if that exceeds a limit (``extend_budget`` sets limits) or if the
+        wall time is used up. The same ``key`` again charges nothing. The code of a task uses ``ctx.charge``.
         """
         store, task_id = self.services.store, self._handle(task).id
         amounts = charging.amounts_of(steps=steps, llm_tokens=llm_tokens, cost=cost)
@@ -167,7 +167,7 @@ class Managing(ABC):
     async def state(self, task: Handle[Any] | str, *, at: int | str | None = None) -> AgentState:
         """Return an agent's state: now, at a version, or right after the step with this key.
 
-        Of an agent that has not begun, the state that it will begin with. Raises Conflict for a task that has none.
+        If the agent has not started: the state that it will start with. Raises Conflict if the task has no state.
         """
         return await stating.state_of(self.services.store, self.definitions, self._handle(task).id, at)
 
@@ -176,22 +176,22 @@ class Managing(ABC):
     ) -> AgentState:
         """Change the state of an agent that has not ended, and return it; the agent sees it before its next model call.
 
-        ``version`` is the one the patch was made for (``(await handle.task()).version``). Should the state be at
-        another one by now, nothing changes, and StateConflict brings the newer state along, to merge with. Before the
-        agent has begun, that is version 0, and the patch is made for the state that it will begin with.
+        ``version`` is the version that the patch was made for (``(await handle.task()).version``). If the state has
+        another version by now, nothing changes, and StateConflict holds the newer state, to merge with. Before the
+        agent has started, the version is 0, and the patch applies to the state that it will start with.
         """
         return await stating.patch_state(
             self.services, self._handle(task).id, patch, version=version, by=by, reason=reason
         )
 
     async def state_history(self, task: Handle[Any] | str) -> list[AppliedPatch]:
-        """Return every change of an agent's state, first to last: what, by whom, why, in which step."""
+        """Return every change of an agent's state, first to last: the patch, its author, the reason and the step."""
         return await stating.history_of(self.services.store, self.definitions, self._handle(task).id)
 
     async def state_diff(
         self, task: Handle[Any] | str, old: int | str, new: int | str | None = None
     ) -> tuple[Change, ...]:
-        """Return what changed in an agent's state between two moments: versions or step keys; by default until now."""
+        """Return the changes of an agent's state between two versions or step keys; by default until now."""
         return await stating.difference(self.services.store, self.definitions, self._handle(task).id, old, new)
 
     # Deciding
@@ -209,12 +209,12 @@ class Managing(ABC):
         return await decide.open_approvals(self.services.store, task_id=task_id, states=wanted, limit=limit)
 
     async def approve(self, approval_id: str, *, by: str, note: str | None = None) -> Approval:
-        """Agree to what a task asks for. Raises Conflict if it was decided, voided or has expired meanwhile."""
+        """Approve what a task asks for. Raises Conflict if it was decided, voided or has expired meanwhile."""
         store = self.services.store
         return await decide.decide(store, approval_id, ApprovalState.APPROVED, by=by, note=note)
 
     async def reject(self, approval_id: str, *, by: str, note: str | None = None) -> Approval:
-        """Refuse what a task asks for, or to answer its question: it gets a Rejected."""
+        """Reject what a task asks for, or refuse to answer its question: its code gets Rejected."""
         store = self.services.store
         return await decide.decide(store, approval_id, ApprovalState.REJECTED, by=by, note=note)
 
@@ -224,7 +224,7 @@ class Managing(ABC):
         return await decide.decide(store, approval_id, ApprovalState.ANSWERED, by=by, note=note, answer=answer)
 
     async def doubts(self, task: Handle[Any] | str | None = None, *, limit: int = 100) -> list[Doubt]:
-        """Return the effects nobody knows the outcome of, with what can be decided about each."""
+        """Return the effects whose outcome is not known, with the possible decisions about each."""
         task_id = None if task is None else self._handle(task).id
         return await decide.doubts(self.services.store, task_id=task_id, limit=limit)
 
@@ -239,7 +239,7 @@ class Managing(ABC):
     ) -> Effect:
         """Decide about an effect in doubt: "happened" (with its ``result``), "absent", "compensate" or "abandon".
 
-        See Decision. Of two who decide at the same time, the second gets a Conflict.
+        See Decision. If two people decide at the same time, the second gets a Conflict.
         """
         if isinstance(effect, Doubt):
             effect = effect.effect
@@ -247,7 +247,7 @@ class Managing(ABC):
         return await decide.resolve(self.services.store, effect_id, decision, result=result, by=by, note=note)
 
     async def summary(self) -> Summary:
-        """Count what is in the store: tasks by state, workers, open approvals, doubts."""
+        """Return counts of the store: tasks by state, workers, open approvals, doubts."""
         return await self.services.store.summary()
 
     def _handle(self, task: Handle[R] | str) -> Handle[R]:

@@ -1,4 +1,4 @@
-"""From what a caller says to a task that is stored."""
+"""New tasks: from the arguments of ``submit`` to the task that is stored."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ async def submit_task(
     after: str | None = None,
     **options: Any,  # noqa: ANN401
 ) -> Handle[Any]:
-    """Store a task; return its handle. ``after`` is the id of what it goes on from; ``options``: see ``new_task``.
+    """Store a task; return its handle. ``after`` is the id of the task that it continues; for options see ``new_task``.
 
-    Raises KeyConflict if there is another task under its key.
+    Raises KeyConflict if another task has its key.
     """
     store, definitions = services.store, services.definitions
     args, start = as_state(definitions, task, tuple(args), start)
@@ -51,7 +51,7 @@ async def submit_task(
 async def handle_of(
     services: Services, new: NewTask, answer: Submitted, definition: TaskDefinition[..., Any] | None
 ) -> Handle[Any]:
-    """Return the handle of a task as the store answered. Raises KeyConflict."""
+    """Return the handle of a submitted task, from the store's answer. Raises KeyConflict."""
     if answer.conflict and not await was_submitted_before(services.store, services.definitions, new, answer.task_id):
         raise KeyConflict(new.name, new.key or new.id, answer.task_id)
     services.note_due(new.available_at)
@@ -72,10 +72,10 @@ def new_task(
     agent_id: str | None = None,
     by: str = "submit",
 ) -> tuple[NewTask, TaskDefinition[..., Any] | None]:
-    """Return the task to store, and its definition where this process has it.
+    """Return the task to store, and its definition if this process has it.
 
-    A name without a definition here is submitted as it stands, for workers elsewhere that know it; ``queue`` says that
-    this is meant.
+    A name without a definition here needs ``queue``: the task is then stored for workers in other processes that define
+    it.
     """
     definition: TaskDefinition[..., Any] | None
     if isinstance(task, Bound):
@@ -89,11 +89,11 @@ def new_task(
             raise InvalidValue(
                 f"no task named {task!r} is defined here"
                 + (f" (did you mean {similar[0]!r}?)" if similar else "")
-                + "; define it, or name its queue= to submit it for workers elsewhere"
+                + "; define it, or give its queue= to submit it for workers elsewhere"
             )
         if definition is not None and not isinstance(definition, TaskDefinition):
             raise InvalidValue(
-                f"{task!r} is no task; submit a function that is decorated with @hold.task, a task by its name, or "
+                f"{task!r} is not a task; submit a function that is decorated with @hold.task, a task by its name, or "
                 "what hold.register returned for an agent or a machine"
             )
         user_input = (
@@ -119,7 +119,7 @@ def new_task(
 
 
 def is_same_input(definitions: Definitions, stored: Task, new: NewTask) -> bool:
-    """Say whether a stored task got the arguments that a new one gets; versions before stored them unchecked."""
+    """Return whether two tasks have the same arguments. Earlier versions stored them unchecked."""
     definition = definitions.get(new.name)
     if definition is None:
         return bool(stored.user_input == new.user_input)
@@ -127,7 +127,7 @@ def is_same_input(definitions: Definitions, stored: Task, new: NewTask) -> bool:
 
 
 async def was_submitted_before(store: StateStore, definitions: Definitions, new: NewTask, task_id: str) -> bool:
-    """Say whether the task that has the key of a new one is the same, although its input is written differently."""
+    """Return whether the stored task with this key is the same task, although its input is stored differently."""
     stored = await store.get(task_id)
     return stored is not None and stored.name == new.name and is_same_input(definitions, stored, new)
 
@@ -139,7 +139,7 @@ async def continuing(
     args: Sequence[Any],
     previous_id: str,
 ) -> Bound[Any]:
-    """Return an agent's task with its arguments, as one that goes on from a task that has ended."""
+    """Return an agent's task with its arguments, which continues a task that has ended."""
     named: dict[str, Any] = {}
     definition: object = definitions.get(task) if isinstance(task, str) else task
     if isinstance(definition, Bound):
@@ -148,14 +148,14 @@ async def continuing(
         bound, definition = definition, definition.definition
         args, named = definition.read_input(bound.user_input)
     if not isinstance(definition, TaskDefinition) or not definition.takes("after"):
-        raise InvalidValue(f"{task!r} cannot go on from another task with after=; agents that are registered here can")
+        raise InvalidValue(f"{task!r} cannot continue another task with after=; only agents registered here can")
     previous = await store.get(previous_id)
     if previous is None:
-        where = "in this store to go on from: it was pruned, or the id or the database URL is another"
+        where = "in this store to continue: it was pruned, or the id or the database URL is wrong"
         raise NotFound("task", previous_id, where=where)
     if not previous.state.is_terminal:
         raise Conflict(
-            f"task {previous_id} is {previous.state} and has not ended; talk to it with hold.send(task, text), or wait "
-            "for its result"
+            f"task {previous_id} is {previous.state} and has not ended; send it a message with hold.send(task, text), "
+            "or wait for its result"
         )
     return definition.bind(*args, **{**named, "after": previous_id})

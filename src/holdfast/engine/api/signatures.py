@@ -1,7 +1,8 @@
-"""What may be written behind ``submit`` and ``step``: for type checkers, and for the error when it is something else.
+"""Signatures of ``submit`` and ``step``: for type checkers, and for the errors about wrong options.
 
-A function's arguments go by position; keywords are options of the call. ``ParamSpec`` cannot say that, since it takes
-all keywords for the function. So there is one form for each number of arguments; beyond four they are not checked.
+Arguments of a function are passed by position; keywords are options of the call. ``ParamSpec`` cannot express that: it
+takes all keywords for the function. So there is one type for each number of arguments. More than four arguments are not
+checked.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ B_contra = TypeVar("B_contra", contravariant=True)
 C_contra = TypeVar("C_contra", contravariant=True)
 D_contra = TypeVar("D_contra", contravariant=True)
 Later: TypeAlias = Coroutine[Any, Any, R]
-"""What a call returns that is to be awaited."""
+"""The return type of an async function."""
 
-# A task with so many arguments: whatever has such a bind(), which keeps the types of its function's parameters.
+# Tasks by their number of arguments. Any class with such a bind() fits: it keeps the types of the parameters.
 
 
 class Task0(Protocol[R_co]):
@@ -71,7 +72,7 @@ class Task4(Protocol[A_contra, B_contra, C_contra, D_contra, R_co]):
     def bind(self, a: A_contra, b: B_contra, c: C_contra, d: D_contra, /) -> Bound[R_co]: ...  # noqa: D102
 
 
-# A function with so many arguments that takes the effect id as well, which the engine fills in.
+# Functions by their number of arguments, which also take the effect id. The engine passes it.
 
 
 class TakesId0(Protocol[R_co]):
@@ -105,7 +106,7 @@ class TakesId4(Protocol[A_contra, B_contra, C_contra, D_contra, R_co]):
 
 
 class StartOptions(TypedDict, total=False):
-    """What an agent's state holds from the beginning."""
+    """Options that set what an agent's state holds from the beginning."""
 
     state: AgentState | None
     plan: Sequence[str] | None
@@ -114,7 +115,7 @@ class StartOptions(TypedDict, total=False):
 
 
 class ChildOptions(TypedDict, total=False):
-    """What ``ctx.submit`` takes beside the arguments of the task."""
+    """The options of ``ctx.submit``, in addition to the arguments of the task."""
 
     key: str | None
     queue: str | None
@@ -124,21 +125,21 @@ class ChildOptions(TypedDict, total=False):
 
 
 class SubmitOptions(ChildOptions, StartOptions, total=False):
-    """What ``hold.submit`` takes beside the arguments of the task."""
+    """The options of ``hold.submit``, in addition to the arguments of the task."""
 
     agent_id: str | None
     after: Handle[Any] | str | None
 
 
 class SyncSubmitOptions(ChildOptions, StartOptions, total=False):
-    """What ``hold.sync.submit`` takes beside the arguments of the task."""
+    """The options of ``hold.sync.submit``, in addition to the arguments of the task."""
 
     agent_id: str | None
     after: SyncHandle[Any] | str | None
 
 
 class StepOptions(TypedDict, total=False):
-    """What ``ctx.step`` takes beside the arguments of the function."""
+    """The options of ``ctx.step``, in addition to the arguments of the function."""
 
     key: str | None
     retry: Retry | None
@@ -158,19 +159,19 @@ TRANSACTION_OPTIONS = ("key", "timeout", "compensate", "returns", "repeat")
 
 
 def refuse_for_task(call: str, task: object, given: Mapping[str, object], options: Iterable[str]) -> None:
-    """Refuse keywords that ``hold.submit`` and its like do not take, in words that say where they go."""
+    """Reject keywords that ``hold.submit`` and similar calls do not take. The error shows where they belong."""
     if given:
         name = getattr(task, "__name__", "task")
         named = ", ".join(f"{one}=..." for one in given)
         instead = f"the arguments of a task are named in bind: {call}({name}.bind({named}))"
         if given.keys() <= StartOptions.__annotations__.keys():
             begun = f"{name}.bind(text, start=StatePatch(replace_plan=..., append_facts=...).to_json())"
-            instead = f"hold.submit takes that for an agent, and a child begins with a patch: {call}({begun})"
+            instead = f"only hold.submit takes that, for an agent; give a child a start instead: {call}({begun})"
         raise _refusal(call, given, options, instead)
 
 
 def refuse_for_function(call: str, function: object, given: Mapping[str, object], options: Iterable[str]) -> None:
-    """Refuse keywords that ``ctx.step`` and its like do not take, in words that say where they go."""
+    """Reject keywords that ``ctx.step`` and similar calls do not take. The error shows where they belong."""
     if given:
         name = getattr(function, "__name__", "function")
         named = ", ".join(f"{one}=..." for one in given)
@@ -178,7 +179,7 @@ def refuse_for_function(call: str, function: object, given: Mapping[str, object]
             call,
             given,
             options,
-            f'the arguments of a function go by position: {call}("name", {name}, ...). For one that has to be named, '
+            f'pass the arguments of a function by position: {call}("name", {name}, ...). For a keyword argument, '
             f"pass functools.partial({name}, {named}); only tasks have .bind(...)",
         )
 

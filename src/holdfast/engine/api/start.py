@@ -1,8 +1,8 @@
-"""The start of an agent's run: what its state holds from the beginning, as whoever submits the task says it.
+"""The start of an agent's task: what its state holds from the beginning, as the caller of ``submit`` gives it.
 
-It is a StatePatch that is stored with the task's arguments, in the same transaction. So it is part of what is asked:
-the same key with another start is another task. The first attempt, or a patch from outside that comes before it, makes
-the first state of it: see ``first_state``.
+It is a StatePatch that is stored with the task's arguments, in the same transaction. So it counts as an argument: the
+same key with another start is a KeyConflict. The first attempt, or a patch from outside that comes earlier, makes the
+first state from it: see ``first_state``.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from holdfast.model.transitions import OPEN
 from holdfast.store.base import StateStore
 
 SUBMITTER: Final = "submit"
-"""The source of facts that are given without one."""
+"""The source of facts that are given without a source."""
 
 START: Final = "start"
-"""The argument of an agent's task that holds it."""
+"""The argument of an agent's task that holds the start."""
 
 Facts: TypeAlias = Sequence[KnownFact] | Mapping[str, JsonValue]
-"""Facts, or only their values by their keys: then the submitter is their source."""
+"""Facts, or a dict of keys and values: then the submitter is their source."""
 ArtifactNames: TypeAlias = Sequence[ArtifactRef | Artifact | str]
-"""Artifacts as a state mentions them, as ``hold.artifacts.write`` returned them, or by their ids."""
+"""Artifacts as in a state, as ``hold.artifacts.write`` returned them, or their ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What a caller of ``submit`` gives beside the text."""
+    """What a caller of ``submit`` gives in addition to the text."""
 
     state: AgentState | None = None
     plan: Sequence[str] | None = None
@@ -61,7 +61,7 @@ async def starting(
     many: Sequence[Sequence[Any]],
     start: Start,
 ) -> tuple[list[Bound[Any]], StatePatch]:
-    """Return an agent's task with each of these arguments and the start, and the start as it is stored."""
+    """Return an agent's task for each of these arguments with the start, and the start as it is stored."""
     definition = _agent(definitions, task)
     patch, goal = await patch_of(store, start), "" if start.state is None else start.state.goal
     bound: list[Bound[Any]] = []
@@ -76,23 +76,23 @@ async def starting(
 def as_state(
     definitions: Definitions, task: object, args: tuple[Any, ...], start: Start
 ) -> tuple[tuple[Any, ...], Start]:
-    """Take an AgentState in the place of an agent's text for what it is: the state, with its goal for the text."""
+    """If an AgentState is given in place of an agent's text, use it as the state, and its goal as the text."""
     if len(args) != 1 or not isinstance(args[0], AgentState):
         return args, start
     _agent(definitions, task)
     if start.state is not None:
-        raise InvalidValue("two states are given, one by position and one as state=; give one")
+        raise InvalidValue("two states are given, one by position and one as state=; give only one")
     return (), replace(start, state=args[0])
 
 
 def start_in(user_input: JsonValue) -> StatePatch:
-    """Return the start that is stored with the arguments of a task; an empty one if there is none. InvalidValue."""
+    """Return the start that is stored with the arguments of a task; empty if there is none. Raises InvalidValue."""
     given = _stored_start(user_input)
     return StatePatch() if given is None else StatePatch.from_json(from_json(given, Any, name=START), START)
 
 
 def with_start_of(user_input: JsonValue, origin: JsonValue) -> JsonValue:
-    """Return arguments with the start of other ones, unless they have one of their own."""
+    """Return arguments with the start of the origin's arguments, unless they have their own start."""
     start = _stored_start(origin)
     if start is None or _stored_start(user_input) is not None:
         return user_input
@@ -106,9 +106,9 @@ def _stored_start(user_input: JsonValue) -> JsonValue:
 
 
 def limits_with_start(definition: TaskDefinition[..., Any], user_input: JsonValue) -> Mapping[str, int]:
-    """Check the start among the arguments of a task; return the limits that its account has then.
+    """Check the start in the arguments of a task; return the limits of its budget.
 
-    InvalidValue for a start that cannot be meant.
+    Raises InvalidValue for a start that is not valid.
     """
     if definition.rules is None or (start := start_in(user_input)).is_empty:
         return definition.limits
@@ -125,15 +125,15 @@ def limits_with_start(definition: TaskDefinition[..., Any], user_input: JsonValu
 
 
 async def link_artifacts(store: StateStore, task_ids: Iterable[str], start: StatePatch, *, by: str) -> None:
-    """Link what the start mentions to the tasks, so that no prune takes it before they begin."""
+    """Link the artifacts of the start to the tasks, so that no prune deletes them before the tasks start."""
     links = tuple(LinkArtifact(link_to(artifact)) for artifact in start.add_artifacts)
     if links:
-        # One that has ended, because its key was there before, needs none.
+        # Only open tasks: the key may be that of an earlier task that has ended, and needs no link.
         guard = [(task_id, Expect(states=OPEN)) for task_id in task_ids]
         await store.commit([Commit(task_id=one, guard=open_, operations=links, actor=by) for one, open_ in guard])
 
 
-# What was given
+# What the caller gave
 
 
 def _agent(definitions: Definitions, task: object) -> TaskDefinition[..., Any]:
@@ -143,7 +143,7 @@ def _agent(definitions: Definitions, task: object) -> TaskDefinition[..., Any]:
     if not isinstance(definition, TaskDefinition) or definition.rules is None:
         name = definition.name if isinstance(definition, TaskDefinition) else task
         raise InvalidValue(
-            f"{name!r} cannot begin with state=, plan=, facts= or artifacts=; agents that are registered here can"
+            f"{name!r} cannot start with state=, plan=, facts= or artifacts=; only agents registered here can"
         )
     return definition
 
@@ -151,7 +151,7 @@ def _agent(definitions: Definitions, task: object) -> TaskDefinition[..., Any]:
 def _text_and_rest(
     definition: TaskDefinition[..., Any], task: object, args: Sequence[Any], goal: str
 ) -> tuple[Any, dict[str, Any]]:
-    """Return what the agent is asked to do, by default the goal of its state, and its named arguments."""
+    """Return the text for the agent, by default the goal of its state, and its keyword arguments."""
     named: dict[str, Any] = {}
     if isinstance(task, Bound):
         if args:
@@ -163,12 +163,12 @@ def _text_and_rest(
     if len(args) > 1:
         raise InvalidValue(f"{definition.name!r} takes one text; {len(args)} arguments were given")
     if not args and not goal:
-        raise InvalidValue(f"give {definition.name!r} a text, or a state whose goal says what is to be done")
+        raise InvalidValue(f"give {definition.name!r} a text, or a state with a goal")
     return (args[0] if args else goal), named
 
 
 async def patch_of(store: StateStore, start: Start) -> StatePatch:
-    """Return what was given as it is stored, without the goal. Raises InvalidValue."""
+    """Return the start as the patch that is stored, without the goal. Raises InvalidValue."""
     state = _checked(start.state)
     plan = state.plan if start.plan is None else _texts("plan", start.plan)
     patch = StatePatch(
@@ -177,7 +177,7 @@ async def patch_of(store: StateStore, start: Start) -> StatePatch:
         add_questions=state.open_questions,
         add_artifacts=(
             *state.artifacts,
-            # As one that is made while that step is current: a model is shown the artifacts of its current step.
+            # They belong to the current step: a model is shown the artifacts of its current step.
             *[await _artifact(store, one, state.current_step) for one in _listed(start.artifacts)],
         ),
         set_flags=state.risk_flags,
@@ -197,12 +197,12 @@ def _checked(state: AgentState | None) -> AgentState:
             f"state is a {type(state).__name__}; give an AgentState, or AgentState.from_json(...) of a JSON document"
         )
     try:
-        # A dataclass says nothing about what was put into it.
+        # A dataclass does not check the values of its fields.
         return AgentState.from_json(state.to_json())
     except (AttributeError, TypeError, ValueError) as error:
         if isinstance(error, InvalidValue):
             raise
-        raise InvalidValue(f"the state holds what no AgentState can: {error}") from None
+        raise InvalidValue(f"the state holds a value that is not valid: {error}") from None
 
 
 def _texts(what: str, given: Sequence[str]) -> tuple[str, ...]:
@@ -219,7 +219,7 @@ def _facts(given: Facts | None) -> tuple[KnownFact, ...]:
         raise InvalidValue(f"facts is {facts!r}; give a list of KnownFact, or a dict of keys and values")
     for fact in facts:
         if not isinstance(fact, KnownFact):
-            raise InvalidValue(f"{fact!r} is no KnownFact; write KnownFact(key=..., value=..., source=...)")
+            raise InvalidValue(f"{fact!r} is not a KnownFact; write KnownFact(key=..., value=..., source=...)")
     return tuple(facts)
 
 
@@ -227,14 +227,14 @@ def _listed(given: ArtifactNames | None) -> Sequence[ArtifactRef | Artifact | st
     if given is None:
         return ()
     if isinstance(given, str | bytes) or not isinstance(given, Sequence):
-        raise InvalidValue(f"artifacts is {given!r}; give a list of them, or of their ids")
+        raise InvalidValue(f"artifacts is {given!r}; give a list of artifacts, or of their ids")
     return given
 
 
 async def _artifact(store: StateStore, given: ArtifactRef | Artifact | str, step: str | None) -> ArtifactRef:
-    """Return an artifact as a state mentions it. InvalidValue if it is not in this store."""
+    """Return an artifact as it is listed in a state. Raises InvalidValue if it is not in this store."""
     if not isinstance(given, ArtifactRef | Artifact | str):
-        raise InvalidValue(f"{given!r} is no artifact; give what hold.artifacts.write returned, or an artifact's id")
+        raise InvalidValue(f"{given!r} is not an artifact; give an artifact from hold.artifacts.write, or its id")
     artifact_id = given.artifact_id if isinstance(given, ArtifactRef) else given if isinstance(given, str) else given.id
     stored = await store.artifact(check_name("artifact id", artifact_id))
     if stored is None:

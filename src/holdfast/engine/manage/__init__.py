@@ -1,21 +1,21 @@
-"""Looking after tasks that exist, from outside their attempts: cancel, revive, decide, patch, fork, remember.
+"""Managing tasks from outside their attempts: cancel, revive, decide, patch, fork, remember.
 
 Modules:
 
-fork/                Forks: a new task that shares the past of another one
-artifact_sources.py  What an artifact can be written from, as a stream of bytes
+fork/                Forks: new tasks that share the past of another task
+artifact_sources.py  Sources that an artifact can be written from, as a stream of bytes
 artifacts.py         hold.artifacts: large outputs, kept outside the context and shown to a model in excerpts
-budget.py            A task's budget from outside: what it has used, and granting it more
-cancel.py            Cancelling a task and its children, from wherever somebody asks for it
+budget.py            A task's budget from outside: read what it has used, and grant it more
+cancel.py            Cancelling a task and its children, from any process
 checkpoints.py       CheckpointManager: snapshots of a task's AgentState, from outside a worker: save, validate and
                      resume, clean up
 decide.py            Deciding from outside: approvals, open questions, and effects in doubt
-family.py            A task, the tasks below it and those above it, as its budget sees them
-memory.py            hold.memory: facts about entities, who said them, and how sure one may still be of them
-message.py           Talking to a task: messages that it reads when it is ready for them
-past_state.py        What came before a step: the patches that make up an agent's state right after it
-rests.py             When a task rested on its worker while it waited for people, or for children: the clock of its
-                     budget stood then
-revive.py            Bringing failed tasks back: resume goes on where it stopped, retry starts over
-state.py             An agent's state, from outside: read it as it is or was, patch it, see how it came about
+family.py            A task and the tasks above and below it, as far as its budget needs them
+memory.py            hold.memory: facts about entities, their sources, and how much confidence is left in them
+message.py           Messages to a task, which it reads when it is ready
+past_state.py        The past of a step: the patches that make up an agent's state right after it
+rests.py             Rests: times in which a task waited on its worker for people or children, and its wall time did not
+                     count
+revive.py            Reviving failed tasks: resume continues where the task stopped, retry starts it again
+state.py             An agent's state, from outside: read it as it is or was, patch it, list its changes
 """

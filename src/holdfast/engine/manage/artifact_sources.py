@@ -1,4 +1,4 @@
-"""What an artifact can be written from, as a stream of bytes."""
+"""Sources that an artifact can be written from, as a stream of bytes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from holdfast.model.utf8 import encode
 from holdfast.store.upload import iterating, view_bytes
 
 Source: TypeAlias = bytes | bytearray | memoryview | str | Path | BinaryIO | AsyncIterable[bytes] | Iterable[bytes]
-"""Bytes, a text (stored as UTF-8), a path, a file opened with "rb", or anything that gives bytes, sync or async.
-An async generator is closed when it has been written, or half-way where that failed."""
+"""Bytes, a text (stored as UTF-8), a path, a file opened with "rb", or an iterable of bytes, sync or async.
+An async generator is closed at the end, also if the write fails half-way."""
 
 _PART = 1 << 20
 
 
 def stream(source: Source, threads: DaemonThreads) -> AsyncIterable[bytes]:
-    """Return the source's bytes as a stream; what blocks does so in a thread."""
+    """Return the source's bytes as a stream. Blocking reads run in a thread."""
     match source:
         case str():
             return _once(encode(source))
@@ -44,7 +44,10 @@ def stream(source: Source, threads: DaemonThreads) -> AsyncIterable[bytes]:
 
 
 def guess_media_type(source: Source, name: str | None) -> str:
-    """Say what the source is, by its name or its kind; from Python's own table, so that every machine says the same."""
+    """Return the media type of the source, by its name or kind.
+
+    It comes from Python's own table, so that every machine returns the same.
+    """
     name = source.name if name is None and isinstance(source, Path) else name
     guessed, packed = MimeTypes().guess_type(name) if name is not None else (None, None)
     if guessed is not None and packed is None:
@@ -53,15 +56,15 @@ def guess_media_type(source: Source, name: str | None) -> str:
 
 
 async def capped(parts: AsyncIterable[bytes], max_bytes: int) -> AsyncGenerator[bytes, None]:
-    """Pass the parts on until there are too many of them."""
+    """Pass the parts on. Raise InvalidValue when they have more than ``max_bytes`` in all."""
     size = 0
     async with iterating(parts) as each:
         async for part in each:
             size += len(view_bytes(part))
             if size > max_bytes:
                 raise InvalidValue(
-                    f"the source has more than {max_bytes} bytes, and nothing of it was stored; store less of it, or "
-                    "allow more with max_bytes="
+                    f"the source has more than {max_bytes} bytes, and nothing was stored; store less, or allow more "
+                    "with max_bytes="
                 )
             yield part
 
@@ -77,7 +80,7 @@ async def _read_path(path: Path, threads: DaemonThreads) -> AsyncGenerator[bytes
             async for part in parts:
                 yield part
     finally:
-        # In a thread: closing waits for a read that is still under way.
+        # In a thread, because close() waits for a read that is still under way.
         await threads.run(file.close)
 
 

@@ -21,7 +21,7 @@ How: TypeAlias = Literal["head", "tail", "head_tail", "grep"]
 """Which part of an artifact an excerpt shows."""
 
 MAX_BYTES: Final = 64 << 20
-"""How large an artifact may be, unless whoever writes it says otherwise."""
+"""How large an artifact may be, unless the caller of ``write`` gives another ``max_bytes``."""
 
 MAX_TEXT: Final = 8 << 20
 EXCERPT: Final = 4000
@@ -36,17 +36,17 @@ class Artifacts:
     __slots__ = ("_services",)
 
     def __init__(self, services: Callable[[], Services]) -> None:
-        """Made by Holdfast."""
+        """Only Holdfast creates this."""
         self._services = services
 
     async def write(
         self, source: Source, *, media_type: str | None = None, name: str | None = None, max_bytes: int = MAX_BYTES
     ) -> Artifact:
-        """Store what ``source`` gives, as it gives it; return what is stored.
+        """Store the bytes of ``source`` as a stream; return the record of the artifact.
 
-        Without ``media_type`` the ending of ``name``, or of the path, says what it is; the name itself is not kept.
-        A source that fails, or has more than ``max_bytes``, leaves nothing behind. An artifact that no task links goes
-        with a prune.
+        Without ``media_type``, the type is guessed from the suffix of ``name`` or of the path; the name itself is not
+        stored. If the source fails, or has more than ``max_bytes``, nothing is stored. A prune deletes artifacts that
+        no task links.
         """
         check_integer("max_bytes", max_bytes, lowest=0)
         services = self._services()
@@ -55,23 +55,23 @@ class Artifacts:
             return await services.store.put_artifact(parts, media_type=media_type or guess_media_type(source, name))
 
     async def stat(self, artifact_id: str) -> Artifact:
-        """Say how large it is, of which type, and from when. Raises NotFound."""
+        """Return the size, the type and the time of an artifact. Raises NotFound."""
         if (artifact := await self._services().store.artifact(artifact_id)) is None:
             raise NotFound("artifact", artifact_id)
         return artifact
 
     async def read(self, artifact_id: str) -> AsyncGenerator[bytes, None]:
-        """Give its bytes in parts. Raises NotFound, also half-way if it is pruned meanwhile."""
+        """Yield its bytes in parts. Raises NotFound, also half-way if it is pruned meanwhile."""
         size = (await self.stat(artifact_id)).size
         for offset in range(0, size, PART):
             yield await self.read_range(artifact_id, offset, PART)
 
     async def read_range(self, artifact_id: str, offset: int, length: int) -> bytes:
-        """Read a part of it, without the rest; shorter, or empty, where it ends. Raises NotFound."""
+        """Return a part of it, without reading the rest. At the end it is shorter, or empty. Raises NotFound."""
         return await self._services().store.read_artifact(artifact_id, offset=offset, length=length)
 
     async def read_text(self, artifact_id: str, *, max_bytes: int = MAX_TEXT) -> str:
-        """Return the whole of a text in UTF-8. Raises NotFound, and InvalidValue if it is too large or no such text."""
+        """Return the whole text of an artifact. Raises NotFound, and InvalidValue if it is too large or not UTF-8."""
         artifact = await self.stat(artifact_id)
         if artifact.size > max_bytes:
             raise InvalidValue(
@@ -83,7 +83,7 @@ class Artifacts:
             return decode(data)
         except UnicodeDecodeError as error:
             raise InvalidValue(
-                f"artifact {artifact_id} ({artifact.media_type}) is no UTF-8 text: {error}; read() gives its bytes"
+                f"artifact {artifact_id} ({artifact.media_type}) is not UTF-8 text: {error}; read() returns its bytes"
             ) from error
 
     async def excerpt(
@@ -95,16 +95,16 @@ class Artifacts:
         max_bytes: int = EXCERPT,
         context: int = 0,
     ) -> str:
-        """Return what a model is shown of it: at most ``max_bytes``, with a note of what is missing. Raises NotFound.
+        """Return an excerpt for a model: at most ``max_bytes``, with a note of what is missing. Raises NotFound.
 
-        Beginning, end, both, or the lines that contain ``pattern``, which is plain text, with ``context`` lines around
-        them: see ``LineSearch``. Only what is shown is read; ``grep`` reads until it has enough. Of bytes that are no
-        text only type and size are told.
+        It is the beginning, the end, both, or the lines that contain ``pattern`` (plain text) with ``context`` lines
+        around them: see ``LineSearch``. Only the shown bytes are read; ``grep`` reads until it has enough. For bytes
+        that are not text, only the type and the size are returned.
         """
         if how not in get_args(How):
             raise InvalidValue(f"how is {how!r}; choose one of {', '.join(get_args(How))}")
         if (pattern is not None) != (how == "grep"):
-            raise InvalidValue(f'how is {how!r} and pattern is {pattern!r}; a pattern is for "grep", which needs one')
+            raise InvalidValue(f'how is {how!r} and pattern is {pattern!r}; only "grep" takes a pattern, and needs it')
         artifact = await self.stat(artifact_id)
         if how == "grep":
             shown = await self._grep(artifact, LineSearch(pattern or "", max_bytes=max_bytes, context=context))
@@ -113,7 +113,7 @@ class Artifacts:
         return _describe(artifact, max_bytes) if shown is None else shown
 
     async def _ends(self, artifact: Artifact, shares: tuple[int, int] | None) -> str | None:
-        """Return beginning and end, or all of it; None if that is no text."""
+        """Return beginning and end, or all of it; None if the bytes are not text."""
         head, tail = shares or (artifact.size, 0)
         first = await self.read_range(artifact.id, 0, head) if head else b""
         last = await self.read_range(artifact.id, artifact.size - tail, tail) if tail else b""
@@ -126,7 +126,7 @@ class Artifacts:
         return join(decode_anything(first), decode_anything(last), missing=missing)
 
     async def _grep(self, artifact: Artifact, search: LineSearch) -> str | None:
-        """Return the lines; None if they are none."""
+        """Return the matching lines; None if the bytes are not text."""
         for offset in range(0, artifact.size, PART):
             part = await self.read_range(artifact.id, offset, PART)
             if offset == 0 and not is_text(part):
@@ -138,9 +138,9 @@ class Artifacts:
 
 
 def link_to(artifact: ArtifactRef) -> ArtifactLink:
-    """Return the other way round: what the store notes of an artifact that the state mentions.
+    """Return the link that the store keeps for an artifact in the state.
 
-    These are columns of a database, and the words are those of a tool or a model: they may hold anything.
+    Its texts come from a tool or a model and may hold anything, so they are made safe for the columns of a database.
     """
     summary = storable(artifact.summary)
     return ArtifactLink(
@@ -154,5 +154,5 @@ def link_to(artifact: ArtifactRef) -> ArtifactLink:
 
 
 def _describe(artifact: Artifact, max_bytes: int) -> str:
-    told = f"[no text: {artifact.size} bytes of {artifact.media_type}]"
-    return told if len(told.encode()) <= max_bytes else f"[no text: {artifact.size} bytes]"
+    described = f"[no text: {artifact.size} bytes of {artifact.media_type}]"
+    return described if len(described.encode()) <= max_bytes else f"[no text: {artifact.size} bytes]"

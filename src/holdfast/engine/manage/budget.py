@@ -1,4 +1,4 @@
-"""A task's budget from outside: what it has used, and granting it more."""
+"""A task's budget from outside: read what it has used, and grant it more."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from holdfast.model.walltime import wall_time_ms
 from holdfast.store.base import StateStore
 
 BUDGET = "budget"
-"""The kind of the question to a person whether a budget may be raised."""
+"""The kind of an approval that asks a person whether a budget may be raised."""
 
 _MOST = 1 << 53
 _EXTENSIBLE = frozenset(TaskState) - {TaskState.COMPLETED, TaskState.CANCELLED}
 
 
 def new_limit(meter: str, answer: JsonValue) -> int:
-    """Return the limit that an answer to the question about a budget names: in the unit the question is asked in."""
+    """Return the new limit in the answer to a question about a budget. The answer has the unit of the question."""
     units = {Meter.COST_MICROS: "an amount of money", Meter.WALL_TIME_MS: "seconds"}
-    said = InvalidValue(
-        f"{answer!r} is no new limit; answer with a number ({units.get(Meter(meter), meter)}), approve, or reject"
+    error = InvalidValue(
+        f"{answer!r} is not a valid limit; answer with a number ({units.get(Meter(meter), meter)}), approve, or reject"
     )
     if isinstance(answer, bool) or not isinstance(answer, int | float) or not 0 < answer < _MOST:
-        raise said
+        raise error
     if meter == Meter.COST_MICROS:
         return as_micros(answer, what="the new limit")
     if meter == Meter.WALL_TIME_MS:
         return round(answer * 1000)
     if answer != int(answer):
-        raise said
+        raise error
     return int(answer)
 
 
 def check_answer(approval: Approval, answer: JsonValue) -> None:
-    """Refuse an answer that would grant nothing."""
+    """Reject an answer that would grant nothing."""
     asked = parse(approval.arguments_bytes)
     if new_limit(asked["meter"], answer) <= asked["limit"]:
-        raise InvalidValue(f"{answer!r} is no more than the budget that is spent; answer with more, or reject")
+        raise InvalidValue(f"{answer!r} is not more than the budget that is spent; answer with more, or reject")
 
 
 async def read_budget(store: StateStore, task_id: str) -> Ledger:
-    """Return what a task may use, has used, and has set aside."""
+    """Return what a task may use, has used, and has reserved."""
     task = await store.get(task_id)
     if task is None:
         raise NotFound("task", task_id)
@@ -60,7 +60,7 @@ async def read_budget(store: StateStore, task_id: str) -> Ledger:
         if account.meter in set(Meter)
     }
     clock = lines.get(Meter.WALL_TIME_MS, MeterLine())
-    # A plain task that fans out has no such limit, and may have thousands of children: they are not read for it.
+    # A plain task without this limit may have thousands of children. They are not read, because nothing needs them.
     is_limited = clock.limit is not None or task.version > 0
     life = await Family(store, task_id).read(has_children=is_limited)
     lines[Meter.WALL_TIME_MS] = replace(clock, spent=wall_time_ms(life, await store.now()))
@@ -68,10 +68,10 @@ async def read_budget(store: StateStore, task_id: str) -> Ledger:
 
 
 async def check_cost(store: StateStore, definitions: Definitions, task_id: str, budget: Budget) -> None:
-    """Refuse a limit on the cost of a task whose model has no price: it would never be reached."""
+    """Reject a limit on the cost of a task whose model has no price: it would never be reached."""
     task = await store.get(task_id) if budget.max_cost is not None else None
     if task is None or task.name == MANUAL:
-        return  # what it costs is charged by hand
+        return  # the program that drives it charges the cost itself
     definition = definitions.get(task.name)
     if definition is not None:
         if definition.unpriced is not None:
@@ -80,7 +80,7 @@ async def check_cost(store: StateStore, definitions: Definitions, task_id: str, 
     accounts = await store.accounts(task_id)
     if not any(one.meter == Meter.COST_MICROS and (one.limit is not None or one.spent) for one in accounts):
         raise InvalidValue(
-            f"task {task_id} has no max_cost, and what the model of {task.name!r} costs is not known here; give it one "
+            f"task {task_id} has no max_cost, and the price of the model of {task.name!r} is not known here; set it "
             "from the application that defines this agent and its prices"
         )
 
@@ -88,14 +88,14 @@ async def check_cost(store: StateStore, definitions: Definitions, task_id: str, 
 async def extend(
     store: StateStore, definitions: Definitions, task_id: str, budget: Budget, *, by: str, note: str | None = None
 ) -> None:
-    """Give a task the limits of ``budget``, where it names any; one that waits for more goes on.
+    """Set the limits that ``budget`` names. A task that waits for more budget continues.
 
-    A task that failed because its budget was spent goes on when it is resumed.
+    A task that failed because its budget was spent continues when it is resumed.
     """
     check_name("by", by)
     limits = {str(meter): limit for meter, limit in budget.limits().items()}
     if not limits:
-        raise InvalidValue("the budget names no limit; give the new ones, for example Budget(max_steps=40)")
+        raise InvalidValue("the budget has no limit set; give the new limits, for example Budget(max_steps=40)")
     await check_cost(store, definitions, task_id, budget)
     asked = await store.approvals(task_id=task_id, states={ApprovalState.OPEN}, limit=100)
     decided: list[Operation] = [

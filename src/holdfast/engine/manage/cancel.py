@@ -1,8 +1,8 @@
-"""Cancelling a task and its children, from wherever somebody asks for it.
+"""Cancelling a task and its children, from any process.
 
-First the wish is made durable on the task. Whoever holds the task then stops it: its worker if it has one, at the next
-durable point; otherwise whoever asked. Children go before their parent, so that a cancel that was interrupted can be
-asked for again and finds what is left.
+First the request is recorded on the task. If a worker holds the task, that worker stops it at the next durable point.
+Otherwise the caller cancels it here. Children are cancelled before their parent: if a cancel is interrupted, a second
+call finds what is left.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ _PAGE = 200
 
 
 async def cancel(store: StateStore, task_id: str, reason: str, *, by: str, revision: int | None = None) -> TaskState:
-    """Stop a task and its children; return the state it is in now. With ``revision``, only if it has not changed since.
+    """Cancel a task and its children; return its state now. With ``revision``, only if it has not changed since.
 
-    ``cancelled`` if nobody was working on it; otherwise its worker will stop it. A task that has ended stays as it is.
+    The state is ``cancelled`` if no worker held the task; otherwise its worker will stop it. An ended task stays as it
+    is.
     """
     asked = await _commit(store, task_id, by, RequestCancel(reason=reason), revision=revision)
     if asked.refusal is Refusal.CONFLICT:
-        return _state(asked)  # it has ended
+        return _state(asked)  # the task has ended
     if not asked.applied:
         raise asked.error()
     if asked.owner is not None:
@@ -37,12 +38,12 @@ async def cancel(store: StateStore, task_id: str, reason: str, *, by: str, revis
     if moved.applied:
         log.moved_by_hand(task_id, TaskState.CANCELLED, f"{reason}, by {by}")
     if moved.applied or moved.refusal in {Refusal.CONFLICT, Refusal.LEASED}:
-        return _state(moved)  # LEASED: a worker has claimed it meanwhile, and sees the request
+        return _state(moved)  # LEASED: a worker has claimed the task meanwhile, and sees the request
     raise moved.error()
 
 
 async def cancel_children(store: StateStore, task_id: str, reason: str, *, by: str) -> None:
-    """Stop every open child of a task, and theirs."""
+    """Cancel every open child of a task, and their children."""
     after = None
     while True:
         page = await store.find(
@@ -56,7 +57,7 @@ async def cancel_children(store: StateStore, task_id: str, reason: str, *, by: s
 
 
 async def _wake_to_undo(store: StateStore, task_id: str, by: str) -> TaskState:
-    """Only a worker can undo its steps: put it back into the queue, with the request on it."""
+    """Put the task back into the queue with the cancel request on it: only a worker can undo its steps."""
     verdict = await _commit(
         store,
         task_id,

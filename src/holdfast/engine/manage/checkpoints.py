@@ -1,8 +1,8 @@
 """CheckpointManager: snapshots of a task's AgentState, from outside a worker: save, validate and resume, clean up.
 
-An agent at work saves its own, by its ``checkpoint=``. This is for programs that drive a task by hand, and for those
-that look after tasks. With a small store (TaskStore), which keeps tasks and no snapshots, the saved task itself is what
-a program goes on from.
+A running agent saves its own checkpoints, as its ``checkpoint=`` sets. This module is for programs that drive a task by
+hand, and for programs that manage tasks. A small store (TaskStore) keeps tasks but no snapshots. With such a store a
+program continues from the saved task itself.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ _TRIES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
-    """What a task goes on with."""
+    """What a task continues from."""
 
     task: Task
     state: AgentState
-    """Empty if nothing was patched yet."""
+    """Empty if no patch was made yet."""
     checkpoint: Checkpoint | None
-    """The newest good one; None if there is none, and the journal alone gave the state."""
+    """The newest good checkpoint; None if there is none, and the state comes from the journal alone."""
     requeued: bool = False
     """Whether the task had failed and was put back into its queue."""
     note: str = ""
-    """What was done, and who goes on with the task, in words."""
+    """A sentence for people: what was done, and what continues the task."""
     set_aside: tuple[int, ...] = ()
-    """Checkpoints that turned out to be damaged."""
+    """The numbers of checkpoints that were found damaged."""
 
 
-_REQUEUED = "it had failed, and is back in its queue: a worker goes on where it stopped"
+_REQUEUED = "it had failed, and is back in its queue: a worker continues where it stopped"
 _NOTES = {
-    TaskState.PENDING: "it is pending: the worker or program that takes it begins, or goes on; nothing was changed",
-    TaskState.RUNNING: "it is running: its worker, or the program that drives it, goes on; nothing was changed",
-    TaskState.WAITING: "it waits, and goes on by itself when that is over; nothing was changed",
+    TaskState.PENDING: "it is pending: the worker or program that takes it starts or continues it; nothing was changed",
+    TaskState.RUNNING: "it is running: its worker, or the program that drives it, continues; nothing was changed",
+    TaskState.WAITING: "it waits, and continues by itself after the wait; nothing was changed",
     TaskState.REVIEW: "its work is being verified; nothing was changed",
     TaskState.COMPLETED: "it is completed: there is nothing left to do",
     TaskState.FAILED: "it has failed, and was left as it is; hold.resume puts it back into its queue",
@@ -80,10 +80,10 @@ class CheckpointManager:
         actor: str = "checkpoints",
         clock: Clock | None = None,
     ) -> None:
-        """``max_age`` and ``max_count`` are explained at Checkpoints; ``actor`` is who it is in the records.
+        """For ``max_age`` and ``max_count`` see Checkpoints; ``actor`` is the name of this manager in the records.
 
-        ``store`` is that of Holdfast (``hold.store``, ``open_store``), or a TaskStore of your own, whose tasks are then
-        measured by ``clock``.
+        ``store`` is a store of Holdfast (``hold.store``, ``open_store``), or a TaskStore of your own. The age of tasks
+        in a TaskStore is measured with ``clock``.
         """
         self._tasks = store
         self._whole = store if isinstance(store, StateStore) else None
@@ -94,8 +94,8 @@ class CheckpointManager:
     async def maybe_save(self, task: Task | str, trigger: CheckpointStrategy | str) -> Checkpoint | None:
         """Save if ``trigger`` is this manager's strategy: the task, if you drive it by hand, and its AgentState.
 
-        Of a Task that is driven by hand the task itself is saved, as ``store.save`` does; given by its id it is stored
-        already. If it has an AgentState, a snapshot is saved and returned, and old ones are rotated.
+        A Task that is driven by hand is saved with ``store.save``. A task given by its id is stored already. If the
+        task has an AgentState, a snapshot is saved and returned, and old snapshots are rotated.
         """
         if CheckpointStrategy(trigger) is not self._policy.strategy:
             return None
@@ -120,7 +120,7 @@ class CheckpointManager:
             operations = (SaveCheckpoint(made), self._policy.rotation(await store.now()))
             if await self._commit(store, task_id, operations, Expect(version=task.version)):
                 return made
-        raise Conflict(f"the state of task {task_id} changes faster than it can be saved; try again when it is calmer")
+        raise Conflict(f"the state of task {task_id} changes faster than it can be saved; try again later")
 
     async def validate_and_resume(
         self,
@@ -130,16 +130,16 @@ class CheckpointManager:
         deadline: float | timedelta | datetime | None = None,
         requeue: bool = True,
     ) -> Resumed:
-        """Check what a task would go on with, and return it; put a failed one back into its queue.
+        """Check what a task would continue from, and return it; put a failed task back into its queue.
 
-        ``requeue=False`` leaves a failed task as it is: then nothing is changed but what was found damaged. A task in
-        any other state is never moved; ``note`` says what was done. With a TaskStore of your own there is no queue, and
-        nothing is moved.
+        ``requeue=False`` leaves a failed task as it is. Then nothing is changed, except that damaged checkpoints are
+        set aside. A task in any other state is never moved; ``note`` describes what was done. A TaskStore of your own
+        has no queue, so nothing is moved.
 
         Damaged checkpoints are set aside, and the last good one plus the journal is used. Raises CheckpointExpired if
-        what is known is too old, unless that is accepted, Conflict if the task was cancelled, Conflict if the deadline
-        of a failed one has passed and no new ``deadline`` is given (see Holdfast.resume), and NotFound. Nothing is
-        changed then, apart from what was set aside.
+        the newest data is too old and ``accept_stale`` is False; Conflict if the task was cancelled, or if the deadline
+        of a failed task has passed and no new ``deadline`` is given (see Holdfast.resume); and NotFound. After such an
+        error nothing is changed, except that damaged checkpoints are set aside.
         """
         task_id, store = _id_of(task), self._whole
         if store is None:
@@ -167,7 +167,7 @@ class CheckpointManager:
     async def cleanup(self, task: Task | str) -> int:
         """Delete the checkpoints that are beyond ``max_count`` and older than ``max_age``; return how many.
 
-        A TaskStore of your own keeps the tasks alone, so there is nothing to delete in it.
+        A TaskStore of your own keeps no checkpoints, so there is nothing to delete.
         """
         store, task_id = self._whole, _id_of(task)
         if store is None:
@@ -190,8 +190,8 @@ class CheckpointManager:
         if limit is not None and task.state is not TaskState.COMPLETED and not accept_stale:
             if task.updated_at is None:
                 raise InvalidValue(
-                    f"task {task.id} has no updated_at, so its age cannot be checked; have your store set it in save, "
-                    "or make the manager with max_age=None"
+                    f"task {task.id} has no updated_at, so its age cannot be checked; set it in the save method of "
+                    "your store, or make the manager with max_age=None"
                 )
             check_age(self._policy, task.id, self._clock.now() - task.updated_at)
         return Resumed(task=task, state=EMPTY, checkpoint=None, note=f"task {task.id}: {_NOTES[task.state]}")
@@ -199,7 +199,7 @@ class CheckpointManager:
     # A store of Holdfast
 
     async def _look(self, store: StateStore, task_id: str) -> _Found:
-        """Read a task, its newest good checkpoint and the state they make."""
+        """Read a task, its newest good checkpoint and its state."""
         loaded = await store.load(task_id)
         saved = await store.checkpoints(task_id)
         damaged: dict[int, str] = {}
@@ -220,7 +220,7 @@ class CheckpointManager:
     async def _check_age(self, store: StateStore, loaded: Loaded) -> None:
         task = loaded.task
         moments = [step.finished_at or step.started_at for step in loaded.steps if step.kind != RESUMED]
-        begun = task.updated_at if task.name == MANUAL else task.created_at  # by hand, every save is a sign of life
+        begun = task.updated_at if task.name == MANUAL else task.created_at  # driven by hand: every save is fresh data
         last = max((moment for moment in moments if moment is not None), default=begun)
         assert last is not None  # noqa: S101 - a stored task has a time
         history = await store.history(task.id)
@@ -236,13 +236,13 @@ class CheckpointManager:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """A task as it stands, and what of its checkpoints is good."""
+    """A task as it is now, its newest good checkpoint, and the damaged ones."""
 
     loaded: Loaded
     state: AgentState
     checkpoint: Checkpoint | None
     damaged: dict[int, str]
-    """Why, by number; those that were not set aside yet."""
+    """The damage by number, of checkpoints that are not set aside yet."""
     highest: int
 
 
@@ -252,4 +252,4 @@ def _id_of(task: Task | str) -> str:
 
 def _refuse_cancelled(task: Task) -> None:
     if task.state is TaskState.CANCELLED:
-        raise Conflict(f"task {task.id} was cancelled, which is final; submit it anew, or fork it")
+        raise Conflict(f"task {task.id} was cancelled, which is final; submit it again, or fork it")

@@ -1,7 +1,7 @@
-"""Deciding from outside: approvals, open questions, and effects in doubt. Of two who decide, one is told.
+"""Deciding from outside: approvals, open questions, and effects in doubt. The second decider gets a Conflict.
 
-A decision is one Commit: compare and set on the record, and whatever it means for the task. It needs no worker; the
-task is woken by it.
+A decision is one Commit: a compare-and-set on the record, together with what follows for the task. It needs no worker,
+and it wakes the task.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ from holdfast.store.base import StateStore
 
 _S = EffectState
 _AFTER_THE_END = (Decision.HAPPENED, Decision.ABSENT, Decision.ABANDON)
-"""What can still be decided when the task is over: nobody is there to undo anything."""
+"""Possible decisions after the task has ended. Nothing can be undone then, because no worker runs the task."""
 
 
 _EARLY = (Decision.HAPPENED, Decision.ABSENT, Decision.ABANDON)
-"""What can be decided before the call has settled, once the worker that made it does not hold the task any more."""
+"""Possible decisions before the call has settled, if the worker that made it does not hold the task any more."""
 
 _ACTS_AT_ONCE = frozenset({Decision.HAPPENED, Decision.ABANDON, Decision.COMPENSATE})
-"""What the task goes on with before the call has settled: none of it makes the call again. An undo waits by itself."""
+"""Decisions that wake the task before the call has settled: none of them makes the call again. An undo waits by
+itself."""
 
 _TRIES = 100
-"""How often a decision is sent about a task that a worker changes meanwhile."""
+"""How often a decision is sent if a worker changes the task meanwhile."""
 
 _AFTER_THE_FACT = (Decision.HAPPENED, Decision.ABANDON)
-"""What can be decided when a late report reopened it and its task has long gone on."""
+"""Possible decisions about a doubt that late evidence reopened after the task had gone on."""
 
 
 # Approvals and questions
@@ -58,7 +59,7 @@ async def open_approvals(
     wanted = frozenset(states)
     stored_as = wanted | {ApprovalState.OPEN} if ApprovalState.EXPIRED in wanted else wanted
     asked_for = limit
-    while True:  # what people are asked about effects lies between them, and counts for the store
+    while True:  # the store also returns and counts the questions about effects, which do not belong here
         listed = await store.approvals(task_id=task_id, states=stored_as, limit=asked_for)
         standing = await as_they_stand(store, listed)
         found = [approval for approval in standing if approval.kind != DOUBT and approval.state in wanted]
@@ -68,7 +69,7 @@ async def open_approvals(
 
 
 async def as_they_stand(store: StateStore, approvals: Sequence[Approval]) -> list[Approval]:
-    """Return approvals with those as expired whose time is over: a worker writes that down later, when one is there."""
+    """Return the approvals, with those marked as expired whose time has passed. A worker records that later."""
     if not any(approval.state is ApprovalState.OPEN and approval.expires_at for approval in approvals):
         return list(approvals)
     now = await store.now()
@@ -89,7 +90,7 @@ async def decide(
     note: str | None,
     answer: JsonValue = None,
 ) -> Approval:
-    """Decide an open approval; return it as it stands then. Raises Conflict if somebody, or time, was faster."""
+    """Decide an open approval; return it as it is then. Raises Conflict if it is decided or has expired already."""
     _check_decider(by, note)
     approval = await store.approval(approval_id)
     if approval is None:
@@ -120,14 +121,14 @@ def _check_kind(approval: Approval, state: ApprovalState) -> None:
 
 
 _ALREADY = {
-    ApprovalState.EXPIRED: "has expired: nobody decided in time",
+    ApprovalState.EXPIRED: "has expired without a decision",
     ApprovalState.VOID: "is void: its arguments changed after it was asked; look for the new one in hold.approvals()",
-    ApprovalState.CLOSED: "is closed: its task ended before anybody decided",
+    ApprovalState.CLOSED: "is closed: its task ended before a decision",
 }
 
 
 def _check_undecided(approval: Approval) -> None:
-    """Say who was faster, or what. Whoever comes at the same moment is told by the store."""
+    """Raise Conflict if the approval is not open. Of two decisions at the same moment, the store refuses one."""
     if approval.state is not ApprovalState.OPEN:
         already = _ALREADY.get(approval.state, f"was {approval.state.value} already, by {approval.decided_by}")
         raise Conflict(f"approval {approval.id} ({approval.question!r}) {already}; nothing was changed")
@@ -136,7 +137,7 @@ def _check_undecided(approval: Approval) -> None:
 def _check_decider(by: str, note: str | None) -> None:
     check_name("by", by)
     if note is not None and not isinstance(note, str):
-        raise InvalidValue(f"note is {note!r}; say it in words, or leave it out")
+        raise InvalidValue(f"note is {note!r}; give a text, or omit it")
     check_text("note", note)
 
 
@@ -152,10 +153,10 @@ async def _commit(
 
 
 async def doubts(store: StateStore, *, task_id: str | None, limit: int) -> list[Doubt]:
-    """Return the effects nobody knows the outcome of, and what can be decided about each."""
+    """Return the effects whose outcome is not known, and the possible decisions about each."""
     tasks: dict[str, Task | None] = {}
     asked_for = limit
-    while True:  # calls that are being made right now lie between them, and count for the store
+    while True:  # the store also returns and counts calls that are under way now, which do not belong here
         found = []
         listed = await store.effects(task_id=task_id, states=UNKNOWN_OUTCOME, limit=asked_for)
         for effect in listed:
@@ -173,12 +174,12 @@ async def doubts(store: StateStore, *, task_id: str | None, limit: int) -> list[
 
 
 def _is_in_doubt(effect: Effect, task: Task) -> bool:
-    """Armed is doubtful as soon as whoever armed it does not hold the task any more."""
+    """Return whether the effect is in doubt. An armed one is, as soon as its worker does not hold the task any more."""
     return effect.state is not _S.ARMED or _has_ended(effect, task)
 
 
 def _has_ended(effect: Effect, task: Task) -> bool:
-    """Whether the lease under which the call was made is over."""
+    """Return whether the lease under which the call was made has ended."""
     return task.owner is None or task.fence != effect.fence
 
 
@@ -205,7 +206,7 @@ async def _describe(store: StateStore, effect: Effect, task: Task, asked: Approv
 
 
 async def _asked(store: StateStore, task_id: str) -> dict[str, Approval]:
-    """Return the open questions about effects of a task, by effect."""
+    """Return the open questions about effects of a task, by effect id."""
     listed = await store.approvals(task_id=task_id, states={ApprovalState.OPEN}, limit=MOST_OPEN)
     return {about: one for one in listed if (about := effect_asked_about(one)) is not None}
 
@@ -219,15 +220,15 @@ async def resolve(
     by: str,
     note: str | None,
 ) -> Effect:
-    """Decide what is to be taken as true about an effect in doubt; return it as it stands then."""
+    """Decide what counts as true about an effect in doubt; return the effect as it is then."""
     _check_decider(by, note)
     try:
         decision = Decision(decision)
     except ValueError:
-        raise InvalidValue(f"{decision!r} is no decision; choose one of {', '.join(Decision)}") from None
+        raise InvalidValue(f"{decision!r} is not a valid decision; choose one of {', '.join(Decision)}") from None
     if result is not None and decision is not Decision.HAPPENED:
         raise InvalidValue(
-            f"a result goes with the decision {Decision.HAPPENED.value!r} only, not with {decision.value!r}"
+            f"a result is only possible with the decision {Decision.HAPPENED.value!r}, not with {decision.value!r}"
         )
     for _ in range(_TRIES - 1):
         with suppress(_MovedMeanwhile):
@@ -236,7 +237,7 @@ async def resolve(
 
 
 class _MovedMeanwhile(Conflict):
-    """The task was changed between the look at a doubt and the decision: it is looked at again."""
+    """The task changed after the doubt was read. It has to be read again."""
 
 
 async def _resolve_once(
@@ -254,12 +255,12 @@ async def _resolve_once(
     task = await store.get(found[0].task_id)
     if task is None:
         raise NotFound("task", found[0].task_id)
-    # Looked at after the task: whoever decides from here on changes the revision that is compared below.
+    # Read after the task: any decision made from here on changes the revision that is compared below.
     [effect] = await store.effects(task_id=task.id, effect_id=effect_id)
     doubt = await _describe(store, effect, task, (await _asked(store, task.id)).get(effect_id))
     _check_open(doubt, task, decision)
     remark = f"{decision.value}, by {by}" + (f": {note}" if note else "")
-    # Its type is known where the step is defined, and that may be in another process: unchecked here.
+    # The type is not checked: it is known where the step is defined, which may be in another process.
     body = canonical(to_json(result, UNCHECKED, name="result")) if decision is Decision.HAPPENED else None
     operations: list[Operation] = []
     if doubt.approval_id is not None:
@@ -271,7 +272,7 @@ async def _resolve_once(
     operations += [WriteEffect(replace(settled, state=state)) for state in _way(effect.state, decision)]
     if doubt.early and task.state is TaskState.WAITING and decision in _ACTS_AT_ONCE:
         operations.append(Move(to=TaskState.PENDING, reason=f"{effect.step_key} was decided by {by}"))
-    # Compare and set: on the question where there is one; otherwise on the whole task, which nobody works on any more.
+    # Compare-and-set on the question, if there is one. Otherwise on the whole task: no worker holds it any more.
     revision = None if doubt.approval_id is not None else task.revision
     try:
         await _commit(store, task.id, by, *operations, revision=revision)
@@ -288,7 +289,7 @@ def _check_open(doubt: Doubt, task: Task, decision: Decision) -> None:
     effect = doubt.effect
     if effect.state not in UNKNOWN_OUTCOME:
         raise Conflict(
-            f"effect {effect.effect_id} is not in doubt (any more): it is {effect.state.value}"
+            f"effect {effect.effect_id} is not in doubt, or not any more: it is {effect.state.value}"
             + (f" ({effect.note})" if effect.note else "")
         )
     possible = doubt.decisions or doubt.early
@@ -296,7 +297,7 @@ def _check_open(doubt: Doubt, task: Task, decision: Decision) -> None:
         until = f" until {effect.settle_at.isoformat()}" if effect.settle_at is not None else ""
         raise Conflict(
             f"effect {effect.effect_id} is in doubt, and the worker that made the call still clears it up by itself"
-            f"{until}; if that does not succeed, a person is asked, and it is yours to decide"
+            f"{until}; if that does not succeed, a person is asked to decide"
         )
     if decision not in possible:
         allowed = ", ".join(one.value for one in possible)
@@ -307,7 +308,7 @@ def _check_open(doubt: Doubt, task: Task, decision: Decision) -> None:
 
 
 def _way(before: EffectState, decision: Decision) -> list[EffectState]:
-    """Return the moves from a doubt to what was decided: every one of them is in EFFECT_MOVES."""
+    """Return the states from a doubt to the decided state: each move between them is in EFFECT_MOVES."""
     way = {_S.ARMED: [_S.IN_DOUBT, _S.NEEDS_HUMAN], _S.IN_DOUBT: [_S.NEEDS_HUMAN]}.get(before, [])
     match decision:
         case Decision.HAPPENED:

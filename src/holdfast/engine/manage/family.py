@@ -1,4 +1,4 @@
-"""A task, the tasks below it and those above it, as its budget sees them."""
+"""A task and the tasks above and below it, as far as its budget needs them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_ABOVE = 32
 
 
 async def limited_above(store: StateStore, task: Task) -> list[str]:
-    """Return the tasks above one that have limits of any kind, nearest first: it draws on their accounts, too."""
+    """Return the tasks above a task that have any limit, nearest first: the task also uses up their budgets."""
     found: list[str] = []
     parent = task.parent_id
     while parent is not None and len(found) < _MOST_ABOVE:
@@ -30,25 +30,25 @@ async def limited_above(store: StateStore, task: Task) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What was read of one task."""
+    """What was read about one task."""
 
     revision: int
     life: Life
     is_over: bool
-    """The task and all below it had ended. A parent alone can begin them again, and that changes its own revision."""
+    """The task and all tasks below it had ended. Only a parent can start them again, and that changes its revision."""
 
 
 class Family:
-    """Reads the lives of a task and its descendants; again only those that changed since."""
+    """Reads the lives of a task and its descendants. Later reads only read those that have changed."""
 
     def __init__(self, store: StateStore, task_id: str) -> None:
-        """``task_id`` is the task whose clock is asked for."""
+        """``task_id`` is the task whose wall time is needed."""
         self._store = store
         self._task_id = task_id
         self._known: dict[str, _Known] = {}
 
     async def read(self, *, has_children: bool = True) -> Life:
-        """Return the task's life as it is now. Without ``has_children`` the store is not asked for any."""
+        """Return the task's life as it is now. Without ``has_children``, children are not read from the store."""
         below = [await self._read(child) for child in await self._children(self._task_id)] if has_children else []
         return await self._life(self._task_id, below)
 
@@ -68,7 +68,7 @@ class Family:
 
     async def _life(self, task_id: str, below: Sequence[_Known]) -> Life:
         approvals = await self._store.approvals(task_id=task_id, limit=_MOST_APPROVALS)
-        # Without a question and without children it has waited for no person, wherever it did so.
+        # Without a question and without children, the task cannot have waited for a person.
         rests = await read_rests(self._store, task_id) if approvals or below else []
         return Life(
             history=await self._store.history(task_id),

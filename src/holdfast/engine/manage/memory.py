@@ -1,8 +1,8 @@
-"""hold.memory: facts about entities, who said them, and how sure one may still be of them.
+"""hold.memory: facts about entities, their sources, and how much confidence is left in them.
 
-The rules are in holdfast.model.memory. Here a subject is read, the rules say what becomes of it, and that is written if
-it is still as it was read; whoever was slower reads it again. No lock is held while anybody thinks, and of any number
-who write at once there is always one who gets on.
+The rules are in holdfast.model.memory. Here a subject is read, the rules are applied, and the result is written if the
+subject has not changed meanwhile. Otherwise the caller reads it again. No lock is held between the read and the write.
+If several callers write at once, one of them always succeeds.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ from holdfast.store.checks import check_limit
 from holdfast.store.facts import subject_of
 
 HalfLife = float | timedelta | Literal["default"] | None
-"""Seconds or a timedelta; None: never; "default": that of ``hold.memory``."""
+"""Seconds or a timedelta; None: the confidence never decays; "default": that of ``hold.memory``."""
 
 MEMORY_BYTES = 64_000
-"""Of the value of one fact, as JSON."""
+"""The largest value of one fact, as JSON."""
 
 MOST_FACTS = 10_000
-"""How many facts of an entity, the newest ones, are looked at for an answer."""
+"""How many facts of an entity, the newest ones, are read for an answer."""
 
 
 class Memory:
-    """Entity/attribute/value facts, kept beside the tasks and shared by all who use the store."""
+    """Entity/attribute/value facts, stored beside the tasks and shared by all users of the store."""
 
     def __init__(self, services: Callable[[], Services]) -> None:
-        """Made by Holdfast; ``services`` are those of the time of a call."""
+        """Only Holdfast creates this; ``services`` returns the services at the time of a call."""
         self._services = services
         self.half_life: float | timedelta | None = DEFAULT_HALF_LIFE
-        """What facts get that are stored without a half-life of their own: a timedelta or seconds; None: never."""
+        """The half-life of facts that are stored without one: a timedelta or seconds; None: they never decay."""
 
     @property
     def _store(self) -> StateStore:
@@ -69,13 +69,13 @@ class Memory:
         source: str = "user",
         half_life: HalfLife = "default",
     ) -> MemoryFact:
-        """Store that ``source`` says this, and return the fact that stands for it now.
+        """Store that ``source`` states this fact, and return the fact that is valid now.
 
-        A value that is known already counts as said again. Another value supersedes what this source said before, and
-        is in conflict with what other sources say. ``half_life`` is the time in which the confidence halves.
+        A value that is known already counts as stated again. Another value supersedes the earlier facts of this source,
+        and is in conflict with the facts of other sources. ``half_life`` is the time in which the confidence halves.
         """
         check_size(f"the fact {entity!r} {attribute!r}", canonical(value, name="value").decode(), MEMORY_BYTES)
-        said = MemoryFact(
+        stated = MemoryFact(
             entity=entity,
             attribute=attribute,
             value=value,
@@ -83,7 +83,7 @@ class Memory:
             source=source,
             half_life=self._span(half_life),
         )
-        return await self._say(said)
+        return await self._state(stated)
 
     async def relate(
         self,
@@ -97,9 +97,9 @@ class Memory:
     ) -> MemoryFact:
         """Store that an entity is related to another: ``relate("alice", "knows", "bob")``.
 
-        A relation is a fact whose value is the other entity's name. Any number of them may stand side by side.
+        A relation is a fact whose value is the other entity's name. An entity may have any number of them.
         """
-        said = MemoryFact(
+        stated = MemoryFact(
             entity=entity,
             attribute=relation,
             value=other,
@@ -108,19 +108,19 @@ class Memory:
             half_life=self._span(half_life),
             relation=True,
         )
-        return await self._say(said)
+        return await self._state(stated)
 
     async def recall(self, entity: str, attribute: str | None = None, *, limit: int = 100) -> list[MemoryFact]:
-        """Return what stands about an entity, relations that begin there included, best first.
+        """Return the live facts about an entity, including relations that begin there, best first.
 
-        Best is what most confidence is left of, then what was said or verified last.
+        The best fact has the most confidence left; among equals, it was stated or verified last.
         """
         check_limit(limit)
         found = await self._store.recall(entity, attribute, live=True, limit=MOST_FACTS)
         return best_first(found, self._services().time.now())[:limit]
 
     async def search(self, text: str, *, limit: int = 20) -> list[MemoryFact]:
-        """Return live facts with words of ``text``, those with the most of them first; beginnings of words count."""
+        """Return live facts that contain words of ``text``, most words first. The beginning of a word also matches."""
         return await self._store.search(text, limit=limit)
 
     async def relations(self, entity: str, *, limit: int = 100) -> list[MemoryFact]:
@@ -128,13 +128,13 @@ class Memory:
         check_limit(limit)
         found = await self._store.recall(entity, live=True, limit=MOST_FACTS)
         found += await self._store.recall(other=entity, live=True, limit=MOST_FACTS)
-        relations = {fact.id: fact for fact in found if fact.relation}  # one that leads back was found twice
+        relations = {fact.id: fact for fact in found if fact.relation}  # a relation to the same entity was found twice
         return best_first(relations.values(), self._services().time.now())[:limit]
 
     async def verify(self, fact_id: str, *, by: str) -> MemoryFact:
-        """Vouch for a fact: it is as good as new, and whatever else was said about its subject is superseded.
+        """Confirm a fact: its decay starts again from now, and all other facts about its subject are superseded.
 
-        A superseded fact lives again. Raises NotFound.
+        A superseded fact becomes live again. Raises NotFound.
         """
         check_name("verifier", by)
 
@@ -147,39 +147,39 @@ class Memory:
         return await self._revise(await self._found(fact_id), decide)
 
     async def conflicts(self, entity: str | None = None, *, limit: int = 100) -> list[FactConflict]:
-        """Return where sources do not agree, by entity and attribute."""
+        """Return the conflicts between sources, by entity and attribute."""
         check_limit(limit)
         found = await self._store.recall(entity, contested=True, limit=MOST_FACTS)
         return conflicts_among(found, self._services().time.now())[:limit]
 
     async def history(self, entity: str, attribute: str) -> list[MemoryFact]:
-        """Return all that was ever said, superseded facts included, oldest first."""
+        """Return all facts that were ever stored about it, including superseded ones, oldest first."""
         return (await self._store.recall(entity, attribute, limit=MOST_FACTS))[::-1]
 
     async def forget(self, fact_id: str) -> bool:
-        """Delete a fact for good; say whether there was one. What it superseded stays superseded."""
+        """Delete a fact for good; return whether there was one. Facts that it superseded stay superseded."""
         return await self._store.forget(fact_id)
 
     async def export(self) -> dict[str, JsonValue]:
-        """Return everything as one JSON document, oldest first."""
+        """Return all facts as one JSON document, oldest first."""
         facts: list[MemoryFact] = []
         while page := await self._store.recall(after=facts[-1] if facts else None, limit=MOST_FACTS):
             facts += page
         return to_document(reversed(facts))
 
     async def import_(self, document: JsonValue) -> int:
-        """Bring in the facts of an exported document; return how many were new here.
+        """Import the facts of an exported document; return how many were new here.
 
-        A malformed document is refused before anything is stored. Facts that are known by id stay as they are, so that
-        an import can be repeated. Where two facts meet that cannot both stand, the fresher one does.
+        A malformed document is rejected before anything is stored. Facts with a known id stay as they are, so an import
+        can be repeated. If two facts cannot both be live, the fresher one is.
         """
         new = 0
         facts = sorted(from_document(document), key=subject_of)
         for _, group in groupby(facts, key=subject_of):
-            new += await self._bring_in(list(group))
+            new += await self._import_subject(list(group))
         return new
 
-    async def _bring_in(self, facts: list[MemoryFact]) -> int:
+    async def _import_subject(self, facts: list[MemoryFact]) -> int:
         ids = {fact.id for fact in facts}
         while True:
             seen = await self._subject(facts[0], *ids)
@@ -187,11 +187,11 @@ class Memory:
             if await self._write(changed, seen):
                 return sum(seen.fact(fact_id) is None for fact_id in ids)
 
-    async def _say(self, said: MemoryFact) -> MemoryFact:
-        return await self._revise(said, lambda subject: say(subject, said))
+    async def _state(self, stated: MemoryFact) -> MemoryFact:
+        return await self._revise(stated, lambda subject: say(subject, stated))
 
     async def _revise(self, about: MemoryFact, decide: Callable[[Subject], Revision]) -> MemoryFact:
-        """Change the subject of a fact as the decision says, as often as it takes to be the first who does."""
+        """Apply a decision to the subject of a fact. If another caller writes first, read and decide again."""
         while True:
             seen = await self._subject(about, about.id)
             revision = decide(seen)
@@ -202,7 +202,7 @@ class Memory:
         return await self._store.subject(about.entity, about.attribute, other=about.other, also=also)
 
     async def _write(self, changed: tuple[MemoryFact, ...], seen: Subject) -> bool:
-        """Write what was decided; False: somebody was faster."""
+        """Write the changed facts. Return False if another caller changed the subject meanwhile."""
         try:
             if changed:
                 await self._store.remember(*changed, seen=seen)

@@ -1,4 +1,4 @@
-"""What came before a step: the patches that make up an agent's state right after it. No I/O."""
+"""The past of a step: the patches that make up an agent's state right after it. No I/O."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from holdfast.model.records import PatchRecord
 from holdfast.model.step import OVER, Step
 
 EMPTY = AgentState(goal="")
-"""What the first patch of a task is applied to: that one says everything there is to say at the beginning."""
+"""The state before the first patch of a task: the first patch sets everything."""
 
 
 def read_patch(record: PatchRecord | ApplyPatch) -> StatePatch:
-    """Return the patch that a record, or the operation that makes one, holds."""
+    """Return the patch in a record, or in the operation that makes a record."""
     return StatePatch.from_json(parse(record.body))
 
 
 def fold(records: Iterable[PatchRecord], onto: AgentState = EMPTY) -> AgentState:
-    """Return the state that these patches, in their order, make of another one."""
+    """Apply these patches in order, and return the state."""
     state = onto
     for record in records:
         state = absorb(state, read_patch(record))
@@ -31,9 +31,9 @@ def fold(records: Iterable[PatchRecord], onto: AgentState = EMPTY) -> AgentState
 
 
 def is_before(step: Step, point: Step, around: Collection[str], journal: Sequence[Step]) -> bool:
-    """Say whether a line belongs to the past of the point: it stands before it, or inside a step that does.
+    """Return whether a line belongs to the past of the point: it is before the point, or inside a step that is.
 
-    ``around`` has the keys of the steps that the point is inside of; the point itself is none of them.
+    ``around`` has the keys of the steps around the point, without the point itself.
     """
     if step.position <= point.position:
         return True
@@ -44,14 +44,13 @@ def is_before(step: Step, point: Step, around: Collection[str], journal: Sequenc
 def patches_before(steps: Iterable[Step], records: Sequence[PatchRecord], at: Step) -> list[PatchRecord]:
     """Return the patches that make up the state right after the step ``at``, in order of version.
 
-    A patch belongs to the step that carried it. It counts if that step stands in the journal at ``at`` or before it,
-    whichever of the two was over first: branches that run at the same time have no other order. One that was made
-    inside another step counts with that step.
+    A patch belongs to the step that carried it. It counts if that step is at the position of ``at`` in the journal or
+    before it. It does not matter which of the two steps ended first: parallel branches have no other order. A patch
+    from inside another step counts if that step does.
 
-    A patch from outside was made for the state of then. It counts if one that counts came after it, unless one that
-    does not count came before it: then it was made for a later state. Where ``at`` itself carried a patch, that settles
-    it. Where it carried none, an outside patch also counts if it was there when the step was over, by the store's
-    clock. The first patch of all always counts.
+    A patch from outside was made for the state at that time. It counts if a later patch counts, unless an earlier patch
+    does not count: then it was made for a later state. If ``at`` itself carried no patch, an outside patch also counts
+    if it was there when the step ended, by the store's clock. The first patch of all always counts.
     """
     journal = [step for step in steps if step.round == at.round]
     places = {step.key: step.position for step in journal}
@@ -61,7 +60,7 @@ def patches_before(steps: Iterable[Step], records: Sequence[PatchRecord], at: St
     places |= {step.key: at.position for step in inside if is_before(step, at, around, journal)}
 
     def place(record: PatchRecord) -> float | None:
-        """Return where it stands in the journal, as far as that is known; None for one from outside."""
+        """Return its position in the journal, as far as that is known; None for a patch from outside."""
         if record.round != at.round:
             return -math.inf if record.round < at.round else math.inf
         return None if record.step_key is None else places.get(record.step_key)

@@ -1,7 +1,7 @@
-"""When a task rested on its worker while it waited for people, or for children: the clock of its budget stood then.
+"""Rests: times in which a task waited on its worker for people or children, and its wall time did not count.
 
-A task that leaves its worker while it waits says so by its state. One that stays, such as a task that is run by name,
-stays ``running``. So its rests are a line of the journal.
+The state of a task that leaves its worker shows that it waits. A task that stays on its worker, such as one that
+``hold.run`` runs, stays ``running``. So its rests are recorded in a line of the journal.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _KEY = f"{RESERVED}{RESTED}"
 
 
 def begin_rest(attempt: HeldTask, seconds: float) -> Step:
-    """Return the line that says that the task has rested for so long, and goes on resting."""
+    """Return the line that records that the task has rested for so many seconds, and still rests."""
     now, before = attempt.services.time.now(), attempt.journal.get(_KEY)
     rests = [] if before is None else _rests_in(before)
     return _line(attempt, before, [*rests, (now - timedelta(seconds=seconds), None)])
 
 
 def end_rest(attempt: HeldTask) -> list[Step]:
-    """Return the line that says that it rests no more, if one says that it does."""
+    """Return the line that ends the current rest; empty if there is no current rest."""
     now, before = attempt.services.time.now(), attempt.journal.get(_KEY)
     rests = [] if before is None else _rests_in(before)
     if not rests or rests[-1][1] is not None:

@@ -1,4 +1,4 @@
-"""Bringing failed tasks back: resume goes on where it stopped, retry starts over."""
+"""Reviving failed tasks: resume continues where the task stopped, retry starts it again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from holdfast.engine.attempt.journal import RESERVED, RESUMED, Journal, ended_by, reopened
 from holdfast.engine.effects import compensation
-from holdfast.engine.manage.message import spoken
+from holdfast.engine.manage.message import make_message
 from holdfast.engine.runtime import log
 from holdfast.model.commit import Commit, Expect, Refusal, Verdict
 from holdfast.model.deadline import Deadline, new_deadline
@@ -34,15 +34,17 @@ async def resume(
 
     A task that has not ended, or is completed, is left as it is. Raises Conflict if it was cancelled: that is final.
     Raises Conflict too if its deadline has passed and no new ``deadline`` is given: it would fail again at once.
-    With ``accept_stale`` the journal says that somebody looked at it today, and what it knows counts as fresh.
-    ``message`` is said to an agent, which reads it first.
+    ``accept_stale`` records in the journal that the caller accepts the old data, which then counts as fresh.
+    ``message`` is sent to an agent, which reads it first.
     """
     loaded = await store.load(task_id)
     if loaded.task.state is TaskState.CANCELLED:
-        raise Conflict(f"task {task_id} was cancelled, which is final; submit it anew")
+        raise Conflict(f"task {task_id} was cancelled, which is final; submit it again")
     if loaded.task.state is not TaskState.FAILED:
         if message is not None:
-            raise Conflict(f"task {task_id} is {loaded.task.state}, not failed; talk to it with hold.send(task, text)")
+            raise Conflict(
+                f"task {task_id} is {loaded.task.state}, not failed; send the message with hold.send(task, text)"
+            )
         return
     journal = Journal(task_id, loaded.task.round, loaded.steps)
     is_undoing = compensation.begun(journal) is not None
@@ -51,7 +53,7 @@ async def resume(
         WriteStep(reopened(step)) for step in ended_by(Failure.from_json(loaded.task.error).steps, journal.get)
     ]
     if message is not None:
-        again.append(spoken(task_id, message, by=by))
+        again.append(make_message(task_id, message, by=by))
     now = await store.now()
     again.append(WriteStep(_noted(loaded, RESUMED, now, after=1)))
     if accept_stale:
@@ -59,13 +61,13 @@ async def resume(
     move = Move(to=TaskState.PENDING, reason=f"resumed by {by}", deadline=until)
     if (verdict := await _revive(store, task_id, by, *again, move)).refusal is Refusal.CONFLICT:
         if message is not None:
-            raise Conflict(f"somebody else has resumed task {task_id} already; talk to it with hold.send(task, text)")
-        return  # somebody else was faster
+            raise Conflict(f"task {task_id} was resumed by another caller; send the message with hold.send(task, text)")
+        return  # another caller has resumed it already
     verdict.require()
 
 
 def _noted(loaded: Loaded, kind: str, now: datetime, *, after: int) -> Step:
-    """Return a line that says what a person has done, behind all that are there."""
+    """Return a line that records what a person has done, behind all lines of the round."""
     return Step(
         key=f"{RESERVED}{kind}:{loaded.task.revision}",
         kind=kind,
@@ -86,7 +88,7 @@ async def retry(
     feedback: str | None = None,
     deadline: float | timedelta | datetime | None = None,
 ) -> None:
-    """Put a failed task back into its queue in a new round: its steps run again, with ``feedback`` for them.
+    """Put a failed task back into its queue in a new round: its steps run again, and can read ``feedback``.
 
     Raises Conflict unless it has failed, and if its deadline has passed and no new ``deadline`` is given.
     """
@@ -109,10 +111,10 @@ async def _deadline(
     *,
     is_needed: bool = True,
 ) -> datetime | None:
-    """Return the new deadline, None if the task keeps its own.
+    """Return the new deadline; None if the task keeps its own.
 
-    Raises Conflict if its own has passed. ``is_needed`` is False for a task that goes on undoing its steps: no deadline
-    ends that.
+    Raises Conflict if its own deadline has passed. ``is_needed`` is False for a task that still undoes its steps: no
+    deadline ends that.
     """
     if wanted is None and task.deadline is None:
         return None

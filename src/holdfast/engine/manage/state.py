@@ -1,7 +1,7 @@
-"""An agent's state, from outside: read it as it is or was, patch it, see how it came about.
+"""An agent's state, from outside: read it as it is or was, patch it, list its changes.
 
-The state is the fold of the task's patches; the first of them says everything there is to say at the beginning. A
-checkpoint only saves folding again what it holds already: one that is damaged is passed over.
+The state is the fold of the task's patches, and the first patch sets everything. A checkpoint only saves time: the
+patches that it holds need not be folded again. A damaged checkpoint is skipped.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from holdfast.model.transitions import OPEN, TaskState
 from holdfast.store.base import StateStore
 
 _LOOK_EVERY, _MOST_LOOKS = 0.05, 100
-"""Seconds between two looks at a task whose first attempt has just begun, and how many there are."""
+"""Seconds between two polls of a task whose first attempt has just started, and how many polls there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedPatch:
-    """One change of an agent's state, as it was applied."""
+    """One applied change of an agent's state."""
 
     version: int
-    """Of the state after it."""
+    """The version of the state after it."""
     patch: StatePatch
     author: str
     reason: str
     step_key: str | None
-    """The step that brought it; None if it came from outside."""
+    """The step that made it; None if it came from outside."""
     at: datetime
 
 
@@ -56,7 +56,7 @@ async def state_of(
 ) -> AgentState:
     """Return the state now, at a version, or right after a step.
 
-    Of an agent that has not begun: the state that it will begin with.
+    If the agent has not started: the state that it will start with.
     """
     if isinstance(at, str):
         return await _state_after_step(store, task_id, at)
@@ -69,7 +69,7 @@ async def state_of(
 
 
 async def history_of(store: StateStore, definitions: Definitions, task_id: str) -> list[AppliedPatch]:
-    """Return every change of the state, first to last; none of an agent that has not begun."""
+    """Return every change of the state, first to last; an empty list if the agent has not started."""
     task = await found(store, task_id)
     if task.version == 0:
         await _opening(store, definitions, task)
@@ -89,12 +89,12 @@ async def history_of(store: StateStore, definitions: Definitions, task_id: str) 
 async def difference(
     store: StateStore, definitions: Definitions, task_id: str, old: int | str, new: int | str | None
 ) -> tuple[Change, ...]:
-    """Return what changed between two moments of the state."""
+    """Return the changes between two versions of the state."""
     return diff(await state_of(store, definitions, task_id, old), await state_of(store, definitions, task_id, new))
 
 
 class TaskMoved(Conflict):
-    """The state is still at the version that was read, and the task has changed otherwise. Look at it again."""
+    """The state is still at the version that was read, but the task has changed otherwise. Read the task again."""
 
 
 async def patch_state(
@@ -107,9 +107,10 @@ async def patch_state(
     reason: str,
     revision: int | None = None,
 ) -> AgentState:
-    """Change the state from outside, if it is still at ``version``; return it as it is then.
+    """Change the state from outside, if it is still at ``version``; return the new state.
 
-    With ``revision``, only if the whole task is still as it was read. Raises TaskMoved if only that is not so.
+    With ``revision``, only if the whole task has not changed since it was read. Raises TaskMoved if the task has
+    changed but its state has not.
     """
     check_patch(patch, reason)
     check_integer("version", version, lowest=0)
@@ -125,7 +126,7 @@ async def patch_state(
             raise StateConflict(task_id, state=before, version=task.version, expected=version)
         changed = apply(before, dated)
         check_growth(before, changed)
-        # The first state is written here only while no worker has the task: one that has it writes it itself.
+        # The first state is written here only while no worker has the task. A worker that has it writes it itself.
         states = OPEN if opening is None else frozenset({TaskState.PENDING})
         guard = Expect(states=states, version=version, revision=revision)
         operations = (*first_operations(opening, services.time.now()), operation)
@@ -140,7 +141,7 @@ async def patch_state(
 
 
 def first_operations(opening: Opening | None, now: datetime) -> tuple[Operation, ...]:
-    """Return what writes the first state, if it is not there yet."""
+    """Return the operations that write the first state, if it is not there yet."""
     if opening is None:
         return ()
     patch = fit_patch(with_times(opening.patch, now))
@@ -151,15 +152,15 @@ def first_operations(opening: Opening | None, now: datetime) -> tuple[Operation,
 
 
 def check_patch(patch: StatePatch, reason: str) -> None:
-    """Refuse what is not a patch, or is too large."""
+    """Reject a value that is not a patch, or is too large."""
     if not isinstance(patch, StatePatch):
-        raise InvalidValue(f"{patch!r} is no StatePatch; write StatePatch(add_questions=(...,)), for example")
+        raise InvalidValue(f"{patch!r} is not a StatePatch; write StatePatch(add_questions=(...,)), for example")
     check_text("reason", reason)
     check_patch_size(patch)
 
 
 def with_origin(patch: StatePatch, now: datetime, step: str | None) -> StatePatch:
-    """Return the patch with what its author left out: when a fact was found, and during which step of the plan."""
+    """Return the patch with the fields its author left out: the time of each fact, and the step of the plan."""
     dated = with_times(patch, now)
     facts = tuple(replace(fact, step=fact.step if fact.step is not None else step) for fact in dated.append_facts)
     artifacts = tuple(replace(one, step=one.step if one.step is not None else step) for one in patch.add_artifacts)
@@ -167,14 +168,14 @@ def with_origin(patch: StatePatch, now: datetime, step: str | None) -> StatePatc
 
 
 def with_times(patch: StatePatch, now: datetime) -> StatePatch:
-    """Return the patch with the time in the facts that have none."""
+    """Return the patch, with the time added to facts that have none."""
     return replace(patch, append_facts=tuple(replace(fact, at=fact.at or now) for fact in patch.append_facts))
 
 
 def no_state(task_id: str) -> Conflict:
     """Return the error for a task without a state."""
     return Conflict(
-        f"task {task_id} has no AgentState: nothing was patched yet. An agent begins one with its first step, the code "
+        f"task {task_id} has no AgentState: nothing was patched yet. An agent creates it with its first step, the code "
         "of another task with ctx.patch, and a program that drives a task by hand with hold.patch_state"
     )
 
@@ -188,21 +189,21 @@ async def found(store: StateStore, task_id: str) -> Task:
 
 
 async def _opening(store: StateStore, definitions: Definitions, task: Task) -> Opening:
-    """Return what the state of a task will begin with that has none yet. Raises Conflict if it never has one."""
+    """Return the first state of a task that has no state yet. Raises Conflict if there is none, or none known here."""
     opening = await opening_of(store, definitions, task)
     if opening is not None:
         return opening
     if not start_in(task.user_input).is_empty:
         raise Conflict(
-            f"task {task.id} has no AgentState yet: it was submitted with one, and begins with it when a worker takes "
-            f"it. Until then a process in which {task.name!r} is registered can read it: a program, or a command with "
-            "HOLDFAST_APPLICATION=MODULE:HOLDFAST"
+            f"task {task.id} has no AgentState yet: it was submitted with one, which is written when a worker starts "
+            f"the task. Until then, read it from a process in which {task.name!r} is registered: a program, or a "
+            "command with HOLDFAST_APPLICATION=MODULE:HOLDFAST"
         )
     raise no_state(task.id)
 
 
 async def _patchable(services: Services, task_id: str) -> tuple[Task, Opening | None]:
-    """Return a task whose state can be patched, and what the state will begin with if it is not there yet."""
+    """Return a task whose state can be patched, and its first state if that is not written yet."""
     store, opening, looks = services.store, None, 0
     while True:
         task = await found(store, task_id)
@@ -211,8 +212,8 @@ async def _patchable(services: Services, task_id: str) -> tuple[Task, Opening | 
             opening = await _opening(store, services.definitions, task)
         if task.state.is_terminal:
             raise Conflict(
-                f"task {task_id} is {task.state}: nobody goes by its state any more, nothing was changed; to go on "
-                "from there, fork it: hold.fork(task, at=..., patch=...)"
+                f"task {task_id} is {task.state}: its state is not used any more, and nothing was changed; to continue "
+                "from it, fork the task: hold.fork(task, at=..., patch=...)"
             )
         if task.version > 0 or begins_empty:
             return task, None
@@ -221,14 +222,14 @@ async def _patchable(services: Services, task_id: str) -> tuple[Task, Opening | 
         looks += 1
         if looks > _MOST_LOOKS or task.state is TaskState.WAITING:
             raise Conflict(
-                f"task {task_id} is {task.state} and its agent has not begun its state yet; nothing was changed, try "
-                "again in a while"
+                f"task {task_id} is {task.state} and its agent has not written its first state yet; nothing was "
+                "changed; try again later"
             )
         await asyncio.sleep(_LOOK_EVERY)  # its first attempt is about to write the first state
 
 
 def _begins_empty(definitions: Definitions, task: Task) -> bool:
-    """Say whether the first patch of a task begins its state: it is driven by hand, or its code is not an agent's."""
+    """Return whether the first patch creates the state: for a task driven by hand, or one that is not an agent's."""
     definition = definitions.get(task.name)
     return task.name == MANUAL or (definition is not None and not definition.is_agent)
 
@@ -241,7 +242,7 @@ def _version(task: Task, version: int) -> int:
 
 
 async def _state_after_step(store: StateStore, task_id: str, key: str) -> AgentState:
-    loaded = await store.load(task_id)  # steps and version of one moment: whatever carried a patch is among them
+    loaded = await store.load(task_id)  # one snapshot: every step that carried a patch of this version is in it
     task, steps = loaded.task, loaded.steps
     if task.version == 0:
         raise no_state(task_id)

@@ -1,7 +1,7 @@
-"""Alarms: callbacks at a time, for all attempts of a process through one sleeping task.
+"""Alarms: timed callbacks for all attempts of a process, through one sleeping asyncio task.
 
-Ten thousand tasks with a deadline need ten thousand entries here, and not as many sleeping coroutines. Time is the
-Clock's, so that a test can skip it.
+Ten thousand tasks with a deadline need ten thousand entries here, instead of ten thousand sleeping coroutines. The time
+comes from the Clock, so that a test can skip it.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from holdfast.redaction import make_logger
 _log = make_logger(__name__)
 
 _FORGET_AT = 64
-"""How many cancelled alarms may pile up before they are swept out."""
+"""How many cancelled alarms may pile up before they are removed."""
 
 
 class Alarm:
-    """One callback to come."""
+    """One scheduled callback."""
 
     __slots__ = ("_alarms", "callback", "is_waited_for")
 
     def __init__(self, alarms: Alarms, callback: Callable[[], None], *, is_waited_for: bool) -> None:
-        """Made by Alarms."""
+        """Only Alarms creates these."""
         self._alarms = alarms
         self.callback: Callable[[], None] | None = callback
         self.is_waited_for = is_waited_for
 
     def cancel(self) -> None:
-        """Forget it; one that has gone off already is not harmed."""
+        """Cancel the callback. Do nothing if it has run already."""
         if self.callback is not None:
             self.callback = None
             self._alarms.forget_one()
@@ -43,7 +43,7 @@ class Alarms:
     """All alarms of one Holdfast."""
 
     def __init__(self, clock: Clock) -> None:
-        """Start without any."""
+        """Start without alarms."""
         self._clock = clock
         self._heap: list[tuple[float, int, Alarm]] = []
         self._order = itertools.count()
@@ -53,15 +53,15 @@ class Alarms:
         self._is_closed = False
 
     def boot(self) -> float:
-        """Return the seconds since the machine started: what alarms go by."""
+        """Return the seconds since the machine started, the time that alarms use."""
         return self._clock.boot()
 
     def after(self, seconds: float, callback: Callable[[], None]) -> Alarm:
-        """Call back once that much time has passed; never at once, and never after ``close``."""
+        """Run ``callback`` after so many seconds. It never runs inside this call, and never after ``close``."""
         return self._set(seconds, Alarm(self, callback, is_waited_for=False))
 
     async def wait(self, event: asyncio.Event, seconds: float) -> None:
-        """Return once the event is set, at the latest when that much time has passed: then it is set, too."""
+        """Return when the event is set. After so many seconds the alarm itself sets it."""
         alarm = self._set(seconds, Alarm(self, event.set, is_waited_for=True))
         try:
             await event.wait()
@@ -70,7 +70,7 @@ class Alarms:
         self._refuse_if_closed()
 
     async def sleep(self, seconds: float) -> None:
-        """Return once that much time has passed."""
+        """Return after so many seconds."""
         await self.wait(asyncio.Event(), seconds)
 
     def _set(self, seconds: float, alarm: Alarm) -> Alarm:
@@ -83,10 +83,10 @@ class Alarms:
 
     def _refuse_if_closed(self) -> None:
         if self._is_closed:
-            raise StoreClosed("the store was closed while somebody waited; wait inside the block that opened it")
+            raise StoreClosed("the store was closed before this wait was over; wait inside the block that opened it")
 
     def forget_one(self) -> None:
-        """Note that an alarm was cancelled; now and then, make room."""
+        """Count a cancelled alarm. When many have piled up, remove them."""
         self._cancelled += 1
         if self._cancelled > _FORGET_AT and self._cancelled * 2 > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].callback is not None]
@@ -110,12 +110,12 @@ class Alarms:
             if callback is not None:
                 try:
                     callback()
-                except Exception:  # noqa: BLE001 - the alarms behind it must ring, and have nothing to do with it
-                    _log.exception("an alarm went off, and what it was set for failed")
+                except Exception:  # noqa: BLE001 - a failed callback must not stop the alarms behind it
+                    _log.exception("the callback of an alarm failed")
         self._sleeps_until = float("inf")
 
     async def close(self) -> None:
-        """Ring no more; whoever waits would do so for ever, and hears that it is over."""
+        """Run no more callbacks. Callers of ``wait`` and ``sleep`` get StoreClosed instead of waiting for ever."""
         self._is_closed = True
         left, self._heap = self._heap, []
         for _, _, alarm in left:

@@ -1,7 +1,7 @@
-"""Batching: while one call is under way, the next one gathers.
+"""Batching: while one call is under way, items gather for the next call.
 
-Nobody waits for a timer. A lone item goes out at once, in its caller's own turn; items that arrive while a call is
-under way go out together in the next one. So the load itself decides how large the batches are.
+No item waits for a timer. A single item is sent at once, in its caller's own turn of the event loop. Items that arrive
+while a call is under way are sent together in the next call. So the load decides how large the batches are.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 LAST_WORDS = 5.0
-"""Seconds that what is under way gets when everything else has stopped."""
+"""Seconds that unfinished work gets when everything else has stopped."""
 
 _FEW = 5
-"""How often in a row an unknown error may come before it counts as one about what is being sent."""
+"""After so many unknown errors in a row, the items themselves are taken for the cause."""
 
 
 class Batcher(Generic[Item, Answer]):
-    """Sends items through ``send``, which takes many and answers each in order."""
+    """Sends items through ``send``, which takes many items and returns their answers in the same order."""
 
     def __init__(
         self,
@@ -37,10 +37,10 @@ class Batcher(Generic[Item, Answer]):
         size: Callable[[Item], int] = lambda _: 0,
         outage: Outage | None = None,
     ) -> None:
-        """Send at most ``most`` items at once, and no more bytes than a batch should have, by the ``size`` of each.
+        """Send at most ``most`` items in a batch, and at most BATCH_BYTES, where ``size`` returns the bytes of an item.
 
-        ``patience`` says how long to pause before the same items are sent again after the n-th StoreError, or None to
-        give up: sending again must be safe.
+        ``patience`` returns how long to pause after the n-th StoreError before the same items are sent again, or None
+        to give up. It must be safe to send an item twice.
         """
         self._send = send
         self._most = most
@@ -51,11 +51,11 @@ class Batcher(Generic[Item, Answer]):
         self._flushing: asyncio.Task[None] | None = None
         self._busy = False
         self.callers = 0
-        """How many callers there may be. With one, its items go out in its own turn; with more they go out a turn of
-        the loop later, so that those who are about to send can join."""
+        """How many callers there may be. The items of a single caller are sent in its own turn of the event loop. With
+        more callers, items are sent a turn later, so that other callers can join the batch."""
 
     async def put(self, item: Item) -> Answer:
-        """Send an item; return its answer once it is there."""
+        """Send an item and return its answer."""
         if self.callers <= 1 and not self._busy:
             return await self._send_alone(item)
         answer = self._enqueue(item)
@@ -69,10 +69,10 @@ class Batcher(Generic[Item, Answer]):
             if not isinstance(error, StoreError):
                 raise
             unanswered = self._put_first(item)
-        except Exception:  # noqa: BLE001 - unknown: tried again with those that wait
+        except Exception:  # noqa: BLE001 - unknown: it is sent again, with the items that wait
             unanswered = self._put_first(item)
         except BaseException:
-            # Cancelled on the way: nobody knows whether it arrived, and those behind it count on it.
+            # Cancelled while it was sent: it is not known whether it arrived, and the items behind it depend on it.
             self._put_first(item).add_done_callback(_retrieve)
             raise
         else:
@@ -94,7 +94,7 @@ class Batcher(Generic[Item, Answer]):
         return answer
 
     def _put_first(self, item: Item) -> asyncio.Future[Answer]:
-        """Queue an item that was on its way before all those that wait."""
+        """Queue an item that was already being sent, before all items that wait."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.appendleft((item, answer))
         return answer
@@ -116,7 +116,7 @@ class Batcher(Generic[Item, Answer]):
         room = BATCH_BYTES
         while self._waiting and len(batch) < self._most:
             room -= self._size(self._waiting[0][0])
-            if batch and room < 0:  # one that is larger goes alone
+            if batch and room < 0:  # an item larger than a batch is sent alone
                 break
             batch.append(self._waiting.popleft())
         return batch
@@ -129,12 +129,12 @@ class Batcher(Generic[Item, Answer]):
             _fail(batch, _unanswered())
             raise
         except HoldfastError as error:
-            # Refused at the door: one of them is to blame, and nothing was stored.
+            # The batch was rejected before anything was stored, because one of its items is invalid.
             if isinstance(error, InvalidValue) and len(batch) > 1:
                 await self._send_one_by_one(batch)
             else:
                 _fail(batch, error)
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+        except Exception as error:  # noqa: BLE001 - it is raised in the callers that wait
             if len(batch) > 1:
                 await self._send_one_by_one(batch)
             else:
@@ -142,7 +142,7 @@ class Batcher(Generic[Item, Answer]):
         else:
             try:
                 self._answered(items, answers)
-            except Exception as error:  # noqa: BLE001 - a defect: those who wait would do so for ever
+            except Exception as error:  # noqa: BLE001 - a defect, but the callers must not wait for ever
                 self._streak.failed(error)
             for (_, waiting), answer in zip(batch, answers, strict=True):
                 if not waiting.done():
@@ -166,7 +166,7 @@ class Batcher(Generic[Item, Answer]):
             except HoldfastError:
                 raise
             except Exception as error:
-                # Unknown: of the moment, or about what is sent.
+                # Unknown: the error may pass, or the items may be the cause.
                 failures += 1
                 pause = self._streak.failed(error)
                 if failures >= _FEW:
@@ -177,10 +177,10 @@ class Batcher(Generic[Item, Answer]):
             await asyncio.sleep(pause)
 
     def _answered(self, items: Sequence[Item], answers: Sequence[Answer]) -> None:
-        """Look at the answers before anybody goes on with theirs."""
+        """Look at the answers before the callers get them."""
 
     async def close(self) -> None:
-        """Send what still waits, then stop; a store that stays away is not waited for."""
+        """Send the items that still wait, then stop. A store that does not answer within LAST_WORDS is given up."""
         try:
             if self._flushing is not None:
                 await asyncio.wait([self._flushing], timeout=LAST_WORDS)
@@ -189,13 +189,13 @@ class Batcher(Generic[Item, Answer]):
                 if self._flushing is not None:
                     self._flushing.cancel()
                     await asyncio.gather(self._flushing, return_exceptions=True)
-            finally:  # also those who came meanwhile
+            finally:  # also for items that arrived meanwhile
                 _fail(self._waiting, _unanswered())
                 self._waiting.clear()
 
 
 def _unanswered() -> StoreClosed:
-    return StoreClosed("the store was closed before it answered; whether this has arrived is not known")
+    return StoreClosed("the store was closed before it answered; it is not known whether the data arrived")
 
 
 def _fail(batch: Iterable[tuple[Item, asyncio.Future[Answer]]], error: Exception) -> None:
@@ -205,6 +205,6 @@ def _fail(batch: Iterable[tuple[Item, asyncio.Future[Answer]]], error: Exception
 
 
 def _retrieve(answer: asyncio.Future[Answer]) -> None:
-    """Look at an answer nobody waits for any more, so that it is not reported as forgotten."""
+    """Read the error of an answer that no caller waits for, so that asyncio does not report it as never retrieved."""
     if not answer.cancelled():
         answer.exception()

@@ -1,4 +1,4 @@
-"""The Commit of the holder of a task, be it a worker or an agent outside."""
+"""The Commit of the holder of a task: a worker, or an agent outside."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from holdfast.model.task import Task
 
 
 def under_lease(task: Task, worker_id: str, number: int, operations: tuple[Operation, ...], *, by: str) -> Commit:
-    """Return the Commit with this number under the lease of an incarnation; it is refused once the lease is over."""
+    """Return the Commit with this number under a worker's lease. The store refuses it after the lease has ended."""
     return Commit(task_id=task.id, guard=Held(worker_id, task.fence, number), operations=operations, actor=by)

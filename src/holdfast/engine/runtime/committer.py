@@ -1,8 +1,8 @@
 """Group commit: the Commits of all attempts of a process, in one durable transaction at a time.
 
-Each attempt goes on when its own Commit is durable. One that is refused harms nobody else. Where an answer is lost with
-the connection, the same Commits are sent again with the same numbers, for as long as it takes: only the store can say
-whether they were applied.
+Each attempt continues when its own Commit is durable. A refused Commit does not affect other attempts. If an answer is
+lost with the connection, the same Commits are sent again with the same numbers until the store answers: only the store
+knows whether they were applied.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class Committer(Batcher[Commit, Verdict]):
         )
 
     def _answered(self, items: Sequence[Commit], answers: Sequence[Verdict]) -> None:
-        """Refuse what is queued behind a refused Commit of the same attempt.
+        """Refuse the Commits that are queued behind a refused Commit of the same attempt.
 
-        It was numbered for a place in a row that has ended. Were it sent later, another Commit could stand in that
-        place, and this one would pass for a repetition of it.
+        Their numbers follow the number of the refused one. If they were sent later, another Commit could have such a
+        number by then, and the store would take the queued one for a repetition of it.
         """
         last: dict[tuple[str, int], Verdict] = {}
         refused: set[tuple[str, int]] = set()
         for item, answer in zip(items, answers, strict=True):
             if isinstance(item.guard, Held):
-                last[item.task_id, item.guard.fence] = answer  # how the row stands after the whole batch
+                last[item.task_id, item.guard.fence] = answer  # the state of the task after the whole batch
                 if not answer.applied:
                     refused.add((item.task_id, item.guard.fence))
         if not refused:
@@ -49,7 +49,7 @@ class Committer(Batcher[Commit, Verdict]):
             if key not in refused:
                 kept.append((commit, waiting))
             else:
-                # Behind those of the batch: they were sent before it.
+                # Answered after the Commits of the batch, which were sent before it.
                 asyncio.get_running_loop().call_soon(_answer, waiting, _behind(last[key]))
         self._waiting.clear()
         self._waiting.extend(kept)

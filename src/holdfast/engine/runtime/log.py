@@ -1,9 +1,9 @@
-"""What the engine says, through the standard library's logging, under ``holdfast``.
+"""The log lines of the engine, in the standard library's logging, under ``holdfast``.
 
-INFO tells the life of a task: what workers and callers do to it, with task id, from, to and reason; retries,
-take-overs, lost leases. WARNING is for what somebody should look at, failed tasks among it. Values of tasks and steps
-are never logged. The fields also stand on the record (``record.task_id``, ``record.from_state``, ``record.to_state``,
-``record.reason``) for structured handlers.
+INFO is for the life of a task: its changes of state with task id, from, to and reason, its retries, take-overs and lost
+leases. WARNING is for what a person should look at, for example a failed task. Values of tasks and steps are never
+logged. The fields are also attributes of the record (``record.task_id``, ``record.from_state``, ``record.to_state``,
+``record.reason``), for structured handlers.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ logger = make_logger("holdfast")
 _LONGEST = 500
 
 WHAT_TO_CHANGE = (
-    "Let what is no Exception pass: write `except Exception:` in place of `except:` and `except BaseException:`, or "
-    "raise it again"
+    "Catch only Exception: write `except Exception:` in place of `except:` and `except BaseException:`, or raise the "
+    "caught exception again"
 )
 
 
@@ -38,12 +38,12 @@ def moved(task: Task, move: Move) -> None:
 
 
 def moved_by_hand(task_id: str, target: TaskState, reason: str) -> None:
-    """Somebody, or the clock, changed the state of a task that no worker held."""
+    """A caller, or the clock, changed the state of a task that no worker held."""
     _move(task_id, "", None, target, reason)
 
 
 def claimed(task: Task, worker_id: str, *, taken_over: bool = False) -> None:
-    """A worker begins with a task; ``taken_over``: its last worker died, and no other had it since."""
+    """A worker starts a task; ``taken_over``: its last worker died, and no other worker had it since."""
     died = "1 worker died" if task.deaths == 1 else f"{task.deaths} workers died"
     how = f"taken over, {died} with it," if taken_over else "claimed"
     if task.state is TaskState.REVIEW:
@@ -53,7 +53,7 @@ def claimed(task: Task, worker_id: str, *, taken_over: bool = False) -> None:
 
 
 def full(label: str, holders: Sequence[tuple[Task, Sequence[str]]], *, seconds: float, ready: int) -> None:
-    """A worker has had no free slot for long, and there is work for one."""
+    """A worker has had no free slot for a long time, although tasks are ready."""
     by_name: dict[str, list[str]] = {}
     for task, steps in holders:
         by_name.setdefault(task.name, []).append(f"{task.id} in {steps[0]!r}" if steps else f"{task.id} in no step")
@@ -85,7 +85,10 @@ def _move(task_id: str, name: str, source: TaskState | None, target: TaskState, 
 
 
 def _in_one_line(text: str) -> str:
-    """Cut what people wrote into their errors to what fits into a log; half of a credential would not be recognised."""
+    """Return the text as one line, cut to a length that fits into a log.
+
+    It is redacted before it is cut: half of a credential would not be recognised.
+    """
     line = " ".join(redacted(text).split())
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ..."
 
@@ -105,10 +108,10 @@ def step_retried(task: Task, key: str, attempt: int, error: str, decision: Retry
 
 
 def other_arguments(task: Task, key: str) -> None:
-    """A step replays a result that was recorded for other arguments: the code may have changed under it."""
+    """A step replays a result that was recorded for other arguments: the code may have changed since."""
     logger.warning(
         "task %s %s: step %s was recorded with other arguments; its recorded result is used. If the code has changed, "
-        "give the new step a name of its own",
+        "give the new step another name",
         task.name,
         task.id,
         key,
@@ -117,9 +120,9 @@ def other_arguments(task: Task, key: str) -> None:
 
 
 def ignored_timeout(task: Task, what: str, where: str) -> None:
-    """Code whose time was up caught the cancellation and went on; it was set aside."""
+    """Code that reached its timeout caught the cancellation and went on; it was set aside."""
     logger.warning(
-        "task %s %s: %s caught its cancellation and went on%s, although its time was up; it was set aside. %s",
+        "task %s %s: %s caught its cancellation and went on%s, although its timeout had passed; it was set aside. %s",
         *(task.name, task.id, what, f" at {where}" if where else "", WHAT_TO_CHANGE),
         extra={"task_id": task.id},
     )
@@ -128,17 +131,17 @@ def ignored_timeout(task: Task, what: str, where: str) -> None:
 def ignored_stop(task: Task, where: str) -> None:
     """The code of a task caught the signal that stops it and went on; it was set aside."""
     logger.warning(
-        "task %s %s: its code was stopped, and caught that and went on%s; it was set aside. %s",
+        "task %s %s: its code was stopped, but caught the signal and went on%s; it was set aside. %s",
         *(task.name, task.id, f" at {where}" if where else "", WHAT_TO_CHANGE),
         extra={"task_id": task.id},
     )
 
 
 def slow_to_stop(task: Task, where: str) -> None:
-    """The code of a task was not over long after it was stopped; it was set aside."""
+    """The code of a task had not ended long after it was stopped; it was set aside."""
     logger.warning(
-        "task %s %s: its code was stopped, and is not over yet%s; it was set aside. Clean-up in finally blocks has to "
-        "be short, and code that catches everything has to let this signal pass",
+        "task %s %s: its code was stopped, but has not ended yet%s; it was set aside. Keep the clean-up in finally "
+        "blocks short, and let code that catches everything raise this signal again",
         *(task.name, task.id, f" at {where}" if where else ""),
         extra={"task_id": task.id},
     )
@@ -147,16 +150,16 @@ def slow_to_stop(task: Task, where: str) -> None:
 def ignored_end(task: Task, where: str) -> None:
     """A branch of a task's code went on calling ctx after that part of the task had ended."""
     logger.warning(
-        "task %s %s: a branch of its code went on calling ctx after its end%s; it was set aside. Await what the code "
-        "starts before it returns, and end its loops when ctx raises",
+        "task %s %s: a branch of its code went on calling ctx after its end%s; it was set aside. Await everything that "
+        "the code starts before it returns, and end its loops when ctx raises",
         *(task.name, task.id, f" at {where}" if where else ""),
         extra={"task_id": task.id},
     )
 
 
 def fenced(task: Task, why: str, *, elsewhere: bool) -> None:
-    """An attempt lost its lease, or gives up: said once, and calmly, for nothing is lost."""
-    words = "stopped here, another worker has it" if elsewhere else "stopped here, for another worker to go on"
+    """An attempt lost its lease, or gives the task up. Only INFO, because no work is lost."""
+    words = "stopped here, another worker has it" if elsewhere else "stopped here, another worker can continue it"
     logger.info("task %s %s: %s (%s)", task.name, task.id, words, why, extra={"task_id": task.id})
 
 
@@ -166,7 +169,7 @@ def not_suspended(task: Task, error: BaseException) -> None:
 
 
 def needs_human(task: Task, effect: Effect) -> None:
-    """Nobody can tell whether a call happened: a person has to say."""
+    """It is not known whether a call happened: a person has to decide."""
     logger.warning(
         "task %s %s: did step %s happen? A person has to decide (effect %s): %s",
         task.name,
@@ -179,18 +182,18 @@ def needs_human(task: Task, effect: Effect) -> None:
 
 
 def reconcile_failed(task: Task, key: str, why: str) -> None:
-    """The tool could not say whether its call happened."""
+    """The tool could not find out whether its call happened."""
     logger.warning("task %s %s: step %s: %s", task.name, task.id, key, why, extra={"task_id": task.id, "step": key})
 
 
 def if_it_failed(what: str, *arguments: object) -> Callable[[asyncio.Task[Any]], None]:
-    """Return what says so if a task in the background fails, which nobody would notice."""
+    """Return a done callback that logs the failure of a background task. Without it the failure would go unnoticed."""
 
-    def say(over: asyncio.Task[Any]) -> None:
+    def log_failure(over: asyncio.Task[Any]) -> None:
         if not over.cancelled() and (error := over.exception()) is not None:
             logger.error(what, *arguments, exc_info=error)
 
-    return say
+    return log_failure
 
 
 def reported_late(task: Task, key: str, outcome: str) -> None:
@@ -203,9 +206,9 @@ def reported_late(task: Task, key: str, outcome: str) -> None:
 
 
 def cannot_report(task: Task, key: str, why: object) -> None:
-    """A call ended after its attempt was over, and how is not on record."""
+    """A call ended after its attempt was over, and its outcome could not be recorded."""
     logger.warning(
-        "task %s %s: cannot report what became of step %s: %s",
+        "task %s %s: cannot record the outcome of step %s: %s",
         *(task.name, task.id, key, why),
         extra={"task_id": task.id, "step": key},
     )
@@ -221,7 +224,7 @@ def decided(approval: Approval, state: ApprovalState, by: str) -> None:
 
 
 def resolved(effect: Effect, decision: Decision, by: str) -> None:
-    """A person cleared up a doubt."""
+    """A person resolved a doubt."""
     logger.info(
         "task %s: the doubt about step %s was resolved as %s by %s",
         *(effect.task_id, effect.step_key, decision.value, by),

@@ -1,8 +1,8 @@
-"""Turns of the event loop: what has been done already is replayed without waiting for anything, and so would block it.
+"""Turns of the event loop: a limit on replay, which waits for nothing and would otherwise block the loop.
 
-All attempts of a process share one count. In each turn a fixed number of lines is replayed; what comes after them goes
-on in the next turn. So heartbeats, timeouts and other tasks wait for no long journal, nor for many of them at once.
-Large results count as many lines, also while they are encoded: when an answer for a hundred steps comes in one turn,
+All attempts of a process share one count. In each turn a fixed number of lines is replayed. The lines after them are
+replayed in the next turn. So neither one long journal nor many journals delay heartbeats, timeouts and other tasks.
+Large results count as many lines, also while they are encoded: if answers for a hundred steps arrive in one turn,
 their results are recorded in turns of their own.
 """
 
@@ -12,7 +12,7 @@ import asyncio
 from typing import Final
 
 REPLAYED_IN_A_TURN: Final = 100
-"""Lines. Each takes some tens of microseconds, with the task's own code between two of them."""
+"""Lines. Each takes some tens of microseconds, including the task's own code between two lines."""
 
 BYTES_LIKE_A_LINE: Final = 10_000
 """To encode or decode so many bytes takes about as long as to replay a line."""
@@ -27,21 +27,21 @@ class Turns:
     __slots__ = ("_taken",)
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start at zero."""
         self._taken = 0
 
     async def take(self, size: int = 0) -> None:
-        """Count one line with so many bytes; return in a later turn where this one has had enough."""
+        """Count one line with so many bytes. Return in a later turn if this turn has done enough."""
         await self.wait()
         self._count(1 + size // BYTES_LIKE_A_LINE)
 
     async def wait(self) -> None:
-        """Return in a turn that has not had enough. Those who wait go on in the order in which they came."""
+        """Return in a turn that has not done enough yet. Callers continue in the order in which they came."""
         while self._taken >= REPLAYED_IN_A_TURN:  # noqa: ASYNC110 - a count of turns, and a turn is what is waited for
             await asyncio.sleep(0)
 
     def count_bytes(self, size: int) -> None:
-        """Count what was encoded in this turn. What is small costs nothing beside the step that it comes from."""
+        """Count what was encoded in this turn. Small results cost nothing beside the step that they come from."""
         if size >= BYTES_LIKE_A_LINE:
             self._count(size // BYTES_LIKE_A_LINE)
 

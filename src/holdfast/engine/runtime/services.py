@@ -1,4 +1,4 @@
-"""What every attempt of a Holdfast shares."""
+"""Services: the objects that every attempt of a Holdfast shares."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MOST_SUBMITTED = 1000
 
 @dataclass(slots=True)
 class Services:
-    """The open store, and the machinery around it that lives as long as it is open."""
+    """The open store, and the services around it that live until it is closed."""
 
     store: StateStore
     clock: Clock
@@ -47,24 +47,24 @@ class Services:
     threads: DaemonThreads = field(init=False)
     turns: Turns = field(default_factory=Turns)
     is_gone: Callable[[str, Sequence[Worker]], bool] = field(init=False)
-    """Says whether the process of a worker is proven to be over."""
+    """Returns whether it is proven that the process of a worker has ended."""
     random: random.Random = field(default_factory=random.Random)
     """For jitter."""
     on_due: set[Callable[[datetime], None]] = field(default_factory=set)
-    """Told when something becomes due later: a timer, a retry."""
+    """Called with the time at which something becomes due: a timer, a retry."""
     _left_behind: set[asyncio.Future[Any]] = field(default_factory=set)
-    """Calls, and reports about them, that outlive the attempt they were made for."""
+    """Calls, and the records of how they ended, that outlive their attempt."""
     _is_closed: bool = False
     owner: Owner = field(default_factory=lambda: Owner("the store"))
 
     def __post_init__(self) -> None:
-        """Build it around the store."""
+        """Build the services around the store."""
         self.committer = Committer(self.store)
         outage = self.store.outage
         self.submitter = Batcher(
             self.store.submit, most=MOST_SUBMITTED, patience=little_patience, size=task_size, outage=outage
         )
-        self.submitter.callers = 2  # submissions come many at a time: a turn of the loop lets them join
+        self.submitter.callers = 2  # submissions often come together: a turn of the loop lets them join one batch
         self.time = StoreTime(self.store, self.clock)
         self.alarms = Alarms(self.clock)
         self.watcher = Watcher(self.store)
@@ -72,28 +72,28 @@ class Services:
         self.is_gone = self._is_gone
 
     def note_due(self, at: datetime | None) -> None:
-        """Tell the workers here that something will be due, so that they need not find out by looking."""
+        """Notify the workers of this process that something will be due, so that they need not poll for it."""
         if at is not None:
-            for tell in self.on_due:
-                tell(at)
+            for notify in self.on_due:
+                notify(at)
 
     def keep(self, going: asyncio.Future[Any]) -> None:
-        """Hold on to something that goes on by itself, until it is over or the store is closed."""
+        """Keep a reference to background work until it ends. Closing the store cancels it."""
         self._left_behind.add(going)
         going.add_done_callback(self._left_behind.discard)
         if self._is_closed:
             going.cancel()
 
     def start(self, work: Coroutine[Any, Any, object]) -> bool:
-        """Have this go on by itself, too. False, and it never begins, if the store is being closed.
+        """Run this in the background. Return False, without starting it, if the store is being closed.
 
-        A thread ends when it likes: a loop that is about to end as well would never come to what it starts now.
+        An abandoned thread may end at any time. If the event loop is about to end, it would not run new work any more.
         """
         if self._is_closed:
             work.close()
             return False
         going = asyncio.create_task(work)
-        going.add_done_callback(log.if_it_failed("what was left to itself has failed"))
+        going.add_done_callback(log.if_it_failed("work in the background failed"))
         self.keep(going)
         return True
 
@@ -102,9 +102,9 @@ class Services:
         return liveness.is_gone(worker_id, workers, self.clock.boot_id, one_machine=one_machine)
 
     async def close(self) -> None:
-        """Stop it all, in the order that loses nothing; a cancel only shortens the waits."""
+        """Stop all services, in the order that loses nothing. A cancellation only shortens the waits."""
         self._is_closed = True
-        async with AsyncExitStack() as closing:  # from the last line to the first, whatever one of them raises
+        async with AsyncExitStack() as closing:  # runs from the last line to the first, even if one of them raises
             closing.callback(self.threads.close)
             closing.push_async_callback(self.alarms.close)
             closing.push_async_callback(self.watcher.close)
@@ -118,4 +118,4 @@ class Services:
         if self._left_behind:
             _, still = await asyncio.wait(self._left_behind, timeout=LAST_WORDS)
             for going in still:
-                log.logger.warning("%r does not end although it was cancelled; the store is closed without it", going)
+                log.logger.warning("%r was cancelled but does not end; the store is closed without waiting", going)

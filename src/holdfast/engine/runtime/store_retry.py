@@ -1,4 +1,4 @@
-"""Patience with a store that does not answer. It may come back; work that is under way must not be lost meanwhile."""
+"""Retries of calls to a store that does not answer. It may come back, and no unfinished work may be lost until then."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ T = TypeVar("T")
 
 _FEW, _FEW_PAUSE = 4, 0.1
 HOPELESS = (StoreClosed, StoreForked, StoreReplaced, StoreDamaged, NotAStore, SchemaMismatch)
-"""No answer to wait for: a person has to do something about the store first. A store that can only be read is none of
-these: every fail-over of a database has such seconds."""
+"""Errors that waiting does not mend: a person has to act on the store first. ReadOnlyStore is not among them, because
+a database is read-only for some seconds during every fail-over."""
 
 OUTAGE: ContextVar[Outage] = ContextVar("holdfast_outage")
-"""Of the store that an attempt works with."""
+"""The Outage of the store that the current attempt works with."""
 
 
 def endless_patience(error: StoreError, failures: int) -> float | None:
-    """Pause longer and longer, but never give up on a store that may come back."""
+    """Return longer and longer pauses. Give up only on a store that cannot come back."""
     return None if isinstance(error, HOPELESS) else pause_after(failures)
 
 
 def little_patience(error: StoreError, failures: int) -> float | None:
-    """Try for a few seconds, then give up: there is a caller who wants to know."""
+    """Return pauses for a few seconds in all, then give up: a caller waits for the error."""
     is_hopeless = isinstance(error, (*HOPELESS, ReadOnlyStore))
     return None if is_hopeless or failures > _FEW else _FEW_PAUSE * 2**failures
 
 
 async def insist(ask: Callable[[], Awaitable[T]], outage: Outage | None = None) -> T:
-    """Ask until the store answers. Only for questions, and for what may be sent twice."""
+    """Call the store until it answers. Only for reads, and for writes that are safe to send twice."""
     try:
         return await ask()
     except HOPELESS:
         raise
     except StoreError as error:
-        streak = Streak("a question to the store", outage or OUTAGE.get(None))
+        streak = Streak("a call to the store", outage or OUTAGE.get(None))
         pause = streak.failed(error)
     try:
         while True:

@@ -1,7 +1,7 @@
-"""Blocking functions run in daemon threads, so that one that hangs blocks neither the loop nor the exit.
+"""Daemon threads for blocking functions: a function that hangs blocks neither the event loop nor the exit.
 
-A thread cannot be stopped from outside. A function whose time is up is abandoned: its thread goes on, its result goes
-nowhere, and the process may end around it. (A ThreadPoolExecutor would join it at exit.)
+A thread cannot be stopped from outside. After its timeout a function is abandoned: its thread runs on, its result is
+not used, and the process may exit before it ends. (A ThreadPoolExecutor would join the thread at exit.)
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ IDLE_SECONDS = 10.0
 """How long a thread waits for more work before it ends."""
 
 Late = Callable[[Any, BaseException | None], None]
-"""Told, on the loop, what an abandoned function returned or raised in the end."""
+"""Called on the event loop with what an abandoned function returned or raised in the end."""
 
 _Job = tuple[Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop, Late | None]
 
 
 class DaemonThreads:
-    """As many threads as there are blocking functions at the same time; idle ones are used again."""
+    """As many threads as there are blocking functions at the same time; idle threads are reused."""
 
     def __init__(self) -> None:
-        """Start without any."""
+        """Start without threads."""
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._idle = 0
         self._lock = threading.Lock()
 
     async def run(self, function: Callable[..., T], *args: object, late: Late | None = None) -> T:
-        """Run it in a thread and return what it returns.
+        """Run the function in a thread and return its result.
 
-        If the caller is cancelled, the thread is left to itself, and ``late`` hears how it ended.
+        If the caller is cancelled, the thread runs on, and ``late`` is called with how it ended.
         """
         loop = asyncio.get_running_loop()
         context = contextvars.copy_context()
@@ -55,7 +55,7 @@ class DaemonThreads:
         try:
             return await answer
         except asyncio.CancelledError:
-            if answer.done() and not answer.cancelled():  # it came in the very turn in which the caller was cancelled
+            if answer.done() and not answer.cancelled():  # the answer and the cancellation came in the same turn
                 error = answer.exception()
                 _abandon(None if error else answer.result(), error, late)
             raise
@@ -67,7 +67,7 @@ class DaemonThreads:
             except queue.Empty:
                 with self._lock:
                     if self._idle == 0:
-                        continue  # somebody counts on this thread: its job is about to arrive
+                        continue  # a caller has reserved this thread: its job is about to arrive
                     self._idle -= 1
                     return
             if job is None:
@@ -78,7 +78,7 @@ class DaemonThreads:
                 self._idle += 1
 
     def close(self) -> None:
-        """Let idle threads end; busy ones are abandoned."""
+        """Let idle threads end, and abandon busy ones."""
         with self._lock:
             idle, self._idle = self._idle, 0
         for _ in range(idle):
@@ -92,15 +92,15 @@ def _perform(
     error: BaseException | None = None
     try:
         result = call()
-    except BaseException as raised:  # noqa: BLE001 - it belongs to whoever waits for the answer
+    except BaseException as raised:  # noqa: BLE001 - it is raised in the caller that waits for the answer
         error = raised
-    if isinstance(error, StopIteration):  # a future refuses it
+    if isinstance(error, StopIteration):  # a future does not accept it
         error = RuntimeError(f"the function raised {error!r}")
     elif error is not None and not isinstance(error, Exception | Unwind):
-        error = Exited(error)  # SystemExit ends a thread, and not the process
+        error = Exited(error)  # SystemExit ends the thread, not the process
     try:
         loop.call_soon_threadsafe(_answer, answer, result, error, late)
-    except RuntimeError:  # the loop is closed: nobody waits any more
+    except RuntimeError:  # the loop is closed: no caller waits any more
         drop(result)
 
 
@@ -121,6 +121,6 @@ def _abandon(result: object, error: BaseException | None, late: Late | None) -> 
 
 
 def drop(result: object) -> None:
-    """Close what a function returned to nobody, if it is something that somebody has to close."""
+    """Close a result that no caller receives, if it is a coroutine or a file."""
     if inspect.iscoroutine(result) or isinstance(result, io.IOBase):
         result.close()

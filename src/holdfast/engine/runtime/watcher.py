@@ -1,6 +1,6 @@
-"""Watcher: one listener for a whole Holdfast, and whoever in it wants to know about a topic.
+"""Watcher: one listener for a whole Holdfast, which passes hints on to the watchers of a topic.
 
-Hints only say "look now". They may come for nothing and may be missing, so whoever watches also looks by the clock.
+A hint only means "look now". It may come without a change, and it may be missing. So a watcher also polls.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from holdfast.store.base import ANYTHING, StateStore
 
 
 class Watcher:
-    """Hands hints to those who asked for their topic."""
+    """Passes each hint on to the watchers of its topic."""
 
     def __init__(self, store: StateStore) -> None:
-        """Listen once somebody watches."""
+        """Start to listen when the first topic is watched."""
         self._store = store
         self._watching: dict[str, set[Callable[[], None]]] = {}
         self._loop = Loop("holdfast-watcher", self._listen, outage=store.outage)
@@ -25,7 +25,7 @@ class Watcher:
 
     @contextmanager
     def watch(self, topic: str, nudge: Callable[[], None]) -> Iterator[None]:
-        """Call ``nudge`` whenever the topic is hinted at, until the block ends. ANYTHING hears everything."""
+        """Call ``nudge`` on every hint about the topic, until the block ends. The topic ANYTHING matches every hint."""
         self.add(topic, nudge)
         try:
             yield
@@ -33,7 +33,7 @@ class Watcher:
             self.remove(topic, nudge)
 
     def add(self, topic: str, nudge: Callable[[], None]) -> None:
-        """Begin to watch."""
+        """Start to watch."""
         self._watching.setdefault(topic, set()).add(nudge)
         if self._listening is None or self._listening.done():
             self._listening = self._loop.start()
@@ -50,11 +50,11 @@ class Watcher:
         async with self._store.listen() as listener:
             self._loop.worked()
             while True:
-                self._tell(await listener.wait(None))
+                self._notify(await listener.wait(None))
 
-    def _tell(self, topics: frozenset[str]) -> None:
-        heard = self._watching if ANYTHING in topics else (topics | {ANYTHING}) & self._watching.keys()
-        for nudge in [nudge for topic in heard for nudge in self._watching[topic]]:
+    def _notify(self, topics: frozenset[str]) -> None:
+        watched = self._watching if ANYTHING in topics else (topics | {ANYTHING}) & self._watching.keys()
+        for nudge in [nudge for topic in watched for nudge in self._watching[topic]]:
             nudge()
 
     async def close(self) -> None:
@@ -62,5 +62,5 @@ class Watcher:
         listening, self._listening = self._listening, None
         if listening is not None:
             listening.cancel()
-            # However it ended: that was said when it did. A cancel of whoever closes is raised when it is over.
+            # Its error, if any, was logged when it ended. A cancellation of the closing caller is raised after that.
             await asyncio.gather(listening, return_exceptions=True)

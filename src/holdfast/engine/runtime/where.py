@@ -1,4 +1,4 @@
-"""Where a call is made: on which event loop, in which of its tasks."""
+"""Where a call is made: on which event loop, in which asyncio task."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Host: runs attempts under one incarnation of a worker, and keeps its lease alive.
 
-One heartbeat covers every task the host holds. A heartbeat that finds the incarnation dead means that its tasks went to
-others: they are abandoned here, and the host goes on under a fresh incarnation.
+One heartbeat covers every task that the host holds. If a heartbeat finds the incarnation dead, other workers have its
+tasks: the host abandons them and registers a new incarnation.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from holdfast.store.background import Loop
 
 BEATS_PER_LEASE = 3
 LOOK_FOR_STRAYS_EVERY = 10
-"""Heartbeats between two looks at what the store thinks this worker holds."""
+"""Heartbeats between two checks of which tasks this worker holds in the store."""
 
 NOTE_STEPS_AFTER = 1.0
-"""Seconds after which a step that still runs is written down as running, so that people can see it."""
+"""Seconds after which a step that still runs is recorded as running, so that users can see it."""
 
 BLOCKED_AFTER = 1.0
-"""Seconds by which a heartbeat may be late before it is said that somebody blocks the event loop."""
+"""Seconds by which a heartbeat may be late before the worker logs that the event loop was blocked."""
 
 LAST_WORDS = 5.0
-"""Seconds an attempt gets to record that it was handed back."""
+"""Seconds that an attempt gets to record that it was handed back."""
 
 TO_SUSPEND = 1.0
-"""Seconds a task that only waits gets to be suspended before it is handed back."""
+"""Seconds that a task that only waits gets for its suspension, before it is handed back."""
 
 FULL_AFTER = 60.0
-"""Seconds without a free slot after which it is said who has them."""
+"""Seconds without a free slot after which the worker logs which tasks have them."""
 
-REPLACED = "another store stands where its store was"
+REPLACED = "its store was replaced by another one"
 
 _SOONEST_BEAT = 1.0
 _NOTED_AT_ONCE = 500
 
 
 class Host:
-    """The attempts of one worker, and its standing in the store."""
+    """The attempts of one worker, and its registration in the store."""
 
     def __init__(
         self,
@@ -70,16 +70,16 @@ class Host:
         residents: int = DEFAULT_RESIDENTS,
         keeps: str | None = None,
     ) -> None:
-        """``on_free`` is called whenever an attempt is over, or only waits; ``slots`` is how many may work at once.
+        """``on_free`` is called whenever an attempt has ended, or only waits; ``slots`` is how many may work at once.
 
-        ``residents`` is how many may only wait here beside them. ``keeps`` is the id of a task that stays here while it
-        waits, and between two tries.
+        ``residents`` is how many more may stay here while they only wait. ``keeps`` is the id of a task that stays here
+        while it waits, and between two attempts.
         """
         self.services = services
         self.label = label
         self.attempts: dict[str, Attempt] = {}
         self.suspects = False
-        """The last heartbeat said that a suspect waits for a worker that runs nothing else."""
+        """The last heartbeat reported that a suspect waits for a worker that runs nothing else."""
         process = this_process(services.clock.boot_id)
         self._details = {"host": socket.gethostname(), "pid": os.getpid(), PROCESS: process, **details}
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -93,7 +93,7 @@ class Host:
         self._residents = residents
         self._keeps = keeps
         self.lone: Attempt | None = None
-        """The suspect beside which nothing is claimed."""
+        """A suspect that runs here. While it is set, no other task is claimed."""
         self._warned_at = float("-inf")
         self._registering = asyncio.Lock()
         self.lease = LeaseClock("", lease, services.clock)
@@ -119,7 +119,7 @@ class Host:
     # Attempts
 
     def begin(self, claimed: Claimed) -> asyncio.Task[None]:
-        """Start to work on a claimed task."""
+        """Start an attempt at a claimed task."""
         task = claimed.task
         definition = self.services.definitions.get(task.name)
         if definition is None:
@@ -131,7 +131,7 @@ class Host:
         self.slots.take(attempt)
         self.services.committer.callers += 1
         if not task.deaths:
-            log.claimed(task, self.lease.worker_id)  # otherwise the attempt looks whether it is a take-over
+            log.claimed(task, self.lease.worker_id)  # otherwise the attempt logs it: it finds out if it took over
         running = CodeTask(attempt.run(), loop=asyncio.get_running_loop(), name=task.id)
         running.add_done_callback(partial(self._ended, attempt))
         self._running[task.id] = running
@@ -150,20 +150,20 @@ class Host:
         if running.cancelled():
             if not attempt.over and attempt.stopping is None:
                 log.logger.error(
-                    "task %s: its asyncio task was cancelled by something else than Holdfast; it is begun again after "
-                    "a while",
+                    "task %s: its asyncio task was cancelled by something else than Holdfast; it starts again after a "
+                    "while",
                     task_id,
                     extra={"task_id": task_id},
                 )
         elif (error := running.exception()) is not None:
-            # The store refused what the engine asked of it. The task stays leased until this worker adopts it again.
+            # The store refused a write of the engine. The task stays leased until this worker adopts it again.
             log.logger.error("task %s: cannot go on", task_id, exc_info=error, extra={"task_id": task_id})
         self.slots.leave(attempt)
 
     # The heartbeat
 
     def beat_soon(self) -> None:
-        """Ask the store for news before the next heartbeat is due: somebody may want a task stopped."""
+        """Send a heartbeat before the next one is due: a caller may have asked to cancel a task."""
         if self.attempts:
             self._beat_now.set()
 
@@ -173,13 +173,13 @@ class Host:
         late = self.services.clock.boot() - began - pause
         if late > BLOCKED_AFTER:
             log.logger.warning(
-                "the event loop of worker %s was blocked for %.1f s (tasks on it: %d) by code that blocks, which "
-                "belongs into plain functions (they run in threads), or by a machine that gave it no time",
+                "the event loop of worker %s was blocked for %.1f s (tasks on it: %d) by blocking code, which belongs "
+                "in plain functions (they run in threads), or by a machine that gave the process no time",
                 self.label,
                 late,
                 len(self.attempts),
             )
-        self._pause = 0.0  # should this one fail, the next one is due at once
+        self._pause = 0.0  # if this heartbeat fails, the next one is due at once
         try:
             await self._beat_once()
             self._beats += 1
@@ -205,19 +205,19 @@ class Host:
 
     async def _beat_once(self) -> None:
         asked, lease = self.services.clock.boot(), self.lease
-        heard = await self.services.store.heartbeat(lease.worker_id)
+        answer = await self.services.store.heartbeat(lease.worker_id)
         lease.renew(asked)
-        self.suspects = heard.suspects
-        for task_id in heard.cancel_requested:
+        self.suspects = answer.suspects
+        for task_id in answer.cancel_requested:
             attempt = self.attempts.get(task_id)
             if attempt is not None and attempt.stopping is None:
                 task = await self.services.store.get(task_id)
                 attempt.stop(Cancelled((task and task.cancel_requested) or "cancelled"))
 
     async def register_again(self, dead: str) -> None:
-        """The incarnation ``dead`` is over: let go of everything, and register a new one."""
+        """Abandon the tasks of the incarnation ``dead``, and register a new one."""
         async with self._registering:
-            if self.lease.worker_id == dead:  # the heartbeat and a claim may both find out
+            if self.lease.worker_id == dead:  # the heartbeat and a claim may both notice it
                 await self._start_over()
 
     async def _start_over(self) -> None:
@@ -233,7 +233,7 @@ class Host:
         await insist(self._register, self.services.store.outage)
 
     def abandon(self, why: str, *, elsewhere: bool = True) -> None:
-        """Stop every attempt at once; none of them writes anything more. ``elsewhere``: other workers have them."""
+        """Stop every attempt at once. They write nothing more. ``elsewhere``: other workers have their tasks."""
         for attempt in list(self.attempts.values()):
             attempt.lose(why, elsewhere=elsewhere)
         self.attempts.clear()
@@ -241,10 +241,10 @@ class Host:
         self.slots.clear()
 
     async def _adopt_strays(self) -> None:
-        """Go on with tasks the store says are ours and nobody here knows: the answer to their claim was lost."""
+        """Start tasks that this worker holds in the store but does not know: the answer to their claim was lost."""
         held = {lease.task_id for lease in await self.services.store.owned(self.lease.worker_id)}
         unknown = held - self.attempts.keys() - {self._keeps}
-        for task_id in unknown & self._strays:  # seen twice: not just on their way in or out
+        for task_id in unknown & self._strays:  # seen in two checks: the task is not just about to start or end
             with suppress(Conflict, InvalidValue):
                 self.begin(await self.services.store.acquire(task_id, self.lease.worker_id))
         self._strays = unknown
@@ -263,7 +263,7 @@ class Host:
         resting = [attempt for attempt in self.slots.resting(NOTE_STEPS_AFTER) if attempt.residence.is_resting]
         too_many = max(0, len(resting) - self._residents)
         patient = [attempt for attempt in resting if self.slots.rested(attempt) >= attempt.residence.least_rest]
-        # Nothing is claimed beside a suspect, so what it waits for may wait for its place.
+        # No task is claimed beside a suspect. So a task that the suspect waits for may itself wait for this worker.
         for attempt in {*patient[:too_many], *(one for one in patient if one is self.lone)}:
             attempt.residence.spill()
         await _side_by_side(
@@ -271,7 +271,7 @@ class Host:
         )
 
     async def _warn_if_full(self) -> None:
-        """Say who has the slots, if none became free for long although tasks are ready."""
+        """Log which tasks have the slots, if none became free for a long time although tasks are ready."""
         slots, boot = self.slots, self.services.clock.boot()
         if len(slots.working) != slots.total or boot - max(slots.freed_at, self._warned_at) < FULL_AFTER:
             return
@@ -284,21 +284,21 @@ class Host:
             log.full(self.label, holders, seconds=boot - slots.freed_at, ready=ready)
 
     def hand_back_all(self) -> None:
-        """Have every attempt stop, for another worker to go on."""
+        """Make every attempt stop, so that another worker can continue its task."""
         for attempt in list(self.attempts.values()):
             attempt.hand_back()
 
     # The end
 
     def hurry(self) -> None:
-        """Have every attempt stop now; a ``stop`` under way gives them no more grace."""
+        """Make every attempt stop now. A ``stop`` under way waits no longer."""
         self._hurry.set()
         self.hand_back_all()
 
     async def stop(self, grace: float) -> None:
         """Let attempts finish for up to ``grace`` seconds, hand the rest back, and retire.
 
-        If whoever stops is cancelled meanwhile, the rest happens at once, but it does happen.
+        If the caller is cancelled meanwhile, the grace ends at once, but the rest is still handed back.
         """
         try:
             with suppress(HoldfastError):
@@ -307,13 +307,13 @@ class Host:
             await self._suspend_what_stays()
             for attempt in self.slots.resting():
                 if attempt.residence.is_resting:
-                    attempt.hand_back()  # what it waits for may take days
+                    attempt.hand_back()  # its wait may take days
             await self._wait_for_attempts(grace, self._hurry)
         finally:
             await self._leave()
 
     async def _suspend_what_stays(self) -> None:
-        """Have a task that only waits go on waiting in the store: it costs no worker there, and loses nothing."""
+        """Suspend the tasks that stay here but only wait: in the store a wait needs no worker and loses nothing."""
         staying = [attempt for attempt in self.slots.resting() if attempt.stays and attempt.residence.is_resting]
         for attempt in staying:
             attempt.suspend()
@@ -335,7 +335,7 @@ class Host:
             try:
                 await asyncio.gather(*self._beating, return_exceptions=True)
             finally:
-                with suppress(HoldfastError):  # unreachable: its lease runs out by itself
+                with suppress(HoldfastError):  # if the store cannot be reached, the lease expires by itself
                     await self.services.store.retire(self.lease.worker_id)
 
     async def _wait_for_attempts(self, seconds: float, enough: asyncio.Event) -> None:
@@ -347,7 +347,7 @@ class Host:
                 await asyncio.wait([over, *self._running.values()], return_when=asyncio.FIRST_COMPLETED)
         finally:
             over.cancel()
-            await asyncio.gather(over, return_exceptions=True)  # the store may be closed already: then it is over, too
+            await asyncio.gather(over, return_exceptions=True)  # if the store is closed already, the wait has failed
 
 
 async def _side_by_side(writing: list[Coroutine[Any, Any, None]]) -> None:

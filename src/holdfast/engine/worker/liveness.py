@@ -1,4 +1,4 @@
-"""Proof that a process is gone, which a missed lease is not: it may only be slow, or cut off."""
+"""Proof that a process has ended. An expired lease is not a proof: the process may be slow, or cut off."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from typing import Any
 from holdfast.model.worker import Worker
 
 PROCESS = "process"
-"""Under this name a worker's details say which process it is."""
+"""The key in a worker's details under which its process is described."""
 
 _STATE, _THREADS, _START_TIME = 0, 17, 19
-"""Of the fields of /proc/<pid>/stat behind the command, which may itself hold spaces and brackets."""
+"""Positions in /proc/<pid>/stat, counted after the command, because a command may hold spaces and brackets."""
 
 
 def this_process(boot_id: str) -> dict[str, Any]:
-    """Return what tells this process from every other, on any machine: for a worker's details."""
+    """Return what identifies this process among all processes on all machines, for a worker's details."""
     return {"boot": boot_id, "namespace": _namespace(), "pid": os.getpid(), "started": _started(os.getpid())}
 
 
 def is_gone(worker_id: str, workers: Sequence[Worker], boot_id: str, *, one_machine: bool) -> bool:
-    """Say whether the worker's process is proven to be over.
+    """Return whether it is proven that the worker's process has ended.
 
-    Proof is that this machine has no such process any more, or that it was booted anew since, where ``one_machine`` is
-    all that ever worked with the store. From another machine, or another container, nothing is proven.
+    There are two proofs. This machine has no such process any more. Or it has been booted since, and ``one_machine`` is
+    true: only one machine ever uses the store. About a process on another machine or in another container nothing can
+    be proven.
     """
     worker = next((one for one in workers if one.id == worker_id), None)
     process = worker.details.get(PROCESS) if worker is not None else None
@@ -38,7 +39,7 @@ def is_gone(worker_id: str, workers: Sequence[Worker], boot_id: str, *, one_mach
 
 
 def _namespace() -> str | None:
-    """Return which process ids these are: containers number their own."""
+    """Return the namespace of the process ids: each container numbers its own processes."""
     if sys.platform != "linux":
         return None
     try:
@@ -48,9 +49,9 @@ def _namespace() -> str | None:
 
 
 def _has_ended(pid: int, started: int) -> bool:
-    """Say whether the process that had this number, and began then, is proven to be over."""
+    """Return whether it is proven that the process with this id and start time has ended."""
     try:
-        os.kill(pid, 0)  # sends nothing; unlike /proc, it also knows processes that are hidden from other users
+        os.kill(pid, 0)  # sends no signal; unlike /proc, it also finds processes that are hidden from other users
     except ProcessLookupError:
         return True
     except PermissionError:
@@ -58,13 +59,13 @@ def _has_ended(pid: int, started: int) -> bool:
     fields = _stat(pid)
     if len(fields) <= _START_TIME:
         return False
-    # A zombie, which nobody has collected, has no thread left but its first, and that one does nothing any more.
+    # A zombie is a process whose parent has not collected it yet. Only its first thread is left, and it does nothing.
     is_zombie = fields[_STATE] in {"Z", "X"} and int(fields[_THREADS]) <= 1
     return is_zombie or int(fields[_START_TIME]) != started
 
 
 def _started(pid: int) -> int | None:
-    """Return when a process began, in ticks since the boot; None if there is none, or no way to tell."""
+    """Return when a process started, in ticks since the boot; None if there is no such process, or it is not known."""
     fields = _stat(pid)
     return int(fields[_START_TIME]) if len(fields) > _START_TIME else None
 

@@ -1,7 +1,8 @@
-"""Running one task by name, here and now: what a worker does for a queue, for a single task.
+"""Running a single task in this process, as a worker runs the tasks of a queue.
 
-The task stays in this process until it has ended, whatever workers are alive: while it waits it is a resident, and
-between two tries it is leased already. Only what another process holds when this one comes is waited for.
+The task stays in this process until it has ended, even if other workers are alive. While it waits it is a resident, and
+between two attempts it keeps its lease. This process waits for another one only if that one holds the task at the
+start.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _SOONEST_LOOK = 0.01
 
 
 async def run_task(services: Services, task_id: str, *, lease: float, at_once: bool = False) -> Any:  # noqa: ANN401
-    """Work on the task until it has ended; return its result, or raise what it ended with.
+    """Work on the task until it has ended; return its result, or raise its failure.
 
-    A task that has ended already is not run again. One that another worker holds is waited for. ``at_once`` begins with
-    a task that workers may not claim yet: its delay was only to keep it for this process.
+    A task that has ended already is not run again. If another worker holds the task, wait for it. ``at_once`` starts a
+    task that workers may not claim yet: its delay only kept it for this process.
     """
     changed = asyncio.Event()
     host: Host | None = None
@@ -69,25 +70,25 @@ async def run_task(services: Services, task_id: str, *, lease: float, at_once: b
 
 
 def _outcome(task: Task, returns: object, *, was_run: bool) -> Any:  # noqa: ANN401
-    """Return the result of an ended task, or raise what it ended with; of one that was not run, also how to run it."""
+    """Return the result of an ended task, or raise its failure. If it was not run here, add a note how to run it."""
     try:
         return outcome_of(task, returns)
     except TaskFailed as error:
         if not was_run:
             error.add_note(
-                f"task {task.id} had failed before, and was not run. To go on where it stopped: hold.run({task.id!r}, "
+                f"task {task.id} had failed before and was not run. To go on where it stopped: hold.run({task.id!r}, "
                 f"resume=True). To start over: hold.retry({task.id!r}), then hold.run({task.id!r})"
             )
         raise
 
 
 async def _lease(host: Host, task: Task) -> Claimed | None:
-    """Lease the task, or return it as it stands now if this process has it already; None if it cannot be had."""
+    """Lease the task, or return its current record if this process holds it already; None if it cannot be leased."""
     if task.owner not in {None, host.lease.worker_id} or task.state not in {TaskState.PENDING, TaskState.REVIEW}:
         return None
     try:
         return await host.services.store.acquire(task.id, host.lease.worker_id)
-    except Conflict:  # another worker was faster, or it has ended
+    except Conflict:  # another worker has claimed it meanwhile, or it has ended
         return None
     except WorkerDead as error:
         await host.register_again(error.worker_id)
@@ -95,12 +96,12 @@ async def _lease(host: Host, task: Task) -> Claimed | None:
 
 
 def _is_to_stop(task: Task, now: datetime) -> bool:
-    """Say whether the task is to be ended before its time: only an attempt can do that to a task that is leased."""
+    """Return whether the task must end now, before its start time. Only an attempt can end a leased task."""
     return task.cancel_requested is not None or (task.deadline is not None and task.deadline <= now)
 
 
 async def _work_on(host: Host, claimed: Claimed) -> datetime | None:
-    """Make one attempt; return when the next one is due, if there is to be another."""
+    """Make one attempt. Return when the next one is due, or None if there is none."""
     running = host.begin(claimed)
     attempt = host.attempts[claimed.task.id]
     await asyncio.wait([running])

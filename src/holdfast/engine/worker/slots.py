@@ -1,8 +1,8 @@
-"""The slots of a worker: a slot is for work.
+"""The slots of a worker: an attempt has a slot while it works.
 
-An attempt has one from its beginning until only its last Commit is left to do. While it does nothing but wait for
-something outside it gives the slot back: it is a resident, which costs memory and no more. It takes a slot again before
-it does anything new, and comes before tasks that are still in the queue.
+An attempt has a slot from its start until only its last Commit is left to do. While it only waits for something outside
+the task, it gives the slot back. It is then a resident, which costs only memory. It takes a slot again before it does
+anything new, and has priority over tasks that are still in the queue.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.engine.runtime.alarms import Alarms
 A = TypeVar("A")
 
 PATIENCE = 5.0
-"""Seconds an attempt waits for a slot. After that another worker may have its task."""
+"""Seconds that an attempt waits for a slot. After that, another worker may have its task."""
 
 
 class Slots(Generic[A]):
@@ -37,29 +37,29 @@ class Slots(Generic[A]):
     )
 
     def __init__(self, total: int | None, alarms: Alarms, on_free: Callable[[], None]) -> None:
-        """``total`` None is without limit; ``on_free`` is called whenever one may be free."""
+        """``total`` None means no limit; ``on_free`` is called whenever a slot may be free."""
         self.total = total
         self.freed_at = alarms.boot()
-        """When one became free for the last time, on the boot clock."""
+        """When a slot last became free, on the boot clock."""
         self._alarms = alarms
         self._on_free = on_free
         self.is_closing = False
-        """The worker is to stop: nothing may come to rest on it any more."""
+        """The worker stops: no further attempt may rest on it."""
         self._reserved = 0
         self._working: set[A] = set()
         self._resting: dict[A, float] = {}
-        """Since when, on the boot clock; the longest first."""
+        """Resting attempts and since when they rest, on the boot clock; the longest first."""
         self._wanted: dict[A, set[asyncio.Future[None]]] = {}
-        """The attempts that want one again, the first first, and for each of them the branches that wait for it."""
+        """The attempts that want a slot again, in the order of their requests, and their branches that wait for it."""
 
     @property
     def busy(self) -> int:
-        """How many are taken, or reserved, or wanted by an attempt that has given its own back."""
+        """How many slots are taken, reserved, or wanted by attempts that have given theirs back."""
         return len(self._working) + len(self._wanted) + self._reserved
 
     @contextmanager
     def reserved(self, count: int) -> Iterator[None]:
-        """Keep so many free for what is being claimed, until the block ends."""
+        """Keep so many slots free for tasks that are being claimed, until the block ends."""
         self._reserved += count
         try:
             yield
@@ -68,25 +68,25 @@ class Slots(Generic[A]):
             self._hand_out()
 
     def take(self, attempt: A) -> None:
-        """Give a slot to an attempt that begins."""
+        """Give a slot to an attempt that starts."""
         self._working.add(attempt)
 
     def leave(self, attempt: A) -> None:
-        """The attempt needs no slot any more."""
+        """Free the slot of an attempt that needs it no more."""
         self._working.discard(attempt)
         self._resting.pop(attempt, None)
-        self._wanted.pop(attempt, None)  # a branch that was left behind finds out when its patience ends
+        self._wanted.pop(attempt, None)  # a branch that still waits for a slot gives up after PATIENCE
         self._freed()
 
     def rest(self, attempt: A) -> None:
-        """The attempt only waits: others may have its slot."""
+        """Give the slot of an attempt that only waits to other attempts."""
         if attempt in self._working:
             self._working.discard(attempt)
             self._resting[attempt] = self._alarms.boot()
             self._freed()
 
     def resting(self, seconds: float = 0.0) -> list[A]:
-        """Return the attempts that gave their slots back, at least so long ago; the longest first."""
+        """Return the attempts that gave their slots back at least so many seconds ago; the longest first."""
         before = self._alarms.boot() - seconds
         return [attempt for attempt, since in self._resting.items() if since <= before]
 
@@ -105,9 +105,9 @@ class Slots(Generic[A]):
         return attempt in self._resting
 
     async def work(self, attempt: A) -> bool:
-        """Return when an attempt that rested has a slot again; False if none became free in time.
+        """Return True when an attempt that rested has a slot again; False if no slot became free in time.
 
-        Several branches of the attempt may ask. They want one slot together, and get it together.
+        Several branches of the attempt may ask. They wait for one slot together, and get it together.
         """
         if self.total is None or self.busy < self.total:
             self._wake(attempt)
@@ -128,7 +128,7 @@ class Slots(Generic[A]):
         _answer(self._wanted.pop(attempt, ()))
 
     def _give_up(self, attempt: A, granted: asyncio.Future[None]) -> None:
-        """End the wish of one branch; its attempt wants a slot for as long as another branch does."""
+        """End the wait of one branch. Its attempt still wants a slot while another branch waits."""
         wishes = self._wanted.get(attempt, set())
         wishes.discard(granted)
         if not wishes:
@@ -145,7 +145,7 @@ class Slots(Generic[A]):
             self._wake(next(iter(self._wanted)))
 
     def clear(self) -> None:
-        """Forget them all: their worker has lost them."""
+        """Remove all attempts: their worker has lost them."""
         self._working.clear()
         self._resting.clear()
         wanted, self._wanted = self._wanted, {}

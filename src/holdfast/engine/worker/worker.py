@@ -1,7 +1,7 @@
 """Worker: pulls tasks from queues and keeps its slots filled.
 
-Whoever claims also sweeps: tasks of dead workers, due timers and passed deadlines need no process of their own. Hints
-make a worker look at once; the clock makes it look anyway.
+Each worker also sweeps. So tasks of dead workers, due timers and passed deadlines need no extra process. A hint makes a
+worker look at once. Without a hint, it polls.
 """
 
 from __future__ import annotations
@@ -30,30 +30,31 @@ from holdfast.store.base import ANYTHING
 from holdfast.store.outage import Streak
 
 LOOK_EVERY = 1.0
-"""Seconds between two looks at the queue and the clock, should every hint be missing."""
+"""Seconds between two polls of the queue and the clock, in case all hints are missing."""
 
 MOST_CLAIMED = 250
-"""Tasks in one claim: enough to make its cost small, few enough that others get some."""
+"""Tasks in one claim: enough to make its cost small, few enough to leave some to other workers."""
 
 REFILL_SHARE, REFILL_WITHIN = 10, 0.005
-"""Free slots are filled at once when a tenth of all is free, otherwise together with those that follow in a moment."""
+"""Free slots are filled at once if a tenth of all slots is free; otherwise after REFILL_WITHIN seconds, together."""
 
 LEASES_FOR_ROOM = 1
-"""For so long a worker claims nothing, to become empty for a suspect. What still runs then has it as a neighbour."""
+"""For so many leases a worker claims nothing, to become empty for a suspect. After that, the suspect runs beside the
+tasks that are left."""
 
 LEASES_ALONE = 5
-"""For so long nothing is claimed beside a suspect: one that lives longer kills nobody by being run."""
+"""For so many leases no task is claimed beside a suspect. A suspect that runs longer does not kill its worker."""
 
 
 LEAVE_TO_OTHERS = 0.03
-"""Seconds for which a full worker would leave new tasks to others that can run them; one that is half full for half of
-that. Idle workers do not wait, so they come first. Hints reach other processes within a few milliseconds."""
+"""Seconds for which a full worker leaves new tasks to other workers that can run them; a half full worker waits half as
+long. Idle workers do not wait, so they come first. Hints reach other processes within a few milliseconds."""
 
 LOOKS_FOR_OTHERS_PER_LEASE = 3
 
 
 class Worker:
-    """Runs tasks, up to ``concurrency`` of them at the same time, until its block ends or it is told to drain."""
+    """Runs tasks, up to ``concurrency`` of them at the same time, until its block ends or ``drain`` is called."""
 
     def __init__(
         self,
@@ -66,17 +67,17 @@ class Worker:
         label: str,
         grace: float,
     ) -> None:
-        """Made by ``hold.worker``; nothing happens before ``async with``."""
+        """``hold.worker`` creates workers. Nothing happens before ``async with``."""
         check_integer("concurrency", concurrency, lowest=1)
         check_integer("residents", residents, lowest=0)
         if queues is not None and not queues:
-            raise InvalidValue("queues is empty, so this worker would do nothing; leave it out for all queues")
+            raise InvalidValue("queues is empty, so this worker would do nothing; omit it for all queues")
         check_name("worker label", label)
         self._services = services
         self._queues = None if queues is None else list(queues)
         self._concurrency = concurrency
         self._grace = grace
-        # For people: what is defined later is claimed as well.
+        # Shown to users, and read by other workers. Tasks that are defined later are claimed too.
         known = {"queues": self._queues or services.definitions.queues, "tasks": services.definitions.names}
         details = {**known, "concurrency": concurrency}
         self._host = Host(
@@ -88,36 +89,36 @@ class Worker:
             slots=concurrency,
             residents=residents,
         )
-        self._host.suspects = True  # not known before the first heartbeat: an empty worker had better look
+        self._host.suspects = True  # not known before the first heartbeat, so an empty worker looks for suspects
         self._numbers = itertools.count(1)
         self._incarnation = ""
         self._wake = asyncio.Event()
         self._hungry = False
         self._others = 0
-        """Living workers that could claim what this one could."""
+        """Number of living workers that can claim the same tasks as this one."""
         self._look_for_others_at = float("-inf")
         self._sweep_at = float("-inf")
         self._room_until: float | None = None
         self._lone_until = float("-inf")
-        """Until then nothing is claimed beside a suspect."""
+        """Until then no task is claimed beside a suspect."""
         self._refill: Alarm | None = None
         self._draining = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
         self._giving_up: asyncio.Task[None] | None = None
         self._block: asyncio.Task[Any] | None = None
-        """What runs in its ``async with`` block, until the block ends."""
+        """The asyncio task that runs the ``async with`` block, until the block ends."""
         self._cancels_before = 0
         self._is_interrupted = False
         self._joined = 0
 
     @property
     def id(self) -> str:
-        """The incarnation it works under now."""
+        """The id of its current incarnation."""
         return self._host.lease.worker_id
 
     @property
     def running(self) -> int:
-        """How many tasks it works on."""
+        """How many tasks it has now."""
         return len(self._host.attempts)
 
     # Life
@@ -126,7 +127,7 @@ class Worker:
         """Register and start to claim."""
         self._services.owner.check()
         if not self._services.definitions.names:
-            log.logger.warning("this worker knows no task and will do nothing; define some with @hold.task first")
+            log.logger.warning("this worker has no tasks defined and does nothing; define some with @hold.task first")
         await self._host.start()
         for queue in self._queue_names():
             self._services.watcher.add(f"queue:{queue}", self._wake.set)
@@ -146,20 +147,20 @@ class Worker:
         return self
 
     def _work_ended(self, work: asyncio.Task[None]) -> None:
-        """Stop as a whole if nothing is claimed any more: a worker must not look as if it worked.
+        """Stop the whole worker if it cannot claim any more: it must not look as if it still worked.
 
-        It retires, so that the list of workers does not show it. The block it lives in is cancelled, as a TaskGroup
-        does it; leaving the block, and ``join``, raise the reason.
+        It retires, so that it leaves the list of workers. Its block is cancelled, as a TaskGroup does it. The reason is
+        raised at the end of the block, and by ``join``.
         """
         if work.cancelled() or (error := work.exception()) is None:
             return
-        log.logger.error("worker %s has stopped, and claims no more: %s", self._host.label, error, exc_info=error)
+        log.logger.error("worker %s has stopped and claims no more tasks: %s", self._host.label, error, exc_info=error)
         if isinstance(error, StoreClosed | StoreForked):
-            return  # by this very process, which is about to find out
-        # A newer version has migrated the store: what runs here may still end here.
+            return  # this process itself closed or forked the store, and gets an error of its own
+        # SchemaMismatch: a newer version has migrated the store. The tasks that run here may still end here.
         grace = self._grace if isinstance(error, SchemaMismatch) else 0.0
         self._giving_up = asyncio.create_task(self._host.stop(grace), name="holdfast-worker-stops")
-        self._giving_up.add_done_callback(log.if_it_failed("worker %s could not stop in order", self._host.label))
+        self._giving_up.add_done_callback(log.if_it_failed("worker %s could not stop cleanly", self._host.label))
         if self._block is not None and not self._block.done() and not self._joined:
             self._is_interrupted = True
             self._block.cancel(f"worker {self._host.label} has stopped: {error}")
@@ -167,31 +168,31 @@ class Worker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Claim no more; finish or hand back what is running; retire."""
-        if self._services.owner.is_other:  # a forked child leaves the block of its parent, who goes on
+        """Claim no more tasks, finish or hand back those that run, and retire."""
+        if self._services.owner.is_other:  # a forked child leaves the block of its parent, which goes on
             return
         work, block, self._block = self._work, self._block, None
         if self._is_interrupted and block is not None and block.uncancel() <= self._cancels_before:
-            # The one cancel was ours, and has done its work: what it was for is raised in its place.
+            # The only cancellation was our own. It is not passed on: the reason of the stop is raised instead.
             kind = None if kind is asyncio.CancelledError else kind
         await self.stop(grace=self._grace if kind is None else 0.0)
         if kind is None and work is not None and not work.cancelled():
-            work.result()  # what ended the work before its time
+            work.result()  # raises the error that ended the claims
 
     def drain(self) -> None:
-        """Ask it to stop: ``join`` then returns once everything is finished or handed back. Safe in signal handlers."""
+        """Ask it to stop. ``join`` returns when every task is finished or handed back. Safe in signal handlers."""
         self._services.owner.check()
         self._draining.set()
 
     def force(self) -> None:
-        """Ask it to stop now: whatever runs is handed back without waiting for it to finish."""
+        """Ask it to stop now: tasks that run are handed back at once."""
         self._services.owner.check()
         self._grace = 0.0
         self._draining.set()
         self._host.hurry()
 
     async def join(self) -> None:
-        """Work until somebody calls ``drain``, then stop. Raises what ended the work before that: a defect."""
+        """Work until ``drain`` is called, then stop. Raises the error if the worker stopped by itself before that."""
         self._services.owner.check()
         draining, work = asyncio.create_task(self._draining.wait()), self._work
         self._joined += 1
@@ -205,7 +206,7 @@ class Worker:
             work.result()
 
     async def stop(self, *, grace: float) -> None:
-        """Stop; tasks that are not over after ``grace`` seconds are handed back. Stopping twice is fine."""
+        """Stop. Tasks that have not ended after ``grace`` seconds are handed back. A second call does nothing."""
         work, self._work = self._work, None
         if work is None:
             return
@@ -236,7 +237,7 @@ class Worker:
             await self._host.register_again(error.worker_id)
             return
         except StoreReplaced:
-            self._host.abandon(REPLACED)  # whatever runs here, a worker at the path's store runs, too
+            self._host.abandon(REPLACED)  # a worker on the new store may run the same tasks
             raise
         ahead = self._sweep_at - self._services.clock.boot()
         await self._services.alarms.wait(self._wake, min(max(ahead, 0.0), LOOK_EVERY))
@@ -263,16 +264,16 @@ class Worker:
             self._due(swept.next_due)
 
     def _due(self, at: datetime) -> None:
-        """Something will be due: sweep then, and not only at the next look."""
+        """Sweep at this time, if the next sweep would be later: something becomes due then."""
         at_boot = self._services.clock.boot() + max(self._services.time.seconds_until(at), 0.0)
         if at_boot < self._sweep_at:
             self._sweep_at = at_boot
             self._wake.set()
 
     async def _fill(self) -> bool:
-        """Claim for the free slots; say whether there may be more to claim at once."""
+        """Claim tasks for the free slots. Return whether there may be more to claim at once."""
         await self._let_others_in()
-        is_sharing = self._others > 0 and not self._hungry  # there is enough for all in a queue that holds more
+        is_sharing = self._others > 0 and not self._hungry  # after a full claim, the queue has enough for all workers
         if is_sharing:
             await self._leave_to_others()
         free = self._concurrency - self._host.slots.busy
@@ -280,8 +281,8 @@ class Worker:
         if free <= 0 or self._host.lone is not None:
             return False
         if not self._host.suspects:
-            self._room_until = None  # another worker has it
-        elif await self._see_to_suspects():
+            self._room_until = None  # another worker has the suspect
+        elif await self._handle_suspects():
             return False
         limit = min(free, MOST_CLAIMED)
         if is_sharing:
@@ -289,17 +290,17 @@ class Worker:
         claimed = await self._claim(limit)
         self._hungry = len(claimed) == limit
         if is_sharing and self._hungry:
-            await self._leave_to_others()  # and what is left then is for the free slots
+            await self._leave_to_others()  # then claim the tasks that are left for the free slots
         return self._hungry and free > limit
 
     async def _leave_to_others(self) -> None:
-        """Wait a moment, the longer the more is running here, so that workers with less to do come first."""
+        """Wait a moment, so that workers with less to do come first. The more runs here, the longer the wait."""
         load = self._host.slots.busy / self._concurrency
         if load > 0:
             await self._services.alarms.sleep(LEAVE_TO_OTHERS * min(load, 1.0))
 
     async def _count_others(self) -> int:
-        """Count the living workers that know a queue and a task of this one's, by what they said when they started."""
+        """Count the living workers that share a queue and a task name with this one, by their registered details."""
         queues, tasks, now = set(self._queue_names()), set(self._services.definitions.names), self._services.time.now()
         return sum(
             other.id != self.id
@@ -310,10 +311,11 @@ class Worker:
             for other in await self._services.store.workers()
         )
 
-    async def _see_to_suspects(self) -> bool:
-        """Run a suspect, or claim nothing for a while so that it has the worker for itself; say whether either is so.
+    async def _handle_suspects(self) -> bool:
+        """Run a suspect, or claim nothing for a while so that it can run alone. Return whether one of the two happened.
 
-        Alone is best, because then a death is its own. But a task that runs for days must not keep a suspect waiting.
+        A suspect should run alone: if the worker dies then, the suspect is the cause. But a task that runs for days
+        must not keep a suspect waiting.
         """
         boot = self._services.clock.boot()
         if self._host.attempts and (self._room_until is None or boot < self._room_until):
@@ -324,14 +326,14 @@ class Worker:
             return self._room_until is not None
         self._room_until = None
         claimed = await self._claim(1, alone=True)
-        self._host.suspects = False  # the next heartbeat says whether there are more
+        self._host.suspects = False  # the next heartbeat reports whether there are more
         if claimed:
             self._host.lone = self._host.attempts.get(claimed[0].task.id)
             self._lone_until = boot + LEASES_ALONE * self._host.lease.seconds
         return bool(claimed)
 
     async def _let_others_in(self) -> None:
-        """End the time in which nothing is claimed beside a suspect, if it is over."""
+        """Allow other tasks beside a suspect again, if the suspect has ended or its time alone has passed."""
         suspect = self._host.lone
         if suspect is None:
             return
@@ -357,17 +359,17 @@ class Worker:
         claim = self._make_claim(limit, alone=alone)
         with self._host.slots.reserved(limit):
             claimed = await self._ask_until_answered(claim)
-            if claim.worker_id != self.id:  # the answer outlived the incarnation it was for: others have these now
+            if claim.worker_id != self.id:  # the incarnation of this claim is dead: other workers have these tasks now
                 return []
             for one in claimed:
                 try:
                     self._host.begin(one)
-                except Exception:  # noqa: BLE001 - the others must not wait for it; it is found again as a stray
-                    log.logger.exception("task %s: cannot be begun", one.task.id, extra={"task_id": one.task.id})
+                except Exception:  # noqa: BLE001 - the other tasks must still start; this one is adopted as a stray
+                    log.logger.exception("task %s: cannot be started", one.task.id, extra={"task_id": one.task.id})
         return claimed
 
     async def _ask_until_answered(self, claim: Claim) -> list[Claimed]:
-        """Send the same number again after a lost answer: what it got the first time is ours already."""
+        """Send the claim until it is answered. It keeps its number: the first try may have claimed tasks already."""
         streak = Streak(f"a claim of worker {self._host.label}", self._services.store.outage)
         try:
             while True:
@@ -375,7 +377,7 @@ class Worker:
                     claimed = await self._services.store.claim(claim)
                 except (WorkerDead, *HOPELESS):
                     raise
-                except Exception as error:  # noqa: BLE001 - whatever it is, another number could strand what this one got
+                except Exception as error:  # noqa: BLE001 - with a new number, tasks of a lost answer would be stranded
                     await self._services.alarms.sleep(streak.failed(error))
                 else:
                     streak.worked()
@@ -389,7 +391,7 @@ class Worker:
         if watched or (self._hungry and free * REFILL_SHARE >= self._concurrency):
             self._wake.set()
         elif self._hungry and free > 0 and self._refill is None:
-            # Many slots become free in the same moment, and one claim for all of them is cheaper than one for each.
+            # Many slots become free at the same moment, and one claim for all of them is cheaper than one for each.
             self._refill = self._services.alarms.after(REFILL_WITHIN, self._refilled)
 
     def _refilled(self) -> None:

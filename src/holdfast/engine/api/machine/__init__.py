@@ -1,8 +1,7 @@
-"""Machine: a task that goes through states which its author declares.
+"""Machines: tasks that go through declared states.
 
 Modules:
 
-machine.py  Machine: a task that goes through states its author declares, one handler for each
-visit.py    How a machine goes through its states: replay the recorded moves, then visit a state, check the move, record
-            it
+machine.py  Machine: a task that goes through declared states, with one handler for each state
+visit.py    Visits of a machine: replay the recorded moves, then visit a state, check the move, record it
 """

@@ -1,4 +1,4 @@
-"""Machine: a task that goes through states its author declares, one handler for each.
+"""Machine: a task that goes through declared states, with one handler for each state.
 
     machine = Machine("ticket", initial="new", transitions={"new": ["triaged"], "triaged": ["fixed"]}, final=["fixed"])
 
@@ -9,7 +9,7 @@
     ticket = hold.register(machine)
     handle = await hold.submit(ticket, {"title": "It does not start"})
 
-How it goes through them is in ``holdfast.engine.api.machine.visit``.
+``holdfast.engine.api.machine.visit`` runs it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from holdfast.model.task import DEFAULT_QUEUE
 D = TypeVar("D")
 
 Next: TypeAlias = StateName | Goto[D]
-"""What a handler returns."""
+"""The return type of a handler."""
 AsyncHandler: TypeAlias = Callable[[Context, D], Coroutine[Any, Any, Next[D]]]
 BlockingHandler: TypeAlias = Callable[[SyncContext, D], Next[D]]
 
@@ -89,15 +89,15 @@ class Machine(Generic[D]):
         deadline: float | timedelta | None = None,
         agent_id: str | None = None,
     ) -> None:
-        """Declare the table: for each state where it may go, ``{"new": ["triaged"]}``.
+        """Declare the table: for each state the states that may follow, ``{"new": ["triaged"]}``.
 
-        With a dict instead of a list each move has a meaning, ``{"new": {"triaged": "somebody read it"}}``, which
-        stands in the diagram and in the journal. ``data`` is the type of what the handlers hand on, where that is no
-        plain JSON. The rest is as for ``hold.task``: a machine is a task.
+        With a dict instead of a list each move has a meaning, ``{"new": {"triaged": "a person read it"}}``, which is
+        shown in the diagram and in the journal. ``data`` is the type of the data that the handlers pass on, if it is
+        not plain JSON. The other options are those of ``hold.task``: a machine is a task.
         """
         self.table = TransitionTable(name, initial=initial, transitions=transitions, final=final)
         if name.startswith(RESERVED):
-            raise InvalidValue(f"names that begin with {RESERVED!r} are Holdfast's own; call the machine otherwise")
+            raise InvalidValue(f"names that begin with {RESERVED!r} are reserved; give the machine another name")
         self.name = name
         self.data = data
         self.handlers: dict[str, StateHandler] = {}
@@ -110,7 +110,7 @@ class Machine(Generic[D]):
         }
 
     def __repr__(self) -> str:
-        """Name it as its tasks stand in the store."""
+        """Return the name of its tasks in the store."""
         return f"<machine {self.name!r}>"
 
     # Declaring
@@ -118,26 +118,27 @@ class Machine(Generic[D]):
     def state(
         self, state: StateName, *, retry: Retry | None = None, timeout: float | timedelta | None = None
     ) -> StateDecorator[D]:
-        """Make a function the handler of a state: ``handler(ctx, data)`` returns the next one, or a Goto.
+        """Make a function the handler of a state: ``handler(ctx, data)`` returns the next state, or a Goto.
 
-        It runs once for each visit. What it does through ``ctx`` is durable, as in any task; code between runs again
-        when the task is resumed in the middle of a visit. What it does to ``data`` is kept. An error is the task's to
-        retry, or with ``retry`` first this state's own; ``timeout`` limits each try, waits included.
+        It runs once for each visit. Its calls of ``ctx`` are durable, as in any task; the code between them runs again
+        if the task is resumed in the middle of a visit. Changes of ``data`` are kept. After an error the state is
+        retried by its own ``retry``, if it has one, and then the task by its own. ``timeout`` limits each try, with its
+        waits.
         """
         name = state_name(state)
         if name not in self.table.moves:
             raise InvalidValue(f"machine {self.name!r} has no state {name!r}; it has {', '.join(self.table.states)}")
         if self.table.is_final(name):
-            raise InvalidValue(f"{name!r} is a final state of machine {self.name!r}: nothing is done there, it ends")
+            raise InvalidValue(f"{name!r} is a final state of machine {self.name!r}; a final state has no handler")
         limit = None if timeout is None else as_seconds(timeout, what=f"the timeout of state {name!r}")
         return StateDecorator(self, name, retry, limit)
 
     def set_handler(
         self, state: str, function: Callable[..., Any], *, retry: Retry | None, timeout: float | None
     ) -> None:
-        """Enter the handler of a state; see ``state``."""
+        """Set the handler of a state; see ``state``."""
         if state in self.handlers:
-            raise DuplicateName(f"state {state!r} of machine {self.name!r} has a handler already; each has one")
+            raise DuplicateName(f"state {state!r} of machine {self.name!r} has a handler already; give it only one")
         try:
             inspect.signature(function).bind(None, None)
         except TypeError:
@@ -149,7 +150,7 @@ class Machine(Generic[D]):
     def task_definition(self) -> TaskDefinition[..., Reached[D]]:
         """Return the task that goes through the states; ``hold.register(machine)`` calls this.
 
-        It takes the data. For type checkers it takes anything: they cannot be told that untyped data may be left out.
+        It takes the data. For type checkers it takes anything: a type cannot express that untyped data is optional.
         """
         missing = [state for state in self.table.states if not (self.table.is_final(state) or state in self.handlers)]
         if missing:
@@ -161,19 +162,19 @@ class Machine(Generic[D]):
         async def go(ctx: Context, data: Any) -> Any:  # noqa: ANN401
             return await visit.go_through(self, ctx, data)
 
-        # The codec reads the types of input and result from here; where data has none it may be left out, too.
+        # The codec reads the types of input and result from here. Data without a type is optional.
         go.__annotations__ = {"data": self.data, "return": Reached[self.data]}  # type: ignore[name-defined]
         go.__defaults__ = (None,) if self.data is Any else None
         return TaskDefinition(go, name=self.name, **self._options)
 
     def mermaid(self) -> str:
-        """Draw the states and moves as a Mermaid diagram, from the table that is also checked."""
+        """Return the states and moves as a Mermaid diagram, from the same table that moves are checked against."""
         return self.table.mermaid()
 
-    # Looking at one from outside
+    # Queries from outside
 
     async def state_of(self, handle: Handle[Any]) -> str:
-        """Return the state that a task of this machine is in now; the initial one if it has not begun."""
+        """Return the current state of a task of this machine; the initial state if it has not started."""
         visits = await self.history(handle)
         return visits[-1].state if visits else self.table.initial
 
@@ -188,7 +189,7 @@ class StateDecorator(Generic[D]):
     __slots__ = ("_machine", "_retry", "_state", "_timeout")
 
     def __init__(self, machine: Machine[D], state: str, retry: Retry | None, timeout: float | None) -> None:
-        """Made by ``machine.state``."""
+        """Only ``machine.state`` creates these."""
         self._machine = machine
         self._state = state
         self._retry = retry
@@ -199,6 +200,6 @@ class StateDecorator(Generic[D]):
     @overload
     def __call__(self, handler: BlockingHandler[D], /) -> BlockingHandler[D]: ...
     def __call__(self, handler: Callable[..., Any], /) -> Callable[..., Any]:
-        """Enter the handler, and return it as it is."""
+        """Set the handler, and return the function unchanged."""
         self._machine.set_handler(self._state, handler, retry=self._retry, timeout=self._timeout)
         return handler

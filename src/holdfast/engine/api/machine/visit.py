@@ -1,9 +1,9 @@
-"""How a machine goes through its states: replay the recorded moves, then visit a state, check the move, record it.
+"""Visits of a machine: replay the recorded moves, then visit a state, check the move, record it.
 
-A line ``ticket:3`` of the journal is the third entry into a state: where from, where to, why, and the data if it
-changed. The steps of that visit stand under ``ticket:3/``, so that a state that is visited again does its work again.
-The move that ends a visit is one Commit with its line and its event; a replay that finds the line goes on from there
-and does not call the handler.
+A line ``ticket:3`` of the journal is the third entry into a state: from where, to where, why, and the data if it
+changed. The keys of the steps of that visit begin with ``ticket:3/``, so that a second visit of a state does its work
+again. The move that ends a visit is one Commit with its line and its event. A replay that finds the line continues from
+there and does not call the handler.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ D = TypeVar("D")
 
 
 async def go_through(machine: MachineDeclaration, ctx: Context, data: D) -> Reached[D]:
-    """Go from the initial state, or from wherever the journal says that it is, to a final one."""
+    """Go from the initial state, or from the last state in the journal, to a final state."""
     if not isinstance(ctx, Context):
         raise InvalidValue(
             f"machine {machine.name!r} cannot run inside a blocking function; submit it as a child instead: "
@@ -54,26 +54,26 @@ async def go_through(machine: MachineDeclaration, ctx: Context, data: D) -> Reac
     journey: Journey[D] = Journey(machine, ctx)
     journey.begin(data)
     while not machine.table.is_final(journey.state):
-        failed = await journey.look_at() if journey.is_looked_at else None
+        failed = await journey.discover() if journey.is_discovery else None
         if not journey.replay():
             if failed is not None:
-                raise failed  # as it did then
+                raise failed  # the handler failed in the same way before
             await journey.visit()
     return Reached(journey.state, journey.data())
 
 
 @dataclass(frozen=True, slots=True)
 class StateEntry:
-    """What a line says: a state was entered, from where, why, and with which data."""
+    """The contents of a line: the state that was entered, from where, why, and with which data."""
 
     state: str
     came_from: str | None
     reason: str
     data: bytes | None
-    """As JSON; None if it stayed as it was."""
+    """As JSON; None if it did not change."""
 
     def to_bytes(self) -> bytes:
-        """Return it as the output of its line."""
+        """Return the output for its line."""
         line: dict[str, JsonValue] = {"from": self.came_from, "to": self.state, "reason": self.reason}
         if self.data is not None:
             line["data"] = parse(self.data, wrapping=1)
@@ -81,7 +81,7 @@ class StateEntry:
 
     @classmethod
     def of(cls, step: Step) -> StateEntry:
-        """Read what ``to_bytes`` wrote."""
+        """Read a line that ``to_bytes`` made."""
         line = decode(step.output or b"", name=f"transition {step.key!r}")
         data = write(line["data"]) if "data" in line else None
         return cls(state=line["to"], came_from=line["from"], reason=line["reason"], data=data)
@@ -104,14 +104,14 @@ class MachineDeclaration(Protocol):
     table: TransitionTable
     handlers: dict[str, StateHandler]
     data: Any
-    """The type of what the handlers hand on."""
+    """The type of the data that the handlers pass on."""
 
 
 class Journey(Generic[D]):
-    """One machine on its way, within one attempt at a task."""
+    """One machine on its way through its states, within one attempt at a task."""
 
     def __init__(self, machine: MachineDeclaration, ctx: Context) -> None:
-        """Begin before the initial state."""
+        """Start before the initial state."""
         self.state = ""
         self._machine = machine
         self._attempt = attempt_of(ctx)
@@ -125,19 +125,19 @@ class Journey(Generic[D]):
         self._undone = [step.key for step in steps if step.undone_at is not None]
 
     def _refuse_in_once(self) -> None:
-        """Refuse, before anything runs, states that may take the task off its worker inside a ``once`` step."""
+        """Inside a ``once`` step, reject states that may take the task off its worker, before anything runs."""
         for state, handler in self._machine.handlers.items():
             if handler.retry is not None or handler.timeout is not None:
                 option = "timeout=" if handler.retry is None else "retry="
                 self._place.refuse_in_once(f"machine {self._machine.name!r}, whose state {state!r} has {option},")
 
     def data(self) -> D:
-        """Return the data as it stands: a fresh copy, so that a handler that fails has changed nothing."""
+        """Return the current data. It is a fresh copy, so that a handler that fails changes nothing."""
         value: D = from_json(parse(self._data, wrapping=1), self._machine.data, name="data")
         return value
 
     def begin(self, data: D) -> None:
-        """Enter the initial state; its line rides in the first Commit that anything else needs."""
+        """Enter the initial state. Its line is written with the next Commit of the attempt."""
         if self.replay():
             return
         entry = StateEntry(self._machine.table.initial, None, "started", self._write(data))
@@ -146,26 +146,26 @@ class Journey(Generic[D]):
         self._enter(entry)
 
     def replay(self) -> bool:
-        """Take the next move from the journal, if it is there."""
+        """Take the next move from the journal; return False if it is not there."""
         key = f"{self._name}:{self._number + 1}"
         self._next_key = self._attempt.journal.allot(self._place.scope, key, key)
         recorded = self._attempt.find(key, TRANSITION)
         if recorded is None or recorded.state is not StepState.COMPLETED:
             return False
-        if not self.is_looked_at:
+        if not self.is_discovery:
             self._check_not_undone()
         self._enter(StateEntry.of(recorded))
         return True
 
     @property
-    def is_looked_at(self) -> bool:
-        """Whether it only goes through its states for the code of their steps, in order to undo them."""
+    def is_discovery(self) -> bool:
+        """Whether this is a discovery replay, which only looks for the code of steps in order to undo them."""
         return self._attempt.discovery.is_under_way
 
-    async def look_at(self) -> Exception | None:
-        """Let the state's handler run through its steps, although the journal knows already where it went.
+    async def discover(self) -> Exception | None:
+        """Run the state's handler during a discovery replay, although its move may be in the journal already.
 
-        However it ends: it may have failed before, and those of the other visits are looked at as well.
+        Return its error, if any: it may have failed before, and the discovery goes on with the other visits.
         """
         handler = self._machine.handlers.get(self.state)
         if handler is not None:
@@ -177,18 +177,18 @@ class Journey(Generic[D]):
         return None
 
     def _check_not_undone(self) -> None:
-        """Refuse to leave a visit behind whose steps were undone: nobody would ever do them again."""
+        """Refuse to replay the move after a visit whose steps were undone: they would never be done again."""
         prefix = f"{self._name}:{self._number}/"
         if any(key.startswith(prefix) for key in self._undone):
             self._attempt.fatal = JournalMismatch(
                 f"machine {self._machine.name!r} of task {self._attempt.task.id} is past its state {self.state!r}, "
-                "whose steps have been undone since; it cannot go on as if they were done. Start it over with "
+                "whose steps have been undone since; it cannot go on as if they were done. Start the task again with "
                 "hold.retry"
             )
             raise self._attempt.fatal
 
     async def visit(self) -> None:
-        """Let the state's handler say where to go, check that, and record it."""
+        """Call the state's handler, check the move that it returns, and record it."""
         attempt, handler = self._attempt, self._handler()
         await attempt.check()
         began, data = attempt.services.time.now(), self.data()
@@ -197,9 +197,9 @@ class Journey(Generic[D]):
             entry = self._read(await self._call(handler, self._context(), data, line), data)
             move = self._record(entry, line, began=began)
         except Exception as error:
-            await attempt.check()  # an error of a handler that was being stopped says nothing
+            await attempt.check()  # raises if the task was stopped: then the handler's error has no meaning
             error.add_note(f"in state {self.state!r} of machine {self._machine.name!r}, visit {self._number}")
-            await self._see_to(error, handler, line)
+            await self._retry_later(error, handler, line)
             raise
         await attempt.outbox.commit(*move)
         self._enter(entry)
@@ -224,7 +224,7 @@ class Journey(Generic[D]):
             return handler
         self._attempt.fatal = JournalMismatch(
             f"task {self._attempt.task.id} is in state {self.state!r}, which machine {self._machine.name!r} does not "
-            "have any more; put the state back, with a handler that leads to the others, then resume the task"
+            "have any more; restore the state, with a handler that leads to the other states, then resume the task"
         )
         raise self._attempt.fatal
 
@@ -232,7 +232,7 @@ class Journey(Generic[D]):
         if handler.timeout is None or line is None or line.started_at is None:
             return await self._invoke(handler, context, data)
         deadline = Deadline(line.started_at + timedelta(seconds=handler.timeout), f"state {self.state!r}")
-        # The timer is a branch that parks like any other, so that a handler that waits off its worker is woken for it.
+        # The timer is a branch that parks like any other. So it also wakes a handler whose task waits off its worker.
         is_given_up = False
         code = Driven(self._invoke(handler, context, data), lambda: is_given_up)
         work = asyncio.create_task(code.run())
@@ -249,7 +249,7 @@ class Journey(Generic[D]):
             await asyncio.wait((work, timer), timeout=UNWIND_WITHIN)
             while (
                 not work.done() and self._attempt.outbox.is_sending
-            ):  # it waits for the store, or what it waits for does
+            ):  # it waits for the store, directly or through something else
                 await asyncio.wait((work, timer), timeout=1.0)
             if not work.done():
                 log.ignored_timeout(self._attempt.task, f"state {self.state!r}", code.where)
@@ -265,11 +265,11 @@ class Journey(Generic[D]):
             return await self._attempt.blocking.run(handler.function, context, data)
         except Exception:
             raise
-        except BaseException as error:  # noqa: BLE001 - sorted out there
+        except BaseException as error:  # noqa: BLE001 - as_failure decides what it is
             raise as_failure(error, branch) from None
 
     def _read(self, answer: object, data: D) -> StateEntry:
-        """Check where the handler wants to go; raises, and changes nothing, if the table does not allow it."""
+        """Check the move that the handler returned. Raises, and changes nothing, if the table does not allow it."""
         goto: Goto[Any] = Goto(answer) if isinstance(answer, str | Enum) else answer  # type: ignore[assignment]
         if not isinstance(goto, Goto) or not isinstance(goto.reason, str):
             raise InvalidValue(
@@ -298,7 +298,7 @@ class Journey(Generic[D]):
             self._data = entry.data
 
     def _record(self, entry: StateEntry, line: Step | None, *, began: datetime) -> tuple[WriteStep, Emit]:
-        """Return the operations that make an entry durable, and tell whoever watches."""
+        """Return the operations that record an entry and emit its event."""
         attempt = self._attempt
         done = replace(
             line or self._new_line(),
@@ -309,7 +309,7 @@ class Journey(Generic[D]):
             started_at=(line and line.started_at) or began,
             finished_at=attempt.services.time.now(),
         )
-        told: JsonValue = {
+        event: JsonValue = {
             "kind": TRANSITION,
             "machine": self._name,
             "number": self._number + 1,
@@ -317,7 +317,7 @@ class Journey(Generic[D]):
             "to": entry.state,
             "reason": entry.reason,
         }
-        return WriteStep(done), Emit(channel=event_channel(attempt.task.id), payload=told)
+        return WriteStep(done), Emit(channel=event_channel(attempt.task.id), payload=event)
 
     def _new_line(self) -> Step:
         return Step(
@@ -329,20 +329,19 @@ class Journey(Generic[D]):
             fence=self._attempt.task.fence,
         )
 
-    # Tries. The line of the next move stands in the journal early if a try has to remember when it began, or those
-    # before it.
+    # Tries. The line of the next move is written early if the start of a try, or the tries before it, must be kept.
 
     async def _begin_try(self, handler: StateHandler, began: datetime) -> Step | None:
         line = self._attempt.journal.get(self._next_key)
         if handler.timeout is None or (line is not None and line.state is StepState.RUNNING):
-            return line  # a try that waited, or that its worker did not survive, goes on against the same deadline
+            return line  # a try that waited, or whose worker died, keeps its deadline
         fence = self._attempt.task.fence
         line = replace(line or self._new_line(), state=StepState.RUNNING, fence=fence, started_at=began)
         await self._attempt.outbox.commit(WriteStep(line))
         return line
 
-    async def _see_to(self, error: Exception, handler: StateHandler, line: Step | None) -> None:
-        """Try the state again later if its own policy says so; otherwise the error is the task's to retry."""
+    async def _retry_later(self, error: Exception, handler: StateHandler, line: Step | None) -> None:
+        """Try the state again later if its own policy allows it. Otherwise the task's policy decides."""
         services, task = self._attempt.services, self._attempt.task
         now = services.time.now()
         tries = () if line is None or line.error is None else Failure.from_json(parse(line.error)).tries
@@ -357,16 +356,16 @@ class Journey(Generic[D]):
                 except StoreError:
                     raise
                 except HoldfastError as refused:
-                    self._attempt.ending = False  # it goes on here, and can be stopped again
-                    error.add_note(f"and its next try could not be put off: {refused}")
+                    self._attempt.ending = False  # the attempt goes on here, and can be stopped again
+                    error.add_note(f"and its next try could not be postponed: {refused}")
         if line is not None:
             again = replace(line, state=StepState.PENDING, fence=task.fence, error=None, started_at=None)
             self._attempt.outbox.buffer(WriteStep(again))
 
     async def _postpone(self, failure: Failure, line: Step | None, decision: RetryAt, which: str) -> NoReturn:
-        """End the attempt, uncounted, until the next try is due: a replay then finds what the handler had done.
+        """End the attempt, without counting it, until the next try is due. A replay then finds the handler's steps.
 
-        Calling the handler again right here would meet the branches that the failed try may have left behind.
+        The handler is not called again in this attempt: branches of the failed try may still run.
         """
         attempt = self._attempt
         steps = [reopened(step) for step in ended_by(failure.steps, attempt.journal.get)]
@@ -393,7 +392,7 @@ class Journey(Generic[D]):
 
 async def read_history(machine: MachineDeclaration, handle: Handle[Any]) -> list[Visit[D]]:
     """Return the states that a task has entered in its current round."""
-    loaded = await handle._services.store.load(handle.id)  # noqa: SLF001 - the engine's own side of it
+    loaded = await handle._services.store.load(handle.id)  # noqa: SLF001 - both belong to the engine
     lines = {
         step.key: step
         for step in loaded.steps

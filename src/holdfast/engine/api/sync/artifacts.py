@@ -11,12 +11,12 @@ from holdfast.model.records import Artifact
 
 
 class SyncArtifacts:
-    """The same calls as Artifacts, which return when they are done."""
+    """The calls of Artifacts, which block until they are done."""
 
     __slots__ = ("_artifacts", "_wait")
 
     def __init__(self, artifacts: Artifacts, wait: Wait) -> None:
-        """Made by SyncHoldfast."""
+        """Only SyncHoldfast creates this."""
         self._artifacts = artifacts
         self._wait = wait
 

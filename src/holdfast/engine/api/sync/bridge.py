@@ -1,4 +1,4 @@
-"""From the thread of a blocking function to the loop and back: the call is made there while the thread waits."""
+"""Calls from the thread of a blocking function: they run on the event loop while the thread waits."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from holdfast.process_fork import Owner
 R = TypeVar("R")
 
 _LOOK_EVERY = 1.0
-"""Seconds between two looks whether the loop is still there."""
+"""Seconds between two checks whether the loop is still open."""
 
 
 class Crossing:
-    """The way from threads to one loop."""
+    """Calls from threads to one event loop."""
 
     __slots__ = ("_loop", "_owner", "_thread", "_what")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, what: str) -> None:
-        """Made on the loop's own thread; ``what`` is the word for what blocks, in messages."""
+        """Create it on the loop's own thread; ``what`` is the name of the blocking object, for messages."""
         self._loop = loop
         self._owner = Owner(what)
         self._thread = threading.get_ident()
         self._what = what
 
     def wait(self, call: Coroutine[Any, Any, R]) -> R:
-        """Return, or raise, what the call does; Unwind if nobody will ever answer."""
+        """Run the call on the loop; return its result or raise its error. Raise Unwind if it can never be answered."""
         try:
             self._owner.check()
         except StoreForked:
@@ -41,13 +41,13 @@ class Crossing:
             call.close()
             raise HoldfastError(
                 f"a blocking {self._what} was used on the event loop's own thread, which would wait for itself for "
-                f"ever; make the function async, or use {self._what} in the thread it was given to"
+                f"ever; make the function async, or use {self._what} in the thread that got it"
             )
         try:
             answer = asyncio.run_coroutine_threadsafe(call, self._loop)
             while not concurrent.futures.wait([answer], timeout=_LOOK_EVERY).done:
                 if self._loop.is_closed():
-                    raise Unwind  # the process is ending around this thread
+                    raise Unwind  # the process is about to exit
             return answer.result()
         except concurrent.futures.CancelledError:
             raise Unwind from None
@@ -56,4 +56,4 @@ class Crossing:
                 raise
             raise Unwind from error
         finally:
-            call.close()  # one that never began
+            call.close()  # if it never started

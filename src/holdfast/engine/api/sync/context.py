@@ -1,4 +1,4 @@
-"""SyncContext: ctx for blocking functions. Each call is made on the event loop while the function's thread waits."""
+"""SyncContext: ctx for blocking functions. Each call runs on the event loop while the function's thread waits."""
 
 from __future__ import annotations
 
@@ -48,36 +48,36 @@ R = TypeVar("R")
 
 
 class Blocked(Protocol):
-    """The blocking functions of an attempt, of which one uses this context."""
+    """The blocking functions of an attempt. One of them uses this context."""
 
     @property
     def threads(self) -> list[int]:
-        """One entry for each thread of a blocking function's own: which function, by the id of its calls."""
+        """One entry for each thread that a blocking function has started: the id of the function's set of calls."""
 
     @property
     def is_stopped(self) -> bool:
-        """Whether no call of ``ctx`` does anything more."""
+        """Whether calls of ``ctx`` have no effect any more."""
 
     def is_defied(self) -> bool:
-        """Count a call of ``ctx`` that is refused."""
+        """Count a refused call of ``ctx``."""
 
 
 class SyncContext:
-    """The task as its own blocking code sees it: the same calls as Context, which return when they are done."""
+    """The task as its own blocking code sees it: the calls of Context, which block until they are done."""
 
     __slots__ = ("_blocked", "_calls", "_context", "_crossing", "_is_abandoned")
 
     def __init__(self, context: Context, blocked: Blocked, loop: asyncio.AbstractEventLoop) -> None:
-        """Made by the engine, on the loop's thread."""
+        """Only the engine creates this, on the loop's thread."""
         self._context = context
         self._blocked = blocked
         self._crossing = Crossing(loop, "ctx")
         self._is_abandoned = False
         self._calls: set[asyncio.Task[Any]] = set()
-        """The calls that its function waits for; the attempt can see and interrupt them."""
+        """The calls that its function waits for. The attempt can see and interrupt them."""
 
     def _abandon(self) -> None:
-        """Let the function make no more calls: it has ended, or its thread was left to itself."""
+        """Refuse further calls: the function has ended, or its thread was abandoned."""
         self._is_abandoned = True
 
     @property
@@ -381,17 +381,17 @@ class SyncContext:
             if self._is_abandoned:
                 if not self._blocked.is_stopped:  # otherwise it was counted when the call was made
                     self._blocked.is_defied()
-                raise Unwind  # whatever this thread still does is lost
+                raise Unwind  # the work of this thread is not used any more
             return self._crossing.wait(self._counted(call))
         finally:
-            discard(call)  # one that never began
+            discard(call)  # if it never started
 
     async def _counted(self, call: Coroutine[Any, Any, R]) -> R:
         """Run the call where the attempt can see and interrupt it."""
         task = asyncio.current_task()
         if task is None or self._is_abandoned:
             discard(call)
-            raise Unwind  # whatever this thread still does is lost
+            raise Unwind  # the work of this thread is not used any more
         self._calls.add(task)
         try:
             return await call
@@ -405,11 +405,11 @@ class SyncChild(Generic[R]):
     __slots__ = ("_child", "_context", "id")
 
     def __init__(self, context: SyncContext, child: Child[R]) -> None:
-        """Made by ``ctx.submit``."""
+        """Only ``ctx.submit`` creates these."""
         self.id = child.id
         self._context = context
         self._child = child
 
     def result(self) -> R:
         """See Child."""
-        return self._context._wait(self._child.result())  # noqa: SLF001 - a part of the same object
+        return self._context._wait(self._child.result())  # noqa: SLF001 - both belong to the same object

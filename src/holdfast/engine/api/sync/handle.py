@@ -1,4 +1,4 @@
-"""SyncHandle: one task, from outside, for blocking code."""
+"""SyncHandle: one task, seen from outside, for blocking code."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ R = TypeVar("R")
 
 
 class SyncHandle(Generic[R]):
-    """One task, from outside, for blocking code."""
+    """One task, seen from outside, for blocking code."""
 
     __slots__ = ("_handle", "_thread")
 
     def __init__(self, thread: LoopThread, handle: Handle[R]) -> None:
-        """Made by SyncHoldfast."""
+        """Only SyncHoldfast creates these."""
         self._thread = thread
         self._handle = handle
 
     def __repr__(self) -> str:
-        """Name the task."""
+        """Return the id of the task."""
         return repr(self._handle)
 
     @property
@@ -67,6 +67,6 @@ class SyncHandle(Generic[R]):
             while (event := self._thread.wait(following())) is not None:
                 yield event
         finally:
-            # Not waited for: the garbage collector may be the one who closes it, on whichever thread.
-            with suppress(StoreError):  # closed, or the parent's
+            # Not waited for: the garbage collector may close it, on any thread.
+            with suppress(StoreError):  # the store is closed, or belongs to the parent process
                 self._thread.send(close())

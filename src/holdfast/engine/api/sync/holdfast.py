@@ -3,8 +3,8 @@
     with hold.sync as h:
         h.submit(deploy, "billing").result(timeout=60)
 
-No engine of its own: the one Holdfast is opened on an event loop in a thread, and every call is made there while the
-caller waits. Threads share it, blocks may be nested, and the last one to leave closes it.
+It has no engine of its own: the same Holdfast is opened on an event loop in a thread, and every call runs there while
+the caller waits. Threads share it. Blocks may be nested, and the last block to end closes it.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ T = TypeVar("T")
 
 
 class SyncHoldfast:
-    """The same calls as Holdfast, which return when they are done. Not for threads that run an event loop."""
+    """The calls of Holdfast, which block until they are done. Not for threads that run an event loop."""
 
     def __init__(self, hold: AsyncHoldfast) -> None:
-        """Made by Holdfast, once for each: all of its blocks share one loop."""
+        """Each Holdfast creates one: all of its blocks share one loop."""
         self._hold = hold
         self._gate = ForkedFree()
         self._depth = 0
@@ -71,7 +71,7 @@ class SyncHoldfast:
         self._owner: Owner | None = None
 
     def __enter__(self) -> Self:
-        """Open the store, on a loop in a thread, unless another block has."""
+        """Open the store on a loop in a thread, unless another block has opened it."""
         refuse_event_loop()
         self._check_process()
         with self._gate:
@@ -90,7 +90,7 @@ class SyncHoldfast:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close what the first block opened, if this is the last."""
+        """Close the store, if this is the last block."""
         if self._owner is None or self._owner.is_other:  # a forked child leaves the block of its parent
             return
         with self._gate:
@@ -103,7 +103,7 @@ class SyncHoldfast:
                     self._owner = None
 
     def wait(self, call: Coroutine[Any, Any, T]) -> T:
-        """Make any asynchronous call and return its result: ``h.wait(hold.store.history(handle.id))``."""
+        """Run any asynchronous call and return its result: ``h.wait(hold.store.history(handle.id))``."""
         try:
             thread = self._running
         except (StoreClosed, StoreForked):
@@ -216,7 +216,7 @@ class SyncHoldfast:
     def transaction(
         self, function: Callable[..., Any], *args: Any, timeout: float | timedelta = TIMEOUT, **unknown: Any
     ) -> Any:
-        """See Holdfast: a blocking function gets a SyncTransaction, and runs in a thread of its own."""
+        """See Holdfast. A blocking function gets a SyncTransaction, and runs in its own thread."""
         return self.wait(self._hold.transaction(function, *args, timeout=timeout, **unknown))
 
     def worker(
@@ -229,7 +229,7 @@ class SyncHoldfast:
         grace: float | None = None,
         label: str | None = None,
     ) -> SyncWorker:
-        """See Holdfast: ``with h.worker(concurrency=4):`` works in the background of the block."""
+        """See Holdfast: ``with h.worker(concurrency=4):`` runs tasks in the background of the block."""
         thread = self._running
         worker = self._hold.worker(
             queues=queues, concurrency=concurrency, residents=residents, lease=lease, grace=grace, label=label
@@ -421,7 +421,7 @@ class SyncWorker:
     __slots__ = ("_thread", "_worker")
 
     def __init__(self, thread: LoopThread, worker: Worker) -> None:
-        """Made by ``h.worker``; nothing happens before ``with``."""
+        """``h.worker`` creates these. Nothing happens before ``with``."""
         self._thread = thread
         self._worker = worker
 

@@ -1,8 +1,8 @@
-"""LoopThread: an event loop in a thread of its own, for code that blocks.
+"""LoopThread: an event loop in its own thread, for blocking code.
 
-It keeps one async context manager open, and runs coroutines that other threads wait for. When it is told to stop, calls
-that are still waited for are cancelled first, then the context manager is left, then the loop is closed and the thread
-ends: nothing stays behind.
+It keeps one async context manager open, and runs coroutines that other threads wait for. ``stop`` first cancels the
+calls that are still under way, then leaves the context manager, then closes the loop and ends the thread. So nothing
+is left behind.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from holdfast.process_fork import Owner
 T = TypeVar("T")
 
 _SLICE = 0.5
-"""Seconds of waiting at a stretch: Windows tells a thread of a Ctrl-C only in between."""
+"""Seconds of one wait: on Windows, a thread notices Ctrl-C only between two waits."""
 
 
 class LoopThread:
     """A running loop. Any number of threads may use it at once."""
 
     def __init__(self, inside: AbstractAsyncContextManager[Any]) -> None:
-        """``inside`` is open, on the loop, from ``start`` to ``stop``."""
+        """``inside`` is open on the loop, from ``start`` to ``stop``."""
         self._inside = inside
         self._owner = Owner("hold.sync")
-        self._lock = threading.RLock()  # a signal handler may find its own thread holding it
+        self._lock = threading.RLock()  # a signal handler may run in the thread that holds it
         self._loop: asyncio.AbstractEventLoop | None = None
-        """The loop, while it takes calls."""
+        """The loop, while it accepts calls."""
         self._main: asyncio.Task[None] | None = None
         self._stopping = False
         self._calls: dict[Future[Any], asyncio.Task[Any]] = {}
         self._opened: Future[None] = Future()
         self._error: BaseException | None = None
-        """What closing raised."""
-        # A daemon: a program that ends without stopping it is not held up.
+        """The error that closing raised."""
+        # A daemon thread: it does not delay the exit of a program that has not stopped it.
         self._thread = threading.Thread(target=self._run, name="holdfast-sync", daemon=True)
 
     @property
@@ -51,7 +51,7 @@ class LoopThread:
     # From other threads
 
     def start(self) -> None:
-        """Return once the context manager is open; raise what it raises."""
+        """Return when the context manager is open, or raise its error."""
         self._thread.start()
         try:
             _outcome(self._opened)
@@ -60,10 +60,10 @@ class LoopThread:
             raise
 
     def wait(self, call: Coroutine[Any, Any, T], *, on_interrupt: Callable[[], object] | None = None) -> T:
-        """Run a coroutine on the loop, and return or raise what it does.
+        """Run a coroutine on the loop; return its result or raise its error.
 
-        Should this thread be interrupted meanwhile (Ctrl-C), the coroutine is cancelled, or ``on_interrupt`` is called
-        on the loop to make it end; when it has ended, the interrupt goes on.
+        If this thread is interrupted meanwhile (Ctrl-C), the coroutine is cancelled, or ``on_interrupt`` is called on
+        the loop to make it end. When it has ended, the interrupt is raised.
         """
         answer = self._send(call, refuse_event_loop)
         try:
@@ -84,11 +84,11 @@ class LoopThread:
         self._send(call, lambda: None)
 
     def post(self, function: Callable[[], object]) -> None:
-        """Have the loop call a function soon. Safe in signal handlers."""
+        """Make the loop call a function soon. Safe in signal handlers."""
         self._soon(function)
 
     def stop(self) -> None:
-        """Return once everything is closed; raise what closing raised. Nothing to do in a forked child."""
+        """Return when everything is closed; raise the error of closing. In a forked child, do nothing."""
         if self._owner.is_other:
             return
         with self._lock:
@@ -112,11 +112,11 @@ class LoopThread:
         return answer
 
     def _soon(self, function: Callable[[], object]) -> None:
-        self._owner.check()  # before the lock, which a thread that is missing here may hold
-        # Under the lock, so that whatever is taken comes before the cancel that ends the loop: nothing is forgotten.
+        self._owner.check()  # before the lock: in a forked child, a thread that does not exist here may hold it
+        # Under the lock, so that every accepted call comes before the cancellation that ends the loop.
         with self._lock:
             if self._loop is None:
-                raise StoreClosed("`with hold.sync` is over; use what came from it inside the block, or open it again")
+                raise StoreClosed("`with hold.sync` has ended; use its objects inside the block, or open it again")
             self._loop.call_soon_threadsafe(function)
 
     # On the loop's own thread
@@ -127,7 +127,7 @@ class LoopThread:
             asyncio.run(self._live())
         except asyncio.CancelledError as stopped:
             ended = None if self._opened.done() else stopped
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever opens or closes
+        except BaseException as error:  # noqa: BLE001 - it is raised by ``start`` or ``stop``
             ended = error
         if self._opened.done():
             self._error = ended
@@ -143,7 +143,7 @@ class LoopThread:
             async with self._inside:
                 self._opened.set_result(None)
                 try:
-                    await asyncio.get_running_loop().create_future()  # until somebody stops it
+                    await asyncio.get_running_loop().create_future()  # until ``stop`` cancels it
                 finally:
                     self._take_no_more()
                     await self._end_calls()
@@ -155,12 +155,12 @@ class LoopThread:
             self._loop = None
 
     async def _end_calls(self) -> None:
-        await asyncio.sleep(0)  # those that were taken last begin now
+        await asyncio.sleep(0)  # the last accepted calls start now
         while self._calls:
             for call in self._calls.values():
                 call.cancel()
             await asyncio.wait(self._calls.values())
-            await asyncio.sleep(0)  # their answers are given
+            await asyncio.sleep(0)  # their answers are set now
 
     def _begin(self, call: Coroutine[Any, Any, T], answer: Future[T]) -> None:
         task = asyncio.get_running_loop().create_task(call)
@@ -182,7 +182,7 @@ class LoopThread:
 
 
 def refuse_event_loop() -> None:
-    """Raise on a thread that runs an event loop: it would stand still, with everything on it, for the whole call."""
+    """Raise on a thread that runs an event loop: the call would block the loop and everything on it."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -14,19 +14,19 @@ T = TypeVar("T")
 
 
 class Wait(Protocol):
-    """Makes an asynchronous call and returns its result."""
+    """Runs an asynchronous call and returns its result."""
 
     def __call__(self, call: Coroutine[Any, Any, T]) -> T:
         """Wait for the call."""
 
 
 class SyncMemory:
-    """The same calls as Memory, which return when they are done."""
+    """The calls of Memory, which block until they are done."""
 
     __slots__ = ("_memory", "_wait")
 
     def __init__(self, memory: Memory, wait: Wait) -> None:
-        """Made by SyncHoldfast."""
+        """Only SyncHoldfast creates this."""
         self._memory = memory
         self._wait = wait
 

@@ -9,12 +9,12 @@ from holdfast.store.task_store import TaskStep, TaskStore
 
 
 class SyncTaskStore:
-    """The same calls as TaskStore, which return when they are done."""
+    """The calls of TaskStore, which block until they are done."""
 
     __slots__ = ("_store", "_wait")
 
     def __init__(self, store: TaskStore, wait: Wait) -> None:
-        """Made by SyncHoldfast."""
+        """Only SyncHoldfast creates this."""
         self._store = store
         self._wait = wait
 

@@ -1,8 +1,8 @@
-"""Forks: a new task that shares the past of another one.
+"""Forks: new tasks that share the past of another task.
 
 Modules:
 
-ancestry.py     Where a fork came from: the line behind the past it shares, and what its code must not notice of it
-fork.py         Forks: a new task that shares another one's past up to a step, and has a future of its own
-shared_past.py  What a fork shares with its origin: which lines of the journal it gets, and which patches made its state
+ancestry.py     The ancestry of a fork: the journal line behind its shared past, and the seeds of its random numbers
+fork.py         Making a fork: a new task that shares another task's past up to a step, and goes its own way from there
+shared_past.py  What a fork shares with its origin: lines of the journal, and patches of the state
 """

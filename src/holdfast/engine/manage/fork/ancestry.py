@@ -1,8 +1,8 @@
-"""Where a fork came from: the line behind the past it shares, and what its code must not notice of it.
+"""The ancestry of a fork: the journal line behind its shared past, and the seeds of its random numbers.
 
-``ctx.random()`` and ``ctx.uuid()`` are made of the task's id. Code that goes through the past that a
-fork shares with its origin has to see what it saw there, or its steps would not fit what is recorded. What comes after
-is the fork's own: two tasks that make up the same number for two orders would be taken for one.
+``ctx.random()`` and ``ctx.uuid()`` are derived from the task's id. In the past that a fork shares with its origin, its
+code has to get the numbers of the origin, or its steps would not match the recorded ones. After that it gets its own
+numbers: if two tasks used the same number for two orders, the orders would be taken for one.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ KIND = "fork"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a task branched off from another one."""
+    """Where a task was forked from another task."""
 
     task_id: str
     step: str | None
     """The last step that they share; None if they share none."""
     position: int
-    """Of that step, in the origin's journal."""
+    """The position of that step in the origin's journal."""
     version: int
     """How many patches of the AgentState they share."""
     at: datetime | None
-    """When."""
+    """When the fork was made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seed:
-    """Up to this position of its journal, a task's numbers are made of that task and round."""
+    """The task and round from which random numbers are derived, up to a position of the journal."""
 
     task_id: str
     round: int
@@ -47,22 +47,22 @@ class Seed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ancestry:
-    """What the line says."""
+    """The contents of the journal line."""
 
     origin: Origin
     asked: str
-    """The digest of what was asked for: the same again, under the same key, is the same fork."""
+    """The digest of the request: the same request under the same key is the same fork."""
     seeds: tuple[Seed, ...]
     again: tuple[str, ...]
-    """Steps of the shared past that the fork does itself: what was open, or had been undone."""
+    """Keys of steps up to the fork point that the fork runs itself, for example those that were open or undone."""
 
     @property
     def end(self) -> int:
-        """The position of the last line that is shared."""
+        """The position of the last shared line."""
         return max(seed.position for seed in self.seeds)
 
     def line(self, round_: int) -> Step:
-        """Return it as the line of the journal behind what is shared, in the round in which the fork begins."""
+        """Return the journal line behind the shared ones, for the round in which the fork starts."""
         document: JsonValue = {
             "task": self.origin.task_id,
             "step": self.origin.step,
@@ -85,13 +85,13 @@ class Ancestry:
 
     @classmethod
     def of(cls, steps: Iterable[Step]) -> Ancestry | None:
-        """Find it in a journal; None for a task that is no fork."""
+        """Find the ancestry in a journal; None if the task is not a fork."""
         marker = next((step for step in steps if step.key == MARKER), None)
         return None if marker is None else cls.read(marker)
 
     @classmethod
     def read(cls, line: Step) -> Ancestry:
-        """Read what ``line`` wrote."""
+        """Read a journal line that the method ``line`` made."""
         read = parse(line.output or b"null")
         return cls(
             origin=Origin(
@@ -110,12 +110,12 @@ class Ancestry:
 
 
 class PastReplay:
-    """How far the code of a fork, in one attempt, has come through the past it shares."""
+    """How far the code of a fork has come through its shared past, in one attempt."""
 
     __slots__ = ("_again", "_ahead", "_inside", "_lines", "_seeds", "_shared")
 
     def __init__(self, marker: Step, steps: Iterable[Step]) -> None:
-        """``steps`` are those of the round in which the fork began: in later ones nothing of the past replays."""
+        """``steps`` are those of the round in which the fork started: later rounds do not replay the shared past."""
         ancestry = Ancestry.read(marker)
         shared = sorted((step.position, step.key) for step in steps if step.position <= ancestry.end)
         self._shared = [(position, key) for position, key in reversed(shared)]
@@ -128,7 +128,7 @@ class PastReplay:
             self._inside.setdefault(enclosing_path(key), []).append(key)
 
     def passes(self, key: str) -> None:
-        """Note that the code has come to a line of the journal; a step that is shared is passed with all inside it."""
+        """Note that the code has reached a line of the journal. A shared step passes all steps inside it, too."""
         if key not in self._ahead:
             return
         self._ahead.discard(key)
@@ -137,7 +137,7 @@ class PastReplay:
                 self.passes(inner)
 
     def calls(self, key: str) -> None:
-        """Note that the code calls a step; with one that is not shared, this branch leaves the past behind."""
+        """Note that the code calls a step. A step that is not shared takes this branch beyond the shared past."""
         if key in self._ahead:
             self.passes(key)
         elif key not in self._again:
@@ -148,7 +148,7 @@ class PastReplay:
         return frozenset(self._ahead), _BEYOND.get(None) is self
 
     def go_back(self, mark: tuple[frozenset[str], bool]) -> None:
-        """Be where the mark was made: each try of a step goes through what is inside it from the beginning."""
+        """Go back to the mark: each try of a step runs the steps inside it from the beginning."""
         ahead, is_beyond = mark
         self._ahead |= ahead
         self._lines = [(position, key) for position, key in self._shared if key in self._ahead]
@@ -156,7 +156,7 @@ class PastReplay:
             _BEYOND.set(None)
 
     def seed(self) -> tuple[str, int] | None:
-        """Return the task and round that numbers are made of here; None: those of the task itself."""
+        """Return the task and round from which numbers are derived here; None: from the task itself."""
         while self._lines and self._lines[-1][1] not in self._ahead:
             self._lines.pop()
         if not self._lines or _BEYOND.get(None) is self:
@@ -166,4 +166,4 @@ class PastReplay:
 
 
 _BEYOND: ContextVar[PastReplay | None] = ContextVar("holdfast_beyond_the_shared_past", default=None)
-"""Set in a branch of a fork that has left the past behind, and in those it starts."""
+"""Set in a branch of a fork that is beyond the shared past, and in the branches it starts."""

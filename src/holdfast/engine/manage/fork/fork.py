@@ -1,12 +1,12 @@
-"""Forks: a new task that shares another one's past up to a step, and has a future of its own.
+"""Making a fork: a new task that shares another task's past up to a step, and goes its own way from there.
 
-    load -> what is shared -> submit, inert -> one Commit: the past, what is new, and into the queue
+    load -> find the shared past -> submit as waiting -> one Commit: the past, the changes, and into the queue
 
-What the origin did to the world stays the origin's: its effects are not copied, so the fork neither undoes nor doubts
-them. The lines of its journal are, so that nothing of the shared past is done again.
+The effects of the origin are not copied, so the fork neither undoes nor doubts them. The lines of its journal are
+copied, so that nothing of the shared past is done again.
 
-The task is submitted waiting, for nothing: nobody claims it before the Commit that brings its past. A crash in between
-leaves it like that, for everybody to see; the same fork again, under the same key, completes it.
+The task is submitted as waiting, but waits for nothing. So no worker claims it before the Commit that adds its past. A
+crash in between leaves it waiting, where users can see it. The same fork again, under the same key, completes it.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from holdfast.store.base import StateStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What somebody asks for."""
+class ForkRequest:
+    """What the caller asks for."""
 
     at: str | int | None
     user_input: Sequence[Any] | Bound[Any] | None
@@ -59,40 +59,40 @@ class Wish:
     by: str
 
     def __post_init__(self) -> None:
-        """Refuse what could not be meant."""
+        """Reject values that are not valid."""
         check_name("by", self.by)
         if isinstance(self.at, bool) or not isinstance(self.at, str | int | None):
             raise InvalidValue(f"at is {self.at!r}; give the key of a step, a position of the journal, or None")
         if self.patch is not None and not isinstance(self.patch, StatePatch):
-            raise InvalidValue(f'{self.patch!r} is no StatePatch; write StatePatch(goal="..."), for example')
+            raise InvalidValue(f'{self.patch!r} is not a StatePatch; write StatePatch(goal="..."), for example')
         given = self.user_input
         if (
             given is not None
             and not isinstance(given, Bound)
             and (isinstance(given, str | bytes) or not isinstance(given, Sequence))
         ):
-            raise InvalidValue(f"user_input takes the task's arguments as a tuple; {given!r} is none: ({given!r},)")
+            raise InvalidValue(f"user_input takes the task's arguments as a tuple, not {given!r}; write ({given!r},)")
 
     def digest(self, origin_id: str) -> str:
-        """Return what tells one wish from another, but for the input, which the store compares itself."""
+        """Return a digest of the request, without the input: the store compares the input itself."""
         patch = None if self.patch is None else self.patch.to_json()
         return digest(canonical([origin_id, self.at, patch]))
 
 
-async def fork(services: Services, origin_id: str, wish: Wish) -> tuple[str, str]:
+async def fork(services: Services, origin_id: str, request: ForkRequest) -> tuple[str, str]:
     """Make the fork; return its id and its name."""
     store = services.store
     loaded = await store.load(origin_id)
-    origin, shared = loaded.task, await shared_by(store, loaded, wish.at)
-    ancestry = _ancestry_of(services, loaded, shared, wish)
-    if wish.patch is not None and wish.patch.budget is not None:
-        await check_cost(store, services.definitions, origin_id, wish.patch.budget)
-    new, opening = _new_task(services, loaded, wish), None
-    if wish.patch is not None and not shared.patches:
+    origin, shared = loaded.task, await shared_by(store, loaded, request.at)
+    ancestry = _ancestry_of(services, loaded, shared, request)
+    if request.patch is not None and request.patch.budget is not None:
+        await check_cost(store, services.definitions, origin_id, request.patch.budget)
+    new, opening = _new_task(services, loaded, request), None
+    if request.patch is not None and not shared.patches:
         opening = await opening_of(store, services.definitions, replace(origin, user_input=new.user_input))
     operations = [
         *_lines(origin, shared, ancestry),
-        *_patches(services, origin, shared, wish, opening),
+        *_patches(services, origin, shared, request, opening),
         *((InheritKeys(key_form=origin.key_form),) if origin.key_form else ()),
         *(LinkArtifact(link) for link in await store.artifact_links(origin_id)),
         _into_queue(origin, ancestry.origin, new.deadline),
@@ -103,10 +103,10 @@ async def fork(services: Services, origin_id: str, wish: Wish) -> tuple[str, str
         raise KeyConflict(new.name, new.key or new.id, task_id)
     revision = 1 if answer.created else await _missing_its_past(store, task_id, new, ancestry)
     if revision is not None:
-        # By its revision: a fork that somebody else has completed may have begun, and be waiting again.
+        # Guarded by its revision: a fork that another caller has completed may have started, and be waiting again.
         guard = Expect(states=frozenset({TaskState.WAITING}), revision=revision)
         commit = Commit(
-            task_id=task_id, guard=guard, operations=(*operations, *_messages(task_id, shared)), actor=wish.by
+            task_id=task_id, guard=guard, operations=(*operations, *_messages(task_id, shared)), actor=request.by
         )
         [verdict] = await store.commit([commit])
         if not verdict.applied and not _is_asked_for(ancestry, await store.steps(task_id)):
@@ -116,7 +116,7 @@ async def fork(services: Services, origin_id: str, wish: Wish) -> tuple[str, str
 
 
 async def forked_from(store: StateStore, task_id: str) -> Origin | None:
-    """Return where a task branched off; None for one that was submitted as usual."""
+    """Return where a task was forked; None if it is not a fork."""
     if await store.get(task_id) is None:
         raise NotFound("task", task_id)
     ancestry = Ancestry.of(await store.steps(task_id))
@@ -126,16 +126,18 @@ async def forked_from(store: StateStore, task_id: str) -> Origin | None:
 # The new task
 
 
-def _new_task(services: Services, loaded: Loaded, wish: Wish) -> NewTask:
+def _new_task(services: Services, loaded: Loaded, request: ForkRequest) -> NewTask:
     origin, now = loaded.task, services.time.now()
     user_input: JsonValue = origin.user_input
-    if wish.user_input is not None:
-        # Only to read the input; with a queue, also where nobody here knows the task.
-        task, args = (wish.user_input, ()) if isinstance(wish.user_input, Bound) else (origin.name, wish.user_input)
+    if request.user_input is not None:
+        # Only to read the input. A queue is given, so that it also works where the task is not defined.
+        task, args = (
+            (request.user_input, ()) if isinstance(request.user_input, Bound) else (origin.name, request.user_input)
+        )
         edited, _ = new_task(services.definitions, task, args, now=now, queue=DEFAULT_QUEUE)
         if edited.name != origin.name:
             raise InvalidValue(f"task {origin.id} is a {origin.name!r}; the arguments were bound to {edited.name!r}")
-        # What it was submitted with made its state, or will make it: other arguments do not take that away.
+        # The origin may have been submitted with a first state. Other arguments keep that state.
         user_input = with_start_of(edited.user_input, origin.user_input)
     return NewTask(
         name=origin.name,
@@ -143,8 +145,8 @@ def _new_task(services: Services, loaded: Loaded, wish: Wish) -> NewTask:
         agent_id=origin.agent_id,
         queue=origin.queue,
         priority=origin.priority,
-        key=wish.key,
-        deadline=_deadline(origin, wish, now),
+        key=request.key,
+        deadline=_deadline(origin, request, now),
         budget={account.meter: account.limit for account in loaded.accounts if account.limit is not None},
         actor=f"fork of {origin.id}",
         state=TaskState.WAITING,
@@ -152,23 +154,23 @@ def _new_task(services: Services, loaded: Loaded, wish: Wish) -> NewTask:
     )
 
 
-def _deadline(origin: Task, wish: Wish, now: datetime) -> datetime | None:
-    """Return the one that is asked for, or one as far away as the origin's was when that was submitted."""
-    if wish.deadline is not None:
-        return new_deadline(f"to be forked from {origin.id}", wish.deadline, now)
+def _deadline(origin: Task, request: ForkRequest, now: datetime) -> datetime | None:
+    """Return the requested deadline, or one as far away as the origin's was when it was submitted."""
+    if request.deadline is not None:
+        return new_deadline(f"to be forked from {origin.id}", request.deadline, now)
     if origin.deadline is None or origin.created_at is None:
         return None
     if origin.deadline <= origin.created_at:
         raise Conflict(
             f"the deadline of task {origin.id} had passed when it was submitted, and a fork would fail at once; give "
-            f"the fork one that is ahead: hold.fork({origin.id!r}, deadline=...)"
+            f"the fork a deadline in the future: hold.fork({origin.id!r}, deadline=...)"
         )
     return now + (origin.deadline - origin.created_at)
 
 
 def _into_queue(origin: Task, point: Origin, deadline: datetime | None) -> Move:
     after = "" if point.step is None else f" after {point.step!r}"
-    # With its deadline: one that was left without its past is completed by a later call, whose deadline counts.
+    # With the deadline: a later call may complete a fork that a crash left without its past, and its deadline counts.
     return Move(
         to=TaskState.PENDING,
         reason=f"forked from {origin.id}{after}",
@@ -178,9 +180,12 @@ def _into_queue(origin: Task, point: Origin, deadline: datetime | None) -> Move:
 
 
 async def _missing_its_past(store: StateStore, task_id: str, new: NewTask, ancestry: Ancestry) -> int | None:
-    """Look at the task that holds the key: its revision if its past is still missing, None if it is this very fork."""
+    """Return the revision of the task that has the key, if its past is still missing; None if it is the same fork.
+
+    Raises KeyConflict if it is another task.
+    """
     task = await store.get(task_id)
-    steps = await store.steps(task_id)  # after the task: one that has none now had none then
+    steps = await store.steps(task_id)  # read after the task: without steps now, it had none then
     if _is_asked_for(ancestry, steps):
         return None
     if task is None or task.state is not TaskState.WAITING or task.fence > 0 or steps:
@@ -189,7 +194,7 @@ async def _missing_its_past(store: StateStore, task_id: str, new: NewTask, ances
 
 
 def _is_asked_for(ancestry: Ancestry, steps: Iterable[Step]) -> bool:
-    """Say whether this is the journal of the fork that was asked for."""
+    """Return whether this is the journal of the requested fork."""
     found = Ancestry.of(steps)
     return found is not None and found.asked == ancestry.asked
 
@@ -197,7 +202,7 @@ def _is_asked_for(ancestry: Ancestry, steps: Iterable[Step]) -> bool:
 # Its past
 
 
-def _ancestry_of(services: Services, loaded: Loaded, shared: SharedPast, wish: Wish) -> Ancestry:
+def _ancestry_of(services: Services, loaded: Loaded, shared: SharedPast, request: ForkRequest) -> Ancestry:
     task = loaded.task
     last = max(shared.lines, key=lambda step: step.position, default=None)
     outer = [] if last is None else enclosing(last.key, shared.lines)
@@ -211,14 +216,14 @@ def _ancestry_of(services: Services, loaded: Loaded, shared: SharedPast, wish: W
             version=len(shared.patches),
             at=services.time.now(),
         ),
-        asked=wish.digest(task.id),
+        asked=request.digest(task.id),
         seeds=_seeds(task, () if own is None else own.seeds, _beginning(task) if last is None else last.position),
         again=tuple(sorted(shared.again)),
     )
 
 
 def _seeds(task: Task, inherited: Sequence[Seed], end: int) -> tuple[Seed, ...]:
-    """Return whose numbers the shared past was made of; of several seeds that reach a position, the first counts."""
+    """Return the seeds of the shared past. If several seeds reach a position, the first one counts."""
     seeds = (*inherited, Seed(task_id=task.id, round=task.round, position=end))
     return tuple(replace(seed, position=min(seed.position, end)) for seed in seeds)
 
@@ -232,11 +237,11 @@ def _lines(origin: Task, shared: SharedPast, ancestry: Ancestry) -> list[Operati
     versions = [record.version for record in shared.patches]
 
     def copy(step: Step) -> WriteStep:
-        if step.kind == LOOK:  # at a version of the origin's state: its patches have other numbers here
+        if step.kind == LOOK:  # holds a version of the origin's state, and the patches have other numbers here
             seen = decode(step.output or b"", name=f"state {step.key!r}")
             step = replace(step, output=encode(sum(version <= seen for version in versions)))
-        # The effect is the origin's, and only named here: by that, later rounds know that it was done. What failed may
-        # be tried again, as something of the fork's own.
+        # The effect belongs to the origin. The fork only keeps its id: later rounds see by it that the step was done. A
+        # failed step may be tried again as the fork's own step.
         return WriteStep(
             replace(step, fence=0, effect_id=step.effect_id if step.state is StepState.COMPLETED else None)
         )
@@ -245,7 +250,7 @@ def _lines(origin: Task, shared: SharedPast, ancestry: Ancestry) -> list[Operati
 
 
 def _patches(
-    services: Services, origin: Task, shared: SharedPast, wish: Wish, opening: Opening | None
+    services: Services, origin: Task, shared: SharedPast, request: ForkRequest, opening: Opening | None
 ) -> list[Operation]:
     operations: list[Operation] = [
         ApplyPatch(
@@ -257,29 +262,29 @@ def _patches(
         )
         for record in shared.patches
     ]
-    if wish.patch is not None:
+    if request.patch is not None:
         if not shared.patches and opening is None:
             raise no_state(origin.id)
         operations += first_operations(opening, services.time.now())
-        patch = with_times(wish.patch, services.time.now())
+        patch = with_times(request.patch, services.time.now())
         check_patch_size(patch)
         before = fold(shared.patches) if opening is None else opening.state
-        check_growth(before, apply(before, patch))  # one that does not fit is refused before anything is stored
-        operations.append(ApplyPatch(body=canonical(patch.to_json()), author=wish.by, reason=FORKED))
+        check_growth(before, apply(before, patch))  # a patch that is too large is rejected before anything is stored
+        operations.append(ApplyPatch(body=canonical(patch.to_json()), author=request.by, reason=FORKED))
     return operations
 
 
 def _messages(task_id: str, shared: SharedPast) -> list[Operation]:
-    """Return what leaves, in the fork's own inbox, as many messages as were read of the origin's.
+    """Return the operations that put as many messages into the fork's inbox as the origin had read of its own.
 
-    Lines of the journal say by its number up to where an inbox was read. The next message to the fork has to be the
-    first that comes after that.
+    The journal records the number of the last message that was read. The next message to the fork has to be the first
+    after that number.
     """
     read: dict[int, JsonValue] = {}
     for step in (*shared.before, *shared.lines):
         if step.kind == MESSAGE:
-            said = decode(step.output or b"", name=f"message {step.key!r}")
-            read[said["number"]] = {"text": said["text"], "by": said["by"]}
+            message = decode(step.output or b"", name=f"message {step.key!r}")
+            read[message["number"]] = {"text": message["text"], "by": message["by"]}
     pruned: JsonValue = {"text": "", "by": "nobody"}
     return [
         Emit(channel=inbox(task_id), payload=read.get(number, pruned)) for number in range(1, max(read, default=0) + 1)

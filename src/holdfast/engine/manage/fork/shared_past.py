@@ -1,7 +1,7 @@
-"""What a fork shares with its origin: which lines of the journal it gets, and which patches made its state.
+"""What a fork shares with its origin: lines of the journal, and patches of the state.
 
-Shared is what is over. What was open is done again: steps under way, questions nobody answered, children that have not
-ended. So is what was undone, and the step whose failure ended the task. Earlier rounds come along as they are.
+Steps that are over are shared. The fork does the rest again: steps under way, unanswered questions, children that have
+not ended, undone steps, and the step whose failure ended the task. Earlier rounds are shared as they are.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
 
 _ABOUT_ITSELF = frozenset({ATTEMPT, IGNORED_STOP, RESTED, RESUMED, SPILLED, "undo", KIND})
-"""Kinds of lines that tell of the origin alone: its failed attempts, its undoing, where it came from."""
+"""Kinds of lines that are about the origin alone: its failed attempts, its undoing, its own ancestry."""
 _OWN_VERDICT = (VERIFY, f"{RESERVED}{VERIFY}")
-"""A verifier looks at the fork's own result."""
+"""Verdicts of verifiers: they are not shared, because a verifier has to see the fork's own result."""
 _FOR_ONE_EFFECT = f"{RESERVED}approval:"
-"""Somebody agreed to an effect of the origin's, and to no other."""
+"""Approvals of a single effect of the origin: they are not valid for an effect of the fork."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedPast:
-    """What origin and fork have in common."""
+    """The past that origin and fork share."""
 
     lines: tuple[Step, ...]
-    """Of the origin's current round."""
+    """Lines of the origin's current round."""
     before: tuple[Step, ...]
-    """Of earlier rounds."""
+    """Lines of earlier rounds."""
     again: frozenset[str]
-    """Keys of steps up to there that the fork does itself."""
+    """Keys of steps up to the fork point that the fork does itself."""
     patches: tuple[PatchRecord, ...]
 
 
 async def shared_by(store: StateStore, loaded: Loaded, at: str | int | None) -> SharedPast:
-    """Return what is shared up to and including the step ``at``; None: everything that is over."""
+    """Return what is shared up to and including the step ``at``; with None, everything that is over."""
     task = loaded.task
     journal = [step for step in loaded.steps if step.round == task.round and step.kind != KIND]
     point = None if at is None else _point(task, journal, at)
@@ -70,7 +70,7 @@ async def shared_by(store: StateStore, loaded: Loaded, at: str | int | None) -> 
     not_shared = (
         around
         | failures
-        | _hollow(lines, journal)
+        | _around_undone(lines, journal)
         | _failed_children(lines, failures)
         | await _open_children(store, lines)
     )
@@ -96,38 +96,38 @@ def _point(task: Task, journal: Sequence[Step], at: str | int) -> Step:
         )
     if point.state not in OVER:
         raise Conflict(
-            f"step {point.key!r} of task {task.id} is {point.state}, and nothing comes after it yet; fork at one that "
-            "is over, or without at= to share all that are"
+            f"step {point.key!r} of task {task.id} is {point.state}, so it has no result to share yet; fork at a step "
+            "that is over, or without at= to share all steps that are over"
         )
     return point
 
 
 def _around(loaded: Loaded, point: Step, journal: Sequence[Step]) -> set[str]:
-    """Return the keys of the steps that the point is inside of: the fork does them itself, from that point on."""
+    """Return the keys of the steps around the fork point: the fork does them itself, from that point on."""
     around = enclosing(point.key, journal)
     known = {effect.effect_id: effect.effect_class for effect in loaded.effects}
-    # What a fork shares with its origin has an effect that is not stored here: it may have been a 'once' step.
+    # If this task is itself a fork, the effects of its shared steps are not stored here. They may be 'once' steps.
     refused = next(
         (step for step in around if step.effect_id and known.get(step.effect_id, EffectClass.ONCE) is EffectClass.ONCE),
         None,
     )
     if refused is not None:
         raise Conflict(
-            f"step {point.key!r} of task {loaded.task.id} is inside {refused.key!r}, a 'once' step, which a fork "
+            f"step {point.key!r} of task {loaded.task.id} is inside the 'once' step {refused.key!r}, which a fork "
             "cannot do in part; fork at that step, or before it"
         )
     return {step.key for step in around}
 
 
 def _is_shared(step: Step) -> bool:
-    """Say whether a line replays in a fork: it is over, it was not undone, and it is not about the origin alone."""
+    """Return whether a line replays in a fork: it is over, it was not undone, and it is not about the origin alone."""
     if step.state not in OVER or step.undone_at is not None or step.kind in _ABOUT_ITSELF:
         return False
     return not step.key.startswith((*_OWN_VERDICT, _FOR_ONE_EFFECT))
 
 
 def _ended_by(loaded: Loaded) -> set[str]:
-    """Return the keys of the steps whose failure ended the task, or is about to: nobody handled that."""
+    """Return the keys of the steps whose failure ended the task, or is about to end it."""
     error = loaded.task.error if loaded.task.state is TaskState.FAILED else None
     steps = [step for step in loaded.steps if step.round == loaded.task.round]
     for step in steps:
@@ -137,8 +137,8 @@ def _ended_by(loaded: Loaded) -> set[str]:
     return {step.key for step in ended_by(named, {step.key: step for step in steps}.get)}
 
 
-def _hollow(lines: Sequence[Step], journal: Sequence[Step]) -> set[str]:
-    """Return the keys of steps inside of which something was undone: they do not stand for their results any more."""
+def _around_undone(lines: Sequence[Step], journal: Sequence[Step]) -> set[str]:
+    """Return the keys of steps in which an inner step was undone: their results are not valid any more."""
     undone = [step for step in lines if step.undone_at is not None]
     return {outer.key for step in undone for outer in enclosing(step.key, journal)}
 
@@ -162,7 +162,7 @@ async def _open_children(store: StateStore, lines: Sequence[Step]) -> set[str]:
 
 
 def _refuse_undone_machine(task: Task, lines: Sequence[Step], shared: Sequence[Step]) -> None:
-    """Refuse to share moves of a machine past states whose steps were undone: nobody would ever do them again."""
+    """Refuse to share moves of a machine after a state whose step was undone: the fork would never do it again."""
     undone = next((step for step in lines if step.undone_at is not None), None)
     if undone is not None and any(step.kind == TRANSITION and step.position > undone.position for step in shared):
         raise Conflict(
@@ -172,7 +172,7 @@ def _refuse_undone_machine(task: Task, lines: Sequence[Step], shared: Sequence[S
 
 
 def _keys_of_machines(shared: Sequence[Step]) -> set[str]:
-    """Return the keys that machines take without doing a step: their own, and that of the move after their visit."""
+    """Return the keys that machines use without a step: their own, and that of the next move."""
     moves = [step.key.rpartition(":") for step in shared if step.kind == TRANSITION]
     keys = {name for name, _, _ in moves} | {f"{name}:{int(number) + 1}" for name, _, number in moves}
     return keys - {step.key for step in shared}
