@@ -142,8 +142,9 @@ async def hand_over(hold: Holdfast) -> tuple[Walk, Walk]:
 
     from holdfast.mcp.server import McpServer  # noqa: PLC0415
     from holdfast.service.access import EVERYTHING, Caller  # noqa: PLC0415
+    from holdfast.service.service import Service  # noqa: PLC0415
 
-    server = McpServer(hold, caller=Caller("ada", EVERYTHING))
+    server = McpServer(Service(hold), caller=Caller("ada", EVERYTHING))
     async with Client(server.protocol) as client:
         await client.call_tool("submit_task", {"goal": "Free the disk"})
         with recorded() as claim:

@@ -233,7 +233,7 @@ async def test_a_stop_that_comes_after_the_resume_ends_nothing(either: Holdfast)
         await reaches(either, "agent", TaskState.WAITING)
         [before] = await either.approvals()
         child = await named(either, "asker")
-        await cancel(either.store, child.id, f"{BY_PARENT}, which failed: poison", actor="sweep")
+        await cancel(either.store, child.id, f"{BY_PARENT}, which failed: poison", by="sweep")
 
         async def is_asked_again() -> bool:
             return [one.id for one in await either.approvals()] not in ([], [before.id])

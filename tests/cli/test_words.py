@@ -17,7 +17,7 @@ from holdfast import (
     TaskFailed,
 )
 from holdfast.cli.exits import exit_code
-from holdfast.store.url import without_password
+from holdfast.redaction import without_password
 
 
 @pytest.mark.parametrize(

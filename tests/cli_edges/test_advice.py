@@ -11,7 +11,7 @@ from holdfast.cli.store_session import command_line
 from holdfast.model.failure import Failure
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
-from holdfast.service.situation import Evidence, situation_of
+from holdfast.service.situation import SituationEvidence, situation_of
 from tests.cli_edges.support import APPLICATION, bring, holdfast, read, run, submit
 from tests.cli_look.support import in_terminal
 from tests.cli_project.support import refusal
@@ -31,14 +31,14 @@ NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 )
 def test_what_has_to_be_done_first_depends_on_why_it_failed(error: str, advice: list[tuple[str, str]]) -> None:
     task = Task(id="task-1", state=TaskState.FAILED, error=Failure(type_name=error, message="none").to_json())
-    seen = Evidence(task=task, steps=(), approvals=(), doubts=(), open_children=0, workers=(), at=NOW)
+    seen = SituationEvidence(task=task, steps=(), approvals=(), doubts=(), open_children=0, workers=(), at=NOW)
     assert [(one.verb, one.options) for one in situation_of(seen).next] == advice
 
 
 def test_a_task_that_killed_its_workers_is_to_be_mended_first() -> None:
     failure = Failure(type_name="Poison", message="3 workers died while running only this task")
     task = Task(id="task-1", state=TaskState.FAILED, error=failure.to_json())
-    seen = Evidence(task=task, steps=(), approvals=(), doubts=(), open_children=0, workers=(), at=NOW)
+    seen = SituationEvidence(task=task, steps=(), approvals=(), doubts=(), open_children=0, workers=(), at=NOW)
     assert "once it is mended" in situation_of(seen).next[0].why
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import InvalidURL, make_store
-from holdfast.store.url import without_password
+from holdfast.redaction import without_password
 from tests.cli_edges.support import FOLDER
 from tests.cli_project.support import contents, holdfast, refusal
 

@@ -81,7 +81,7 @@ async def test_records(museum: Museum) -> None:
     assert [*TABLES["Effect"], *TABLES["Doubt"]] == list(forms.doubt_form(doubtful.doubts[0]))
     same("Board", board.to_json())
     same("Queue", forms.queue_form(board.queues[0]))
-    same("Worker", board.crew.members[0].to_json())
+    same("Worker", board.workers.members[0].to_json())
     assert TABLES["Worker"][:-4] == list(running.to_json()["worker"])
     budget = forms.budget_form(seen.budget)
     for meter in budget:

@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 
 from holdfast import Holdfast
 from holdfast.cli.render.overview import page
-from holdfast.cli.render.table_fit import ORDER, Wish, fit
+from holdfast.cli.render.table_fit import ORDER, WantedWidth, fit
 from holdfast.cli.terminal import table
 from holdfast.service.overview import read_overview
 from tests.cli_look.museum import Museum
@@ -49,14 +49,24 @@ def test_a_table_keeps_what_it_is_about(width: int, head: str) -> None:
 
 
 def test_what_is_empty_goes_first_and_only_where_there_is_too_little_room() -> None:
-    wishes = [Wish("step", 10, gives_way=True), Wish("state", 9), Wish("tries", 5), Wish("ended", 8, is_empty=True)]
+    wishes = [
+        WantedWidth("step", 10, gives_way=True),
+        WantedWidth("state", 9),
+        WantedWidth("tries", 5),
+        WantedWidth("ended", 8, is_empty=True),
+    ]
     assert list(fit(wishes, 40)) == ["step", "state", "tries", "ended"]
     assert list(fit(wishes, 39)) == ["step", "state", "tries"]
     assert list(fit(wishes, 29)) == ["step", "state"]
 
 
 def test_ids_are_whole_or_the_screen_is_too_small_for_anything() -> None:
-    wishes = [Wish("id", 8), Wish("worker", 60, gives_way=True), Wish("state", 8), Wish("queues", 30, gives_way=True)]
+    wishes = [
+        WantedWidth("id", 8),
+        WantedWidth("worker", 60, gives_way=True),
+        WantedWidth("state", 8),
+        WantedWidth("queues", 30, gives_way=True),
+    ]
     for width in range(32, 120):
         given = fit(wishes, width)
         assert (given["id"], given["state"]) == (8, 8)

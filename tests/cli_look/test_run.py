@@ -14,6 +14,7 @@ import pytest
 
 from holdfast import Context, Holdfast, TaskState
 from holdfast.cli.commands import run as run_module
+from holdfast.service.service import Service
 from tests.cli_look.support import (
     APPLICATION,
     FOLDER,
@@ -237,7 +238,7 @@ async def test_a_screen_that_breaks_leaves_nothing_held(url: str, monkeypatch: p
         raise RuntimeError("the screen broke")
 
     monkeypatch.setattr(run_module, "tell_troubles", lambda: None)  # the logs are this process's own
-    monkeypatch.setattr(run_module, "find_holdfast", lambda *_: hold)
+    monkeypatch.setattr(run_module, "find_application", lambda *_: Service(hold))
     monkeypatch.setattr(run_module, "show_progress", broken)
     async with hold:
         task_id = (await hold.submit(endless)).id

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from holdfast.cli.signs import ERRORS
+from holdfast.cli.terminal import SIGNS
 from tests.cli_look.museum import Museum
 from tests.cli_look.support import in_terminal
 
@@ -17,7 +17,7 @@ from tests.cli_look.support import in_terminal
 )
 def test_signs_in_other_encodings(encoding: str, written: bytes | None) -> None:
     text = "✓ ✗ ▶ ↶ · … → █▒░ é 語"
-    assert text.encode(encoding, ERRORS) == (written or text.encode())
+    assert text.encode(encoding, SIGNS) == (written or text.encode())
 
 
 def test_pages_in_a_terminal_of_letters_only(museum: Museum) -> None:

@@ -19,7 +19,7 @@ from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Worker, WorkerState
 from holdfast.service.next_events import Upcoming
-from holdfast.service.situation import Evidence, current_steps, is_silent, situation_of
+from holdfast.service.situation import SituationEvidence, current_steps, is_silent, situation_of
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)
@@ -74,8 +74,8 @@ def look(
     doubts: Sequence[Doubt] = (),
     open_children: int = 0,
     workers: Sequence[Worker] = (WORKER,),
-) -> Evidence:
-    return Evidence(
+) -> SituationEvidence:
+    return SituationEvidence(
         task=task,
         steps=steps,
         approvals=approvals,
@@ -350,7 +350,7 @@ WAITING = task(TaskState.WAITING)
         ),
     ],
 )
-def test_where_it_stands(seen: Evidence, now: str, why: str, advice: list[str]) -> None:
+def test_where_it_stands(seen: SituationEvidence, now: str, why: str, advice: list[str]) -> None:
     said = situation_of(seen)
     assert (said.now, said.why) == (now, why)
     assert [f"{one.verb} {one.target}" for one in said.next] == advice

@@ -17,8 +17,8 @@ from rich.console import Console
 
 from holdfast import Context, Holdfast
 from holdfast.cli.render.board import page
-from holdfast.cli.render.crew import lease_bar
 from holdfast.cli.render.table_fit import share
+from holdfast.cli.render.worker_list import lease_bar
 from holdfast.model.approval import Approval
 from holdfast.model.queries import QueueCounts, Summary
 from holdfast.model.step import Step, StepState
@@ -26,7 +26,7 @@ from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import NewWorker, Worker, WorkerState
 from holdfast.service.board import Board, read_board
-from holdfast.service.crew import Crew, Member, read_crew
+from holdfast.service.worker_list import ListedWorker, WorkerList, read_workers
 from tests.cli_look.museum import Museum
 from tests.cli_look.support import FOLDER, PATIENCE, Terminal, command, holdfast, surroundings, until, worker
 from tests.postgres_server import PostgresServer
@@ -35,8 +35,8 @@ NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 BEFORE = NOW - timedelta(seconds=90)
 
 
-def member(label: str = "vulcan", *, left: float = 20, state: WorkerState = WorkerState.LIVE) -> Member:
-    return Member(
+def member(label: str = "vulcan", *, left: float = 20, state: WorkerState = WorkerState.LIVE) -> ListedWorker:
+    return ListedWorker(
         worker=Worker(
             id=f"worker-{label}",
             label=label,
@@ -69,7 +69,7 @@ def busy(many: int) -> Board:
             QueueCounts(name=f"queue{n}", ready=n, delayed=0, running=1, waiting=0, review=0, oldest_ready_at=BEFORE)
             for n in range(many)
         ],
-        crew=Crew(at=NOW, members=[member(f"worker{n}") for n in range(many)]),
+        workers=WorkerList(at=NOW, members=[member(f"worker{n}") for n in range(many)]),
         running=running,
         doing={task.id: step for task in running[1:]},
         approvals=[
@@ -137,7 +137,7 @@ def test_what_waits_for_people_is_shown_with_what_to_type() -> None:
 
 
 def test_without_workers_it_says_how_to_start_one() -> None:
-    shown = drawn(replace(busy(1), crew=Crew(at=NOW, members=[])), 80, 24)
+    shown = drawn(replace(busy(1), workers=WorkerList(at=NOW, members=[])), 80, 24)
     assert "none is alive: holdfast worker MODULE:HOLDFAST" in shown
 
 
@@ -152,7 +152,7 @@ def test_without_workers_it_says_how_to_start_one() -> None:
         (member(state=WorkerState.DEAD), "", ""),
     ],
 )
-def test_a_lease_is_a_bar(one: Member, bar: str, colour: str) -> None:
+def test_a_lease_is_a_bar(one: ListedWorker, bar: str, colour: str) -> None:
     drawn_bar = lease_bar(one)
     assert drawn_bar.plain == bar
     assert not bar or drawn_bar.spans[0].style == colour
@@ -306,10 +306,10 @@ async def test_of_many_workers_the_board_counts_only_what_it_shows() -> None:
         for number in range(25):
             await hold.store.register(NewWorker(label=f"worker{number:02}", lease=600))
         board = await read_board(hold)
-        crew = await read_crew(hold.store)
-    assert [member.worker.label for member in board.crew.members] == [f"worker{number:02}" for number in range(20)]
-    assert board.crew.unseen == 5
-    assert (len(crew.members), crew.unseen) == (25, 0)
+        workers = await read_workers(hold.store)
+    assert [member.worker.label for member in board.workers.members] == [f"worker{number:02}" for number in range(20)]
+    assert board.workers.unseen == 5
+    assert (len(workers.members), workers.unseen) == (25, 0)
     assert "and 5 more" in drawn(board, 80, None)
 
 

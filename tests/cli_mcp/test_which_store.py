@@ -9,7 +9,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from holdfast import Holdfast
-from holdfast.cli.store_session import holdfast_to_serve, opened_to_serve
+from holdfast.service.session import opened, service_to_serve
 from tests.cli_mcp.support import STARTING, entry, option, printed, write_application
 from tests.cli_project.support import clean_environment, contents, holdfast, refusal
 from tests.postgres_server import PostgresServer
@@ -62,10 +62,10 @@ async def test_what_only_reads_keeps_the_tasks_of_the_application(
     (tmp_path / "app.py").rename(tmp_path / "app_that_reads.py")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    hold = holdfast_to_serve("app_that_reads", None)
-    async with opened_to_serve(hold, read_only=False):
+    service = service_to_serve("app_that_reads", None)
+    async with opened(service, read_only=False):
         pass
-    async with opened_to_serve(hold, read_only=True) as served:
+    async with opened(service, read_only=True) as served:
         assert set(served.definitions.names) == {"greet"}
         assert served.url == f"sqlite:///{tmp_path}/app.db"
 

@@ -17,10 +17,10 @@ from holdfast.model.queries import QueueCounts, Vitals
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Worker, WorkerState
-from holdfast.service.diagnosis import durability, growth, people, reachability, surroundings
+from holdfast.service.diagnosis import durability, growth, reachability, surroundings
 from holdfast.service.diagnosis import workers as working
-from holdfast.service.diagnosis.evidence import Application, Evidence, Inside
-from holdfast.service.diagnosis.filesystem import file_system_in, file_system_of
+from holdfast.service.diagnosis.evidence import Inside, NamedApplication, StoreEvidence
+from holdfast.service.diagnosis.evidence_collector import file_system_in, file_system_of
 from holdfast.service.diagnosis.finding import Finding, Level, worst
 from holdfast.service.diagnosis.report import diagnose
 
@@ -48,9 +48,9 @@ def inside(vitals: Vitals = SQLITE, **more: Any) -> Inside:  # noqa: ANN401
     return Inside(**(given | more))
 
 
-def evidence(vitals: Vitals = SQLITE, **more: Any) -> Evidence:  # noqa: ANN401
+def evidence(vitals: Vitals = SQLITE, **more: Any) -> StoreEvidence:  # noqa: ANN401
     given: dict[str, Any] = {"url": "sqlite:///a.db", "inside": inside(vitals)}
-    return Evidence(**(given | more))
+    return StoreEvidence(**(given | more))
 
 
 def worker(name: str = "w1", *, silent_for: float = 1.0, lease: float = 30.0, **more: Any) -> Worker:  # noqa: ANN401
@@ -294,9 +294,9 @@ def test_a_count_of_which_not_all_was_looked_at_says_so() -> None:
     doubt = Doubt(effect=effect, task_name="work", question="?", arguments=None, decisions=(Decision.HAPPENED,))
     strange: dict[str, Any] = {"queues": [queue()], "workers": [worker()], "pending": [task(name="other")]}
     for check, cut, more in (
-        (people.check_approvals, "approvals", {"approvals": [old]}),
-        (people.check_approvals, "approvals", {"approvals": [young]}),
-        (people.check_doubts, "doubts", {"doubts": [doubt]}),
+        (working.check_approvals, "approvals", {"approvals": [old]}),
+        (working.check_approvals, "approvals", {"approvals": [young]}),
+        (working.check_doubts, "doubts", {"doubts": [doubt]}),
         (working.check_owners, "running", {"running": [lost]}),
         (working.check_suspects, "pending", {"pending": [task(deaths=2)]}),
         (working.check_suspects, "failed", {"poisoned": 1}),
@@ -343,7 +343,7 @@ def test_people_who_keep_tasks_waiting(hours: list[int], expected: list[Level]) 
         Approval(id=str(age), task_id="t1", step_key="ask", question="?", created_at=NOW - timedelta(hours=age))
         for age in hours
     ]
-    assert [level for _, level in levels(people.check_approvals(inside(approvals=approvals)))] == expected
+    assert [level for _, level in levels(working.check_approvals(inside(approvals=approvals)))] == expected
 
 
 def test_doubts_that_only_a_person_can_end() -> None:
@@ -355,8 +355,8 @@ def test_doubts_that_only_a_person_can_end() -> None:
         state=EffectState.NEEDS_HUMAN,
     )
     doubt = Doubt(effect=effect, task_name="work", question="?", arguments=None, decisions=(Decision.HAPPENED,))
-    assert levels(people.check_doubts(inside(doubts=[doubt]))) == [("doubts", Level.WARNING)]
-    assert levels(people.check_doubts(inside(doubts=[replace(doubt, decisions=())]))) == []
+    assert levels(working.check_doubts(inside(doubts=[doubt]))) == [("doubts", Level.WARNING)]
+    assert levels(working.check_doubts(inside(doubts=[replace(doubt, decisions=())]))) == []
 
 
 def test_growth() -> None:
@@ -405,13 +405,13 @@ def test_settings() -> None:
     ],
 )
 def test_whether_the_application_uses_the_same_store(ours: str, theirs: str, level: Level) -> None:
-    seen = evidence(url=ours, application=Application(target="shop:hold", url=theirs))
+    seen = evidence(url=ours, application=NamedApplication(target="shop:hold", url=theirs))
     assert levels(surroundings.check_application(seen)) == [("application", level)]
     assert ":x@" not in str(list(surroundings.check_application(seen)))
 
 
 def test_an_application_that_cannot_be_used() -> None:
-    seen = evidence(application=Application(target="shop:hold", error="there is no module 'shop'"))
+    seen = evidence(application=NamedApplication(target="shop:hold", error="there is no module 'shop'"))
     assert levels(surroundings.check_application(seen)) == [("application", Level.ERROR)]
     assert levels(surroundings.check_application(evidence())) == []
 
@@ -422,17 +422,19 @@ def test_extras() -> None:
 
 
 def test_a_remedy_names_the_application_where_it_is_known() -> None:
-    seen = evidence(inside=inside(queues=[queue()]), application=Application(target="shop:hold", url="sqlite:///a.db"))
+    seen = evidence(
+        inside=inside(queues=[queue()]), application=NamedApplication(target="shop:hold", url="sqlite:///a.db")
+    )
     remedies = {finding.check: finding.remedy for finding in diagnose(seen)}
     assert remedies["queues"] == "holdfast worker shop:hold --queues default"
-    broken = replace(seen, application=Application(target="shop:hold", error="there is no module 'shop'"))
+    broken = replace(seen, application=NamedApplication(target="shop:hold", error="there is no module 'shop'"))
     remedies = {finding.check: finding.remedy for finding in diagnose(broken)}
     assert remedies["queues"] == "holdfast worker MODULE:HOLDFAST --queues default"
 
 
 def test_a_remedy_names_no_application_that_would_not_help() -> None:
     strange = inside(queues=[queue()], pending=[task(name="mail")])
-    shop = Application(target="shop:hold", url="sqlite:///a.db", tasks=["work"])
+    shop = NamedApplication(target="shop:hold", url="sqlite:///a.db", tasks=["work"])
     remedies = {one.check: one.remedy for one in diagnose(evidence(inside=strange, application=shop))}
     assert remedies["queues"] == ("holdfast worker MODULE:HOLDFAST --queues default; shop:hold does not define mail")
     post = replace(shop, tasks=["mail"])

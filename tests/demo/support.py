@@ -9,13 +9,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from holdfast.cli.demo.application import FATAL_STEP, GOAL, PLAN, STEPS, TOOLS
-from holdfast.cli.demo.crew import SIGKILLED, Member
-from holdfast.cli.demo.ledger import Entry, Ledger, What
+from holdfast.cli.demo.ledger import DemoEntry, DemoLedger, What
 from holdfast.cli.demo.snapshot import Snapshot
+from holdfast.cli.demo.worker_processes import SIGKILLED, DemoWorker
 from holdfast.model.agent_state import AgentState
 from holdfast.model.approval import Approval, ApprovalState
-from holdfast.model.budget import Budget, Meter, MeterLine
-from holdfast.model.budget import Ledger as Books
+from holdfast.model.budget import Budget, Ledger, Meter, MeterLine
 from holdfast.model.effect import Effect, EffectClass, EffectState
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import Task
@@ -82,15 +81,15 @@ def good_run() -> Snapshot:
         history=_history(),
         workers=(_worker(FIRST), _worker(SECOND)),
         state=AgentState(goal=GOAL, plan=tuple(PLAN.values()), completed_steps=tuple(PLAN.values())),
-        budget=Books({**Books.of(Budget(max_steps=30)).lines, Meter.STEPS: MeterLine(30, 23)}),
-        world=Ledger(
+        budget=Ledger({**Ledger.of(Budget(max_steps=30)).lines, Meter.STEPS: MeterLine(30, 23)}),
+        world=DemoLedger(
             (
-                *(Entry(FIRST, What.DID, name, effect_id(name)) for name in STEPS[:8]),
-                Entry(SECOND, What.ASKED, FATAL_STEP, effect_id(FATAL_STEP)),
-                *(Entry(SECOND, What.DID, name, effect_id(name)) for name in STEPS[8:]),
+                *(DemoEntry(FIRST, What.DID, name, effect_id(name)) for name in STEPS[:8]),
+                DemoEntry(SECOND, What.ASKED, FATAL_STEP, effect_id(FATAL_STEP)),
+                *(DemoEntry(SECOND, What.DID, name, effect_id(name)) for name in STEPS[8:]),
             )
         ),
-        crew=(Member("worker-1", FIRST, SIGKILLED), Member("worker-2", SECOND, 0)),
+        processes=(DemoWorker("worker-1", FIRST, SIGKILLED), DemoWorker("worker-2", SECOND, 0)),
     )
 
 

@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from holdfast.cli.demo.application import FATAL_STEP
-from holdfast.cli.demo.crew import Member
-from holdfast.cli.demo.ledger import Entry, Ledger, What
+from holdfast.cli.demo.ledger import DemoEntry, DemoLedger, What
 from holdfast.cli.demo.outcome import Outcome
 from holdfast.cli.demo.snapshot import Snapshot
 from holdfast.cli.demo.summary import proof, verdict
+from holdfast.cli.demo.worker_processes import DemoWorker
 from holdfast.model.approval import ApprovalState
 from holdfast.model.effect import EffectState
 from holdfast.model.transitions import TaskState
@@ -31,8 +31,8 @@ def words(run: Snapshot) -> str:
     return console.export_text()
 
 
-def with_entry(run: Snapshot, entry: Entry) -> Snapshot:
-    return replace(run, world=Ledger((*run.world.entries, entry)))
+def with_entry(run: Snapshot, entry: DemoEntry) -> Snapshot:
+    return replace(run, world=DemoLedger((*run.world.entries, entry)))
 
 
 def test_a_run_in_which_everything_held() -> None:
@@ -43,7 +43,7 @@ def test_a_run_in_which_everything_held() -> None:
 
 @pytest.mark.parametrize("identifier", [effect_id("push_image"), "another-id"])
 def test_an_effect_that_happened_twice(identifier: str) -> None:
-    run = with_entry(good_run(), Entry(SECOND, What.DID, "push_image", identifier))
+    run = with_entry(good_run(), DemoEntry(SECOND, What.DID, "push_image", identifier))
     assert not outcome(run).is_good
     assert outcome(run).facts()["duplicates"] == 1
     assert outcome(run).complaints == ["push_image is in the ledger 2 times, not once, by worker-1, worker-2"]
@@ -53,11 +53,11 @@ def test_an_effect_that_happened_twice(identifier: str) -> None:
 
 
 def without_kill(run: Snapshot) -> Snapshot:
-    return replace(run, crew=(Member("worker-1", FIRST, 0), *run.crew[1:]))
+    return replace(run, processes=(DemoWorker("worker-1", FIRST, 0), *run.processes[1:]))
 
 
 def ended_by_another_signal(run: Snapshot) -> Snapshot:
-    return replace(run, crew=(Member("worker-1", FIRST, -15), *run.crew[1:]))
+    return replace(run, processes=(DemoWorker("worker-1", FIRST, -15), *run.processes[1:]))
 
 
 def without_takeover(run: Snapshot) -> Snapshot:
@@ -78,7 +78,7 @@ def left_to_a_person(run: Snapshot) -> Snapshot:
 
 def settled_without_asking(run: Snapshot) -> Snapshot:
     asked = What.ASKED
-    return replace(run, world=Ledger(tuple(entry for entry in run.world.entries if entry.what is not asked)))
+    return replace(run, world=DemoLedger(tuple(entry for entry in run.world.entries if entry.what is not asked)))
 
 
 def not_approved(run: Snapshot) -> Snapshot:
@@ -90,7 +90,7 @@ def failed(run: Snapshot) -> Snapshot:
 
 
 def never_done(run: Snapshot) -> Snapshot:
-    return replace(run, world=Ledger(tuple(entry for entry in run.world.entries if entry.step != "run_tests")))
+    return replace(run, world=DemoLedger(tuple(entry for entry in run.world.entries if entry.step != "run_tests")))
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.text import Text
 
 from holdfast.cli.demo.application import FATAL_STEP, PLAN, STEPS
-from holdfast.cli.demo.crew import SIGKILLED, Member
-from holdfast.cli.demo.ledger import Ledger
+from holdfast.cli.demo.ledger import DemoLedger
 from holdfast.cli.demo.scene import frame, standing
 from holdfast.cli.demo.snapshot import Snapshot
-from holdfast.cli.demo.stage import Stage
+from holdfast.cli.demo.stage import DemoStage
 from holdfast.cli.demo.story import tell
+from holdfast.cli.demo.worker_processes import SIGKILLED, DemoWorker
 from holdfast.model.agent_state import AgentState
 from holdfast.model.approval import ApprovalState
 from holdfast.model.effect import EffectState
@@ -41,8 +41,8 @@ def in_the_fatal_step() -> Snapshot:
         history=run.history[:2],
         workers=(replace(run.workers[0], state=WorkerState.LIVE, seen_at=after(7.5)),),
         state=AgentState(goal="", plan=tuple(PLAN.values()), completed_steps=done, current_step=PLAN[FATAL_STEP]),
-        world=Ledger(run.world.entries[:8]),
-        crew=(Member("worker-1", FIRST, None),),
+        world=DemoLedger(run.world.entries[:8]),
+        processes=(DemoWorker("worker-1", FIRST, None),),
     )
 
 
@@ -86,7 +86,7 @@ def test_the_end_is_told_once_its_result_is_known() -> None:
 
 def test_every_event_is_told_once() -> None:
     console = Console(file=io.StringIO(), width=80)
-    stage = Stage(console)
+    stage = DemoStage(console)
     for run in (in_the_fatal_step(), in_the_fatal_step(), good_run(), good_run()):
         stage.show(run)
     lines = [line.plain for line in stage.log]
@@ -96,7 +96,7 @@ def test_every_event_is_told_once() -> None:
 def test_where_steps_stand() -> None:
     now = in_the_fatal_step()
     assert [standing(now, name)[0] for name in STEPS[6:]] == ["completed", "armed", "", ""]
-    killed = replace(now, crew=(Member("worker-1", FIRST, SIGKILLED),))
+    killed = replace(now, processes=(DemoWorker("worker-1", FIRST, SIGKILLED),))
     assert standing(killed, FATAL_STEP)[0] == "armed, worker killed"
     effect = now.effect(FATAL_STEP)
     assert effect is not None
@@ -113,7 +113,7 @@ def test_where_steps_stand() -> None:
 def test_a_frame_fits_a_small_terminal() -> None:
     for run in (in_the_fatal_step(), good_run()):
         console = Console(file=io.StringIO(), width=80, height=24, force_terminal=True, color_system=None)
-        stage = Stage(console)
+        stage = DemoStage(console)
         stage.show(run)
         console.print(stage._frame())
         assert isinstance(console.file, io.StringIO)

@@ -18,8 +18,8 @@ import pytest
 import holdfast
 from holdfast import Context, Holdfast, TaskDefinition
 from holdfast.mcp import server
-from holdfast.mcp.desk import Desk
-from holdfast.mcp.watches import Watcher
+from holdfast.mcp.access import CallerAccess
+from holdfast.mcp.watches import ResourceWatcher
 from holdfast.model.task import NewTask, Task
 from holdfast.service.service import Service
 from holdfast.store.background import Loop
@@ -149,8 +149,8 @@ async def test_no_error_ends_a_loop(
             results.append(partial(result_of, hold, work))
             await stack.enter_async_context(hold)
             await stack.enter_async_context(hold.worker(lease=60))
-            desk = Desk(service=Service(hold), caller=server._NOBODY, claimable=())
-            await stack.enter_async_context(Watcher(desk, sweeps=True).running())
+            access = CallerAccess(service=Service(hold), caller=server._NOBODY, claimable=())
+            await stack.enter_async_context(ResourceWatcher(access, sweeps=True).running())
             [outside] = await hold.store.submit([NewTask(name="outside", user_input={})])
             tasks.append(asyncio.create_task(hold.store.execute_step(outside.task_id, hold_it)))
         await until(lambda: {name for name, _ in loops_that_run()} == loops_in_the_source())

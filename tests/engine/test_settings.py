@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Holdfast, InvalidValue
-from holdfast.engine.api.settings import (
+from holdfast.model.worker import WorkerState
+from holdfast.settings import (
     SETTINGS,
     Setting,
     Settings,
@@ -17,7 +18,6 @@ from holdfast.engine.api.settings import (
     store_options,
     unknown_variables,
 )
-from holdfast.model.worker import WorkerState
 
 TEXTS = {
     "database_url": ("postgresql://here/one", "postgresql://here/one"),

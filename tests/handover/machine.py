@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from hypothesis.strategies import DataObject
 
 from holdfast import Holdfast, ManualClock, Task, TaskState
+from holdfast.engine.outside import LeaseToken
 from holdfast.model.codec import decode
 from holdfast.model.errors import Conflict, LeaseLost
-from holdfast.service.handover import Lease
 from tests.handover.support import NOTHING, Outside, facts, outside_steps, task_of
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class Held:
     """A lease somebody was given, and until when it holds if its holder stays silent."""
 
     agent: str
-    lease: Lease
+    lease: LeaseToken
     seconds: float
     until: float
     over: bool = False
@@ -152,7 +152,7 @@ class HandoverMachine(RuleBasedStateMachine):
             return
         other = data.draw(st.sampled_from([one.lease.secret for one in self.given] + ["guess"]))
         fence = held.lease.fence + data.draw(st.integers(0, 2))
-        forged = Lease(self.task_id, fence, other)
+        forged = LeaseToken(self.task_id, fence, other)
         if any(one.lease == forged for one in self.given):
             return  # not forged at all
         try:

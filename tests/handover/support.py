@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast import Holdfast, Step, Task
+from holdfast.engine.outside import ClaimedTask, LeaseHolder, LeaseToken, claim, offer
 from holdfast.model.agent_state import KnownFact
 from holdfast.model.patch import StatePatch
 from holdfast.model.task import DEFAULT_QUEUE, HANDOVER, JsonValue
 from holdfast.model.worker import WorkerState
-from holdfast.service.handover import Holding, Lease, Taken, claim, offer
 
 NOTHING = StatePatch()
 SILENCE = 60.0
@@ -39,20 +39,20 @@ class Outside:
         names: Sequence[str] = (HANDOVER,),
         queues: Sequence[str] = (DEFAULT_QUEUE,),
         seconds: float = SILENCE,
-    ) -> Taken | None:
+    ) -> ClaimedTask | None:
         """Claim what there is, if there is something."""
         return await claim(self.hold, by=self.actor, names=names, queues=queues, task_id=task_id, seconds=seconds)
 
-    async def take(self, task_id: str | None = None, **options: Any) -> Taken:  # noqa: ANN401
+    async def take(self, task_id: str | None = None, **options: Any) -> ClaimedTask:  # noqa: ANN401
         """Claim something that has to be there."""
         taken = await self.ask(task_id, **options)
         assert taken is not None
         return taken
 
-    def holding(self, lease: Lease) -> Holding:
-        return Holding(self.hold, lease, by=self.actor)
+    def holding(self, lease: LeaseToken) -> LeaseHolder:
+        return LeaseHolder(self.hold, lease, by=self.actor)
 
-    async def step(self, lease: Lease, key: str, output: JsonValue = None, patch: StatePatch = NOTHING) -> bool:
+    async def step(self, lease: LeaseToken, key: str, output: JsonValue = None, patch: StatePatch = NOTHING) -> bool:
         """Record a step; say whether it had been recorded before."""
         return (await self.holding(lease).complete_step(key, output, patch)).replayed
 
@@ -62,7 +62,7 @@ def facts(**known: JsonValue) -> StatePatch:
     return StatePatch(append_facts=tuple(KnownFact(key=key, value=value, source="t") for key, value in known.items()))
 
 
-VERBS: dict[str, Callable[[Holding], Awaitable[object]]] = {
+VERBS: dict[str, Callable[[LeaseHolder], Awaitable[object]]] = {
     "renew": lambda holding: holding.renew(),
     "complete_step": lambda holding: holding.complete_step("late", 1, NOTHING),
     "report": lambda holding: holding.report("still here", 50),

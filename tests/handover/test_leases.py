@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast import Conflict, Holdfast, InvalidValue, ManualClock, NotFound, TaskState
+from holdfast.engine.outside import LeaseToken
 from holdfast.model.errors import LeaseHeld, LeaseLost
-from holdfast.service.handover import Lease
 from tests.handover.support import VERBS, Outside, everything, facts, living_workers, outside_steps, task_of
 
 
@@ -96,13 +96,13 @@ async def test_forged_leases_open_nothing(hold: Holdfast, ada: Outside, bob: Out
     lease = (await ada.take(task.id)).lease
     own = (await bob.take(other.id)).lease
     assert lease.worker_id == (await task_of(hold, task.id)).owner
-    forged: Sequence[Lease] = (
-        Lease(task.id, lease.fence, "guess"),
-        Lease(task.id, lease.fence, lease.worker_id),  # who holds it can be read by anybody
-        Lease(task.id, lease.fence + 1, lease.secret),
-        Lease(task.id, 10**30, lease.secret),
-        Lease(task.id, own.fence, own.secret),  # a lease of one's own, on somebody else's task
-        Lease("nowhere", 1, "guess"),
+    forged: Sequence[LeaseToken] = (
+        LeaseToken(task.id, lease.fence, "guess"),
+        LeaseToken(task.id, lease.fence, lease.worker_id),  # who holds it can be read by anybody
+        LeaseToken(task.id, lease.fence + 1, lease.secret),
+        LeaseToken(task.id, 10**30, lease.secret),
+        LeaseToken(task.id, own.fence, own.secret),  # a lease of one's own, on somebody else's task
+        LeaseToken("nowhere", 1, "guess"),
     )
     before = await everything(hold, task.id)
     for one, verb in itertools.product(forged, VERBS.values()):
@@ -116,18 +116,18 @@ async def test_a_lease_that_was_shown_to_another_server_holds_there_too(hold: Ho
     """Nothing is kept between two calls: the text alone is the lease."""
     await ada.offer()
     text = str((await ada.take()).lease)
-    again = Lease.read(f"  {text}\n")
+    again = LeaseToken.read(f"  {text}\n")
     assert not await Outside(hold, "ada, elsewhere").step(again, "look")
     assert list(await outside_steps(hold, again.task_id)) == ["outside:look"]
 
 
 def test_the_secret_is_in_no_log_and_does_not_follow_from_the_worker() -> None:
-    lease = Lease("task", 3, "secret")
+    lease = LeaseToken("task", 3, "secret")
     assert str(lease) == "task/3/secret"
     assert "secret" not in repr(lease)
     assert "secret" not in lease.worker_id
-    assert Lease.read(str(lease)) == lease
-    assert Lease("task", 3, "other").worker_id != lease.worker_id
+    assert LeaseToken.read(str(lease)) == lease
+    assert LeaseToken("task", 3, "other").worker_id != lease.worker_id
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_the_secret_is_in_no_log_and_does_not_follow_from_the_worker() -> None:
 )
 def test_what_is_no_lease(text: str) -> None:
     with pytest.raises(InvalidValue, match="that is no lease; pass the text claim_task returned"):
-        Lease.read(text)
+        LeaseToken.read(text)
 
 
 async def test_agents_that_die_alone_with_a_task_condemn_it(

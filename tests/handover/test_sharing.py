@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from holdfast import Conflict, Holdfast, InvalidValue, ManualClock, NotFound, TaskState
+from holdfast.engine.outside import LeaseToken, add_artifact, patch_state
+from holdfast.engine.outside.shared_state import ALLOWED, append, checked_patch
 from holdfast.model.approval import Approval
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.errors import LeaseLost, StateConflict
 from holdfast.model.operations import OpenApproval
 from holdfast.model.patch import StatePatch
 from holdfast.model.task import NewTask
-from holdfast.service.handover import Lease, add_artifact, patch_state
-from holdfast.service.handover.shared_state import ALLOWED, append, checked_patch
 from tests.handover.support import Outside, everything, facts, task_of
 
 
@@ -140,7 +140,7 @@ async def test_a_lease_that_is_over_adds_nothing(
     with pytest.raises(LeaseLost):
         await artifact(hold, task.id, lease=lease)
     with pytest.raises(LeaseLost):
-        await artifact(hold, task.id, lease=Lease(task.id, lease.fence + 1, "guess"))
+        await artifact(hold, task.id, lease=LeaseToken(task.id, lease.fence + 1, "guess"))
     assert await everything(hold, task.id) == before
 
 

@@ -14,7 +14,8 @@ from mcp_types import TextResourceContents
 from holdfast import Holdfast
 from holdfast.mcp.server import McpServer
 from holdfast.model.task import HANDOVER
-from holdfast.service.access import EVERYTHING, Caller, Scope
+from holdfast.service.access import EVERYTHING, AccessScope, Caller
+from holdfast.service.service import Service
 
 ERAS: tuple[ConnectMode, ...] = ("auto", "legacy")
 Answer = dict[str, Any]
@@ -24,11 +25,11 @@ def server_of(
     hold: Holdfast,
     name: str = "ada",
     *,
-    scopes: frozenset[Scope] = EVERYTHING,
+    scopes: frozenset[AccessScope] = EVERYTHING,
     read_only: bool = False,
     claimable: Sequence[str] = (HANDOVER,),
 ) -> McpServer:
-    return McpServer(hold, caller=Caller(name, scopes), read_only=read_only, claimable=claimable)
+    return McpServer(Service(hold), caller=Caller(name, scopes), read_only=read_only, claimable=claimable)
 
 
 def client_of(server: McpServer, era: ConnectMode = "auto", **options: Any) -> AbstractAsyncContextManager[Client]:  # noqa: ANN401

@@ -21,6 +21,7 @@ from holdfast.mcp import pace, server
 from holdfast.mcp.pace import MOST_UNDER_WAY, Pace
 from holdfast.mcp.server import McpServer
 from holdfast.service.access import EVERYTHING, Caller
+from holdfast.service.service import Service
 from tests.engine.support import settle, until
 
 PATIENCE = 60.0
@@ -49,7 +50,7 @@ async def test_a_client_that_never_reads_is_held_back(monkeypatch: pytest.Monkey
             taken += 1
 
     async with Holdfast("memory://") as hold:
-        serving = asyncio.create_task(McpServer(hold, caller=Caller("me", EVERYTHING)).serve_stdio())
+        serving = asyncio.create_task(McpServer(Service(hold), caller=Caller("me", EVERYTHING)).serve_stdio())
         writing = asyncio.create_task(write())
         await until(lambda: taken > MOST_UNDER_WAY, patience=PATIENCE)
         await settle(1_000)

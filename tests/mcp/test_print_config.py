@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
-from holdfast.store.url import without_password
+from holdfast.redaction import without_password
 from tests.cli_project.support import clean_environment, holdfast
 from tests.mcp.support import ask
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from holdfast import Context, Holdfast, Retry, TaskFailed, TaskState
 from holdfast.mcp.protocol_tasks import EXTENSION
-from holdfast.service.access import READ_ONLY, Scope
+from holdfast.service.access import READ_ONLY, AccessScope
 from tests.handover.support import Outside
 from tests.mcp.support import ask, client_of, connected, refused, server_of
 
@@ -193,7 +193,7 @@ async def test_scopes_hold_here_too(hold: Holdfast) -> None:
         assert (await send(client, "tasks/get", taskId=task.id))["status"] == "working"
         with pytest.raises(MCPError, match="it needs the scope 'submit'"):
             await send(client, "tasks/cancel", taskId=task.id)
-    async with following(hold, scopes=frozenset({Scope.SUBMIT})) as client:
+    async with following(hold, scopes=frozenset({AccessScope.SUBMIT})) as client:
         with pytest.raises(MCPError, match="it needs the scope 'read'"):
             await send(client, "tasks/get", taskId=task.id)
     assert (await hold.handle(task.id).task()).state is TaskState.PENDING

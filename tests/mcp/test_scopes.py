@@ -12,17 +12,17 @@ from mcp.shared.exceptions import MCPError
 
 from holdfast import Holdfast, InvalidValue
 from holdfast.mcp.toolset.toolbox import TOOLS
-from holdfast.service.access import EVERYTHING, READ_ONLY, Caller, Scope, read_scopes
+from holdfast.service.access import EVERYTHING, READ_ONLY, AccessScope, Caller, read_scopes
 from tests.mcp.support import Answer, connected, refused, submitted
 from tests.mcp.test_schemas import REQUIRED
 
 # The rights of every tool, as docs/mcp.md has them.
 SCOPES = {
-    **dict.fromkeys(("get_task", "list_tasks", "wait_for_task", "read_resource", "recall"), Scope.READ),
-    **dict.fromkeys(("submit_task", "cancel_task"), Scope.SUBMIT),
-    **dict.fromkeys(("patch_state", "append_facts", "add_artifact", "remember"), Scope.WORK),
-    **dict.fromkeys(("claim_task", "report_progress", "complete_step"), Scope.WORK),
-    **dict.fromkeys(("ask_human", "finish_task", "release_task"), Scope.WORK),
+    **dict.fromkeys(("get_task", "list_tasks", "wait_for_task", "read_resource", "recall"), AccessScope.READ),
+    **dict.fromkeys(("submit_task", "cancel_task"), AccessScope.SUBMIT),
+    **dict.fromkeys(("patch_state", "append_facts", "add_artifact", "remember"), AccessScope.WORK),
+    **dict.fromkeys(("claim_task", "report_progress", "complete_step"), AccessScope.WORK),
+    **dict.fromkeys(("ask_human", "finish_task", "release_task"), AccessScope.WORK),
 }
 ARGUMENTS: dict[str, Any] = {
     "task_id": "nowhere",
@@ -43,7 +43,7 @@ ARGUMENTS: dict[str, Any] = {
     "attribute": "a",
     "value": 1,
 }
-EVERY_SET = [frozenset(chosen) for size in range(4) for chosen in itertools.combinations(Scope, size)]
+EVERY_SET = [frozenset(chosen) for size in range(4) for chosen in itertools.combinations(AccessScope, size)]
 
 
 async def called(client: Client, tool: str) -> Answer:
@@ -53,7 +53,7 @@ async def called(client: Client, tool: str) -> Answer:
 
 
 @pytest.mark.parametrize("scopes", EVERY_SET, ids=lambda scopes: "+".join(sorted(scopes)) or "none")
-async def test_a_tool_is_shown_to_and_called_by_whom_it_is_for(hold: Holdfast, scopes: frozenset[Scope]) -> None:
+async def test_a_tool_is_shown_to_and_called_by_whom_it_is_for(hold: Holdfast, scopes: frozenset[AccessScope]) -> None:
     async with connected(hold, scopes=scopes) as client:
         shown = {tool.name for tool in (await client.list_tools()).tools}
         assert shown == {name for name, scope in SCOPES.items() if scope in scopes}
@@ -67,10 +67,10 @@ async def test_a_tool_is_shown_to_and_called_by_whom_it_is_for(hold: Holdfast, s
 async def test_a_server_that_only_reads_takes_every_other_right_away(hold: Holdfast, era: ConnectMode) -> None:
     async with connected(hold, read_only=True, era=era) as client:
         assert {tool.name for tool in (await client.list_tools()).tools} == {
-            name for name, scope in SCOPES.items() if scope is Scope.READ
+            name for name, scope in SCOPES.items() if scope is AccessScope.READ
         }
         for tool, scope in SCOPES.items():
-            if scope is not Scope.READ:
+            if scope is not AccessScope.READ:
                 assert (await called(client, tool))["kind"] == "NotAllowed"
     assert not (await hold.store.find()).items
     assert await hold.store.recall() == []
@@ -78,7 +78,7 @@ async def test_a_server_that_only_reads_takes_every_other_right_away(hold: Holdf
 
 async def test_who_may_not_read_reads_nothing(hold: Holdfast, client: Client) -> None:
     task_id = await submitted(client)
-    async with connected(hold, "eve", scopes=frozenset({Scope.WORK, Scope.SUBMIT})) as eve:
+    async with connected(hold, "eve", scopes=frozenset({AccessScope.WORK, AccessScope.SUBMIT})) as eve:
         for request in (
             eve.list_resources(),
             eve.list_resource_templates(),
@@ -92,18 +92,18 @@ async def test_who_may_not_read_reads_nothing(hold: Holdfast, client: Client) ->
 
 
 async def test_taking_at_once_needs_the_right_to_work_and_submits_nothing_without(hold: Holdfast) -> None:
-    async with connected(hold, scopes=frozenset({Scope.SUBMIT})) as client:
+    async with connected(hold, scopes=frozenset({AccessScope.SUBMIT})) as client:
         assert (await refused(client, "submit_task", goal="x", take=True))["kind"] == "NotAllowed"
     assert not (await hold.store.find()).items
 
 
 def test_no_scope_decides() -> None:
-    assert {str(scope) for scope in Scope} == {"read", "work", "submit"}
+    assert {str(scope) for scope in AccessScope} == {"read", "work", "submit"}
     assert set(SCOPES) == set(TOOLS)
 
 
 def test_scopes_are_read_from_words() -> None:
-    assert read_scopes(["read", " work "]) == {Scope.READ, Scope.WORK}
+    assert read_scopes(["read", " work "]) == {AccessScope.READ, AccessScope.WORK}
     for words in ([], ["approve"], ["read", ""], ["READ"]):
         with pytest.raises(InvalidValue, match="choose from read, work, submit"):
             read_scopes(words)
@@ -112,7 +112,7 @@ def test_scopes_are_read_from_words() -> None:
 def test_a_caller_reads_as_an_agent_in_every_history() -> None:
     assert Caller("ann").actor == "mcp:ann"
     assert Caller("ann").scopes == EVERYTHING
-    assert not Caller("ann", READ_ONLY).may(Scope.WORK)
+    assert not Caller("ann", READ_ONLY).may(AccessScope.WORK)
     for name in ("", "a\0b"):
         with pytest.raises(InvalidValue, match="the name of a caller"):
             Caller(name)

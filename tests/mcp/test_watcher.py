@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.mcp.server import McpServer
+from holdfast.service.service import Service
 from tests.engine.support import PATIENCE, settle
 
 
@@ -15,7 +16,7 @@ from tests.engine.support import PATIENCE, settle
 async def test_it_ends_when_somebody_has_just_begun_to_watch(turns: int) -> None:
     """A cancel that came together with what it waited for was lost, and the server never stopped."""
     async with Holdfast("memory://") as hold:
-        watcher = McpServer(hold)._watcher
+        watcher = McpServer(Service(hold))._watcher
         async with asyncio.timeout(PATIENCE), watcher.running():
             await settle()
             watcher._changed.set()

@@ -38,7 +38,7 @@ async def order(reached: Reach, what: str, *, within: float = PATIENCE) -> int:
     return int(str((await reached.call("go", {"order": what}, {}, within=within)).data))
 
 
-async def give_up(reached: Reach, what: str, used: connection.Connection) -> None:
+async def give_up(reached: Reach, what: str, used: connection.ServerConnection) -> None:
     """Call, and stop waiting once it was sent, as the engine does when a tool's time is over."""
     calling = asyncio.create_task(order(reached, what))
     await until(lambda: len(used._client.session._dispatcher._pending) == 1, patience=PATIENCE)  # type: ignore[attr-defined]
@@ -69,14 +69,14 @@ async def test_a_server_that_hung_is_replaced_before_the_next_call(
     used = reached._connection
     assert used is not None
     await give_up(reached, "hang", used)
-    sent: list[connection.Connection] = []
-    call = connection.Connection.call
+    sent: list[connection.ServerConnection] = []
+    call = connection.ServerConnection.call
 
-    async def note(self: connection.Connection, *rest: object) -> object:
+    async def note(self: connection.ServerConnection, *rest: object) -> object:
         sent.append(self)
         return await call(self, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(connection.Connection, "call", note)
+    monkeypatch.setattr(connection.ServerConnection, "call", note)
     monkeypatch.setattr("holdfast.mcp.client.reach.PROBE", SOON / 4)
     second, third = await asyncio.gather(order(reached, "noise"), order(reached, "noise"))
     assert second == third != first

@@ -9,7 +9,7 @@ import pytest
 from holdfast import EffectClass, Holdfast, InvalidValue, RiskLevel
 from holdfast.agent.scripted import Line, call
 from holdfast.mcp import Declared, tools
-from holdfast.mcp.client.declarations import Hints, tightened
+from holdfast.mcp.client.declarations import ToolHints, tightened
 from tests.agent.support import asked, register
 from tests.mcp_client.support import PATIENCE, World
 
@@ -18,33 +18,33 @@ PURE, IDEMPOTENT, ONCE = EffectClass
 
 TABLE = [
     # Nothing said, or nothing worse than what was declared.
-    (READ, PURE, Hints(), READ, PURE),
-    (READ, PURE, Hints(read_only=True), READ, PURE),
-    (READ, PURE, Hints(read_only=True, destructive=False, idempotent=False, open_world=True), READ, PURE),
-    (READ, PURE, Hints(open_world=True), READ, PURE),
-    (READ, PURE, Hints(idempotent=True), READ, PURE),
-    (LOCAL, IDEMPOTENT, Hints(read_only=False, idempotent=True), LOCAL, IDEMPOTENT),
+    (READ, PURE, ToolHints(), READ, PURE),
+    (READ, PURE, ToolHints(read_only=True), READ, PURE),
+    (READ, PURE, ToolHints(read_only=True, destructive=False, idempotent=False, open_world=True), READ, PURE),
+    (READ, PURE, ToolHints(open_world=True), READ, PURE),
+    (READ, PURE, ToolHints(idempotent=True), READ, PURE),
+    (LOCAL, IDEMPOTENT, ToolHints(read_only=False, idempotent=True), LOCAL, IDEMPOTENT),
     # It changes something.
-    (READ, PURE, Hints(read_only=False), LOCAL, ONCE),
-    (READ, PURE, Hints(read_only=False, idempotent=True), LOCAL, IDEMPOTENT),
-    (READ, PURE, Hints(read_only=False, open_world=True), FAR, ONCE),
-    (READ, PURE, Hints(read_only=False, open_world=False), LOCAL, ONCE),
-    (READ, PURE, Hints(destructive=True), FAR, ONCE),
-    (READ, PURE, Hints(destructive=True, idempotent=True), FAR, IDEMPOTENT),
-    (READ, PURE, Hints(read_only=True, destructive=True), FAR, ONCE),
-    (READ, PURE, Hints(idempotent=False), LOCAL, ONCE),
-    (LOCAL, IDEMPOTENT, Hints(read_only=False), LOCAL, ONCE),
-    (LOCAL, IDEMPOTENT, Hints(idempotent=False), LOCAL, ONCE),
-    (LOCAL, ONCE, Hints(destructive=True, idempotent=True), FAR, ONCE),
+    (READ, PURE, ToolHints(read_only=False), LOCAL, ONCE),
+    (READ, PURE, ToolHints(read_only=False, idempotent=True), LOCAL, IDEMPOTENT),
+    (READ, PURE, ToolHints(read_only=False, open_world=True), FAR, ONCE),
+    (READ, PURE, ToolHints(read_only=False, open_world=False), LOCAL, ONCE),
+    (READ, PURE, ToolHints(destructive=True), FAR, ONCE),
+    (READ, PURE, ToolHints(destructive=True, idempotent=True), FAR, IDEMPOTENT),
+    (READ, PURE, ToolHints(read_only=True, destructive=True), FAR, ONCE),
+    (READ, PURE, ToolHints(idempotent=False), LOCAL, ONCE),
+    (LOCAL, IDEMPOTENT, ToolHints(read_only=False), LOCAL, ONCE),
+    (LOCAL, IDEMPOTENT, ToolHints(idempotent=False), LOCAL, ONCE),
+    (LOCAL, ONCE, ToolHints(destructive=True, idempotent=True), FAR, ONCE),
     # It claims to be harmless.
-    (FAR, ONCE, Hints(read_only=True, destructive=False, idempotent=True, open_world=False), FAR, ONCE),
-    (LOCAL, ONCE, Hints(read_only=True), LOCAL, ONCE),
+    (FAR, ONCE, ToolHints(read_only=True, destructive=False, idempotent=True, open_world=False), FAR, ONCE),
+    (LOCAL, ONCE, ToolHints(read_only=True), LOCAL, ONCE),
 ]
 
 
 @pytest.mark.parametrize(("risk", "effect", "hints", "wanted_risk", "wanted_effect"), TABLE)
 def test_the_table(
-    risk: RiskLevel, effect: EffectClass, hints: Hints, wanted_risk: RiskLevel, wanted_effect: EffectClass
+    risk: RiskLevel, effect: EffectClass, hints: ToolHints, wanted_risk: RiskLevel, wanted_effect: EffectClass
 ) -> None:
     assert tightened(risk, effect, hints) == (wanted_risk, wanted_effect)
 
@@ -52,7 +52,7 @@ def test_the_table(
 def test_nothing_a_server_can_say_loosens_anything() -> None:
     order = list(EffectClass)
     for said in itertools.product((None, True, False), repeat=4):
-        hints = Hints(read_only=said[0], destructive=said[1], idempotent=said[2], open_world=said[3])
+        hints = ToolHints(read_only=said[0], destructive=said[1], idempotent=said[2], open_world=said[3])
         for risk, effect in itertools.product(RiskLevel, EffectClass):
             new_risk, new_effect = tightened(risk, effect, hints)
             assert new_risk >= risk

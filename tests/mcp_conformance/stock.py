@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast import Holdfast
-from holdfast.service.handover import offer
+from holdfast.engine.outside import offer
 
 GOAL: Final = "Find out why the build is slow"
 FACTS_ABOUT: Final = "123"

@@ -9,11 +9,11 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from holdfast.mcp.toolset.toolbox import TOOLS
-from holdfast.service.access import Scope
+from holdfast.service.access import AccessScope
 from tests.engine_proof.conditions import PATIENCE
 from tests.mcp_proof.reaching import TOKEN, client_of, serving
 
-SECRETS = {scope: f"a-long-secret-for-{scope}" for scope in Scope}
+SECRETS = {scope: f"a-long-secret-for-{scope}" for scope in AccessScope}
 
 
 async def test_a_token_does_what_its_scopes_allow(tmp_path: Path) -> None:
@@ -28,14 +28,14 @@ async def test_a_token_does_what_its_scopes_allow(tmp_path: Path) -> None:
                         refused = await client.call_tool(name, {})
                         assert refused.is_error
                         assert refused.structured_content["kind"] == "NotAllowed"
-                if scope is not Scope.READ:
+                if scope is not AccessScope.READ:
                     for look in (client.list_resources(), client.list_prompts(), client.read_resource("task://queue")):
                         with pytest.raises(MCPError, match="needs the scope 'read'"):
                             await look
 
 
 async def test_a_session_is_its_openers_alone(tmp_path: Path) -> None:
-    other = SECRETS[Scope.READ]
+    other = SECRETS[AccessScope.READ]
     async with (
         serving(f"sqlite:///{tmp_path}/agents.db", tmp_path, HOLDFAST_API_TOKEN_OTHER=f"read:{other}") as reached,
         httpx2.AsyncClient(timeout=PATIENCE) as http,

@@ -22,8 +22,10 @@ from holdfast.agent.openai_model import OpenAIModel
 from holdfast.effects import http_request
 from holdfast.mcp import tools
 from holdfast.mcp.server import McpServer
+from holdfast.redaction import without_password
 from holdfast.service.access import READ_ONLY, Caller
-from holdfast.store.url import make_store, without_password
+from holdfast.service.service import Service
+from holdfast.store.url import make_store
 from holdfast.web.tokens import read_tokens
 from tests.commands import invoke
 from tests.forked import run_holdfast
@@ -124,7 +126,7 @@ def commands(handles: dict[str, Handle[Any]]) -> Iterator[list[str]]:
 
 async def over_mcp(hold: Holdfast, handles: dict[str, Handle[Any]]) -> list[str]:
     """Return what can be read."""
-    async with Client(McpServer(hold, caller=Caller("reader", READ_ONLY)).protocol) as client:
+    async with Client(McpServer(Service(hold), caller=Caller("reader", READ_ONLY)).protocol) as client:
         said = [str(await client.list_tools()), str(await client.list_resources())]
         for name, given in (
             ("list_tasks", {}),

@@ -57,7 +57,7 @@ async def test_the_application_is_as_it_was_afterwards(tmp_path: Path, monkeypat
         except ZeroDivisionError:
             pass
         assert hold.url == "sqlite:///production.db"
-        assert hold._options == {"durable": True}
+        assert hold.options == {"durable": True}
         assert isinstance(hold._clock, SystemClock)
         assert hold._services is None
     assert list(tmp_path.iterdir()) == []

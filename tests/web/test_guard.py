@@ -14,9 +14,9 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.service.access import CALLER
 from holdfast.web.address import resolve
-from holdfast.web.application import LARGEST_BODY, Application, Endpoint, Page
+from holdfast.web.application import LARGEST_BODY, Application, AsgiEndpoint, GuardedRoute
 from holdfast.web.guard import Door
-from holdfast.web.names import Names
+from holdfast.web.names import HostNames
 from holdfast.web.tokens import read_tokens
 from tests.web.support import OTHER, SECRET, bearer
 
@@ -55,19 +55,19 @@ async def cached(request: Request) -> PlainTextResponse:
 
 
 PAGES = [
-    Page(path="/closed", endpoint=whoami),
-    Page(path="/known", endpoint=whoami, door=Door.KNOWN_HOST),
-    Page(path="/open", endpoint=whoami, door=Door.OPEN),
-    Page(path="/body", endpoint=Endpoint(swallow)),
-    Page(path="/break", endpoint=break_down),
-    Page(path="/stream", endpoint=stream),
-    Page(path="/cached", endpoint=cached),
+    GuardedRoute(path="/closed", endpoint=whoami),
+    GuardedRoute(path="/known", endpoint=whoami, door=Door.KNOWN_HOST),
+    GuardedRoute(path="/open", endpoint=whoami, door=Door.OPEN),
+    GuardedRoute(path="/body", endpoint=AsgiEndpoint(swallow)),
+    GuardedRoute(path="/break", endpoint=break_down),
+    GuardedRoute(path="/stream", endpoint=stream),
+    GuardedRoute(path="/cached", endpoint=cached),
 ]
 
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx2.AsyncClient]:
-    names = Names(resolve("127.0.0.1", 8787), ["holdfast.example.com"])
+    names = HostNames(resolve("127.0.0.1", 8787), ["holdfast.example.com"])
     served = Application(PAGES, tokens=read_tokens(ENVIRONMENT), names=names)
     transport = httpx2.ASGITransport(served, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:

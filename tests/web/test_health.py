@@ -12,6 +12,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.model.errors import StoreDamaged, StoreUnavailable
 from holdfast.model.task import Task
+from holdfast.service.service import Service
 from holdfast.web import health
 from holdfast.web.health import FRESH, Readiness
 from tests.postgres_server import PostgresServer
@@ -37,14 +38,14 @@ class Clock:
 async def test_a_store_that_answers_is_ready(tmp_path: Path) -> None:
     for url in (f"sqlite:///{tmp_path}/hold.db", f"json:///{tmp_path}/folder"):
         async with Holdfast(url) as hold:
-            assert await Readiness(hold).trouble() is None
+            assert await Readiness(Service(hold)).trouble() is None
 
 
 async def test_a_newer_schema_beneath_an_open_file_is_noticed(tmp_path: Path) -> None:
     file = tmp_path / "hold.db"
     async with Holdfast(f"sqlite:///{file}") as hold:
         clock = Clock()
-        readiness = Readiness(hold, clock=clock)
+        readiness = Readiness(Service(hold), clock=clock)
         assert await readiness.trouble() is None
         connection = apsw.Connection(str(file))
         connection.execute("INSERT INTO migrations (version, name, checksum) VALUES (9999, 'later', 'x')")
@@ -57,7 +58,7 @@ async def test_a_newer_schema_of_a_database_is_noticed(postgres18: PostgresServe
     url = postgres18.create_database()
     async with Holdfast(url) as hold:
         clock = Clock()
-        readiness = Readiness(hold, clock=clock)
+        readiness = Readiness(Service(hold), clock=clock)
         assert await readiness.trouble() is None
         async with await psycopg.AsyncConnection.connect(url) as connection:
             await connection.execute("INSERT INTO holdfast.migrations VALUES (9999, 'later', 'x', now())")
@@ -67,14 +68,14 @@ async def test_a_newer_schema_of_a_database_is_noticed(postgres18: PostgresServe
 
 async def test_a_store_in_a_schema_of_its_own_is_ready(postgres18: PostgresServer) -> None:
     async with Holdfast(postgres18.create_database(), schema="agents") as hold:
-        assert await Readiness(hold).trouble() is None
+        assert await Readiness(Service(hold)).trouble() is None
 
 
 async def test_a_file_that_is_gone_is_noticed(tmp_path: Path) -> None:
     file = tmp_path / "hold.db"
     async with Holdfast(f"sqlite:///{file}") as hold:
         file.rename(tmp_path / "elsewhere.db")
-        assert await Readiness(hold).trouble() == "the store cannot be used"
+        assert await Readiness(Service(hold)).trouble() == "the store cannot be used"
         assert not file.exists()
 
 
@@ -93,7 +94,7 @@ async def test_trouble_is_told_once_and_so_is_its_end(
 
         monkeypatch.setattr(hold.store, "get", get)
         clock = Clock()
-        readiness = Readiness(hold, clock=clock)
+        readiness = Readiness(Service(hold), clock=clock)
         said = []
         for _ in range(5):
             said.append(await readiness.trouble())
@@ -117,7 +118,7 @@ async def test_a_store_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(hold.store, "get", get)
         monkeypatch.setattr(health, "PATIENCE", 0.01)
         async with asyncio.timeout(60):
-            assert await Readiness(hold).trouble() == "the store does not answer"
+            assert await Readiness(Service(hold)).trouble() == "the store does not answer"
 
 
 async def test_however_many_ask_the_store_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +134,7 @@ async def test_however_many_ask_the_store_is_asked_once(monkeypatch: pytest.Monk
 
         monkeypatch.setattr(hold.store, "get", get)
         clock = Clock()
-        readiness = Readiness(hold, clock=clock)
+        readiness = Readiness(Service(hold), clock=clock)
         await asyncio.gather(*(readiness.trouble() for _ in range(20)))
         clock.now += FRESH * 0.9
         await readiness.trouble()

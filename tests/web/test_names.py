@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.model.errors import HoldfastError, InvalidValue
 from holdfast.web.address import Address, bound, resolve, url_of
-from holdfast.web.names import Names, Place, read_host
+from holdfast.web.names import HostAndPort, HostNames, read_host
 
 
 def address(host: str, number: str | None = None) -> Address:
@@ -24,18 +24,18 @@ EVERYWHERE, EVERYWHERE_SIX = address("0.0.0.0"), address("::")  # noqa: S104
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("Holdfast.Example.com", Place("holdfast.example.com")),
-        ("holdfast.example.com.:8787", Place("holdfast.example.com", 8787)),
-        ("[::1]:8787", Place("::1", 8787)),
-        ("[0:0:0:0:0:0:0:1]", Place("::1")),
-        ("127.0.0.1:1", Place("127.0.0.1", 1)),
+        ("Holdfast.Example.com", HostAndPort("holdfast.example.com")),
+        ("holdfast.example.com.:8787", HostAndPort("holdfast.example.com", 8787)),
+        ("[::1]:8787", HostAndPort("::1", 8787)),
+        ("[0:0:0:0:0:0:0:1]", HostAndPort("::1")),
+        ("127.0.0.1:1", HostAndPort("127.0.0.1", 1)),
         *(
             (text, None)
             for text in ["", "a b", "::1", "[::1", "[1]", "host:port", "host:", "me@host", "a/b", "host:1:2"]
         ),
     ],
 )
-def test_reading_a_host_header(text: str, place: Place | None) -> None:
+def test_reading_a_host_header(text: str, place: HostAndPort | None) -> None:
     assert read_host(text) == place
 
 
@@ -68,7 +68,7 @@ def test_reading_a_host_header(text: str, place: Place | None) -> None:
 def test_which_names_are_known(bound_to: Address, allowed: tuple[str, ...], host: str, known: bool) -> None:
     place = read_host(host)
     assert place is not None
-    assert Names(bound_to, allowed).know(place) is known
+    assert HostNames(bound_to, allowed).know(place) is known
 
 
 @pytest.mark.parametrize(
@@ -96,19 +96,19 @@ def test_which_names_are_known(bound_to: Address, allowed: tuple[str, ...], host
 def test_which_origins_are_let_in(origin: str, host: str, let_in: bool) -> None:
     place = read_host(host)
     assert place is not None
-    assert Names(LOOPBACK, ["holdfast.example.com"]).let_in(origin, place) is let_in
+    assert HostNames(LOOPBACK, ["holdfast.example.com"]).let_in(origin, place) is let_in
 
 
 @pytest.mark.parametrize("name", ["", "*", "*.example.com", "https://example.com", "example.com:443", "a b", "a/b"])
 def test_what_is_no_name_of_a_host(name: str) -> None:
     with pytest.raises(InvalidValue, match="without scheme, port and wildcards"):
-        Names(LOOPBACK, [name])
+        HostNames(LOOPBACK, [name])
 
 
 def test_who_is_known_by_localhost_alone() -> None:
-    assert not Names(EVERYWHERE).is_known_elsewhere
-    assert Names(EVERYWHERE, ["box"]).is_known_elsewhere
-    assert Names(LOOPBACK).is_known_elsewhere
+    assert not HostNames(EVERYWHERE).is_known_elsewhere
+    assert HostNames(EVERYWHERE, ["box"]).is_known_elsewhere
+    assert HostNames(LOOPBACK).is_known_elsewhere
 
 
 @pytest.mark.parametrize(

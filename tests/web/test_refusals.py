@@ -17,8 +17,8 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.web.address import resolve
 from holdfast.web.answers import MCP
-from holdfast.web.application import Application, Endpoint, Page
-from holdfast.web.names import Names
+from holdfast.web.application import Application, AsgiEndpoint, GuardedRoute
+from holdfast.web.names import HostNames
 from holdfast.web.tokens import read_tokens
 from tests.web.support import SECRET, bearer
 
@@ -35,12 +35,12 @@ async def break_down(scope: Scope, receive: Receive, send: Send) -> None:
 @pytest.fixture
 def application() -> Application:
     pages = [
-        Page(path=MCP, endpoint=Endpoint(break_down), largest_body=None),
-        Page(path=f"{MCP}/small", endpoint=Endpoint(break_down), largest_body=10),
-        Page(path="/elsewhere", endpoint=Endpoint(break_down), largest_body=10),
+        GuardedRoute(path=MCP, endpoint=AsgiEndpoint(break_down), largest_body=None),
+        GuardedRoute(path=f"{MCP}/small", endpoint=AsgiEndpoint(break_down), largest_body=10),
+        GuardedRoute(path="/elsewhere", endpoint=AsgiEndpoint(break_down), largest_body=10),
     ]
     tokens = read_tokens({"HOLDFAST_API_TOKEN": SECRET})
-    return Application(pages, tokens=tokens, names=Names(resolve("127.0.0.1", 8787)))
+    return Application(pages, tokens=tokens, names=HostNames(resolve("127.0.0.1", 8787)))
 
 
 @asynccontextmanager

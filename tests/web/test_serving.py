@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
 from holdfast.web.address import bound, resolve, url_of
-from holdfast.web.application import Application, Page
+from holdfast.web.application import Application, GuardedRoute
 from holdfast.web.guard import Door
-from holdfast.web.names import Names
+from holdfast.web.names import HostNames
 from holdfast.web.server_process import Server
 from holdfast.web.tokens import make_token
 from tests.engine.support import settle
@@ -27,8 +27,8 @@ async def hello(request: Request) -> PlainTextResponse:
 @asynccontextmanager
 async def serving() -> AsyncIterator[tuple[Server, str]]:
     address = resolve("127.0.0.1", 0)
-    pages = [Page(path="/", endpoint=hello, door=Door.KNOWN_HOST)]
-    application = Application(pages, tokens=make_token()[0], names=Names(address))
+    pages = [GuardedRoute(path="/", endpoint=hello, door=Door.KNOWN_HOST)]
+    application = Application(pages, tokens=make_token()[0], names=HostNames(address))
     with bound(address) as listener:
         url = url_of(listener)
         async with asyncio.timeout(60), Server(application, listener) as server:

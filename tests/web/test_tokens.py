@@ -6,9 +6,9 @@ import hmac
 
 import pytest
 
-from holdfast.engine.api.settings import unknown_variables
 from holdfast.model.errors import InvalidValue
-from holdfast.service.access import EVERYTHING, Caller, Scope
+from holdfast.service.access import EVERYTHING, AccessScope, Caller
+from holdfast.settings import unknown_variables
 from holdfast.web import tokens as module
 from holdfast.web.tokens import MAKE_ONE, TOKEN_PREFIX, TOKEN_VARIABLE, Tokens, make_token, read_tokens
 from tests.web.support import OTHER, SECRET
@@ -23,8 +23,8 @@ def test_the_one_without_a_name_may_do_what_agents_may() -> None:
 
 def test_one_with_a_name_may_do_what_its_scopes_say() -> None:
     tokens = read_tokens({"HOLDFAST_API_TOKEN_CI": f"read+submit:{SECRET}", "HOLDFAST_API_TOKEN_EYES": f"read:{OTHER}"})
-    assert tokens.caller_of(SECRET.encode()) == Caller("ci", frozenset({Scope.READ, Scope.SUBMIT}))
-    assert tokens.caller_of(OTHER.encode()) == Caller("eyes", frozenset({Scope.READ}))
+    assert tokens.caller_of(SECRET.encode()) == Caller("ci", frozenset({AccessScope.READ, AccessScope.SUBMIT}))
+    assert tokens.caller_of(OTHER.encode()) == Caller("eyes", frozenset({AccessScope.READ}))
     assert str(tokens) == "ci (read+submit; HOLDFAST_API_TOKEN_CI), eyes (read; HOLDFAST_API_TOKEN_EYES)"
 
 
@@ -38,7 +38,7 @@ def test_nobody_else_is_let_in(guess: bytes) -> None:
 def test_a_secret_may_have_colons_and_the_line_break_of_its_file() -> None:
     tokens = read_tokens({"HOLDFAST_API_TOKEN": f"{SECRET}:x\n", "HOLDFAST_API_TOKEN_CI": f" read:{OTHER}:read:x\n"})
     assert tokens.caller_of(f"{SECRET}:x".encode()) == Caller("api")
-    assert tokens.caller_of(f"{OTHER}:read:x".encode()) == Caller("ci", frozenset({Scope.READ}))
+    assert tokens.caller_of(f"{OTHER}:read:x".encode()) == Caller("ci", frozenset({AccessScope.READ}))
 
 
 @pytest.mark.parametrize("environment", [{}, {"HOLDFAST_API_TOKEN": ""}, {"HOLDFAST_API_TOKEN_CI": " "}])

@@ -339,7 +339,7 @@ class Dispatcher:
         run, attempt = self._run, self._run.attempt
         now = attempt.services.time.now()
         definition = sub.agent.task_definition()
-        new, _ = new_task(attempt.services.definitions, definition, (request,), now=now, actor=attempt.lease.worker_id)
+        new, _ = new_task(attempt.services.definitions, definition, (request,), now=now, by=attempt.lease.worker_id)
         await run.accounting.read()  # its share is of what the answer that asks for it has left
         # No later than its caller's own deadline: a store that fails the caller there fails the sub-agent with it.
         deadlines = [moment for moment in (new.deadline, attempt.task.deadline) if moment is not None]

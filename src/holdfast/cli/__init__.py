@@ -20,17 +20,14 @@ help.py           Help in plain words: TEXT where a value is wanted, nothing bes
 json_input.py     JSON and plain text, as people type them in a shell
 live.py           Live views: a screen that renews itself in a terminal; one JSON document, or one page, after the other
                   elsewhere
-locator.py        Find the application's Holdfast object: ``my_module:hold``, or ``my_module`` where it has only one
 logs.py           What a worker says on stderr while it works: lines for people, or one JSON object for each line
 options.py        Arguments and options that several commands share, under the same names everywhere
 own_command.py    What to type to run this very command once more
 progress.py       What a person sees while a task runs: its page, live; or a line for each thing that happened
 selection.py      Which tasks a command acts on: those that are named, or those that fit; and what became of each
 signals.py        Signals that ask a process to stop, each answered in its turn
-signs.py          Signs for terminals that have only letters: each becomes one character, so that columns stay where
-                  they are
 start.py          What an agent's state holds from the beginning, as it is typed: what ``submit`` and ``run`` share
-store_session.py  Opening the store that a command looks at, and running the command on it
+store_session.py  Running a command on the store that it looks at, and what to type about a task of it
 tasks.py          Which task of which application, with which arguments: what ``submit`` and ``run`` share
 terminal.py       Where output goes: data to stdout, words to stderr; tables and colours for people, plain text for
                   programs

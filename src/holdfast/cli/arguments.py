@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast import TaskDefinition
 from holdfast.cli.json_input import as_bytes
-from holdfast.engine.api.definition import Bound, TaskDefinition
 from holdfast.model.canonical import parse
 from holdfast.model.errors import CodecError, InvalidValue
+from holdfast.service.service import Bound
 
 _EXAMPLE = """write an array such as --args '["billing", 3]', or an object of named arguments"""
 

@@ -14,10 +14,9 @@ from holdfast.cli.render.words import safe
 from holdfast.cli.store_session import command_line
 from holdfast.cli.terminal import say
 from holdfast.cli.times import span
-from holdfast.engine.api.holdfast import Holdfast
 from holdfast.model.errors import NotFound, StoreError
 from holdfast.service.identify import short
-from holdfast.service.reach import Reach, Unreached, read_reach
+from holdfast.service.reach import ModelReach, Unreached
 from holdfast.service.service import Service
 
 TRIES = 3
@@ -41,9 +40,8 @@ class Watch:
     async def run(self, give_up: Callable[[], object]) -> None:
         """Call ``give_up`` once it is time for that. Return before, if an endpoint answered."""
 
-        async def look() -> tuple[Reach, datetime]:
-            hold = self.service.hold
-            return await read_reach(hold, self.task_id, since=self.since), await hold.store.now()
+        async def look() -> tuple[ModelReach, datetime]:
+            return await self.service.reach(self.task_id, since=self.since), await self.service.now()
 
         try:
             async with aclosing(self.service.follow(look, task_id=self.task_id)) as views:
@@ -71,18 +69,18 @@ async def end(watching: asyncio.Task[None]) -> None:
     await asyncio.gather(watching, return_exceptions=True)
 
 
-def tell_end(found: Unreached, task_id: str, hold: Holdfast, *, application: str, waited: float) -> None:
+def tell_end(found: Unreached, task_id: str, service: Service, *, application: str, waited: float) -> None:
     """Say which endpoint cannot be reached, what was tried, and how to go on; ``application`` as it was typed."""
     tries = "1 try" if len(found.tries) == 1 else f"{len(found.tries)} tries"
     say(found.message)
-    if not hold.store.capabilities.durable:
+    if not service.is_durable:
         say(f"no connection in {tries} ({span(waited)}), so `holdfast run` stops")
         return
     say(f"no connection in {tries} ({span(waited)}), so `holdfast run` stops; task {short(task_id)} stays open")
     ways = {
         f"holdfast run{application} --id {short(task_id)}": "go on; --patience 10m waits longer",
         f"holdfast worker{application}": "or leave it to a worker, which goes on trying",
-        command_line("cancel", task_id, hold.url): "or drop it",
+        command_line("cancel", task_id, service.url): "or drop it",
     }
     widest = max(map(len, ways))
     for line, why in ways.items():

@@ -10,16 +10,14 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from holdfast import Handle, TaskDefinition
 from holdfast.cli.arguments import bind_json
-from holdfast.cli.locator import find_holdfast
 from holdfast.cli.terminal import print_json, print_line
-from holdfast.engine.api.definition import Bound, TaskDefinition
-from holdfast.engine.api.handle import Handle
-from holdfast.engine.api.holdfast import Holdfast
 from holdfast.model.errors import InvalidValue
 from holdfast.model.task import Task
 from holdfast.service.forms import task_form
-from holdfast.service.service import Service
+from holdfast.service.service import Bound, Service
+from holdfast.service.session import find_application
 
 Words: TypeAlias = Annotated[
     list[str],
@@ -65,7 +63,8 @@ After: TypeAlias = Annotated[
 class Chosen:
     """A task that is about to be submitted, and the application it belongs to."""
 
-    hold: Holdfast
+    service: Service
+    """Of the application; not yet open."""
     bound: Bound[Any]
 
 
@@ -80,31 +79,28 @@ def choose(
     *application, name = words
     if not application and ":" in name:
         raise InvalidValue(f"{name!r} names an application; the name of a task goes behind it")
-    hold = find_holdfast(application[0] if application else None, database_url)
-    definition = _definition(hold, name)
+    service = find_application(application[0] if application else None, database_url)
+    definition = _definition(service, name)
     if args is None and text is None and definition.rules is not None:
         text = goal or None
     if args is None and text is None and definition.needs_arguments:
         raise InvalidValue(f"task {name!r} takes {definition.signature}; give it with --input TEXT or --args JSON")
     given = json.dumps([text]) if text is not None else args or "[]"
-    return Chosen(hold, bind_json(definition, given))
+    return Chosen(service, bind_json(definition, given))
 
 
-async def submit_chosen(chosen: Chosen, service: Service, *, after: str | None, **options: Any) -> Handle[Any]:  # noqa: ANN401
+async def submit_chosen(chosen: Chosen, *, after: str | None, **options: Any) -> Handle[Any]:  # noqa: ANN401
     """Store the task; ``after`` is the part of an id."""
-    if after is None:
-        return await service.hold.submit(chosen.bound, **options)
-    definition = chosen.bound.definition
-    args, named = definition.read_input(chosen.bound.user_input)
-    if named:
+    _, named = chosen.bound.definition.read_input(chosen.bound.user_input)
+    if named and after is not None:
         raise InvalidValue("--after goes with the text for the agent alone: --input TEXT")
-    return await service.hold.submit(definition, *args, after=await service.task_id(after), **options)
+    return await chosen.service.submit(chosen.bound, after=after, **options)
 
 
-def _definition(hold: Holdfast, name: str) -> TaskDefinition[..., Any]:
-    definition = hold.definitions.get(name)
+def _definition(service: Service, name: str) -> TaskDefinition[..., Any]:
+    definition = service.definitions.get(name)
     if definition is None:
-        names = hold.definitions.names
+        names = service.definitions.names
         close = difflib.get_close_matches(name, names, n=1) or names
         raise InvalidValue(f"there is no task {name!r} in this application; it has: {', '.join(close) or 'none'}")
     return definition

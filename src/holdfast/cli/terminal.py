@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import sys
 import textwrap
 from collections.abc import Collection, Sequence
 from functools import cache
+from io import TextIOWrapper
+from typing import Final, TextIO
 
 import typer
 from rich import box
@@ -16,12 +19,28 @@ from rich.text import Text
 
 from holdfast.cli.render.table_fit import FittingTable
 from holdfast.cli.render.words import safe
-from holdfast.cli.signs import readable
 from holdfast.model.task import JsonValue
 from holdfast.redaction import redacted
 
 _ESCAPED = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 """Control characters that JSON leaves as they are, and terminals do not."""
+
+SIGNS: Final = "holdfast.signs"
+"""The name under which Python's encoders find ``_in_letters``."""
+
+_LETTERS: Final = {
+    "✓": "+",
+    "✗": "x",
+    "▶": ">",
+    "↶": "<",
+    "·": ".",
+    "…": "~",
+    "→": ">",
+    "█": "#",
+    "▒": "=",
+    "░": ".",
+}
+"""Signs for terminals that have only letters: each becomes one character, so that columns stay where they are."""
 
 _PLAIN_WIDTH = 100_000
 """Wide enough that nothing is ever wrapped or cut where a program reads."""
@@ -156,3 +175,21 @@ def close_stdout() -> None:
 
 def _plain(cell: str | Text) -> str:
     return safe(" ".join((cell.plain if isinstance(cell, Text) else cell).split()))
+
+
+def readable(stream: TextIO | None) -> None:
+    """Let a terminal show what its encoding has no letters for: our own signs in others, anything else as ``?``.
+
+    A program that reads is not misled: it could not tell a sign that was replaced from what a task has said.
+    """
+    if isinstance(stream, TextIOWrapper) and stream.isatty():
+        stream.reconfigure(errors=SIGNS)
+
+
+def _in_letters(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_LETTERS.get(sign, "?") for sign in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error(SIGNS, _in_letters)

@@ -9,6 +9,7 @@ api/      What an application holds: it defines tasks, submits them and follows 
 attempt/  One try at one task, from the claim to the Commit that ends it
 effects/  Steps that must not be done twice: armed before they are sent, cleared up when in doubt, undone in sagas
 manage/   Looking after tasks that exist, from outside their attempts: cancel, revive, decide, patch, fork, remember
+outside/  Handover: agents outside take a task from the queue, work on it under a lease, and hand it back
 runtime/  What all attempts of a process share: group commit, alarms, hints, threads, the store's time
 steps/    What a task's code does through ``ctx``: steps, waits, children, questions, transactions, charges
 worker/   Who does the work: workers, their slots, their leases

@@ -8,8 +8,8 @@ Modules:
 client/            The tools of any MCP server, for an Agent: journaled, approved and retried like the agent's own
 resources/         Resources: what can be read, under which URI, and how large it may be
 toolset/           Tools: what an agent outside may call
+access.py          Access: the service as one caller from outside may use it
 addresses.py       The URIs of resources: what each of them names
-desk.py            The desk: where one request from outside is served, for one caller
 excerpts.py        Keeping answers small: a model reads them, and its context is dear
 forms.py           The JSON that agents are shown: the forms of ``holdfast.service``, without what only a machine room
                    needs

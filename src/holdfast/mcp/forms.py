@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.engine.attempt.journal import RESERVED
 from holdfast.mcp.addresses import artifact_uri, state_uri
 from holdfast.mcp.excerpts import shortened, shortened_value
 from holdfast.model.agent_state import AgentState
 from holdfast.model.step import Step
 from holdfast.model.task import HANDOVER, JsonValue, Task
 from holdfast.service.forms import Form, moment, plain_input, stored, task_form
-from holdfast.service.handover.lines import ASKED, NOTE, their_key
-from holdfast.service.handover.offer import details_of, first_state
+from holdfast.service.outside import details_of, first_state, shown_steps, their_key
 
 _GOAL = 300
 _OUTPUT = 300
@@ -96,7 +94,6 @@ def shared_of(task: Task, state: AgentState | None) -> Form:
 
 def steps_of(steps: Sequence[Step]) -> list[Form]:
     """Return the last steps with what came of them, under the keys their agents know them by."""
-    lines = [step for step in steps if not step.key.startswith((NOTE, ASKED, RESERVED))]
     return [
         without_empty(
             {
@@ -106,7 +103,7 @@ def steps_of(steps: Sequence[Step]) -> list[Form]:
                 "output": shortened_value(stored(step.output), _OUTPUT),
             }
         )
-        for step in lines[-_STEPS:]
+        for step in shown_steps(steps)[-_STEPS:]
     ]
 
 

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 
 from mcp_types import GetPromptResult, Prompt, PromptArgument, PromptMessage, TextContent
 
-from holdfast.mcp.desk import Desk
+from holdfast.mcp.access import CallerAccess
 from holdfast.mcp.excerpts import MAX_ANSWER, shortened
 from holdfast.mcp.forms import goal_of, uri_of
 from holdfast.model.context_slice import share_room
 from holdfast.model.errors import InvalidValue
 from holdfast.model.step import StepState
-from holdfast.service.handover.lines import notes_of, their_key
-from holdfast.service.handover.offer import first_state
+from holdfast.service.outside import first_state, notes_of, their_key
 from holdfast.service.overview import Overview
 
 _BRIEFING_BYTES = 6000
@@ -47,7 +46,7 @@ PROMPTS = {
 }
 
 
-async def get_prompt(desk: Desk, name: str, arguments: Mapping[str, str]) -> GetPromptResult:
+async def get_prompt(access: CallerAccess, name: str, arguments: Mapping[str, str]) -> GetPromptResult:
     """Return a prompt for a task. Raises NotFound, InvalidValue."""
     prompt = PROMPTS.get(name)
     if prompt is None:
@@ -55,7 +54,7 @@ async def get_prompt(desk: Desk, name: str, arguments: Mapping[str, str]) -> Get
     part = arguments.get("task_id", "").strip()
     if not part:
         raise InvalidValue(f"{name} needs the argument task_id; list_tasks shows which there are")
-    overview = await desk.service.overview(part)
+    overview = await access.service.overview(part)
     text = _resuming(overview) if name == "resume_task" else _handing(overview, arguments.get("to", "").strip())
     message = PromptMessage(role="user", content=TextContent(type="text", text=shortened(text, MAX_ANSWER)))
     return GetPromptResult(description=prompt.description, messages=[message])

@@ -20,14 +20,14 @@ from mcp_types import HEADER_MISMATCH, CallToolRequestParams, CallToolResult, Re
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import Field
 
-from holdfast.mcp.desk import Desk
+from holdfast.mcp.access import CallerAccess
 from holdfast.mcp.excerpts import fitted, shortened, text_of
 from holdfast.mcp.forms import detail_of
 from holdfast.mcp.toolset.toolbox import FOLLOW
 from holdfast.model.errors import NotFound
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
-from holdfast.service.access import Scope
+from holdfast.service.access import AccessScope
 from holdfast.service.forms import Form, moment
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
@@ -40,7 +40,7 @@ _STATUS: Final = {
 }
 
 Context = ServerRequestContext[Any, Any]
-Desks = Callable[[Context], Desk]
+AccessOf = Callable[[Context], CallerAccess]
 
 
 class TaskParams(RequestParams):
@@ -55,44 +55,44 @@ class UpdateParams(TaskParams):
     input_responses: dict[str, Any] = Field(default_factory=dict, alias="inputResponses")
 
 
-def register(server: Server[Any], desks: Desks, refusing: Callable[..., Any]) -> None:
+def register(server: Server[Any], access_of: AccessOf, refusing: Callable[..., Any]) -> None:
     """Have a server answer the extension's methods, and say that it does."""
 
-    def method(scope: Scope, answer: Callable[[Desk, Task], Awaitable[Form]]) -> Callable[..., Any]:
+    def method(scope: AccessScope, answer: Callable[[CallerAccess, Task], Awaitable[Form]]) -> Callable[..., Any]:
         async def handle(ctx: Context, params: TaskParams) -> Form:
             require_client_extension(ctx, EXTENSION)
             _check_name(ctx, params.task_id)
-            desk = desks(ctx)
-            desk.check(scope)
-            return {"resultType": "complete", **await answer(desk, await _task(desk, params.task_id))}
+            access = access_of(ctx)
+            access.check(scope)
+            return {"resultType": "complete", **await answer(access, await _task(access, params.task_id))}
 
         return cast("Callable[..., Any]", refusing(handle))
 
-    server.add_request_handler("tasks/get", TaskParams, method(Scope.READ, _detailed))
-    server.add_request_handler("tasks/update", UpdateParams, method(Scope.READ, _update))
-    server.add_request_handler("tasks/cancel", TaskParams, method(Scope.SUBMIT, _cancel))
+    server.add_request_handler("tasks/get", TaskParams, method(AccessScope.READ, _detailed))
+    server.add_request_handler("tasks/update", UpdateParams, method(AccessScope.READ, _update))
+    server.add_request_handler("tasks/cancel", TaskParams, method(AccessScope.SUBMIT, _cancel))
     server.extensions[EXTENSION] = {}
 
 
 async def or_task(
-    ctx: Context, desk: Desk, params: CallToolRequestParams, result: CallToolResult
+    ctx: Context, access: CallerAccess, params: CallToolRequestParams, result: CallToolResult
 ) -> CallToolResult | Form:
     """Return a task handle in place of the answer to a submission, for a client that wants to follow it."""
     if params.name != "submit_task" or result.is_error or not declares(ctx):
         return result
     if not (params.arguments or {}).get(FOLLOW):
         return result  # a client that gets a handle waits for the end, and may have to wait for days
-    task = await _task(desk, result.structured_content["task_id"])
+    task = await _task(access, result.structured_content["task_id"])
     return {"resultType": "task", **_outline(task)}
 
 
-async def _update(_desk: Desk, _task: Task) -> Form:
+async def _update(_access: CallerAccess, _task: Task) -> Form:
     """Nothing is ever asked of a client. Answers nobody asked for are to be ignored, says the extension."""
     return {}
 
 
-async def _cancel(desk: Desk, task: Task) -> Form:
-    await desk.service.hold.cancel(task.id, "cancelled by its client", by=desk.caller.actor)
+async def _cancel(access: CallerAccess, task: Task) -> Form:
+    await access.agent.cancel(task.id, "cancelled by its client")
     return {}
 
 
@@ -113,8 +113,8 @@ def declares(ctx: Context) -> bool:
     return bool(capabilities and capabilities.extensions and EXTENSION in capabilities.extensions)
 
 
-async def _task(desk: Desk, task_id: str) -> Task:
-    task = await desk.service.hold.store.get(task_id)
+async def _task(access: CallerAccess, task_id: str) -> Task:
+    task = await access.service.whole_task(task_id)
     if task is None:
         raise NotFound("task", task_id[:200])
     return task
@@ -132,10 +132,10 @@ def _outline(task: Task) -> Form:
     }
 
 
-async def _detailed(desk: Desk, task: Task) -> Form:
+async def _detailed(access: CallerAccess, task: Task) -> Form:
     outline = _outline(task)
     if not task.state.is_terminal:
-        situation = (await desk.service.overview(task.id)).situation
+        situation = (await access.service.overview(task.id)).situation
         return outline | {"statusMessage": shortened(situation.now, 500)}
     if outline["status"] == "completed":
         outline["result"] = _result(task).model_dump(by_alias=True, mode="json", exclude_none=True)

@@ -42,21 +42,20 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as HttpScope
 
 from holdfast._version import __version__
-from holdfast.engine.api.holdfast import Holdfast
 from holdfast.mcp import protocol_tasks
+from holdfast.mcp.access import CallerAccess, NotAllowed
 from holdfast.mcp.addresses import has_nul, read_address
-from holdfast.mcp.desk import Desk, NotAllowed
 from holdfast.mcp.pace import Pace, PacedInput, PacedOutput
 from holdfast.mcp.prompts import PROMPTS, get_prompt
 from holdfast.mcp.resources import catalogue, completions
 from holdfast.mcp.resources import content as reading
 from holdfast.mcp.subscriptions import Subscriptions
 from holdfast.mcp.toolset import toolbox
-from holdfast.mcp.watches import Watcher
+from holdfast.mcp.watches import ResourceWatcher
 from holdfast.model.errors import HoldfastError, InvalidValue, NotFound, StoreError
 from holdfast.model.task import HANDOVER
 from holdfast.redaction import make_logger, redacted
-from holdfast.service.access import CALLER, EVERYTHING, READ_ONLY, Caller, Scope
+from holdfast.service.access import CALLER, EVERYTHING, READ_ONLY, AccessScope, Caller
 from holdfast.service.forms import Form
 from holdfast.service.service import Service
 
@@ -77,26 +76,26 @@ INSTRUCTIONS = (
 
 
 class McpServer:
-    """A server on an open Holdfast."""
+    """A server on an open store."""
 
     def __init__(
         self,
-        hold: Holdfast,
+        service: Service,
         *,
         caller: Caller | None = None,
         read_only: bool = False,
         claimable: Sequence[str] = (HANDOVER,),
     ) -> None:
-        """``caller`` is who calls where requests do not say: the user of a local server. ``hold`` stays open.
+        """``caller`` is who calls where requests do not say: the user of a local server. ``service`` stays open.
 
         ``claimable`` are the names of tasks that agents outside may take. ``read_only`` takes all other rights away.
         """
-        self._hold = hold
+        self._service = service
         self._caller = caller or _NOBODY
         self._allowed = READ_ONLY if read_only else EVERYTHING
         self._claimable = tuple(claimable)
-        machine_room = Desk(service=Service(hold), caller=_NOBODY, claimable=self._claimable)
-        self._watcher = Watcher(machine_room, sweeps=not read_only)
+        machine_room = CallerAccess(service=service, caller=_NOBODY, claimable=self._claimable)
+        self._watcher = ResourceWatcher(machine_room, sweeps=not read_only)
         self._subscriptions = Subscriptions(self._watcher)
         self._protocol = self._make()
 
@@ -140,16 +139,16 @@ class McpServer:
 
     # Who calls
 
-    def desk(self, ctx: Context) -> Desk:
-        """Return the desk for a request."""
+    def access(self, ctx: Context) -> CallerAccess:
+        """Return the access for a request."""
         caller = self._caller if ctx.request is None else ctx.request.scope.get(CALLER, _NOBODY)
         allowed = Caller(caller.name, caller.scopes & self._allowed)
-        return Desk(service=Service(self._hold), caller=allowed, claimable=self._claimable)
+        return CallerAccess(service=self._service, caller=allowed, claimable=self._claimable)
 
-    def _reader(self, ctx: Context) -> Desk:
-        desk = self.desk(ctx)
-        desk.check(Scope.READ)
-        return desk
+    def _reader(self, ctx: Context) -> CallerAccess:
+        access = self.access(ctx)
+        access.check(AccessScope.READ)
+        return access
 
     # The protocol's requests
 
@@ -173,18 +172,18 @@ class McpServer:
             on_get_prompt=_refusing(self._get_prompt),
             on_completion=_refusing(self._complete),
         )
-        protocol_tasks.register(server, self.desk, _refusing)
+        protocol_tasks.register(server, self.access, _refusing)
         return server
 
     async def _list_tools(self, ctx: Context, _: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=toolbox.shown_to(self.desk(ctx), follows=protocol_tasks.declares(ctx)))
+        return ListToolsResult(tools=toolbox.shown_to(self.access(ctx), follows=protocol_tasks.declares(ctx)))
 
     async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | Form:
         if params.name not in toolbox.TOOLS:
             raise InvalidValue(f"there is no tool {params.name[:100]!r}; there are {', '.join(toolbox.TOOLS)}")
-        desk = self.desk(ctx)
-        result = await toolbox.call(desk, params.name, params.arguments or {})
-        return await protocol_tasks.or_task(ctx, desk, params, result)
+        access = self.access(ctx)
+        result = await toolbox.call(access, params.name, params.arguments or {})
+        return await protocol_tasks.or_task(ctx, access, params, result)
 
     async def _list_resources(self, ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
         return await catalogue.list_resources(self._reader(ctx), params.cursor if params else None)
@@ -194,11 +193,11 @@ class McpServer:
         return catalogue.list_templates()
 
     async def _read_resource(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
-        desk, uri = self._reader(ctx), str(params.uri)
+        access, uri = self._reader(ctx), str(params.uri)
         address = read_address(uri)
         if address is None:
             raise NotFound("resource", uri[:200], where="here; resources/templates/list shows what can be read")
-        content = await reading.read(desk, address)
+        content = await reading.read(access, address)
         held = (
             TextResourceContents(uri=uri, mime_type=content.mime_type, text=content.text)
             if content.text is not None

@@ -24,7 +24,7 @@ from mcp_types import (
 
 from holdfast.mcp.addresses import Address, read_address
 from holdfast.mcp.resources.content import first_page
-from holdfast.mcp.watches import Watcher
+from holdfast.mcp.watches import ResourceWatcher
 from holdfast.model.errors import InvalidValue
 
 Context = ServerRequestContext[Any, Any]
@@ -39,7 +39,7 @@ MOST_OF_ONE_CALLER = 500
 class Subscriptions:
     """The handlers of both eras, over one watcher."""
 
-    def __init__(self, watcher: Watcher) -> None:
+    def __init__(self, watcher: ResourceWatcher) -> None:
         """``watcher`` finds out what changed."""
         self._watcher = watcher
         self._bus = InMemorySubscriptionBus()

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from holdfast.mcp.access import CallerAccess
 from holdfast.mcp.addresses import (
     Address,
     ArtifactAddress,
@@ -24,16 +25,13 @@ from holdfast.mcp.addresses import (
     StepsAddress,
     TaskAddress,
 )
-from holdfast.mcp.desk import Desk
 from holdfast.mcp.excerpts import text_of
-from holdfast.mcp.resources.content import held_outside, queue_form, running_tasks
+from holdfast.mcp.resources.content import queue_form, running_tasks
 from holdfast.model.canonical import digest
 from holdfast.model.errors import HoldfastError, InvalidValue, StoreError
 from holdfast.redaction import make_logger
 from holdfast.service import forms
-from holdfast.service.handover.sweep import sweep, tidy
-from holdfast.store.background import Loop
-from holdfast.store.base import ANYTHING
+from holdfast.service.changes import ANYTHING, Loop
 
 KEEP_HOUSE_EVERY: Final = 5.0
 """Seconds between two sweeps while nobody watches anything."""
@@ -95,15 +93,15 @@ class Messenger:
             self._going.cancel()
 
 
-class Watcher:
+class ResourceWatcher:
     """Who watches what, for one server."""
 
-    def __init__(self, desk: Desk, *, sweeps: bool) -> None:
+    def __init__(self, access: CallerAccess, *, sweeps: bool) -> None:
         """``sweeps``: whether it also does what time alone made true, such as taking a task from a dead agent."""
-        self._desk = desk
-        self._store = desk.service.hold.store
+        self._access = access
+        self._service = access.service
         self._sweeps = sweeps
-        self._loop = Loop("holdfast-mcp-watcher", self._run, outage=self._store.outage)
+        self._loop = Loop("holdfast-mcp-watcher", self._run, outage=self._service.outage)
         self._watched: dict[Address, Watched] = {}
         self._changed = asyncio.Event()
         self._messengers: dict[tuple[str, Tell], Messenger] = {}
@@ -157,11 +155,11 @@ class Watcher:
 
     async def _keep_house(self) -> None:
         if self._sweeps:
-            await tidy(self._store)
+            await self._service.tidy()
 
     async def _listen(self) -> None:
         clock = asyncio.get_running_loop().time
-        async with self._store.listen() as listener:
+        async with self._service.listen() as listener:
             look_at_all = keep_house = clock()
             while self._watched:
                 topics = await listener.wait(timeout=max(0.0, look_at_all - clock()))
@@ -169,7 +167,7 @@ class Watcher:
                 if is_due:
                     look_at_all = clock() + LOOK_EVERY
                     if self._sweeps:
-                        await sweep(self._store)
+                        await self._service.sweep()
                 if clock() >= keep_house:
                     keep_house = clock() + KEEP_HOUSE_EVERY
                     await self._keep_house()
@@ -181,7 +179,7 @@ class Watcher:
         """See what has changed; tasks first, and all of them together."""
         of_tasks = [address for address in addresses if isinstance(address, _OF_A_TASK)]
         if of_tasks:
-            revisions = await self._store.revisions({address.task_id for address in of_tasks})
+            revisions = await self._service.revisions({address.task_id for address in of_tasks})
             for address in of_tasks:
                 self._compare(address, _revision(revisions, address))
         for other in addresses:
@@ -203,22 +201,22 @@ class Watcher:
         """Return something that changes when the resource does."""
         match address:
             case StateAddress() | StepsAddress() | CheckpointAddress():
-                return _revision(await self._store.revisions([address.task_id]), address)
+                return _revision(await self._service.revisions([address.task_id]), address)
             case QueueAddress():
                 try:
-                    return _digest(await queue_form(self._desk, address))
+                    return _digest(await queue_form(self._access, address))
                 except StoreError:
                     raise
                 except HoldfastError:
                     return "wrong"  # a page nobody issued
             case CurrentAddress():
-                running = [f"{task.id}/{task.revision}" for task in await running_tasks(self._desk)]
-                held = [f"{lease.task_id}/{lease.fence}" for lease in await held_outside(self._desk)]
+                running = [f"{task.id}/{task.revision}" for task in await running_tasks(self._access)]
+                held = [f"{lease.task_id}/{lease.fence}" for lease in await self._service.held_outside()]
                 return _digest([running, sorted(held)])
             case ArtifactAddress():
-                return "there" if await self._store.artifact(address.artifact_id) is not None else "gone"
+                return "there" if await self._service.has_artifact(address.artifact_id) else "gone"
             case FactAddress(entity):
-                facts = await self._store.recall(entity, live=True, limit=100)
+                facts = await self._service.facts(entity, limit=100)
                 return _digest([forms.fact_form(fact) for fact in facts])
 
 

@@ -12,6 +12,7 @@ logs.py         Log records without credentials: those of this package, and thos
 names.py        Names of what holds a credential: of headers, variables, options, and parameters of a URL
 text.py         What is known of credentials, and replacing it: by value, so that it does not matter where a text comes
                 from
+urls.py         The URL of a store, shown without its password
 """
 
 from holdfast.redaction.credentials import (
@@ -35,6 +36,7 @@ from holdfast.redaction.text import (
     redacted_data,
     without_beginning,
 )
+from holdfast.redaction.urls import without_password
 
 __all__ = [
     "HIDDEN",
@@ -55,4 +57,5 @@ __all__ = [
     "redacted_data",
     "shown_url",
     "without_beginning",
+    "without_password",
 ]

@@ -14,7 +14,7 @@ from holdfast.model.checks import check_name
 from holdfast.model.errors import InvalidValue
 
 
-class Scope(StrEnum):
+class AccessScope(StrEnum):
     """One kind of thing a caller may do."""
 
     READ = "read"
@@ -28,8 +28,8 @@ class Scope(StrEnum):
 CALLER = "holdfast.caller"
 """Under which the scope of an HTTP request has the Caller whose token it carried."""
 
-EVERYTHING = frozenset(Scope)
-READ_ONLY = frozenset({Scope.READ})
+EVERYTHING = frozenset(AccessScope)
+READ_ONLY = frozenset({AccessScope.READ})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Caller:
 
     name: str
     """For people: the token's name, or the user whose rights a local server has."""
-    scopes: frozenset[Scope] = EVERYTHING
+    scopes: frozenset[AccessScope] = EVERYTHING
 
     def __post_init__(self) -> None:
         """Refuse a name no history could hold."""
@@ -49,19 +49,19 @@ class Caller:
         """How the caller is named in histories: nothing an agent did reads as if a person had done it."""
         return f"mcp:{self.name}"
 
-    def may(self, scope: Scope) -> bool:
+    def may(self, scope: AccessScope) -> bool:
         """Say whether this is allowed."""
         return scope in self.scopes
 
 
-def read_scopes(words: Iterable[str]) -> frozenset[Scope]:
+def read_scopes(words: Iterable[str]) -> frozenset[AccessScope]:
     """Read the names of scopes. Raises InvalidValue."""
     scopes = set()
     for word in words:
         try:
-            scopes.add(Scope(word.strip()))
+            scopes.add(AccessScope(word.strip()))
         except ValueError:
-            raise InvalidValue(f"{word.strip()!r} is no scope; choose from {', '.join(Scope)}") from None
+            raise InvalidValue(f"{word.strip()!r} is no scope; choose from {', '.join(AccessScope)}") from None
     if not scopes:
-        raise InvalidValue(f"no scope is named; choose from {', '.join(Scope)}")
+        raise InvalidValue(f"no scope is named; choose from {', '.join(AccessScope)}")
     return frozenset(scopes)

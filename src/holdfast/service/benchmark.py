@@ -20,12 +20,12 @@ from urllib.parse import quote, urlsplit
 
 from holdfast.engine.api.definition import TaskDefinition
 from holdfast.engine.api.holdfast import Holdfast
-from holdfast.engine.api.settings import is_postgres
 from holdfast.engine.attempt.context import Context
 from holdfast.model.errors import InvalidValue, StoreError
 from holdfast.model.queries import TaskFilter
 from holdfast.model.task import JsonValue
 from holdfast.model.transitions import OPEN
+from holdfast.settings import is_postgres
 from holdfast.store.rawspeed import postgres_commits, sqlite_commits
 from holdfast.store.transaction import Transaction
 

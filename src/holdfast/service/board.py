@@ -14,9 +14,9 @@ from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import TaskState
 from holdfast.service import forms
-from holdfast.service.crew import Crew, read_crew
 from holdfast.service.next_events import Upcoming, about_try, is_retried, last_error, next_look
 from holdfast.service.situation import SLEEP, current_steps
+from holdfast.service.worker_list import WorkerList, read_workers
 from holdfast.store.base import StateStore
 
 _MOST = 20
@@ -42,7 +42,7 @@ class Board:
     at: datetime
     summary: Summary
     queues: Sequence[QueueCounts]
-    crew: Crew
+    workers: WorkerList
     """Those that are not dead."""
     running: Sequence[Task]
     """The oldest of them."""
@@ -62,7 +62,7 @@ class Board:
             "at": forms.moment(self.at),
             "tasks": {str(state): count for state, count in self.summary.tasks.items()},
             "queues": [forms.queue_form(queue) for queue in self.queues],
-            "workers": [member.to_json() for member in self.crew.members],
+            "workers": [member.to_json() for member in self.workers.members],
             "running": [
                 forms.task_form(task) | {"step": self.doing[task.id].key if task.id in self.doing else None}
                 for task in self.running
@@ -86,7 +86,7 @@ async def read_board(hold: Holdfast, *, queue: str | None = None, most: int = _M
         at=at,
         summary=Summary(tasks=await store.count(TaskFilter(queue=queue))) if queue else await store.summary(),
         queues=[counts for counts in await store.queues() if queue in {None, counts.name}],
-        crew=await read_crew(store, queue=queue, most=most),
+        workers=await read_workers(store, queue=queue, most=most),
         running=running,
         doing={task.id: doing[task.id] for task in running if task.id in doing},
         approvals=approvals,

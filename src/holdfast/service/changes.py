@@ -8,7 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from holdfast.model.errors import PRUNED, NotFound, StoreBusy, StoreUnavailable
+from holdfast.store.background import Loop
 from holdfast.store.base import ANYTHING, StateStore
+
+__all__ = ["ANYTHING", "LOOK_EVERY", "NOT_SOONER", "Loop", "View", "follow"]
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""What each decision about an effect in doubt means, in words for whoever makes it."""
+"""What people are asked: the kinds of requests, and what each decision about an effect in doubt means."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from holdfast.engine.effects.doubt import DOUBT
+from holdfast.engine.manage.budget import BUDGET
+from holdfast.engine.steps.approval import APPROVAL, QUESTION
 from holdfast.model.doubt import Decision
+
+__all__ = ["APPROVAL", "BUDGET", "DOUBT", "MEANING", "QUESTION"]
 
 MEANING: Final[Mapping[Decision, str]] = MappingProxyType(
     {

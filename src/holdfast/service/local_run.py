@@ -8,11 +8,24 @@ from typing import Any
 
 from holdfast.engine.api.handle import Handle
 from holdfast.engine.api.holdfast import Holdfast
+from holdfast.engine.attempt.outcome import KEPT_FOR
+from holdfast.engine.worker.liveness import PROCESS, is_gone, this_process
 from holdfast.engine.worker.run_one import run_task
 from holdfast.model.errors import TaskCancelled, TaskFailed
 from holdfast.model.queries import TaskFilter
 from holdfast.model.transitions import OPEN
+from holdfast.model.worker import Worker
 from holdfast.service.changes import follow
+
+HEAD_START = KEPT_FOR
+"""Seconds for which workers leave a new task to the process that is about to run it."""
+
+
+def is_over(hold: Holdfast, worker: Worker) -> bool:
+    """Say whether nothing is done any more under a worker: it is this process's own, or its process is gone."""
+    boot_id, one_machine = hold.services.clock.boot_id, not hold.store.capabilities.multi_machine
+    is_ours: bool = worker.details.get(PROCESS) == this_process(boot_id)
+    return is_ours or is_gone(worker.id, [worker], boot_id, one_machine=one_machine)
 
 
 async def run_family(hold: Holdfast, handle: Handle[Any], *, lease: float, at_once: bool = False) -> Any:  # noqa: ANN401

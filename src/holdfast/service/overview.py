@@ -25,7 +25,7 @@ from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import OPEN, TaskState, Transition
 from holdfast.model.worker import Worker
 from holdfast.service import forms
-from holdfast.service.situation import Evidence, Situation, situation_of
+from holdfast.service.situation import Situation, SituationEvidence, situation_of
 
 _LAST_EVENTS = 20
 _PAGE = 500
@@ -130,7 +130,7 @@ async def read_overview(hold: Holdfast, task_id: str) -> Overview:
     approvals, doubts = await hold.approvals(task_id), await hold.doubts(task_id)
     told, earlier = await last_reports(hold, task_id)
     said, last_said = await _last_events(hold, inbox(task_id))
-    evidence = Evidence(
+    evidence = SituationEvidence(
         task=task,
         steps=steps,
         approvals=approvals,

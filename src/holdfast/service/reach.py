@@ -30,7 +30,7 @@ class Unreached:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ModelReach:
     """What is known of the endpoints that a task and those below it use."""
 
     is_reached: bool
@@ -38,7 +38,7 @@ class Reach:
     unreached: Unreached | None = None
 
 
-async def read_reach(hold: Holdfast, task_id: str, *, since: datetime) -> Reach:
+async def read_reach(hold: Holdfast, task_id: str, *, since: datetime) -> ModelReach:
     """Look at the model calls of a task, and of the open tasks below it; only tries made ``since`` then count."""
     found: list[Unreached] = []
     tasks, depth = [task_id], 0
@@ -47,12 +47,12 @@ async def read_reach(hold: Holdfast, task_id: str, *, since: datetime) -> Reach:
         for one in tasks:
             steps = [step for step in await hold.store.steps(one) if step.kind == LLM]
             if any(step.state is StepState.COMPLETED for step in steps):
-                return Reach(is_reached=True)
+                return ModelReach(is_reached=True)
             found += _unreached(one, steps, since)
             page = await hold.store.find(TaskFilter(parent_id=one, states=OPEN), limit=_CHILDREN)
             below += [child.id for child in page.items]
         tasks, depth = below, depth + 1
-    return Reach(is_reached=False, unreached=found[0] if found else None)
+    return ModelReach(is_reached=False, unreached=found[0] if found else None)
 
 
 def _unreached(task_id: str, steps: Sequence[Step], since: datetime) -> list[Unreached]:

@@ -52,7 +52,7 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class SituationEvidence:
     """Everything a situation is judged by, read at one moment."""
 
     task: Task
@@ -67,7 +67,7 @@ class Evidence:
     """The process of the worker that holds it is proven to be over."""
 
 
-def situation_of(seen: Evidence) -> Situation:
+def situation_of(seen: SituationEvidence) -> Situation:
     """Say where the task stands, why, and what next."""
     match seen.task.state:
         case TaskState.PENDING:
@@ -106,7 +106,7 @@ def serves(worker: Worker, task: Task) -> bool:
     )
 
 
-def _pending(seen: Evidence) -> Situation:
+def _pending(seen: SituationEvidence) -> Situation:
     """Say why nothing is done about it, and what was tried before."""
     found = _not_begun(seen)
     why, then = _under_way(seen)
@@ -114,7 +114,7 @@ def _pending(seen: Evidence) -> Situation:
     return replace(found, why=why, then=found.then + then, next=(*found.next, *_about_doubts(seen)))
 
 
-def _not_begun(seen: Evidence) -> Situation:
+def _not_begun(seen: SituationEvidence) -> Situation:
     task = seen.task
     if task.name == MANUAL:
         return Situation(now="pending", why="it was saved by hand, and no worker claims it")
@@ -137,7 +137,7 @@ def _not_begun(seen: Evidence) -> Situation:
     return Situation(now=f"pending in queue {task.queue!r}", why="workers are busy with others, or about to claim it")
 
 
-def _worked_on(seen: Evidence) -> Situation:
+def _worked_on(seen: SituationEvidence) -> Situation:
     task = seen.task
     doing = "being verified" if task.state is TaskState.REVIEW else "running"
     stopping = f"; asked to stop: {task.cancel_requested}" if task.cancel_requested else ""
@@ -175,7 +175,7 @@ def _worked_on(seen: Evidence) -> Situation:
     return Situation(now=f"{doing}{inside}, on {who}{stopping}", why=why, then=then, next=_about_doubts(seen))
 
 
-def _under_way(seen: Evidence) -> tuple[str, tuple[Upcoming, ...]]:
+def _under_way(seen: SituationEvidence) -> tuple[str, tuple[Upcoming, ...]]:
     """Say which calls are in doubt, which tries of the steps under way have failed, and when the next ones begin."""
     reasons = [why_in_doubt(doubt, seen.at) for doubt in seen.doubts]
     then = [then for doubt in seen.doubts if (then := next_look(doubt, seen.at)) is not None]
@@ -192,7 +192,7 @@ def _under_way(seen: Evidence) -> tuple[str, tuple[Upcoming, ...]]:
     return "; ".join(dict.fromkeys(reasons)), tuple(sorted(then, key=lambda one: one.at))
 
 
-def _waiting(seen: Evidence) -> Situation:
+def _waiting(seen: SituationEvidence) -> Situation:
     reasons: list[str] = []
     then: list[Upcoming] = []
     advice: list[Advice] = []
@@ -228,7 +228,7 @@ def _waiting(seen: Evidence) -> Situation:
     )
 
 
-def _failed(seen: Evidence) -> Situation:
+def _failed(seen: SituationEvidence) -> Situation:
     failure = Failure.from_json(seen.task.error)
     where = f" in step {failure.steps[0].removeprefix(RESERVED)!r}" if failure.steps else ""
     kind = failure.type_name.rpartition(".")[2]
@@ -285,11 +285,11 @@ def about_doubt(doubt: Doubt) -> Advice:
     return Advice("resolve", doubt.effect.effect_id, f"now, if you know better: {' or '.join(at_once)}{later}")
 
 
-def _about_doubts(seen: Evidence) -> tuple[Advice, ...]:
+def _about_doubts(seen: SituationEvidence) -> tuple[Advice, ...]:
     return tuple(about_doubt(doubt) for doubt in seen.doubts if doubt.decisions or doubt.early)
 
 
-def _anybody(seen: Evidence) -> bool:
+def _anybody(seen: SituationEvidence) -> bool:
     return any(serves(worker, seen.task) and not is_silent(worker, seen.at) for worker in seen.workers)
 
 

@@ -35,7 +35,7 @@ task_store.py    TaskStore: the smallest store there is
 transaction.py   Transaction: one's own SQL, in the same database transaction as what Holdfast writes
 upload.py        Storing a stream: piece by piece under the name of an upload, which becomes an artifact when the last
                  piece is there
-url.py           A URL opens any store, and can be shown without its password
+url.py           A URL opens any store
 where.py         A WHERE clause that depends on the question: conditions that must all hold, with their values
 work_verbs.py    The verbs the engine works with, and what is refused at their door
 """

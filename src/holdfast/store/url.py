@@ -1,36 +1,18 @@
-"""A URL opens any store, and can be shown without its password."""
+"""A URL opens any store."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.model.clock import Clock
 from holdfast.model.errors import InvalidURL
-from holdfast.redaction import HIDDEN, know_url
+from holdfast.redaction import HIDDEN, know_url, without_password
 from holdfast.store.simple import SimpleInterface
 
-_HIDDEN = HIDDEN
-_SCHEMES = ("memory", "json", "sqlite", "postgresql", "postgres")
-_FILES = frozenset({"memory", "json", "sqlite"})
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30})://")
-_ACCOUNT = re.compile(r"[^/]:[^/]+@")
-"""A user and a password where a path should be."""
-_USER = re.compile(r"[\w.%+~-]*")
-_HOSTS = re.compile(r"(?:(?:[\w.%-]*|\[[0-9A-Fa-f:.%]*\])(?::\d*)?(?:,|$))*")
-_HARMLESS = frozenset(
-    """
-    application_name channel_binding client_encoding connect_timeout dbname fallback_application_name gssencmode host
-    hostaddr keepalives keepalives_count keepalives_idle keepalives_interval krbsrvname load_balance_hosts passfile port
-    prepare replication require_auth service sslcert sslcrl sslcrldir sslkey sslmode sslnegotiation sslrootcert sslsni
-    target_session_attrs tcp_user_timeout user
-    """.split()  # noqa: SIM905 - a list of so many is read more easily like this
-)
-"""Options of libpq that hold no secret. ``options`` is not among them: it can set anything."""
 _KNOWN = "memory://, json:///dir, sqlite:///file.db or postgresql://host/database"
 _SWITCHES = {
     **dict.fromkeys(("true", "on", "yes", "1"), True),
@@ -120,7 +102,7 @@ def _path(url: str) -> str:
     shown = without_password(url)
     parts = urlsplit(url)
     if parts.netloc:
-        meant = f": {shown.replace('//', '///', 1)}" if _HIDDEN not in shown else ""
+        meant = f": {shown.replace('//', '///', 1)}" if HIDDEN not in shown else ""
         raise InvalidURL(f"{shown!r} has two slashes where three belong{meant}")
     if parse_qsl(parts.query):
         raise InvalidURL(f"{shown!r} takes no options behind '?'")
@@ -135,56 +117,5 @@ def _path(url: str) -> str:
 def _refuse_bare_password(url: str) -> None:
     """Refuse a password with signs that end it for a parser: the rest of it would be shown as the name of a host."""
     shown = without_password(url)
-    if shown.endswith((f":{_HIDDEN}", f"//{_HIDDEN}")) or urlsplit(url).netloc.count("@") > 1:
+    if shown.endswith((f":{HIDDEN}", f"//{HIDDEN}")) or urlsplit(url).netloc.count("@") > 1:
         raise InvalidURL(f"{shown!r} cannot be read; write a password's @ : / ? # % as %40 %3A %2F %3F %23 %25")
-
-
-def without_password(url: str) -> str:
-    """Return the URL with ``***`` for every password in it, and for whatever may be one where it is mistyped.
-
-    Only what is known to be harmless is shown: the scheme of a store, a path, a user, hosts, a database, and the
-    options in ``_HARMLESS``.
-    """
-    if "://" not in url and not any(sign in url for sign in "@=?#%"):
-        return url  # no URL at all, but a path or a word
-    scheme = next((known for known in _SCHEMES if url.lower().startswith(f"{known}://")), None)
-    if scheme is None:
-        named = _SCHEME.match(url)
-        return f"{named[1]}://{_HIDDEN}" if named else _HIDDEN
-    try:
-        parts = urlsplit(url)
-        query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-    except ValueError:
-        return f"{scheme}:{_HIDDEN}"  # unreadable, so nobody knows where its password stands
-    return _file_without_password(parts) if scheme in _FILES else _database_without_password(parts, query)
-
-
-def _database_without_password(parts: SplitResult, query: list[tuple[str, str]]) -> str:
-    account, at, hosts = parts.netloc.rpartition("@")
-    user, colon, _ = account.partition(":")
-    if (
-        "@" in f"{parts.path}{parts.fragment}"  # part of a password that was not escaped, or one slash too many
-        or not _USER.fullmatch(user)
-        or not _HOSTS.fullmatch(hosts)  # user:password without a host
-    ):
-        return f"{parts.scheme}://{_HIDDEN}"
-    place = f"{user}:{_HIDDEN}@{hosts}" if colon else f"{user}{at}{hosts}"
-    kept = [(name, _shown(name, value)) for name, value in query]
-    written = parts.query if kept == query else urlencode(kept, safe="*/:")
-    # urlunsplit writes sqlite:/x for sqlite:///x; what people typed is what they recognise.
-    return f"{parts.scheme}://{place}{parts.path}{'?' if written else ''}{written}"
-
-
-def _file_without_password(parts: SplitResult) -> str:
-    """Return the URL of a store in files. It has no password, unless somebody means another store."""
-    if "@" in parts.netloc or _ACCOUNT.search(parts.path) is not None:
-        return f"{parts.scheme}://{_HIDDEN}"
-    shown = f"{parts.scheme}://{parts.netloc}{parts.path}"
-    return f"{shown}?{_HIDDEN}" if parts.query else shown
-
-
-def _shown(name: str, value: str) -> str:
-    """Return a value behind '?' as far as it can be shown."""
-    if name == "listen_url":
-        return without_password(value)
-    return value if name.lower() in _HARMLESS else _HIDDEN

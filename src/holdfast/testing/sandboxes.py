@@ -10,9 +10,9 @@ from typing import Any
 
 from holdfast.engine.api.handle import Handle
 from holdfast.engine.api.holdfast import Holdfast
-from holdfast.engine.api.settings import DEFAULT_LEASE
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import HoldfastError, InvalidValue, NotFound
+from holdfast.settings import DEFAULT_LEASE
 from holdfast.store.base import ANYTHING, StateStore
 from holdfast.store.url import make_store
 from holdfast.testing.crashes import Crash, When

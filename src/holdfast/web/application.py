@@ -13,12 +13,12 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast.engine.api.holdfast import Holdfast
 from holdfast.model.task import HANDOVER
+from holdfast.service.service import Service
 from holdfast.web.answers import MCP, Answers, refuse
-from holdfast.web.guard import Door, Guard
+from holdfast.web.guard import Door, RequestGuard
 from holdfast.web.health import Readiness, alive
-from holdfast.web.names import Names
+from holdfast.web.names import HostNames
 from holdfast.web.shutdown import Requests
 from holdfast.web.tokens import Tokens
 
@@ -35,17 +35,17 @@ This is Holdfast, which keeps long-running AI agents alive.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class GuardedRoute:
     """A route, and what it asks of whoever comes."""
 
     path: str
     endpoint: Callable[..., Any]
-    """Takes a Request and returns a Response, unless it is an ``Endpoint``."""
+    """Takes a Request and returns a Response, unless it is an ``AsgiEndpoint``."""
     door: Door = Door.TOKEN
     largest_body: int | None = LARGEST_BODY
 
 
-class Endpoint:
+class AsgiEndpoint:
     """An ASGI application as the endpoint of a route, whatever it is made of: Starlette goes by the type."""
 
     def __init__(self, application: ASGIApp) -> None:
@@ -61,13 +61,18 @@ class Application:
     """What is served."""
 
     def __init__(
-        self, pages: Sequence[Page], *, tokens: Tokens, names: Names, on_stop: Callable[[], None] = lambda: None
+        self,
+        pages: Sequence[GuardedRoute],
+        *,
+        tokens: Tokens,
+        names: HostNames,
+        on_stop: Callable[[], None] = lambda: None,
     ) -> None:
         """Put the guard in front of the pages. ``on_stop`` is called when the server is to stop."""
         routes = [Route(page.path, page.endpoint, max_body_size=page.largest_body) for page in pages]
         router = Router(routes, redirect_slashes=False, default=_nothing_here)
         doors = {page.path: page.door for page in pages if page.door is not Door.TOKEN}
-        self.requests = Requests(Guard(router, tokens=tokens, names=names, doors=doors), on_stop=on_stop)
+        self.requests = Requests(RequestGuard(router, tokens=tokens, names=names, doors=doors), on_stop=on_stop)
         self._outermost = Answers(self.requests)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,25 +82,30 @@ class Application:
 
 @asynccontextmanager
 async def application(
-    hold: Holdfast, *, tokens: Tokens, names: Names, read_only: bool = False, claimable: Sequence[str] = (HANDOVER,)
+    service: Service,
+    *,
+    tokens: Tokens,
+    names: HostNames,
+    read_only: bool = False,
+    claimable: Sequence[str] = (HANDOVER,),
 ) -> AsyncIterator[Application]:
-    """Make the application of an open Holdfast, for as long as the block lasts.
+    """Make the application of an open store, for as long as the block lasts.
 
     ``claimable`` are the tasks that agents outside may take.
     """
     from holdfast.mcp.server import McpServer  # noqa: PLC0415 - an extra of its own, and slow to load
 
-    server = McpServer(hold, read_only=read_only, claimable=claimable)
+    server = McpServer(service, read_only=read_only, claimable=claimable)
     async with server.http(tokens.callers) as mcp:
-        yield Application(_pages(hold, mcp), tokens=tokens, names=names, on_stop=server.end_subscriptions)
+        yield Application(_pages(service, mcp), tokens=tokens, names=names, on_stop=server.end_subscriptions)
 
 
-def _pages(hold: Holdfast, mcp: ASGIApp) -> list[Page]:
+def _pages(service: Service, mcp: ASGIApp) -> list[GuardedRoute]:
     return [
-        Page(path="/", endpoint=_welcome, door=Door.KNOWN_HOST),
-        Page(path="/healthz", endpoint=alive, door=Door.OPEN),
-        Page(path="/readyz", endpoint=Readiness(hold).ready, door=Door.OPEN),
-        Page(path=MCP, endpoint=Endpoint(mcp), largest_body=None),
+        GuardedRoute(path="/", endpoint=_welcome, door=Door.KNOWN_HOST),
+        GuardedRoute(path="/healthz", endpoint=alive, door=Door.OPEN),
+        GuardedRoute(path="/readyz", endpoint=Readiness(service).ready, door=Door.OPEN),
+        GuardedRoute(path=MCP, endpoint=AsgiEndpoint(mcp), largest_body=None),
     ]
 
 

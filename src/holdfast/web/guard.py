@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.service.access import CALLER, Caller
 from holdfast.web.answers import refuse
-from holdfast.web.names import Names, Place, read_host
+from holdfast.web.names import HostAndPort, HostNames, read_host
 from holdfast.web.tokens import Tokens
 
 _BEARER: Final = b"bearer"
@@ -28,7 +28,7 @@ class Door(Enum):
     """Nothing: for probes, which call the server by whatever address it has today."""
 
 
-class Refusal(Exception):
+class NotAdmitted(Exception):
     """A request that is not let in."""
 
     def __init__(self, status: HTTPStatus, words: str, *headers: tuple[bytes, bytes]) -> None:
@@ -37,10 +37,10 @@ class Refusal(Exception):
         self.status, self.words, self.headers = status, words, headers
 
 
-class Guard:
+class RequestGuard:
     """Lets in who may come in, and tells the application who it is."""
 
-    def __init__(self, application: ASGIApp, *, tokens: Tokens, names: Names, doors: Mapping[str, Door]) -> None:
+    def __init__(self, application: ASGIApp, *, tokens: Tokens, names: HostNames, doors: Mapping[str, Door]) -> None:
         """``doors`` are the paths that ask for something else than a token."""
         self._application = application
         self._tokens, self._names, self._doors = tokens, names, doors
@@ -49,7 +49,7 @@ class Guard:
         """Let a request in, or refuse it."""
         try:
             caller = self._admit(scope)
-        except Refusal as refusal:
+        except NotAdmitted as refusal:
             await refuse(scope, send, refusal.status, refusal.words, refusal.headers)
             return
         await self._application({**scope, CALLER: caller}, receive, send)
@@ -62,17 +62,17 @@ class Guard:
         host = self._host(scope)
         for origin in _headers(scope, b"origin"):
             if not self._names.let_in(origin.decode("latin-1"), host):
-                raise Refusal(
+                raise NotAdmitted(
                     HTTPStatus.FORBIDDEN,
                     "pages of this origin may not call this server; if they should, start it with --allow-host NAME",
                 )
         return self._caller(scope) if door is Door.TOKEN else None
 
-    def _host(self, scope: Scope) -> Place:
+    def _host(self, scope: Scope) -> HostAndPort:
         given = _headers(scope, b"host")
         host = read_host(given[0].decode("latin-1")) if len(given) == 1 else None
         if host is None or not self._names.know(host):
-            raise Refusal(
+            raise NotAdmitted(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "this server is not known by the name in your Host header; if it should be, start it with "
                 "--allow-host NAME",
@@ -84,7 +84,7 @@ class Guard:
         scheme, _, secret = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
         caller = self._tokens.caller_of(secret.strip()) if scheme.lower() == _BEARER else None
         if caller is None:
-            raise Refusal(
+            raise NotAdmitted(
                 HTTPStatus.UNAUTHORIZED,
                 "a token is missing or wrong; send the header Authorization: Bearer ..., with the token of "
                 "HOLDFAST_API_TOKEN or the one the server showed when it started",

@@ -8,19 +8,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from holdfast.engine.api.holdfast import Holdfast
-from holdfast.engine.api.settings import is_postgres
 from holdfast.model.errors import HoldfastError, SchemaMismatch, StoreUnavailable
 from holdfast.redaction import make_logger
-from holdfast.store.sqlfiles import migrations
+from holdfast.service.service import Service
 
 _log = make_logger(__name__)
 
@@ -28,8 +23,6 @@ PATIENCE: Final = 2.0
 """Seconds in which a store that is well answers; probes give up soon after."""
 FRESH: Final = 1.0
 """Seconds for which an answer is repeated: however often somebody asks, the store is asked no oftener."""
-
-_NOBODY: Final = "00000000-0000-0000-0000-000000000000"
 
 
 async def alive(request: Request) -> JSONResponse:
@@ -41,9 +34,9 @@ async def alive(request: Request) -> JSONResponse:
 class Readiness:
     """Whether the store answers, and has the schema of this version."""
 
-    def __init__(self, hold: Holdfast, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """``hold`` is open."""
-        self._hold, self._clock = hold, clock
+    def __init__(self, service: Service, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """``service`` is open."""
+        self._service, self._clock = service, clock
         self._turn = asyncio.Lock()
         self._trouble: str | None = None
         self._looked_at: float | None = None
@@ -67,7 +60,7 @@ class Readiness:
     async def _look(self) -> Exception | None:
         try:
             async with asyncio.timeout(PATIENCE):
-                await _try(self._hold)
+                await self._service.check_ready()
         except (HoldfastError, OSError) as error:  # a TimeoutError is an OSError
             return error
         return None
@@ -81,32 +74,6 @@ class Readiness:
             else:
                 _log.warning("not ready: %s", str(error) or trouble)
         self._trouble = trouble
-
-
-async def _try(hold: Holdfast) -> None:
-    """Raise what is wrong with the store. The schema is looked at, too: a newer version may have migrated it."""
-    if is_postgres(hold.url):
-        schema = (await hold.store.vitals()).schema
-        known = _newest("holdfast.store.postgres.migrations")
-    else:
-        await hold.store.get(_NOBODY)
-        if hold.url.partition(":")[0].lower() != "sqlite":
-            return
-        from holdfast.store.sqlite.peek import peek  # noqa: PLC0415 - each store when it is asked for
-
-        # Not by its vitals: SQLite counts all rows for them.
-        schema = (await asyncio.to_thread(peek, Path(unquote(urlsplit(hold.url).path.removeprefix("/"))))).schema
-        known = _newest("holdfast.store.sqlite.migrations")
-    if schema != known:
-        raise SchemaMismatch(
-            f"the store has schema {schema}, and this version of Holdfast speaks {known}; restart the "
-            "server with the version that migrated it"
-        )
-
-
-@cache
-def _newest(package: str) -> int:
-    return migrations(package)[-1].version
 
 
 def _in_words(error: Exception) -> str:

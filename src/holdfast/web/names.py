@@ -21,14 +21,14 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HostAndPort:
     """A host and, where it was said, a port."""
 
     host: str
     port: int | None = None
 
 
-class Names:
+class HostNames:
     """What the server may be called."""
 
     def __init__(self, address: Address, allowed: Iterable[str] = ()) -> None:
@@ -43,11 +43,11 @@ class Names:
         """Say whether it has any name but those by which its own machine reaches itself."""
         return bool(self._allowed or self._own)
 
-    def know(self, host: Place) -> bool:
+    def know(self, host: HostAndPort) -> bool:
         """Say whether this is one of its names. The port may be any: a proxy's is another one than ours."""
         return host.host in self._allowed | self._own or (self._loopback and is_loopback(host.host))
 
-    def let_in(self, origin: str, host: Place) -> bool:
+    def let_in(self, origin: str, host: HostAndPort) -> bool:
         """Say whether a page of this origin may call a server that it reached as ``host``."""
         read = _ORIGIN.fullmatch(origin)
         place = read_host(read["host"]) if read else None
@@ -58,16 +58,16 @@ class Names:
         return is_same or place.host in self._allowed
 
 
-def read_host(text: str) -> Place | None:
+def read_host(text: str) -> HostAndPort | None:
     """Read a Host header; None where it means nothing."""
     found = _HOST.fullmatch(text)
     if found is None:
         return None
     port = int(found["port"]) if found["port"] else None
     if found["number"] is None:
-        return Place(found["name"].lower().removesuffix("."), port)
+        return HostAndPort(found["name"].lower().removesuffix("."), port)
     try:
-        return Place(str(ipaddress.IPv6Address(found["number"])), port)
+        return HostAndPort(str(ipaddress.IPv6Address(found["number"])), port)
     except ValueError:
         return None
 

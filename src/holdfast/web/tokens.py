@@ -15,7 +15,7 @@ from typing import Final
 
 from holdfast.model.errors import InvalidValue
 from holdfast.redaction import know
-from holdfast.service.access import Caller, Scope, read_scopes
+from holdfast.service.access import AccessScope, Caller, read_scopes
 from holdfast.web.address import Address
 
 TOKEN_VARIABLE: Final = "HOLDFAST_API_TOKEN"  # noqa: S105 - where a secret is, not the secret
@@ -27,7 +27,7 @@ SHORTEST = 16
 MAKE_ONE = 'python -c "import secrets; print(secrets.token_urlsafe(32))"'
 FOR_THIS_RUN = "made for this run"
 
-_SCOPES = ", ".join(Scope)
+_SCOPES = ", ".join(AccessScope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def _named(variable: str, value: str) -> Token:
 
 def _begins_with_scopes(value: str) -> bool:
     words, colon, _ = value.partition(":")
-    return bool(colon) and all(word.strip() in set(Scope) for word in words.split("+"))
+    return bool(colon) and all(word.strip() in set(AccessScope) for word in words.split("+"))
 
 
 def _checked_digest(variable: str, secret: str) -> bytes:
@@ -160,4 +160,4 @@ def _digest(secret: bytes) -> bytes:
 
 
 def _scopes_of(token: Token) -> str:
-    return "+".join(scope for scope in Scope if token.caller.may(scope))
+    return "+".join(scope for scope in AccessScope if token.caller.may(scope))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast import Conflict, Holdfast, ManualClock, TaskState
+from holdfast.engine.outside.sweep import sweep, tidy
 from holdfast.model.errors import LeaseLost
 from holdfast.model.task import NewTask
-from holdfast.service.handover.sweep import sweep, tidy
 from tests.handover.support import Outside, everything, task_of
 
 

@@ -7,24 +7,24 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from holdfast import Holdfast, TaskState
+from holdfast.engine.outside import LeaseToken, add_artifact, patch_state
+from holdfast.engine.outside.shared_state import append
 from holdfast.model.approval import ApprovalState
 from holdfast.model.codec import decode
 from holdfast.model.errors import StateConflict
-from holdfast.service.handover import Lease, add_artifact, patch_state
-from holdfast.service.handover.shared_state import append
 from tests.handover.support import VERBS, Outside, facts, living_workers, task_of
 from tests.mcp_edges.handover.lossy import Losing, losing
 
-Verb = Callable[[Outside, Lease], Awaitable[object]]
+Verb = Callable[[Outside, LeaseToken], Awaitable[object]]
 
 
-async def keep_a_file(ada: Outside, lease: Lease) -> object:
+async def keep_a_file(ada: Outside, lease: LeaseToken) -> object:
     return await add_artifact(
         ada.hold, lease.task_id, b"log", name="a.log", media_type=None, summary="a log", by=ada.actor, lease=lease
     )
 
 
-async def keep_a_file_of_nobody(ada: Outside, lease: Lease) -> object:
+async def keep_a_file_of_nobody(ada: Outside, lease: LeaseToken) -> object:
     return await add_artifact(
         ada.hold, lease.task_id, b"log", name="a.log", media_type=None, summary="a log", by=ada.actor, lease=None
     )

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from holdfast import Conflict, Context, Handle, Holdfast, TaskState
+from holdfast.engine.outside import LeaseHolder
 from holdfast.model.errors import LeaseLost
-from holdfast.service.handover import Holding
 from holdfast.testing.contract._support import row
 from tests.handover.support import Outside, everything, facts, living_workers
 
-ENDINGS: dict[str, Callable[[Holding], Awaitable[object]]] = {
+ENDINGS: dict[str, Callable[[LeaseHolder], Awaitable[object]]] = {
     "finish": lambda holding: holding.finish("done"),
     "finish otherwise": lambda holding: holding.finish("done otherwise"),
     "give_up": lambda holding: holding.give_up("no disk"),

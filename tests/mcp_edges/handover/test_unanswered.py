@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 
 from holdfast import Holdfast, ManualClock, TaskState
+from holdfast.engine.outside import questions
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.codec import decode
-from holdfast.service.handover import questions
 from tests.handover.support import Outside, outside_steps, task_of
 
 

@@ -10,7 +10,7 @@ from mcp import Client
 
 from holdfast import Holdfast
 from holdfast.mcp.excerpts import MAX_ANSWER, text_of
-from holdfast.service.access import Scope
+from holdfast.service.access import AccessScope
 from tests.mcp.support import ask, connected, refused, submitted, taken
 
 
@@ -86,5 +86,5 @@ async def test_what_is_not_there(client: Client, uri: str, kind: str, words: str
 
 
 async def test_it_takes_the_right_to_read(hold: Holdfast) -> None:
-    async with connected(hold, scopes=frozenset({Scope.SUBMIT, Scope.WORK})) as client:
+    async with connected(hold, scopes=frozenset({AccessScope.SUBMIT, AccessScope.WORK})) as client:
         assert (await refused(client, "read_resource", uri="task://queue"))["kind"] == "NotAllowed"

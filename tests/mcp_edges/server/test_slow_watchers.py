@@ -111,12 +111,12 @@ async def test_a_defect_is_logged_and_the_watching_goes_on(
     server, failures = server_of(hold), 0
     recall = hold.store.recall
 
-    async def broken(entity: str, **options: object) -> object:
+    async def broken(entity: str | None = None, attribute: str | None = None, **options: object) -> object:
         nonlocal failures
         if failures < 1 and entity == "db1":
             failures += 1
             raise KeyError("a defect of ours")
-        return await recall(entity, **options)  # type: ignore[arg-type]
+        return await recall(entity, attribute, **options)  # type: ignore[arg-type]
 
     async with server.http(), watcher_of(server, "auto", ["fact://db1"]) as heard:
         assert FactAddress("db1") in server._watcher._watched

@@ -12,10 +12,11 @@ from holdfast.cli.store_session import opened
 from holdfast.engine.api.holdfast import Holdfast
 from holdfast.model.errors import InvalidURL
 from holdfast.model.task import NewTask
+from holdfast.redaction import without_password
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.connections import Connections, fetch_on
 from holdfast.store.transaction import Transaction
-from holdfast.store.url import split_options, without_password
+from holdfast.store.url import split_options
 from tests.conftest import PgBouncerFactory
 from tests.pgbouncer import PgBouncer
 from tests.postgres_server import PostgresServer
@@ -115,7 +116,7 @@ async def test_commands_work_behind_it(url: str, pooler: PgBouncer) -> None:
     async with Holdfast(pooled):
         pass
     async with opened(f"{pooled}&prepare=true&listen_url={quote(url, safe='')}") as service:
-        assert await service.hold.store.workers() == []
+        assert (await service.workers()).members == []
 
 
 async def test_what_the_server_shows_of_our_connections(
@@ -136,8 +137,8 @@ async def test_what_the_server_shows_of_our_connections(
         async with PostgresStore(where) as store:
             assert await names(store) == ["holdfast", "holdfast (transactions)", "holdfast (listen)"]
         async with opened(where) as service:
-            assert isinstance(service.hold.store, PostgresStore)
-            assert (await names(service.hold.store))[0] == "holdfast command"
+            assert isinstance(service._hold.store, PostgresStore)
+            assert (await names(service._hold.store))[0] == "holdfast command"
     async with PostgresStore(f"{pooler.pooled(url)}&application_name=mine") as store:
         assert await names(store) == ["mine"] * 3
     monkeypatch.setenv("PGAPPNAME", "theirs")

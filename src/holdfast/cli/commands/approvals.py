@@ -19,11 +19,9 @@ from holdfast.cli.render.decisions import APPROVAL_COLUMNS, approval_page, appro
 from holdfast.cli.render.words import safe, value
 from holdfast.cli.store_session import command, opened, user
 from holdfast.cli.terminal import console, print_json, print_page, print_table, say, say_if_cut
-from holdfast.engine.effects.doubt import DOUBT
-from holdfast.engine.manage.budget import BUDGET
-from holdfast.engine.steps.approval import APPROVAL, QUESTION
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.errors import InvalidValue
+from holdfast.service.decisions import APPROVAL, BUDGET, DOUBT, QUESTION
 from holdfast.service.forms import approval_form, listed
 from holdfast.service.identify import short
 from holdfast.service.service import Service

@@ -14,8 +14,8 @@ from holdfast.cli.options import AsJson, DatabaseUrl
 from holdfast.cli.signals import StopSignals
 from holdfast.cli.store_session import command
 from holdfast.cli.terminal import print_json, print_table, say
-from holdfast.engine.api.settings import current_settings
 from holdfast.service.benchmark import CROWD, Figures, measure
+from holdfast.settings import current_settings
 
 COLUMNS = ("what", "figure", "to the raw limit")
 

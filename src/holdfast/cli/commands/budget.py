@@ -55,7 +55,7 @@ async def budget(
         if limits.limits():
             ledger = await service.extend_budget(task_id, limits, by=user(by), note=note)
             failed = (await service.task(task_id)).state is TaskState.FAILED
-            remedy = f"; if it failed for want of them: {command_line('resume', task_id, service.hold.url)}"
+            remedy = f"; if it failed for want of them: {command_line('resume', task_id, service.url)}"
             say(f"task {short(task_id)} has new limits{remedy if failed else ''}")
         else:
             ledger = await service.budget(task_id)

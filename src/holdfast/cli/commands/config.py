@@ -9,10 +9,9 @@ from rich.text import Text
 
 from holdfast.cli.options import AsJson
 from holdfast.cli.terminal import console, print_json, print_page, print_table, say, table
-from holdfast.engine.api.settings import FILE, Settings, Value, current_settings, unknown_variables
 from holdfast.model.task import JsonValue
-from holdfast.redaction import redacted
-from holdfast.store.url import without_password
+from holdfast.redaction import redacted, without_password
+from holdfast.settings import FILE, Settings, Value, current_settings, unknown_variables
 
 COLUMNS = ("setting", "from", "value")
 

@@ -15,17 +15,18 @@ from rich.text import Text
 
 from holdfast.cli.errors import in_one_line
 from holdfast.cli.exits import ExitCode
-from holdfast.cli.locator import distrust, find_holdfast
 from holdfast.cli.options import AsJson, DatabaseUrl
 from holdfast.cli.render.words import safe
 from holdfast.cli.store_session import command, with_store
 from holdfast.cli.terminal import console, print_json, print_page, say
-from holdfast.engine.api.settings import DEFAULT_URL, Settings, current_settings, unknown_variables
 from holdfast.model.errors import HoldfastError
-from holdfast.service.diagnosis.evidence import Application
+from holdfast.service.diagnosis.evidence import NamedApplication
 from holdfast.service.diagnosis.evidence_collector import gather
 from holdfast.service.diagnosis.finding import Finding, Level, worst
 from holdfast.service.diagnosis.report import diagnose
+from holdfast.service.locator import distrust
+from holdfast.service.session import find_application
+from holdfast.settings import DEFAULT_URL, Settings, current_settings, unknown_variables
 
 _SIGNS = {
     Level.OK: ("✓", "green"),
@@ -91,11 +92,11 @@ async def doctor(
         raise typer.Exit(ExitCode.FAILURE)
 
 
-def _application_of(settings: Settings) -> Application:
+def _application_of(settings: Settings) -> NamedApplication:
     """Import the application that the settings name, unless that would run code that the user may not know of."""
     named = settings.values["application"]
     if (why := _surprise(settings)) is not None:
-        return Application(target=named.value, not_imported=why)
+        return NamedApplication(target=named.value, not_imported=why)
     return _application(named.value)
 
 
@@ -111,14 +112,13 @@ def _surprise(settings: Settings) -> str | None:
     return distrust(settings)
 
 
-def _application(target: str) -> Application:
+def _application(target: str) -> NamedApplication:
     try:
-        hold = find_holdfast(target)
+        service = find_application(target)
     except HoldfastError as error:
-        return Application(target=target, error=in_one_line(error))
-    options = hold._options  # noqa: SLF001 - what its code says about how to open the store
-    queues, tasks = hold.definitions.queues, hold.definitions.names
-    return Application(target=target, url=hold.url, options=options, queues=queues, tasks=tasks)
+        return NamedApplication(target=target, error=in_one_line(error))
+    queues, tasks = service.definitions.queues, service.definitions.names
+    return NamedApplication(target=target, url=service.url, options=service.store_options, queues=queues, tasks=tasks)
 
 
 def _print(findings: Sequence[Finding]) -> None:

@@ -8,15 +8,14 @@ import typer
 
 from holdfast.cli.arguments import bind_json
 from holdfast.cli.json_input import read_json
-from holdfast.cli.locator import find_holdfast
 from holdfast.cli.options import AsJson, By, DatabaseUrl, TaskId
 from holdfast.cli.render.words import safe
 from holdfast.cli.store_session import command, opened, user
 from holdfast.cli.terminal import print_json, say
 from holdfast.cli.times import read_seconds
-from holdfast.engine.api.definition import Bound, Definitions
 from holdfast.model.errors import InvalidValue
-from holdfast.service.service import Service
+from holdfast.service.service import Bound, Definitions, Service
+from holdfast.service.session import find_application
 
 
 @command
@@ -65,7 +64,7 @@ async def fork(
     if app is not None and args is None:
         raise InvalidValue("--app says how to read --args; give both, or neither")
     over_in = None if deadline is None else read_seconds(deadline, what="--deadline")
-    application = None if app is None else find_holdfast(app, database_url)
+    application = None if app is None else find_application(app, database_url)
     who = user(by)
     async with opened(database_url if application is None else application.url) as service:
         definitions = None if application is None else application.definitions

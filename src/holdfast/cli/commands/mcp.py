@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from holdfast.cli.commands.mcp_config import Client, to_reach, to_start
+from holdfast.cli.commands.mcp_config import McpClient, to_reach, to_start
 from holdfast.cli.exits import SIGNALLED
 from holdfast.cli.logs import log_to_stderr
 from holdfast.cli.options import Application, Claim, OtherUrl, ReadOnly, checked_claims
 from holdfast.cli.signals import StopSignals
-from holdfast.cli.store_session import command, holdfast_to_serve, opened_to_serve, user
+from holdfast.cli.store_session import command, user
 from holdfast.cli.terminal import say
 from holdfast.model.checks import check_name
 from holdfast.model.errors import InvalidValue, MissingExtra, need_extras
 from holdfast.service.access import EVERYTHING, READ_ONLY, Caller
-from holdfast.store.url import without_password
+from holdfast.service.session import opened, service_to_serve
 
 if TYPE_CHECKING:
     from holdfast.mcp.server import McpServer
@@ -48,7 +48,8 @@ async def mcp(
         bool, typer.Option("--print-config", help="Print what to put into a client's configuration, and stop.")
     ] = False,
     client: Annotated[
-        Client | None, typer.Option(help="With --print-config: in whose form.", show_default=Client.JSON.value)
+        McpClient | None,
+        typer.Option(help="With --print-config: in whose form.", show_default=McpClient.JSON.value),
     ] = None,
     url: Annotated[
         str | None,
@@ -72,7 +73,7 @@ async def mcp(
         options = ["--read-only"] if read_only else []
         options += [part for one in claim or () for part in ("--claim", one)]
         options += ["--name", name] if name else []
-        _print(client or Client.JSON, url, application, database_url, options)
+        _print(client or McpClient.JSON, url, application, database_url, options)
         return
     if client or url:
         raise InvalidValue("--client and --url say what --print-config prints; add it, or leave them out")
@@ -88,12 +89,12 @@ async def mcp(
     caller = Caller(name or user(None), READ_ONLY if read_only else EVERYTHING)
     claimable = checked_claims(claim)
     with _kept_for_the_protocol():
-        hold = holdfast_to_serve(application, database_url, role="mcp")
-    async with opened_to_serve(hold, read_only=read_only):
-        server = McpServer(hold, caller=caller, read_only=read_only, claimable=claimable)
+        service = service_to_serve(application, database_url, role="mcp")
+    async with opened(service, read_only=read_only):
+        server = McpServer(service, caller=caller, read_only=read_only, claimable=claimable)
         rights = ", ".join(sorted(caller.scopes))
         say(
-            f"serving {without_password(hold.url)} over stdio with the rights of {caller.name}: {rights}; "
+            f"serving {service.shown_url} over stdio with the rights of {caller.name}: {rights}; "
             f"agents may claim: {', '.join(claimable)}"
         )
         ended_by = await _serve(server)
@@ -104,7 +105,7 @@ async def mcp(
 
 
 def _print(
-    client: Client, url: str | None, application: str | None, database_url: str | None, options: list[str]
+    client: McpClient, url: str | None, application: str | None, database_url: str | None, options: list[str]
 ) -> None:
     """Print the configuration; what is left to do with it is said beside it."""
     if url is None:

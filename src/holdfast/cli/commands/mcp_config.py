@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Final, assert_never
 from urllib.parse import unquote, urlsplit
 
-from holdfast.cli.store_session import holdfast_to_serve
-from holdfast.engine.api.settings import PREFIX, current_settings, is_postgres, store_options
 from holdfast.model.errors import InvalidValue
-from holdfast.store.url import without_password
+from holdfast.redaction import without_password
+from holdfast.service.session import service_to_serve
+from holdfast.settings import PREFIX, current_settings, is_postgres, store_options
 
 NAME: Final = "holdfast"
 BEARER: Final = "Bearer YOUR-TOKEN"
@@ -26,7 +26,7 @@ _ESCAPED: Final = str.maketrans({"%": "%25", "?": "%3F", "#": "%23"})
 """What would end the path of a URL, or mean something else in it."""
 
 
-class Client(StrEnum):
+class McpClient(StrEnum):
     """A program whose configuration can be printed."""
 
     JSON = "json"
@@ -48,58 +48,58 @@ class Printed:
     to_do: tuple[str, ...] = ()
 
 
-def to_start(client: Client, application: str | None, database_url: str | None, options: Sequence[str]) -> Printed:
+def to_start(client: McpClient, application: str | None, database_url: str | None, options: Sequence[str]) -> Printed:
     """Return the text with which a client starts the server, with absolute paths: clients start it from anywhere.
 
     ``options`` are those of ``holdfast mcp``, apart from where its store is.
     """
     arguments, environment = _store(application, database_url)
     arguments = ["-m", NAME, "mcp", *arguments, *options]
-    if client is not Client.JSON and "--name" not in options:
+    if client is not McpClient.JSON and "--name" not in options:
         arguments += ["--name", client]  # or histories could not tell apart the clients of one user
     entry: dict[str, Any] = {"command": sys.executable, "args": arguments} | (
         {"env": environment} if environment else {}
     )
     match client:
-        case Client.CLAUDE_CODE:
+        case McpClient.CLAUDE_CODE:
             given = [part for name, value in environment.items() for part in ("--env", f"{name}={value}")]
             text = shlex.join(["claude", "mcp", "add", NAME, *given, "--", sys.executable, *arguments])
-        case Client.VSCODE:
+        case McpClient.VSCODE:
             text = _json({"servers": {NAME: {"type": "stdio", **entry}}})
-        case Client.CODEX:
+        case McpClient.CODEX:
             text = _toml(entry)
-        case Client.JSON | Client.CLAUDE_DESKTOP | Client.CLINE | Client.CURSOR | Client.WINDSURF:
+        case McpClient.JSON | McpClient.CLAUDE_DESKTOP | McpClient.CLINE | McpClient.CURSOR | McpClient.WINDSURF:
             text = _json({"mcpServers": {NAME: entry}})
         case _:
             assert_never(client)
     return Printed(text, ("put the password where *** stands; none is printed",) if "***" in text else ())
 
 
-def to_reach(client: Client, url: str) -> Printed:
+def to_reach(client: McpClient, url: str) -> Printed:
     """Return the text with which a client reaches a server that runs. No token is in it, only the place for one."""
     _check(url)
     headers = {"Authorization": BEARER}
     entry: dict[str, Any] = {"url": url, "headers": headers}
     fill_in = ("put a token of that server where YOUR-TOKEN stands, and keep what then holds it to yourself",)
     match client:
-        case Client.CLAUDE_CODE:
+        case McpClient.CLAUDE_CODE:
             header = f"Authorization: {BEARER}"
             text = shlex.join(["claude", "mcp", "add", "--transport", "http", NAME, url, "--header", header])
             return Printed(text, fill_in)
-        case Client.VSCODE:
+        case McpClient.VSCODE:
             asked = {"type": "promptString", "id": _TOKEN_INPUT, "description": "Token of Holdfast", "password": True}
             entry = {"type": "http", "url": url, "headers": {"Authorization": f"Bearer ${{input:{_TOKEN_INPUT}}}"}}
             return Printed(_json({"inputs": [asked], "servers": {NAME: entry}}), ("VS Code will ask for the token",))
-        case Client.CODEX:
+        case McpClient.CODEX:
             text = _toml({"url": url, "bearer_token_env_var": _TOKEN_VARIABLE})
             return Printed(text, (f"Codex will read the token from {_TOKEN_VARIABLE}; set it where Codex starts",))
-        case Client.CLAUDE_DESKTOP:
+        case McpClient.CLAUDE_DESKTOP:
             raise InvalidValue("Claude Desktop can only start a server of its own; leave --url out")
-        case Client.WINDSURF:
+        case McpClient.WINDSURF:
             entry = {"serverUrl": url, "headers": headers}
-        case Client.CLINE:
+        case McpClient.CLINE:
             entry = {"type": "streamableHttp", **entry}
-        case Client.JSON | Client.CURSOR:
+        case McpClient.JSON | McpClient.CURSOR:
             pass
         case _:
             assert_never(client)
@@ -109,7 +109,7 @@ def to_reach(client: Client, url: str) -> Printed:
 def _store(application: str | None, database_url: str | None) -> tuple[list[str], dict[str, str]]:
     """Return the arguments and variables that lead to the store that would be served from here."""
     settings = current_settings()
-    url = holdfast_to_serve(application, database_url).url
+    url = service_to_serve(application, database_url).url
     arguments: list[str] = []
     environment: dict[str, str] = {}
     if target := application or settings["application"]:

@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.options import AsJson, DatabaseUrl
-from holdfast.cli.store_session import command, holdfast_to_look_at
+from holdfast.cli.store_session import command
 from holdfast.cli.terminal import print_json, say
-from holdfast.service.migration import migrate as bring_up_to_date
-from holdfast.store.url import without_password
+from holdfast.redaction import without_password
+from holdfast.service import session
 
 
 @command
@@ -23,9 +23,7 @@ async def migrate(
     as_json: AsJson = False,
 ) -> None:
     """Set up a store, or bring an older one to the schema of this version."""
-    hold = holdfast_to_look_at(database_url)
-    url, named = hold.url, hold._options.get("schema")  # noqa: SLF001 - what its code says about how to open the store
-    vitals = await bring_up_to_date(url, schema=schema or named)
+    url, vitals = await session.migrate(database_url, schema=schema)
     if as_json:
         print_json({"database_url": without_password(url), "schema": vitals.schema})
     else:

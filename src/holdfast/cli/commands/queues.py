@@ -7,7 +7,7 @@ from datetime import datetime
 
 from holdfast.cli.live import show_live
 from holdfast.cli.options import AsJson, DatabaseUrl, Watch
-from holdfast.cli.render.crew import FLEXIBLE, QUEUE_COLUMNS, queue_rows
+from holdfast.cli.render.worker_list import FLEXIBLE, QUEUE_COLUMNS, queue_rows
 from holdfast.cli.store_session import command, opened
 from holdfast.cli.terminal import print_json, print_table, table
 from holdfast.model.queries import QueueCounts

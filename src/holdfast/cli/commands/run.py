@@ -13,7 +13,6 @@ import typer
 
 from holdfast.cli.endpoint import Watch, end, tell_end
 from holdfast.cli.exits import ExitCode
-from holdfast.cli.locator import find_holdfast
 from holdfast.cli.logs import tell_troubles
 from holdfast.cli.options import AsJson, OtherUrl
 from holdfast.cli.progress import show_progress
@@ -23,19 +22,17 @@ from holdfast.cli.store_session import command, command_line
 from holdfast.cli.tasks import After, Args, Chosen, Deadline, Input, Key, choose, print_result, submit_chosen
 from holdfast.cli.terminal import print_json, say
 from holdfast.cli.times import read_seconds
-from holdfast.engine.api.holdfast import Holdfast
-from holdfast.engine.api.settings import current_settings
-from holdfast.engine.attempt.outcome import KEPT_FOR
-from holdfast.engine.worker.liveness import PROCESS, is_gone, this_process
 from holdfast.model.errors import InvalidValue, StoreError, TaskCancelled, TaskFailed
 from holdfast.model.transitions import TaskState
-from holdfast.model.worker import NewWorker, Worker
+from holdfast.model.worker import NewWorker
 from holdfast.service.forms import task_form
 from holdfast.service.identify import short
-from holdfast.service.local_run import run_family
+from holdfast.service.local_run import HEAD_START
 from holdfast.service.overview import Overview
 from holdfast.service.reach import Unreached
 from holdfast.service.service import Service
+from holdfast.service.session import find_application
+from holdfast.settings import current_settings
 
 
 @command
@@ -93,20 +90,19 @@ async def run(
     tell_troubles()
     start = read_start(state, plan, fact, artifact)
     chosen = _chosen(words or [], args, text, existing, database_url, start=start)
-    hold = chosen if isinstance(chosen, Holdfast) else chosen.hold
+    service = chosen if isinstance(chosen, Service) else chosen.service
     held_for = current_settings()["worker.lease"] if lease is None else read_seconds(lease, what="--lease")
     NewWorker(lease=held_for)  # refuses a lease that makes no sense before anything is stored
     waits_for = None if patience is None else read_seconds(patience, what="--patience")
     over_in = None if deadline is None else read_seconds(deadline, what="--deadline")
-    async with hold:
-        service = Service(hold)
-        if isinstance(chosen, Holdfast):
-            handle, is_new = hold.handle((await service.task(existing or "")).id), False
+    async with service:
+        if isinstance(chosen, Service):
+            handle, is_new = service.handle((await service.task(existing or "")).id), False
         else:
             is_new = not await service.has_key(chosen.bound.definition.name, key)
             # Workers that are alive must not be faster than this process.
-            options = {"key": key, "deadline": over_in, "delay": KEPT_FOR if is_new else None, **start}
-            handle = await submit_chosen(chosen, service, after=after, **options)
+            options = {"key": key, "deadline": over_in, "delay": HEAD_START if is_new else None, **start}
+            handle = await submit_chosen(chosen, after=after, **options)
         before = await service.overview(handle.id)
         has_ended = before.task.state.is_terminal
         try:
@@ -123,12 +119,12 @@ async def run(
             if as_json:
                 print_json(task_form(await handle.task()))
             waited = (await service.now() - before.at).total_seconds()
-            tell_end(stopped.found, handle.id, hold, application=_application(words, existing), waited=waited)
+            tell_end(stopped.found, handle.id, service, application=_application(words, existing), waited=waited)
             raise typer.Exit(ExitCode.UNREACHED) from None
         except (TaskFailed, TaskCancelled) as error:
             if as_json:
                 print_json(task_form(await handle.task()))
-            _add_advice(error, hold, had_ended=has_ended)
+            _add_advice(error, service, had_ended=has_ended)
             raise
         if has_ended and not quiet:
             say(f"task {short(handle.id)} was completed before, and is not run again")
@@ -154,13 +150,13 @@ def _application(words: list[str] | None, existing: str | None) -> str:
 
 async def _work(service: Service, before: Overview, watch: Watch, *, lease: float, quiet: bool, at_once: bool) -> None:
     """Work on a task until it has ended, and show how it gets on; raise its failure."""
-    hold, task = service.hold, before.task
-    if task.name not in hold.definitions.names:
+    task = before.task
+    if task.name not in service.definitions.names:
         raise InvalidValue(
             f"task {short(task.id)} is {task.name!r}, which is not defined here; name the application that defines it: "
             f"holdfast run MODULE:HOLDFAST --id {short(task.id)}"
         )
-    working = asyncio.create_task(run_family(hold, hold.handle(task.id), lease=lease, at_once=at_once))
+    working = asyncio.create_task(service.run(task.id, lease=lease, at_once=at_once))
     watching = asyncio.create_task(watch.run(working.cancel))
     interrupted: list[signal.Signals] = []
 
@@ -185,15 +181,15 @@ async def _work(service: Service, before: Overview, watch: Watch, *, lease: floa
         raise
 
 
-def _add_advice(error: TaskFailed | TaskCancelled, hold: Holdfast, *, had_ended: bool) -> None:
+def _add_advice(error: TaskFailed | TaskCancelled, service: Service, *, had_ended: bool) -> None:
     """Say with the error what can be done about it."""
     if had_ended:
         error.add_note("that was before, and it is not run again")
-    if not hold.store.capabilities.durable:
+    if not service.is_durable:
         return
-    error.add_note(f"look at it with: {command_line('show', error.task_id, hold.url)}")
+    error.add_note(f"look at it with: {command_line('show', error.task_id, service.url)}")
     if isinstance(error, TaskFailed):
-        error.add_note(f"let it go on with: {command_line('resume', error.task_id, hold.url)}")
+        error.add_note(f"let it go on with: {command_line('resume', error.task_id, service.url)}")
 
 
 async def _left(service: Service, task_id: str, again: str) -> str:
@@ -204,23 +200,16 @@ async def _left(service: Service, task_id: str, again: str) -> str:
         seen = await service.overview(task_id)
     except StoreError:
         return held
-    shown = command_line("show", task_id, service.hold.url)
+    shown = command_line("show", task_id, service.url)
     if seen.task.state.is_terminal:
         return f"stopped; task {name} is {seen.task.state}; look at it with: {shown}"
     if seen.task.state is TaskState.WAITING:
         return f"stopped; task {name} waits on, and a worker goes on with it then, or: {again}"
     if seen.task.owner is None:
         return f"stopped; task {name} was handed back. Go on with: {again}"
-    if seen.worker is None or _is_over(seen.worker, service.hold):
+    if seen.worker is None or service.is_over(seen.worker):
         return held
     return f"stopped; task {name} goes on, on worker {seen.worker.label!r}; follow it: {shown} --follow"
-
-
-def _is_over(worker: Worker, hold: Holdfast) -> bool:
-    """Say whether nothing is done any more under this worker: it is this process's own, or its process is gone."""
-    boot_id, one_machine = hold.services.clock.boot_id, not hold.store.capabilities.multi_machine
-    is_ours: bool = worker.details.get(PROCESS) == this_process(boot_id)
-    return is_ours or is_gone(worker.id, [worker], boot_id, one_machine=one_machine)
 
 
 def _chosen(
@@ -231,7 +220,7 @@ def _chosen(
     database_url: str | None,
     *,
     start: Mapping[str, Any],
-) -> Chosen | Holdfast:
+) -> Chosen | Service:
     """Return the task to begin with; the application alone where there is one already."""
     if existing is None:
         if not words:
@@ -239,4 +228,4 @@ def _chosen(
         return choose(words, args, text, database_url, goal=goal_of(start))
     if len(words) > 1 or args is not None or text is not None or start:
         raise InvalidValue("--id goes on with a task that has its name, arguments and state; leave those out")
-    return find_holdfast(words[0] if words else None, database_url)
+    return find_application(words[0] if words else None, database_url)

@@ -19,12 +19,12 @@ from holdfast.cli.exits import SIGNALLED
 from holdfast.cli.logs import log_to_stderr
 from holdfast.cli.options import Application, Claim, OtherUrl, ReadOnly, checked_claims
 from holdfast.cli.signals import StopSignals
-from holdfast.cli.store_session import command, holdfast_to_serve, opened_to_serve
+from holdfast.cli.store_session import command
 from holdfast.cli.terminal import say
-from holdfast.engine.api.settings import DEFAULT_HOST, DEFAULT_PORT, current_settings
 from holdfast.model.errors import need_extras
 from holdfast.redaction import know
-from holdfast.store.url import without_password
+from holdfast.service.session import opened, service_to_serve
+from holdfast.settings import DEFAULT_HOST, DEFAULT_PORT, current_settings
 
 
 @command
@@ -63,13 +63,13 @@ async def serve(
     # Extras, and slow to load.
     from holdfast.web.address import bound, resolve, url_of  # noqa: PLC0415
     from holdfast.web.application import application as web_application  # noqa: PLC0415
-    from holdfast.web.names import Names  # noqa: PLC0415
+    from holdfast.web.names import HostNames  # noqa: PLC0415
     from holdfast.web.server_process import Server  # noqa: PLC0415
     from holdfast.web.tokens import find_tokens, introduction  # noqa: PLC0415
 
     settings = current_settings()
     address = resolve(host or settings["serve.host"], settings["serve.port"] if port is None else port)
-    names = Names(address, allow_host or settings["serve.allow_hosts"] or ())
+    names = HostNames(address, allow_host or settings["serve.allow_hosts"] or ())
     tokens, secret = find_tokens(os.environ, address)
     claimable = checked_claims(claim)
     log_to_stderr(quiet=False, verbose=verbose)
@@ -82,15 +82,15 @@ async def serve(
     async with AsyncExitStack() as ending:
         ending.enter_context(StopSignals(stop, _leave_at_once))  # first, and so until everything is closed
         listener = ending.enter_context(bound(address))
-        hold = holdfast_to_serve(application, database_url, role="serve")
-        await ending.enter_async_context(opened_to_serve(hold, read_only=read_only))
+        service = service_to_serve(application, database_url, role="serve")
+        await ending.enter_async_context(opened(service, read_only=read_only))
         async with web_application(
-            hold, tokens=tokens, names=names, read_only=read_only, claimable=claimable
+            service, tokens=tokens, names=names, read_only=read_only, claimable=claimable
         ) as served:
             # The server outlasts what it serves, and goes before the store.
             server = await ending.enter_async_context(Server(served, listener))
             how = " read-only" if read_only else ""
-            say(f"serving {without_password(hold.url)}{how}; MCP is at {url_of(listener)}/mcp")
+            say(f"serving {service.shown_url}{how}; MCP is at {url_of(listener)}/mcp")
             for line in introduction(tokens, secret):
                 say(line)
             know(secret)  # from here on it is shown nowhere

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast import Handle
 from holdfast.cli.options import AsJson, OtherUrl
 from holdfast.cli.start import ArtifactId, Fact, Plan, State, goal_of, read_start
 from holdfast.cli.store_session import command, command_line, with_store
@@ -24,13 +25,10 @@ from holdfast.cli.tasks import (
 )
 from holdfast.cli.terminal import print_json, say
 from holdfast.cli.times import read_seconds
-from holdfast.engine.api.handle import Handle
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import DeadlineExceeded, InvalidValue, TaskCancelled, TaskFailed
 from holdfast.service.forms import task_form
 from holdfast.service.overview import Overview
-from holdfast.service.service import Service
-from holdfast.store.url import without_password
 
 
 @command
@@ -81,26 +79,23 @@ async def submit(
         **(start := read_start(state, plan, fact, artifact)),
     }
     chosen = choose(words, args, text, database_url, goal=goal_of(start))
-    async with chosen.hold:
-        if not chosen.hold.store.capabilities.durable:
-            url = chosen.hold.url
+    service = chosen.service
+    async with service:
+        if not service.is_durable:
             raise InvalidValue(
-                f"{without_password(url)} ends with this command, and the task with it; submit to a store that lasts"
+                f"{service.shown_url} ends with this command, and the task with it; submit to a store that lasts"
             )
-        service = Service(chosen.hold)
-        handle = await submit_chosen(chosen, service, after=after, **options)
+        handle = await submit_chosen(chosen, after=after, **options)
         if wait:
             say(f"task {handle.id}: waiting until a worker has done it")
             application = words[0] if len(words) > 1 else None
-            if (
-                missing := _missing_worker(await service.overview(handle.id), application, chosen.hold.url)
-            ) is not None:
+            if (missing := _missing_worker(await service.overview(handle.id), application, service.url)) is not None:
                 say(missing)
             await _wait(handle, patience, as_json=as_json)
         elif as_json:
             print_json(task_form(await handle.task()))
         else:
-            say(f"submitted; look at it with: {command_line('show', handle.id, chosen.hold.url)}")
+            say(f"submitted; look at it with: {command_line('show', handle.id, service.url)}")
             typer.echo(handle.id)
 
 

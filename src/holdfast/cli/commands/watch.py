@@ -11,7 +11,6 @@ from holdfast.cli.render.board import page
 from holdfast.cli.store_session import command, opened
 from holdfast.cli.terminal import console
 from holdfast.service.board import Board
-from holdfast.store.url import without_password
 
 
 @command
@@ -21,7 +20,7 @@ async def watch(*, queue: Queue = None, as_json: AsJsonLines = False, database_u
     Without a terminal, or with --json, whatever has changed is printed as it changes.
     """
     async with opened(database_url) as service:
-        store = without_password(service.hold.url)
+        store = service.shown_url
 
         async def look() -> Board:
             return await service.board(queue=queue)

@@ -18,18 +18,17 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.exits import SIGNALLED, ExitCode
-from holdfast.cli.locator import find_holdfast
 from holdfast.cli.logs import log_to_stderr
 from holdfast.cli.options import Application, OtherUrl, not_empty
 from holdfast.cli.signals import StopSignals
 from holdfast.cli.terminal import say
 from holdfast.cli.times import read_seconds
-from holdfast.engine.api.holdfast import Holdfast
-from holdfast.engine.api.settings import SETTINGS, current_settings
 from holdfast.model.checks import check_name
 from holdfast.model.errors import InvalidValue
 from holdfast.redaction import make_logger
-from holdfast.store.url import without_password
+from holdfast.service.service import Service
+from holdfast.service.session import find_application
+from holdfast.settings import SETTINGS, current_settings
 
 _TO_LEAVE, _TO_LEAVE_FORCED = 5.0, 1.0
 """Seconds the process may take to end once its worker has stopped."""
@@ -105,20 +104,20 @@ def work(
     """
     if quiet and verbose:
         raise InvalidValue("--quiet and --verbose exclude each other; give one of them")
-    hold = find_holdfast(application, database_url, role="worker")
+    service = find_application(application, database_url, role="worker")
     settings = current_settings()
-    if not hold.definitions.names:
+    if not service.definitions.names:
         raise InvalidValue(f"{application or settings['application']} defines no tasks; let it import those that do")
     log_to_stderr(quiet=quiet, verbose=verbose, as_json=as_json)
     wanted = Wanted(
-        queues=_listed(queues) or settings["worker.queues"] or hold.definitions.queues,
+        queues=_listed(queues) or settings["worker.queues"] or service.definitions.queues,
         concurrency=settings["worker.concurrency"] if concurrency is None else concurrency,
         residents=settings["worker.residents"] if residents is None else residents,
         lease=settings["worker.lease"] if lease is None else read_seconds(lease, what="--lease"),
         grace=settings["worker.grace"] if grace is None else read_seconds(grace, what="--grace"),
         label=label or settings["worker.label"],
     )
-    raise typer.Exit(asyncio.run(_work(hold, wanted, say=_say_nothing if quiet else _log if as_json else say)))
+    raise typer.Exit(asyncio.run(_work(service, wanted, say=_say_nothing if quiet else _log if as_json else say)))
 
 
 def _listed(queues: Sequence[str] | None) -> list[str]:
@@ -130,7 +129,7 @@ def _listed(queues: Sequence[str] | None) -> list[str]:
     return listed
 
 
-async def _work(hold: Holdfast, wanted: Wanted, *, say: Callable[[str], None]) -> int:
+async def _work(service: Service, wanted: Wanted, *, say: Callable[[str], None]) -> int:
     """Work until told to stop; return the exit code."""
     forced_by: signal.Signals | None = None
 
@@ -146,24 +145,24 @@ async def _work(hold: Holdfast, wanted: Wanted, *, say: Callable[[str], None]) -
         worker.force()
         say(f"{number.name}: handing back {running} now")
 
-    async with hold:
-        if not hold.store.capabilities.durable:
+    async with service:
+        if not service.is_durable:
             raise InvalidValue(
-                f"{without_password(hold.url)} lives inside one process; nobody could submit a task to this worker"
+                f"{service.shown_url} lives inside one process; nobody could submit a task to this worker"
             )
-        async with hold.worker(**asdict(wanted)) as worker:
+        async with service.worker(**asdict(wanted)) as worker:
             with StopSignals(drain, force):
-                say(_introduction(hold, wanted))
+                say(_introduction(service, wanted))
                 await worker.join()
     if forced_by is not None:
         return _leave_within(_TO_LEAVE_FORCED, SIGNALLED + forced_by)
     return _leave_within(_TO_LEAVE, ExitCode.OK)
 
 
-def _introduction(hold: Holdfast, wanted: Wanted) -> str:
+def _introduction(service: Service, wanted: Wanted) -> str:
     return (
-        f"worker {wanted.label!r} (pid {os.getpid()}) works on {without_password(hold.url)}; "
-        f"queues: {', '.join(wanted.queues)}; tasks: {', '.join(hold.definitions.names)}"
+        f"worker {wanted.label!r} (pid {os.getpid()}) works on {service.shown_url}; "
+        f"queues: {', '.join(wanted.queues)}; tasks: {', '.join(service.definitions.names)}"
     )
 
 

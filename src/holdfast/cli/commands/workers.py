@@ -8,12 +8,12 @@ import typer
 
 from holdfast.cli.live import show_live
 from holdfast.cli.options import AsJson, DatabaseUrl, Watch
-from holdfast.cli.render.crew import FLEXIBLE, WORKER_COLUMNS, worker_rows
+from holdfast.cli.render.worker_list import FLEXIBLE, WORKER_COLUMNS, worker_rows
 from holdfast.cli.store_session import command, opened
 from holdfast.cli.terminal import print_json, print_table, table
 from holdfast.model.task import JsonValue
-from holdfast.service.crew import Crew
 from holdfast.service.forms import listed
+from holdfast.service.worker_list import WorkerList
 
 
 @command
@@ -27,25 +27,25 @@ async def workers(
     """List the workers that are alive. A silent one has not renewed its lease: others may take its tasks."""
     async with opened(database_url) as service:
 
-        async def look() -> Crew:
-            return await service.crew(dead=dead)
+        async def look() -> WorkerList:
+            return await service.workers(dead=dead)
 
         if stay:
             views = service.follow(look)
             await show_live(
                 views,
-                lambda crew: table(WORKER_COLUMNS, worker_rows(crew), flexible=FLEXIBLE),
+                lambda workers: table(WORKER_COLUMNS, worker_rows(workers), flexible=FLEXIBLE),
                 _form,
                 as_json=as_json,
             )
             return
-        crew = await look()
+        workers = await look()
         if as_json:
-            print_json(_form(crew))
+            print_json(_form(workers))
         else:
             empty = "no worker is alive; start one: holdfast worker MODULE:HOLDFAST"
-            print_table(WORKER_COLUMNS, worker_rows(crew), empty=empty, flexible=FLEXIBLE)
+            print_table(WORKER_COLUMNS, worker_rows(workers), empty=empty, flexible=FLEXIBLE)
 
 
-def _form(crew: Crew) -> JsonValue:
-    return listed("workers", [member.to_json() for member in crew.members])
+def _form(workers: WorkerList) -> JsonValue:
+    return listed("workers", [member.to_json() for member in workers.members])

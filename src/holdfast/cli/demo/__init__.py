@@ -4,18 +4,18 @@ The kill comes in the hardest moment: the call has reached the world, and its re
 
 Modules:
 
-application.py  The application of the demo: an agent that deploys a service in ten steps
-command.py      The command ``holdfast demo``
-crew.py         The demo's workers: real ``holdfast worker`` processes
-ledger.py       The demo's ledger: one line for everything that reached the world outside, in a plain file that no store
-                knows of
-outcome.py      What the demo came to: read back from the store, from the ledger and from the operating system
-picture.py      The demo as a picture: what a run has shown, as an SVG file that needs nothing but itself
-scenario.py     What happens in the demo: two real workers, a real SIGKILL for the first of them, and one decision
-scene.py        One frame of the demo in a terminal: plan, workers, budget, and the last things that happened
-snapshot.py     What the store, the ledger and the operating system say of the demo at one moment
-stage.py        What people see while the demo goes on: a live picture in a terminal, line by line anywhere else
-story.py        What has happened so far, told from one snapshot: nothing is said that store, ledger and processes do
-                not say
-summary.py      What people see when the demo is over: the ledger, step by step, and what it proves
+application.py       The application of the demo: an agent that deploys a service in ten steps
+command.py           The command ``holdfast demo``
+ledger.py            The demo's ledger: one line for everything that reached the world outside, in a plain file that no
+                     store knows of
+outcome.py           What the demo came to: read back from the store, from the ledger and from the operating system
+picture.py           The demo as a picture: what a run has shown, as an SVG file that needs nothing but itself
+scenario.py          What happens in the demo: two real workers, a real SIGKILL for the first of them, and one decision
+scene.py             One frame of the demo in a terminal: plan, workers, budget, and the last things that happened
+snapshot.py          What the store, the ledger and the operating system say of the demo at one moment
+stage.py             What people see while the demo goes on: a live picture in a terminal, line by line anywhere else
+story.py             What has happened so far, told from one snapshot: nothing is said that store, ledger and processes
+                     do not say
+summary.py           What people see when the demo is over: the ledger, step by step, and what it proves
+worker_processes.py  The demo's workers: real ``holdfast worker`` processes
 """

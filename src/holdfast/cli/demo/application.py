@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
+from holdfast import Holdfast
 from holdfast.agent.agent import Agent
 from holdfast.agent.scripted import ScriptedModel, call
 from holdfast.agent.tool import tool
 from holdfast.cli.demo.ledger import What, note, read
-from holdfast.engine.api.holdfast import Holdfast
 from holdfast.model.agent_state import AgentState, KnownFact
 from holdfast.model.budget import Budget
 from holdfast.model.doubt import Absent, Happened

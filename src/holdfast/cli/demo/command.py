@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from holdfast.cli.demo.outcome import Outcome
-    from holdfast.cli.demo.stage import Stage
+    from holdfast.cli.demo.stage import DemoStage
 
 _LEASE = 2.0
 """Seconds: short, so that nobody waits long for the take-over. A real worker takes 30."""
@@ -60,12 +60,12 @@ def demo(
     # Imported here: only this command needs rich, and a Holdfast of its own.
     from rich.console import Console  # noqa: PLC0415
 
-    from holdfast.cli.demo.stage import Stage  # noqa: PLC0415
+    from holdfast.cli.demo.stage import DemoStage  # noqa: PLC0415
 
     if svg is not None and not svg.absolute().parent.is_dir():
         raise InvalidValue(f"there is no folder {svg.absolute().parent} to draw {svg.name} in; make it first")
     console = Console(quiet=as_json, highlight=False)
-    stage = Stage(console)
+    stage = DemoStage(console)
     with _stopped_by_signals(), _folder(keep) as folder:
         url = database_url or f"sqlite:///{folder.absolute()}/demo.db"
         outcome = _play(url, folder, stage, pace=pace)
@@ -77,13 +77,13 @@ def demo(
     raise typer.Exit(ExitCode.OK if outcome.is_good else ExitCode.FAILURE)
 
 
-def _play(url: str, folder: Path, stage: Stage, *, pace: float) -> Outcome:
-    from holdfast.cli.demo.crew import Crew  # noqa: PLC0415 - as above
+def _play(url: str, folder: Path, stage: DemoStage, *, pace: float) -> Outcome:
     from holdfast.cli.demo.scenario import Scenario  # noqa: PLC0415
+    from holdfast.cli.demo.worker_processes import DemoWorkers  # noqa: PLC0415 - as above
 
     queue = f"demo-{new_id()}"  # one that nobody else works on
-    with Crew(url, folder, queue=queue, lease=_LEASE * pace, pace=pace) as crew:
-        return asyncio.run(Scenario(crew, stage, pace=pace).play(url, queue))
+    with DemoWorkers(url, folder, queue=queue, lease=_LEASE * pace, pace=pace) as processes:
+        return asyncio.run(Scenario(processes, stage, pace=pace).play(url, queue))
 
 
 def _conclude(console: Console, outcome: Outcome, url: str | None) -> None:
@@ -100,7 +100,7 @@ def _conclude(console: Console, outcome: Outcome, url: str | None) -> None:
         console.print("", Text(words, "dim"), sep="\n")
 
 
-def _draw(file: Path, stage: Stage, outcome: Outcome) -> None:
+def _draw(file: Path, stage: DemoStage, outcome: Outcome) -> None:
     from holdfast.cli.demo.picture import draw  # noqa: PLC0415
     from holdfast.cli.demo.summary import proof, verdict  # noqa: PLC0415 - as above
 

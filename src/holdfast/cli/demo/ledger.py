@@ -19,7 +19,7 @@ class What(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DemoEntry:
     """One line: which process did what, under which effect id."""
 
     pid: int
@@ -29,10 +29,10 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class DemoLedger:
     """What was in the file when it was read."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[DemoEntry, ...] = ()
 
     def pids(self, what: What, step: str, effect_id: str | None = None) -> list[int]:
         """Return the processes of which this is true, in order."""
@@ -42,7 +42,7 @@ class Ledger:
         """Return the ids under which a step touched the world, each once."""
         return list(dict.fromkeys(entry.effect_id for entry in self._about(What.DID, step)))
 
-    def _about(self, what: What, step: str) -> Iterator[Entry]:
+    def _about(self, what: What, step: str) -> Iterator[DemoEntry]:
         return (entry for entry in self.entries if entry.what is what and entry.step == step)
 
 
@@ -52,10 +52,10 @@ def note(file: Path, what: What, step: str, effect_id: str) -> None:
         lines.write(f"{os.getpid()} {what} {step} {effect_id}\n".encode())
 
 
-def read(file: Path) -> Ledger:
+def read(file: Path) -> DemoLedger:
     """Read what is there; nothing as long as there is no file."""
     if not file.exists():
-        return Ledger()
+        return DemoLedger()
     lines = file.read_text(encoding="utf-8").splitlines()
     split = (line.split() for line in lines)
-    return Ledger(tuple(Entry(int(pid), What(what), step, effect_id) for pid, what, step, effect_id in split))
+    return DemoLedger(tuple(DemoEntry(int(pid), What(what), step, effect_id) for pid, what, step, effect_id in split))

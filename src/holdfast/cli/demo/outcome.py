@@ -46,7 +46,7 @@ class Outcome:
     @property
     def kills(self) -> int:
         """How many workers were ended by SIGKILL, as the operating system tells."""
-        return sum(member.was_killed for member in self.last.crew)
+        return sum(member.was_killed for member in self.last.processes)
 
     @property
     def takeovers(self) -> int:
@@ -129,7 +129,7 @@ class Outcome:
                 if line.limit is not None
             },
             "workers": {
-                "killed": next((member.pid for member in last.crew if member.was_killed), None),
+                "killed": next((member.pid for member in last.processes if member.was_killed), None),
                 "finisher": self._finisher,
             },
             "seconds": round(self.seconds, 1),

@@ -6,13 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from holdfast import Handle
 from holdfast.cli.demo.application import FATAL_STEP, GOAL, deploy, hold
-from holdfast.cli.demo.crew import Crew
 from holdfast.cli.demo.ledger import What
 from holdfast.cli.demo.outcome import Outcome
 from holdfast.cli.demo.snapshot import Snapshot, look
-from holdfast.cli.demo.stage import Stage
-from holdfast.engine.api.handle import Handle
+from holdfast.cli.demo.stage import DemoStage
+from holdfast.cli.demo.worker_processes import DemoWorkers
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.effect import EffectState
 from holdfast.model.errors import HoldfastError, InvalidValue
@@ -28,9 +28,9 @@ _TO_READ, _TO_DECIDE = 0.5, 1.2
 class Scenario:
     """One run of the demo."""
 
-    def __init__(self, crew: Crew, stage: Stage, *, pace: float) -> None:
+    def __init__(self, processes: DemoWorkers, stage: DemoStage, *, pace: float) -> None:
         """``pace`` is how many times slower than usual everything goes."""
-        self._crew, self._stage, self._pace = crew, stage, pace
+        self._processes, self._stage, self._pace = processes, stage, pace
         self._handle: Handle[str]
 
     async def play(self, url: str, queue: str) -> Outcome:
@@ -48,34 +48,36 @@ class Scenario:
             return Outcome(last=last, seconds=time.monotonic() - began)
 
     async def _kill_between_effect_and_record(self) -> None:
-        worker = self._crew.start()
+        worker = self._processes.start()
         await self._until(worker, _has_reached_the_world)
         await self._until(worker, _passed(_TO_READ * self._pace))
-        self._crew.kill(worker)
+        self._processes.kill(worker)
         await self._look()
 
     async def _take_over_and_finish(self) -> None:
-        worker = self._crew.start()
+        worker = self._processes.start()
         asked = await self._until(worker, lambda now: bool(_open(now)) or _is_over(now))
         for approval in _open(asked):
             await self._until(worker, _passed(_TO_DECIDE * self._pace))
             await hold.approve(approval.id, by=DECIDER, note=NOTE)
         await self._until(worker, _is_over)
-        await asyncio.to_thread(self._crew.dismiss, worker)
+        await asyncio.to_thread(self._processes.dismiss, worker)
 
     async def _until(self, worker: str, happened: Callable[[Snapshot], bool]) -> Snapshot:
         """Show what goes on until something has happened."""
         give_up = time.monotonic() + _PATIENCE * self._pace
         while not happened(now := await self._look()):
-            gone = next(member.exit_code for member in now.crew if member.label == worker)
+            gone = next(member.exit_code for member in now.processes if member.label == worker)
             if gone is not None or time.monotonic() > give_up:
                 why = f"ended with exit code {gone}" if gone is not None else "did not get on"
-                raise HoldfastError(f"{worker} of the demo {why}: {self._crew.last_words(worker) or 'it said nothing'}")
+                raise HoldfastError(
+                    f"{worker} of the demo {why}: {self._processes.last_words(worker) or 'it said nothing'}"
+                )
             await asyncio.sleep(_LOOK_EVERY)
         return now
 
     async def _look(self) -> Snapshot:
-        now = await look(self._handle, self._crew)
+        now = await look(self._handle, self._processes)
         self._stage.show(now)
         return now
 

@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.demo.application import STEPS
-from holdfast.cli.demo.crew import Member
 from holdfast.cli.demo.ledger import What
 from holdfast.cli.demo.snapshot import Snapshot, was_in_doubt
 from holdfast.cli.demo.story import BAD, GOOD, ODD, short
+from holdfast.cli.demo.worker_processes import DemoWorker
 from holdfast.model.approval import ApprovalState
 from holdfast.model.budget import Meter
 from holdfast.model.effect import Effect, EffectState
@@ -82,7 +82,7 @@ def standing(now: Snapshot, name: str) -> tuple[str, str]:
 
 def _effect_standing(now: Snapshot, effect: Effect) -> tuple[str, str]:
     holder = now.holder(effect.fence)
-    dead = holder is not None and any(one.was_killed and one.pid == holder.details["pid"] for one in now.crew)
+    dead = holder is not None and any(one.was_killed and one.pid == holder.details["pid"] for one in now.processes)
     if effect.state is EffectState.ARMED:
         return ("armed, worker killed", BAD) if dead else ("armed", ODD)
     return effect.state.value.replace("_", " "), BAD if effect.state is EffectState.NEEDS_HUMAN else ODD
@@ -90,14 +90,14 @@ def _effect_standing(now: Snapshot, effect: Effect) -> tuple[str, str]:
 
 def _workers(now: Snapshot) -> Table:
     grid = Table.grid(padding=(0, 2))
-    for member in now.crew:
+    for member in now.processes:
         grid.add_row(*_worker(now, member))
-    if len(now.crew) == 1:
+    if len(now.processes) == 1:
         grid.add_row(" ")  # the second one gets this row, and nothing has to move
     return grid
 
 
-def _worker(now: Snapshot, member: Member) -> tuple[RenderableType, ...]:
+def _worker(now: Snapshot, member: DemoWorker) -> tuple[RenderableType, ...]:
     known = next((one for one in now.workers if one.details["pid"] == member.pid), None)
     words, style = ("starting", "dim") if known is None else (known.state.value, GOOD)
     if member.was_killed:

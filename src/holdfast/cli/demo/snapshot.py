@@ -6,14 +6,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
+from holdfast import Handle
 from holdfast.cli.demo import ledger
 from holdfast.cli.demo.application import PLAN, hold
-from holdfast.cli.demo.crew import Crew, Member
-from holdfast.cli.demo.ledger import Ledger as World
-from holdfast.engine.api.handle import Handle
+from holdfast.cli.demo.ledger import DemoLedger
+from holdfast.cli.demo.worker_processes import DemoWorker, DemoWorkers
 from holdfast.model.agent_state import AgentState
 from holdfast.model.approval import Approval, ApprovalState
-from holdfast.model.budget import Ledger as Books
+from holdfast.model.budget import Ledger
 from holdfast.model.doubt import Doubt
 from holdfast.model.effect import Effect, EffectState
 from holdfast.model.errors import Conflict
@@ -40,9 +40,9 @@ class Snapshot:
     workers: tuple[Worker, ...]
     """Those the demo started."""
     state: AgentState
-    budget: Books
-    world: World
-    crew: tuple[Member, ...]
+    budget: Ledger
+    world: DemoLedger
+    processes: tuple[DemoWorker, ...]
 
     def step(self, name: str) -> Step | None:
         """Return the journal's line of a tool's call."""
@@ -77,7 +77,7 @@ class Snapshot:
 
     def label(self, pid: int) -> str:
         """Name a process."""
-        return next((member.label for member in self.crew if member.pid == pid), f"pid {pid}")
+        return next((member.label for member in self.processes if member.pid == pid), f"pid {pid}")
 
     def lease_left(self, worker: Worker) -> float:
         """Return the seconds until a worker that stays silent is taken for dead."""
@@ -92,9 +92,9 @@ def was_in_doubt(effect: Effect) -> bool:
     return effect.state in _WAS_IN_DOUBT or effect.result is not None
 
 
-async def look(handle: Handle[str], crew: Crew) -> Snapshot:
+async def look(handle: Handle[str], processes: DemoWorkers) -> Snapshot:
     """Read everything once. The parts are read one after the other; nothing told from them takes back anything."""
-    store, labels = hold.store, {member.label for member in crew.members}
+    store, labels = hold.store, {member.label for member in processes.members}
     task = await handle.task()
     state = AgentState(goal="")
     with suppress(Conflict):  # it has none before a worker has begun
@@ -113,8 +113,8 @@ async def look(handle: Handle[str], crew: Crew) -> Snapshot:
         ),
         state=state,
         budget=await hold.budget(handle),
-        world=ledger.read(crew.ledger),
-        crew=crew.members,
+        world=ledger.read(processes.ledger),
+        processes=processes.members,
         at=hold.services.time.now(),
     )
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from holdfast.cli.demo.scene import ROWS_BESIDE_THE_LOG, frame
 from holdfast.cli.demo.snapshot import Snapshot
-from holdfast.cli.demo.story import Event, tell
+from holdfast.cli.demo.story import StoryEvent, tell
 
 INTRODUCTION = (
     Text("An agent deploys a service in ten steps. Its worker is killed in the eighth.", "bold"),
@@ -22,7 +22,7 @@ _FRAMES_PER_SECOND = 10
 _FEWEST_LINES = 3
 
 
-class Stage:
+class DemoStage:
     """Shows every snapshot it is given, and tells what is new in it."""
 
     def __init__(self, console: Console) -> None:
@@ -73,7 +73,7 @@ class Stage:
         return frame(self._now, self.log[-lines:])
 
 
-def _line(event: Event, now: Snapshot) -> Text:
+def _line(event: StoryEvent, now: Snapshot) -> Text:
     begun = now.task.created_at or event.at
     seconds = max(0.0, (event.at - begun).total_seconds())
     return Text.assemble((f"{seconds:5.1f} s  ", "dim"), (event.words, event.style))

@@ -12,7 +12,7 @@ from rich.text import Text
 from holdfast.cli.demo.outcome import Outcome
 from holdfast.cli.demo.story import BAD, GOOD, short
 from holdfast.cli.own_command import own_command
-from holdfast.store.url import without_password
+from holdfast.redaction import without_password
 
 
 def proof(outcome: Outcome) -> Table:

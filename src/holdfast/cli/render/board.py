@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, OverflowMethod, RenderableType, RenderResult
 from rich.text import Text
 
-from holdfast.cli.render.crew import QUEUE_COLUMNS, holding, lease_bar, process, queue_rows, standing
 from holdfast.cli.render.overview import command_for
 from holdfast.cli.render.steps import step_name, visible
 from holdfast.cli.render.table_fit import FittingTable, share
 from holdfast.cli.render.words import input_of, outcome_of, safe, standing_of, state_text
+from holdfast.cli.render.worker_list import QUEUE_COLUMNS, holding, lease_bar, process, queue_rows, standing
 from holdfast.cli.terminal import one_line
 from holdfast.cli.times import age, span
 from holdfast.model.transitions import TaskState
@@ -113,11 +113,11 @@ def _sections(board: Board) -> Iterator[_Section]:
 def _workers(board: Board) -> _Section:
     rows: list[list[str | Text]] = [
         [member.worker.label, standing(member), lease_bar(member), holding(member), process(member)]
-        for member in board.crew.members
+        for member in board.workers.members
     ]
     nobody: list[list[str | Text]] = [[Text("none is alive: holdfast worker MODULE:HOLDFAST", "yellow")]]
     columns, whole = ("worker", "state", "lease", "holds", "process"), None if rows else "worker"
-    return _Section(columns, {"worker", "process"}, rows or nobody, board.crew.unseen, whole)
+    return _Section(columns, {"worker", "process"}, rows or nobody, board.workers.unseen, whole)
 
 
 def _running(board: Board) -> list[list[str | Text]]:

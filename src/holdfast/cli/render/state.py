@@ -11,10 +11,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from holdfast import AppliedPatch
 from holdfast.cli.render.words import safe, value, who
 from holdfast.cli.terminal import one_line
 from holdfast.cli.times import age
-from holdfast.engine.manage.state import AppliedPatch
 from holdfast.model.agent_state import AgentState
 from holdfast.model.patch import StatePatch
 from holdfast.model.state_diff import Change, ChangeKind

@@ -29,7 +29,7 @@ _USUAL: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class WantedWidth:
     """What a column would like to have."""
 
     name: str
@@ -43,7 +43,7 @@ class Wish:
     """Whether no row says anything in it."""
 
 
-def fit(wishes: Sequence[Wish], width: int, gap: int = 2) -> dict[str, int]:
+def fit(wishes: Sequence[WantedWidth], width: int, gap: int = 2) -> dict[str, int]:
     """Return the widths of the columns that are shown, ``gap`` apart; those that are missing are left out.
 
     First go those that are empty, but only where there is too little room: wide tables look alike. Then the others in
@@ -100,9 +100,9 @@ class FittingTable(Table):
         yield from Table.__rich_console__(shown, console, options)
 
 
-def _wish(column: Column, console: Console, options: ConsoleOptions) -> Wish:
+def _wish(column: Column, console: Console, options: ConsoleOptions) -> WantedWidth:
     cells = list(column.cells)
-    return Wish(
+    return WantedWidth(
         name=str(column.header),
         width=max(Measurement.get(console, options, cell).maximum for cell in [column.header, *cells]),
         gives_way=not column.no_wrap,
@@ -126,13 +126,13 @@ def _cells(column: Column) -> list[RenderableType]:
     return cells
 
 
-def _main(wishes: Sequence[Wish]) -> Wish | None:
+def _main(wishes: Sequence[WantedWidth]) -> WantedWidth | None:
     """Return what a table is about: of the columns that give way the first that is missed most. It always stays."""
     giving = [wish for wish in wishes if wish.gives_way and not wish.is_empty]
     return max(giving, key=lambda wish: _place(wish.name), default=None)
 
 
-def _by_order(wishes: Sequence[Wish], main: Wish | None) -> list[Wish]:
+def _by_order(wishes: Sequence[WantedWidth], main: WantedWidth | None) -> list[WantedWidth]:
     return sorted((wish for wish in wishes if wish is not main), key=lambda wish: _place(wish.name))
 
 
@@ -140,7 +140,7 @@ def _place(name: str) -> int:
     return ORDER.index(name) if name in ORDER else len(ORDER)
 
 
-def _least(wish: Wish, main: Wish | None, width: int, *, narrow: bool = False) -> int:
+def _least(wish: WantedWidth, main: WantedWidth | None, width: int, *, narrow: bool = False) -> int:
     """Return what a column needs; with ``narrow`` also those that say everything make do with several lines."""
     if wish is main:
         return min(wish.width, _TELLING, _TELLING * width // _USUAL)

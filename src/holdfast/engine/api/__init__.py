@@ -12,9 +12,7 @@ handle.py          Handle: what submit returns, and what any process can make fr
 holdfast.py        Holdfast: the object an application holds
 management.py      What can be done about tasks that exist: bring them back, stop them, talk to them, decide what they
                    ask
-new_task.py        From what a caller says to a task to be stored
-settings.py        Settings: what is not said in code, and where it was said: flags, HOLDFAST_* variables,
-                   holdfast.toml, defaults
+new_task.py        From what a caller says to a task that is stored
 signatures.py      What may be written behind ``submit`` and ``step``: for type checkers, and for the error when it is
                    something else
 start.py           The start of an agent's run: what its state holds from the beginning, as whoever submits the task

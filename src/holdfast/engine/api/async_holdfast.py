@@ -12,8 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack,
 from holdfast.engine.api.definition import Bound, Definitions, TaskDefinition
 from holdfast.engine.api.handle import Handle
 from holdfast.engine.api.management import Managing
-from holdfast.engine.api.new_task import continuing, new_task, was_submitted_before
-from holdfast.engine.api.settings import current_settings, store_options
+from holdfast.engine.api.new_task import handle_of, new_task, submit_task
 from holdfast.engine.api.signatures import (
     A,
     B,
@@ -29,7 +28,7 @@ from holdfast.engine.api.signatures import (
     refuse_for_function,
     refuse_for_task,
 )
-from holdfast.engine.api.start import SUBMITTER, ArtifactNames, Facts, Start, as_state, link_artifacts, starting
+from holdfast.engine.api.start import SUBMITTER, ArtifactNames, Facts, Start, link_artifacts, starting
 from holdfast.engine.api.sync.context import SyncContext
 from holdfast.engine.attempt.context import Context
 from holdfast.engine.manage.artifacts import Artifacts
@@ -44,17 +43,19 @@ from holdfast.model.agent_state import AgentState
 from holdfast.model.budget import Budget
 from holdfast.model.clock import Clock
 from holdfast.model.deadline import as_seconds
-from holdfast.model.errors import HoldfastError, InvalidValue, KeyConflict, StoreClosed
+from holdfast.model.errors import HoldfastError, InvalidValue, StoreClosed
 from holdfast.model.patch import StatePatch
 from holdfast.model.records import Event
 from holdfast.model.retry import Retry
 from holdfast.model.size import batches, task_size
-from holdfast.model.task import DEFAULT_QUEUE, JsonValue, NewTask, Submitted
+from holdfast.model.task import DEFAULT_QUEUE, JsonValue
 from holdfast.process_fork import Owner
+from holdfast.redaction import without_password
+from holdfast.settings import current_settings, store_options
 from holdfast.store.clock import SystemClock
 from holdfast.store.simple import SimpleInterface
 from holdfast.store.transaction import refuse_inside
-from holdfast.store.url import make_store, without_password
+from holdfast.store.url import make_store
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -68,7 +69,8 @@ class AsyncHoldfast(Managing):
         self.url: str = url or current_settings()["database_url"]
         self.definitions = Definitions()
         self._clock = clock or SystemClock()
-        self._options = options
+        self.options = options
+        """What the store is opened with, beside its URL."""
         self._services: Services | None = None
         self._opened = AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -191,7 +193,7 @@ class AsyncHoldfast(Managing):
         return self._turn[1]
 
     async def _open(self) -> None:
-        store = make_store(self.url, clock=self._clock, **(store_options(self.url) | self._options))
+        store = make_store(self.url, clock=self._clock, **(store_options(self.url) | self.options))
         async with AsyncExitStack() as opened:
             await opened.enter_async_context(store)
             services = Services(store, self._clock, self.definitions)
@@ -205,12 +207,12 @@ class AsyncHoldfast(Managing):
         """Go by another store and another clock until the block ends: for tests of the tasks defined here."""
         if self._depth:
             raise HoldfastError(f"this Holdfast is open on {without_password(self.url)}; close it first")
-        before = self.url, self._clock, self._options
-        self.url, self._clock, self._options = url, clock, {}
+        before = self.url, self._clock, self.options
+        self.url, self._clock, self.options = url, clock, {}
         try:
             yield
         finally:
-            self.url, self._clock, self._options = before
+            self.url, self._clock, self.options = before
 
     @property
     def services(self) -> Services:
@@ -311,21 +313,12 @@ class AsyncHoldfast(Managing):
         here, and is named with its ``queue``, they are stored as they are.
         """
         refuse_for_task("hold.submit", task, unknown, SubmitOptions.__annotations__)
-        services = self.services
-        start = Start(state=state, plan=plan, facts=facts, artifacts=artifacts)
-        args, start = as_state(self.definitions, task, args, start)
-        given = StatePatch()
-        if not start.is_empty:
-            [task], given = await starting(services.store, self.definitions, task, [args], start)
-            args = ()
-        if after is not None:
-            previous = self._handle(after).id
-            task, args = await continuing(services.store, self.definitions, task, args, previous), ()
-        new, definition = new_task(
-            self.definitions,
+        return await submit_task(
+            self.services,
             task,
             args,
-            now=services.time.now(),
+            start=Start(state=state, plan=plan, facts=facts, artifacts=artifacts),
+            after=None if after is None else self._handle(after).id,
             key=key,
             queue=queue,
             priority=priority,
@@ -333,9 +326,6 @@ class AsyncHoldfast(Managing):
             delay=delay,
             agent_id=agent_id,
         )
-        handle = await _handle_of(services, new, await services.submitter.put(new), definition)
-        await link_artifacts(services.store, [handle.id], given, actor=new.actor)
-        return handle
 
     async def submit_many(
         self,
@@ -366,10 +356,10 @@ class AsyncHoldfast(Managing):
         for some in batches(made, lambda one: task_size(one[0]), most=MOST_SUBMITTED):
             answers = await services.store.submit([new for new, _ in some])
             handles += [
-                await _handle_of(services, new, answer, definition)
+                await handle_of(services, new, answer, definition)
                 for (new, definition), answer in zip(some, answers, strict=True)
             ]
-        await link_artifacts(services.store, [handle.id for handle in handles], given, actor=SUBMITTER)
+        await link_artifacts(services.store, [handle.id for handle in handles], given, by=SUBMITTER)
         return handles
 
     def handle(self, task_id: str, returns: Any = Any) -> Handle[Any]:  # noqa: ANN401
@@ -476,15 +466,6 @@ def _make_definition(source: DefinesTask[P, R]) -> TaskDefinition[P, R]:
     if not hasattr(source, "task_definition"):
         raise InvalidValue(f"{source!r} is no task definition; decorate a function with @hold.task instead")
     return source.task_definition()
-
-
-async def _handle_of(
-    services: Services, new: NewTask, answer: Submitted, definition: TaskDefinition[..., Any] | None
-) -> Handle[Any]:
-    if answer.conflict and not await was_submitted_before(services.store, services.definitions, new, answer.task_id):
-        raise KeyConflict(new.name, new.key or new.id, answer.task_id)
-    services.note_due(new.available_at)
-    return Handle(services, answer.task_id, Any if definition is None else definition.returns)
 
 
 class _TaskDecorator(Protocol):

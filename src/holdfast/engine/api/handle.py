@@ -58,7 +58,7 @@ class Handle(Generic[R]):
 
     async def cancel(self, reason: str = "cancelled", *, actor: str = "user") -> TaskState:
         """Stop the task and its children; return its state: ``cancelled``, or what its worker is about to stop."""
-        return await cancel(self._services.store, self.id, reason, actor=actor)
+        return await cancel(self._services.store, self.id, reason, by=actor)
 
     async def events(self, *, after: int = 0) -> AsyncIterator[Event]:
         """Yield what the task tells, live and from any process, until it has ended and everything was told.

@@ -67,7 +67,7 @@ class Managing(ABC):
         it nothing changes, and resume raises Conflict.
         """
         handle, store = self._handle(task), self.services.store
-        await revive.resume(store, handle.id, actor=by, message=message, accept_stale=accept_stale, deadline=deadline)
+        await revive.resume(store, handle.id, by=by, message=message, accept_stale=accept_stale, deadline=deadline)
         return handle
 
     async def retry(
@@ -84,12 +84,12 @@ class Managing(ABC):
         it nothing changes, and retry raises Conflict.
         """
         handle = self._handle(task)
-        await revive.retry(self.services.store, handle.id, actor=by, feedback=feedback, deadline=deadline)
+        await revive.retry(self.services.store, handle.id, by=by, feedback=feedback, deadline=deadline)
         return handle
 
     async def cancel(self, task: Handle[Any] | str, reason: str = "cancelled", *, by: str = "user") -> TaskState:
         """Stop a task and its children; see Handle.cancel."""
-        return await cancel(self.services.store, self._handle(task).id, reason, actor=by)
+        return await cancel(self.services.store, self._handle(task).id, reason, by=by)
 
     async def fork(
         self,

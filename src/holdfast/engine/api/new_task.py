@@ -1,4 +1,4 @@
-"""From what a caller says to a task to be stored."""
+"""From what a caller says to a task that is stored."""
 
 from __future__ import annotations
 
@@ -8,14 +8,54 @@ from difflib import get_close_matches
 from typing import Any
 
 from holdfast.engine.api.definition import Bound, Definitions, TaskDefinition
-from holdfast.engine.api.start import limits_with_start
+from holdfast.engine.api.handle import Handle
+from holdfast.engine.api.start import Start, as_state, limits_with_start, link_artifacts, starting
+from holdfast.engine.runtime.services import Services
 from holdfast.model.checks import check_queue
 from holdfast.model.deadline import as_seconds, moment_of
-from holdfast.model.errors import Conflict, InvalidValue, NotFound
+from holdfast.model.errors import Conflict, InvalidValue, KeyConflict, NotFound
 from holdfast.model.ids import new_id
+from holdfast.model.patch import StatePatch
 from holdfast.model.payload import to_json
-from holdfast.model.task import DEFAULT_QUEUE, NO_AGENT, NewTask, Task
+from holdfast.model.task import DEFAULT_QUEUE, NO_AGENT, NewTask, Submitted, Task
 from holdfast.store.base import StateStore
+
+
+async def submit_task(
+    services: Services,
+    task: Any,  # noqa: ANN401 - a definition, with its arguments or without, or a name
+    args: Sequence[Any],
+    *,
+    start: Start,
+    after: str | None = None,
+    **options: Any,  # noqa: ANN401
+) -> Handle[Any]:
+    """Store a task; return its handle. ``after`` is the id of what it goes on from; ``options``: see ``new_task``.
+
+    Raises KeyConflict if there is another task under its key.
+    """
+    store, definitions = services.store, services.definitions
+    args, start = as_state(definitions, task, tuple(args), start)
+    given = StatePatch()
+    if not start.is_empty:
+        [task], given = await starting(store, definitions, task, [args], start)
+        args = ()
+    if after is not None:
+        task, args = await continuing(store, definitions, task, args, after), ()
+    new, definition = new_task(definitions, task, args, now=services.time.now(), **options)
+    handle = await handle_of(services, new, await services.submitter.put(new), definition)
+    await link_artifacts(store, [handle.id], given, by=new.actor)
+    return handle
+
+
+async def handle_of(
+    services: Services, new: NewTask, answer: Submitted, definition: TaskDefinition[..., Any] | None
+) -> Handle[Any]:
+    """Return the handle of a task as the store answered. Raises KeyConflict."""
+    if answer.conflict and not await was_submitted_before(services.store, services.definitions, new, answer.task_id):
+        raise KeyConflict(new.name, new.key or new.id, answer.task_id)
+    services.note_due(new.available_at)
+    return Handle(services, answer.task_id, Any if definition is None else definition.returns)
 
 
 def new_task(
@@ -30,7 +70,7 @@ def new_task(
     deadline: float | timedelta | datetime | None = None,
     delay: float | timedelta | None = None,
     agent_id: str | None = None,
-    actor: str = "submit",
+    by: str = "submit",
 ) -> tuple[NewTask, TaskDefinition[..., Any] | None]:
     """Return the task to store, and its definition where this process has it.
 
@@ -73,7 +113,7 @@ def new_task(
         available_at=None if delay is None else now + timedelta(seconds=as_seconds(delay, what="the delay")),
         deadline=None if limit is None else moment_of(limit, now),
         budget=limits_with_start(definition, user_input) if definition else {},
-        actor=actor,
+        actor=by,
     )
     return new, definition
 

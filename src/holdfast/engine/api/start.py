@@ -124,13 +124,13 @@ def limits_with_start(definition: TaskDefinition[..., Any], user_input: JsonValu
     return {str(meter): limit for meter, limit in tight.limits().items()}
 
 
-async def link_artifacts(store: StateStore, task_ids: Iterable[str], start: StatePatch, *, actor: str) -> None:
+async def link_artifacts(store: StateStore, task_ids: Iterable[str], start: StatePatch, *, by: str) -> None:
     """Link what the start mentions to the tasks, so that no prune takes it before they begin."""
     links = tuple(LinkArtifact(link_to(artifact)) for artifact in start.add_artifacts)
     if links:
         # One that has ended, because its key was there before, needs none.
         guard = [(task_id, Expect(states=OPEN)) for task_id in task_ids]
-        await store.commit([Commit(task_id=one, guard=open_, operations=links, actor=actor) for one, open_ in guard])
+        await store.commit([Commit(task_id=one, guard=open_, operations=links, actor=by) for one, open_ in guard])
 
 
 # What was given

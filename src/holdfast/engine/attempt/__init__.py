@@ -11,11 +11,12 @@ defiance.py         Code that catches everything and goes on after it was stoppe
                     is set aside
 discovery.py        The discovery replay: running a task's code without doing anything, to find the code of steps that
                     are to be undone
+endings.py          The moves that end the work on a task, be it a worker's attempt or the work of an agent outside
 event_cursors.py    How far a task has read each channel of events
 exits.py            What ends code without being an Exception, and whose it is
 held_task.py        HeldTask: a task that this process holds under a lease, as far as most of the engine has to know it
 journal.py          The journal of one attempt: which key a step gets, and what is recorded under it
-journal_line.py     A line of the journal, as an attempt writes it: at the next place, or at the place that its key has
+journal_line.py     A line of the journal, as its writer writes it: at the next place, or at the place that its key has
                     already
 outbox.py           Everything an attempt writes: Commits under the fence of its lease, numbered one by one
 outcome.py          How an attempt ended, as the Commit that says so

@@ -540,7 +540,7 @@ class Context:
             priority=priority,
             deadline=deadline,
             delay=delay,
-            actor=attempt.lease.worker_id,
+            by=attempt.lease.worker_id,
         )
         place = self.place()
         own = self._allot(place, f"submit:{plain(new.name)}"[:_LONGEST_NAME], key)

@@ -27,7 +27,7 @@ from holdfast.engine.attempt.scope import (
     note_branch,
     path_inside,
 )
-from holdfast.engine.manage.fork.ancestry import MARKER, SharedPast
+from holdfast.engine.manage.fork.ancestry import MARKER, PastReplay
 from holdfast.engine.runtime.loop_turns import READ_IN_A_TURN
 from holdfast.model.canonical import digest, parse
 from holdfast.model.errors import DuplicateName, JournalMismatch
@@ -69,6 +69,11 @@ ROUND_SIZE = 1 << 32
 """Positions of one round: they grow within a task, across rounds, without asking where the last round ended."""
 
 
+def before_round(number: int) -> int:
+    """Return the last position before a round begins."""
+    return (number - 1) * ROUND_SIZE
+
+
 class Journal:
     """What was done in this round, and the names in use in this attempt."""
 
@@ -102,8 +107,8 @@ class Journal:
         """Keys of this round whose steps were undone and not done anew since."""
         self._had_undo = False
         self.digests = Digests()
-        self._position = (round_ - 1) * ROUND_SIZE
-        self._past: SharedPast | None = None
+        self._position = before_round(round_)
+        self._past: PastReplay | None = None
         self._add(steps)
         self._find_past()
 
@@ -133,7 +138,7 @@ class Journal:
 
     def _find_past(self) -> None:
         marker = self._steps.get(MARKER)
-        self._past = None if marker is None else SharedPast(marker, self._steps.values())
+        self._past = None if marker is None else PastReplay(marker, self._steps.values())
 
     def allot(self, scope: Scope, name: str, key: str | None = None) -> str:
         """Give a step its key, now, while the order of the calls is the order of the code."""

@@ -16,7 +16,8 @@ from holdfast.engine.attempt.held_task import HeldTask
 from holdfast.engine.attempt.stop_reasons import Cancelled, Stop, Unwind, look_at
 from holdfast.engine.effects.intents import Intents
 from holdfast.engine.runtime import log
-from holdfast.model.commit import Commit, Held, Refusal, Verdict
+from holdfast.engine.runtime.commit import under_lease
+from holdfast.model.commit import Commit, Refusal, Verdict
 from holdfast.model.errors import HoldfastError, NotAStore, SchemaMismatch, StoreDamaged, StoreReplaced
 from holdfast.model.operations import Operation, RequireUndo, WriteEffect, WriteStep
 from holdfast.model.step import Step
@@ -216,7 +217,7 @@ class Outbox:
 
     def _under_lease(self, number: int, operations: tuple[Operation, ...]) -> Commit:
         task, worker = self._attempt.task, self._attempt.lease.worker_id
-        return Commit(task_id=task.id, guard=Held(worker, task.fence, number), operations=operations, actor=worker)
+        return under_lease(task, worker, number, operations, by=worker)
 
     def _applied(self, operations: tuple[Operation, ...], verdict: Verdict, number: int) -> None:
         self._acknowledged = verdict.sequence

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from holdfast.engine.api.definition import is_async
 from holdfast.engine.attempt.context import Context, ContextOwner
+from holdfast.engine.attempt.endings import cancelled, handed_back, too_late, work_done
 from holdfast.engine.attempt.journal import ATTEMPT, RESERVED, VERIFY, ended_by, reopened
 from holdfast.engine.attempt.journal_line import journal_line
 from holdfast.engine.attempt.stop_reasons import Cancelled, DeadlinePassed, HandedBack, Stop, TimeSpent
@@ -130,14 +131,14 @@ async def _stop_sub_agents(attempt: Ending, move: Move) -> None:
     store, task = attempt.services.store, replace(attempt.task, version=attempt.outbox.version)
     if await insist(partial(has_sub_agents_at_work, store, task)):
         await attempt.outbox.commit()  # under the lease: a caller that lost it stops here, and stops no others
-        await insist(partial(stop_sub_agents, store, task, move.reason, actor=attempt.lease.worker_id))
+        await insist(partial(stop_sub_agents, store, task, move.reason, by=attempt.lease.worker_id))
 
 
 async def _record_result(attempt: Ending, value: object) -> None:
     """The work is done: complete the task, or hand it to its verifier."""
     result = to_json(value, attempt.definition.returns, name="result")
     has_verifier = attempt.definition.verifier is not None
-    move = Move(to=TaskState.REVIEW if has_verifier else TaskState.COMPLETED, reason="work done", result=result)
+    move = work_done(result, is_verified=has_verifier)
     try:
         if not has_verifier:
             await attempt.finish(*attempt.provided, move)
@@ -266,9 +267,9 @@ async def record_stop(attempt: Ending, why: Stop) -> None:
         case Cancelled(reason):
             attempt.ending = True
             await attempt.outbox.commit()  # behind whatever is still on its way, such as a child
-            store, actor = attempt.services.store, attempt.lease.worker_id
-            await insist(lambda: cancel_children(store, attempt.task.id, reason, actor=actor))
-            await _end_badly(attempt, Move(to=TaskState.CANCELLED, reason=reason))
+            store, by = attempt.services.store, attempt.lease.worker_id
+            await insist(lambda: cancel_children(store, attempt.task.id, reason, by=by))
+            await _end_badly(attempt, cancelled(reason))
         case DeadlinePassed():
             await _end_badly(attempt, _late(attempt))
         case TimeSpent(asks=False):
@@ -278,7 +279,7 @@ async def record_stop(attempt: Ending, why: Stop) -> None:
             again = Move(to=TaskState.PENDING, reason=OUT_OF_TIME, available_at=_kept(attempt, None))
             await attempt.finish(again)
         case HandedBack() if attempt.task.state is TaskState.RUNNING:
-            await attempt.finish(Move(to=TaskState.PENDING, reason="handed back"))
+            await attempt.finish(handed_back())
         case HandedBack() | TimeSpent():
             await attempt.finish(Release())
         case _:
@@ -289,8 +290,7 @@ def _late(attempt: Ending) -> Move:
     now = attempt.services.time.now()
     deadline = Deadline(attempt.task.deadline or now, f"task {attempt.task.id}")
     failure = Failure.of(DeadlineExceeded(deadline.message(now)))
-    failure = replace(failure.after(_earlier_tries(attempt), number=attempt.task.attempts + 1, at=now), traceback="")
-    return Move(to=TaskState.FAILED, reason="deadline passed", error=failure.to_json())
+    return too_late(failure.after(_earlier_tries(attempt), number=attempt.task.attempts + 1, at=now))
 
 
 def _out_of_time(attempt: Ending, why: TimeSpent) -> Move:

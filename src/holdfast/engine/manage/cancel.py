@@ -18,30 +18,30 @@ from holdfast.store.base import StateStore
 _PAGE = 200
 
 
-async def cancel(store: StateStore, task_id: str, reason: str, *, actor: str, revision: int | None = None) -> TaskState:
+async def cancel(store: StateStore, task_id: str, reason: str, *, by: str, revision: int | None = None) -> TaskState:
     """Stop a task and its children; return the state it is in now. With ``revision``, only if it has not changed since.
 
     ``cancelled`` if nobody was working on it; otherwise its worker will stop it. A task that has ended stays as it is.
     """
-    asked = await _commit(store, task_id, actor, RequestCancel(reason=reason), revision=revision)
+    asked = await _commit(store, task_id, by, RequestCancel(reason=reason), revision=revision)
     if asked.refusal is Refusal.CONFLICT:
         return _state(asked)  # it has ended
     if not asked.applied:
         raise asked.error()
     if asked.owner is not None:
         return _state(asked)
-    await cancel_children(store, task_id, reason, actor=actor)
+    await cancel_children(store, task_id, reason, by=by)
     if (task := await store.get(task_id)) is not None and task.must_undo:
-        return await _wake_to_undo(store, task_id, actor)
-    moved = await _commit(store, task_id, actor, Move(to=TaskState.CANCELLED, reason=reason))
+        return await _wake_to_undo(store, task_id, by)
+    moved = await _commit(store, task_id, by, Move(to=TaskState.CANCELLED, reason=reason))
     if moved.applied:
-        log.moved_by_hand(task_id, TaskState.CANCELLED, f"{reason}, by {actor}")
+        log.moved_by_hand(task_id, TaskState.CANCELLED, f"{reason}, by {by}")
     if moved.applied or moved.refusal in {Refusal.CONFLICT, Refusal.LEASED}:
         return _state(moved)  # LEASED: a worker has claimed it meanwhile, and sees the request
     raise moved.error()
 
 
-async def cancel_children(store: StateStore, task_id: str, reason: str, *, actor: str) -> None:
+async def cancel_children(store: StateStore, task_id: str, reason: str, *, by: str) -> None:
     """Stop every open child of a task, and theirs."""
     after = None
     while True:
@@ -49,18 +49,18 @@ async def cancel_children(store: StateStore, task_id: str, reason: str, *, actor
             TaskFilter(parent_id=task_id, states=OPEN), limit=_PAGE, after=after, newest_first=False
         )
         for child in page.items:
-            await cancel(store, child.id, reason, actor=actor)
+            await cancel(store, child.id, reason, by=by)
         after = page.next
         if after is None:
             return
 
 
-async def _wake_to_undo(store: StateStore, task_id: str, actor: str) -> TaskState:
+async def _wake_to_undo(store: StateStore, task_id: str, by: str) -> TaskState:
     """Only a worker can undo its steps: put it back into the queue, with the request on it."""
     verdict = await _commit(
         store,
         task_id,
-        actor,
+        by,
         Move(to=TaskState.PENDING, reason="cancel requested"),
         states=frozenset({TaskState.WAITING}),
     )
@@ -70,14 +70,14 @@ async def _wake_to_undo(store: StateStore, task_id: str, actor: str) -> TaskStat
 async def _commit(
     store: StateStore,
     task_id: str,
-    actor: str,
+    by: str,
     operation: Operation,
     *,
     states: frozenset[TaskState] = OPEN,
     revision: int | None = None,
 ) -> Verdict:
     guard = Expect(states=states, revision=revision)
-    [verdict] = await store.commit([Commit(task_id=task_id, guard=guard, operations=(operation,), actor=actor)])
+    [verdict] = await store.commit([Commit(task_id=task_id, guard=guard, operations=(operation,), actor=by)])
     return verdict
 
 

@@ -154,7 +154,7 @@ class CheckpointManager:
             await self._check_age(store, found.loaded)
         requeued = requeue and stored.state is TaskState.FAILED
         if requeued:
-            await revive.resume(store, task_id, actor=self._actor, accept_stale=accept_stale, deadline=deadline)
+            await revive.resume(store, task_id, by=self._actor, accept_stale=accept_stale, deadline=deadline)
         return Resumed(
             task=await store.get(task_id) or stored,
             state=found.state,

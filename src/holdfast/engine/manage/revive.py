@@ -25,7 +25,7 @@ async def resume(
     store: StateStore,
     task_id: str,
     *,
-    actor: str,
+    by: str,
     accept_stale: bool = False,
     message: str | None = None,
     deadline: float | timedelta | datetime | None = None,
@@ -51,13 +51,13 @@ async def resume(
         WriteStep(reopened(step)) for step in ended_by(Failure.from_json(loaded.task.error).steps, journal.get)
     ]
     if message is not None:
-        again.append(spoken(task_id, message, by=actor))
+        again.append(spoken(task_id, message, by=by))
     now = await store.now()
     again.append(WriteStep(_noted(loaded, RESUMED, now, after=1)))
     if accept_stale:
         again.append(WriteStep(_noted(loaded, "accepted", now, after=2)))
-    move = Move(to=TaskState.PENDING, reason=f"resumed by {actor}", deadline=until)
-    if (verdict := await _revive(store, task_id, actor, *again, move)).refusal is Refusal.CONFLICT:
+    move = Move(to=TaskState.PENDING, reason=f"resumed by {by}", deadline=until)
+    if (verdict := await _revive(store, task_id, by, *again, move)).refusal is Refusal.CONFLICT:
         if message is not None:
             raise Conflict(f"somebody else has resumed task {task_id} already; talk to it with hold.send(task, text)")
         return  # somebody else was faster
@@ -82,7 +82,7 @@ async def retry(
     store: StateStore,
     task_id: str,
     *,
-    actor: str,
+    by: str,
     feedback: str | None = None,
     deadline: float | timedelta | datetime | None = None,
 ) -> None:
@@ -96,8 +96,8 @@ async def retry(
     until = None
     if task is not None and task.state is TaskState.FAILED:
         until = await _deadline(store, task, deadline, "retry")
-    move = Move(to=TaskState.PENDING, reason=f"retried by {actor}", new_round=True, feedback=feedback, deadline=until)
-    verdict = await _revive(store, task_id, actor, move)
+    move = Move(to=TaskState.PENDING, reason=f"retried by {by}", new_round=True, feedback=feedback, deadline=until)
+    verdict = await _revive(store, task_id, by, move)
     verdict.require()
 
 
@@ -127,9 +127,9 @@ async def _deadline(
     return None
 
 
-async def _revive(store: StateStore, task_id: str, actor: str, *operations: Operation) -> Verdict:
+async def _revive(store: StateStore, task_id: str, by: str, *operations: Operation) -> Verdict:
     guard = Expect(states=frozenset({TaskState.FAILED}))
-    [verdict] = await store.commit([Commit(task_id=task_id, guard=guard, operations=operations, actor=actor)])
+    [verdict] = await store.commit([Commit(task_id=task_id, guard=guard, operations=operations, actor=by)])
     if verdict.applied:
         log.moved_by_hand(task_id, TaskState.PENDING, next(op.reason for op in operations if isinstance(op, Move)))
     return verdict

@@ -4,6 +4,7 @@ Modules:
 
 alarms.py       Alarms: callbacks at a time, for all attempts of a process through one sleeping task
 batcher.py      Batching: while one call is under way, the next one gathers
+commit.py       The Commit of the holder of a task, be it a worker or an agent outside
 committer.py    Group commit: the Commits of all attempts of a process, in one durable transaction at a time
 log.py          What the engine says, through the standard library's logging, under ``holdfast``
 loop_turns.py   Turns of the event loop: what has been done already is replayed without waiting for anything, and so

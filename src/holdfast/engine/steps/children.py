@@ -144,18 +144,18 @@ async def has_sub_agents_at_work(store: StateStore, task: Task) -> bool:
     return bool((await store.find(TaskFilter(parent_id=task.id, states=OPEN), limit=1)).items)
 
 
-async def stop_sub_agents(store: StateStore, task: Task, why: str, *, actor: str) -> None:
+async def stop_sub_agents(store: StateStore, task: Task, why: str, *, by: str) -> None:
     """Cancel the open sub-agents of an agent's task that has failed, or is about to: no caller waits for them."""
     if calls_sub_agents(task):
-        await cancel.cancel_children(store, task.id, f"{BY_PARENT}, which failed: {why}", actor=actor)
+        await cancel.cancel_children(store, task.id, f"{BY_PARENT}, which failed: {why}", by=by)
 
 
-async def stop_orphans(store: StateStore, failed: Iterable[str], *, actor: str) -> None:
+async def stop_orphans(store: StateStore, failed: Iterable[str], *, by: str) -> None:
     """Cancel the sub-agents of tasks that a sweep has failed: no attempt at those was there to do it."""
     for task_id in failed:
         task = await store.get(task_id)
         if task is not None and task.state is TaskState.FAILED:
-            await stop_sub_agents(store, task, "no attempt could go on", actor=actor)
+            await stop_sub_agents(store, task, "no attempt could go on", by=by)
 
 
 async def check_caller(attempt: StepOwner) -> None:
@@ -169,7 +169,7 @@ async def check_caller(attempt: StepOwner) -> None:
     if parent is None or parent.state not in _ENDED_BADLY or not calls_sub_agents(parent):
         return
     reason = f"{BY_PARENT} {parent.id}, which is {parent.state}"
-    await insist(partial(cancel.cancel, store, attempt.task.id, reason, actor=attempt.lease.worker_id))
+    await insist(partial(cancel.cancel, store, attempt.task.id, reason, by=attempt.lease.worker_id))
     await attempt.outbox.commit()  # its answer brings the request
     await attempt.check()
 
@@ -360,8 +360,8 @@ async def _begin_round(attempt: Parent, key: str, recorded: Step | None, task: T
                 return task.id
             reason = f"{BY_PARENT}: begun anew by its parent {attempt.task.id}"
             await attempt.outbox.commit()  # under the lease: a parent that lost it stops here, and cancels nothing
-            actor, revision = attempt.lease.worker_id, task.revision
-            await insist(partial(cancel.cancel, store, task.id, reason, actor=actor, revision=revision))
+            by, revision = attempt.lease.worker_id, task.revision
+            await insist(partial(cancel.cancel, store, task.id, reason, by=by, revision=revision))
             if not await _is_being_cancelled(attempt, task.id):
                 task = await _read(attempt, task.id)  # it has moved meanwhile
                 continue

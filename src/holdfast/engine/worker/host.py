@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 from holdfast.engine.api.definition import TaskDefinition
-from holdfast.engine.api.settings import DEFAULT_RESIDENTS
 from holdfast.engine.attempt.attempt import Attempt
 from holdfast.engine.attempt.exits import CodeTask
 from holdfast.engine.attempt.stop_reasons import Cancelled
@@ -28,6 +27,7 @@ from holdfast.engine.worker.liveness import PROCESS, this_process
 from holdfast.engine.worker.slots import Slots
 from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, StoreReplaced, WorkerDead
 from holdfast.model.worker import Claimed, NewWorker
+from holdfast.settings import DEFAULT_RESIDENTS
 from holdfast.store.background import Loop
 
 BEATS_PER_LEASE = 3

@@ -59,7 +59,7 @@ async def run_task(services: Services, task_id: str, *, lease: float, at_once: b
                         continue
                 swept = await services.store.sweep()
                 failed = (*swept.poisoned, *swept.failed)
-                await stop_orphans(services.store, failed, actor=host.lease.worker_id)
+                await stop_orphans(services.store, failed, by=host.lease.worker_id)
                 if swept.next_due is not None:
                     ahead = min(ahead, services.time.seconds_until(swept.next_due))
                 await services.alarms.wait(changed, min(max(ahead, _SOONEST_LOOK), LOOK_EVERY))

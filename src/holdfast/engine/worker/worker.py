@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.engine.api.settings import DEFAULT_RESIDENTS
 from holdfast.engine.runtime import log
 from holdfast.engine.runtime.alarms import Alarm
 from holdfast.engine.runtime.services import Services
@@ -25,6 +24,7 @@ from holdfast.model.checks import check_integer, check_name
 from holdfast.model.errors import InvalidValue, SchemaMismatch, StoreClosed, StoreForked, StoreReplaced, WorkerDead
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, Claimed, WorkerState
+from holdfast.settings import DEFAULT_RESIDENTS
 from holdfast.store.background import Loop
 from holdfast.store.base import ANYTHING
 from holdfast.store.outage import Streak
@@ -257,7 +257,7 @@ class Worker:
         ):
             for task_id in task_ids:
                 log.moved_by_hand(task_id, state, reason)
-        await stop_orphans(self._services.store, (*swept.poisoned, *swept.failed), actor=self._host.lease.worker_id)
+        await stop_orphans(self._services.store, (*swept.poisoned, *swept.failed), by=self._host.lease.worker_id)
         self._sweep_at = boot if swept.more else boot + LOOK_EVERY
         if swept.next_due is not None:
             self._due(swept.next_due)

@@ -16,7 +16,7 @@ _LONGEST_ERROR = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CallAnswer:
     """A result."""
 
     data: JsonValue
@@ -29,7 +29,7 @@ class Answer:
         return storable(self.data if isinstance(self.data, str) else str(self.data), _LONGEST_ERROR)
 
 
-def read_answer(result: CallToolResult) -> Answer:
+def read_answer(result: CallToolResult) -> CallAnswer:
     """Return a result as plain data: what is structured if it is, texts as text, and of anything else what it is.
 
     A credential that the server repeats is replaced. The bytes of images, sounds and files are left out: no model reads
@@ -41,7 +41,7 @@ def read_answer(result: CallToolResult) -> Answer:
     data: JsonValue = blocks if attached else "\n".join(blocks)
     if structured is not None and structured != {"result": data}:  # which is a text in a wrapping, and says no more
         data = {"data": structured, "attached": attached} if attached else structured
-    return Answer(redacted_data(data), result.is_error)
+    return CallAnswer(redacted_data(data), result.is_error)
 
 
 def _plain(block: ContentBlock) -> Any:  # noqa: ANN401 - JSON

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.mcp.client.declarations import Hints
+from holdfast.mcp.client.declarations import ToolHints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +16,7 @@ class Listed:
     name: str
     description: str = ""
     schema: Mapping[str, Any] = field(default_factory=dict)
-    hints: Hints = field(default_factory=Hints)
+    hints: ToolHints = field(default_factory=ToolHints)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,9 +28,9 @@ from mcp_types import (
 from pydantic import TypeAdapter
 
 from holdfast._version import __version__
-from holdfast.mcp.client.answers import Answer, read_answer
+from holdfast.mcp.client.answers import CallAnswer, read_answer
 from holdfast.mcp.client.catalogue import Listed, Listing
-from holdfast.mcp.client.declarations import Hints
+from holdfast.mcp.client.declarations import ToolHints
 from holdfast.mcp.client.dispatch import CURRENT, Sending
 from holdfast.mcp.client.error_meaning import meaning_of
 from holdfast.mcp.client.errors import AnswerUnclear, CannotStart, ServerAway
@@ -52,10 +52,10 @@ _log = make_logger(__name__)
 _RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
 
 
-class Connection:
+class ServerConnection:
     """One session. It is used until it breaks or is retired, and not again."""
 
-    def __init__(self, server: Server, *, within: float, on_end: Callable[[Connection], None]) -> None:
+    def __init__(self, server: Server, *, within: float, on_end: Callable[[ServerConnection], None]) -> None:
         """Begin to open it. ``within`` are the seconds that this, and listing its tools, may take.
 
         ``on_end`` is told when it is over, however it ended.
@@ -231,7 +231,7 @@ class Connection:
         self._is_doubted = False
         return True
 
-    async def call(self, tool: str, arguments: Mapping[str, JsonValue], meta: Mapping[str, Any]) -> Answer:
+    async def call(self, tool: str, arguments: Mapping[str, JsonValue], meta: Mapping[str, Any]) -> CallAnswer:
         """Call a tool. Raises ServerAway, CallRefused or AnswerUnclear, by what is known of the call then."""
         sending = Sending(CALL)
         token = CURRENT.set(sending)
@@ -280,9 +280,9 @@ def _is_no_program(error: BaseException) -> bool:
 def _listed(tool: Tool) -> Listed:
     hinted = tool.annotations
     hints = (
-        Hints()
+        ToolHints()
         if hinted is None
-        else Hints(
+        else ToolHints(
             read_only=hinted.read_only_hint,
             destructive=hinted.destructive_hint,
             idempotent=hinted.idempotent_hint,

@@ -75,7 +75,7 @@ class Declared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hints:
+class ToolHints:
     """What a server says about a tool; None where it says nothing."""
 
     read_only: bool | None = None
@@ -84,7 +84,7 @@ class Hints:
     open_world: bool | None = None
 
 
-def tightened(risk: RiskLevel, effect: EffectClass, hints: Hints) -> tuple[RiskLevel, EffectClass]:
+def tightened(risk: RiskLevel, effect: EffectClass, hints: ToolHints) -> tuple[RiskLevel, EffectClass]:
     """Return what was declared, raised to the least that the server's own hints admit to.
 
     Only what is said counts, not the protocol's defaults for what is left out: by those every tool without hints would
@@ -98,7 +98,7 @@ def tightened(risk: RiskLevel, effect: EffectClass, hints: Hints) -> tuple[RiskL
     return max(risk, least_risk), max(effect, least_effect, key=_CAREFUL.index)
 
 
-def _changes_something(hints: Hints) -> bool:
+def _changes_something(hints: ToolHints) -> bool:
     if hints.read_only is False or hints.destructive is True:
         return True  # destructive and read-only at once contradict each other: the worse one is believed
     # What only reads is often marked "not idempotent" as well, by those who fill in every field.

@@ -21,8 +21,8 @@ from holdfast.model.task import JsonValue
 from holdfast.redaction import make_logger
 
 if TYPE_CHECKING:
-    from holdfast.mcp.client.answers import Answer
-    from holdfast.mcp.client.connection import Connection
+    from holdfast.mcp.client.answers import CallAnswer
+    from holdfast.mcp.client.connection import ServerConnection
 
 FRESH = 60.0
 """Seconds for which a listing is taken for true."""
@@ -46,8 +46,8 @@ class Reach:
     def __init__(self, server: Server) -> None:
         """``server`` is where it is."""
         self._server = server
-        self._connection: Connection | None = None
-        self._not_over: set[Connection] = set()
+        self._connection: ServerConnection | None = None
+        self._not_over: set[ServerConnection] = set()
         """All that were opened and have not ended: one that was replaced ends with its last call."""
         self._listing: Listing | None = None
         """The last one. It outlives its connection: an agent goes on while its server is restarted."""
@@ -76,7 +76,7 @@ class Reach:
 
     async def call(
         self, tool: str, arguments: Mapping[str, JsonValue], meta: Mapping[str, Any], *, within: float
-    ) -> Answer:
+    ) -> CallAnswer:
         """Call a tool; connecting may take ``within`` seconds. Raises what Connection.call raises."""
         used = self._in_use
         if used is not None:
@@ -99,10 +99,10 @@ class Reach:
         await asyncio.gather(*(each.close() for each in ending))
 
     @property
-    def _in_use(self) -> Connection | None:
+    def _in_use(self) -> ServerConnection | None:
         return self._connection if self._connection is not None and self._connection.is_open else None
 
-    async def _connect(self, within: float) -> Connection:
+    async def _connect(self, within: float) -> ServerConnection:
         """Return a connection that is open; those who need one at the same time share it, or its failure."""
         if self._connection is None or self._connection.is_over:
             self._connection = self._new(within)
@@ -111,16 +111,16 @@ class Reach:
         self._listing = connection.listing
         return connection
 
-    def _new(self, within: float) -> Connection:
+    def _new(self, within: float) -> ServerConnection:
         try:
-            from holdfast.mcp.client.connection import Connection  # noqa: PLC0415 - the SDK is an extra, and slow
+            from holdfast.mcp.client.connection import ServerConnection  # noqa: PLC0415 - the SDK is an extra, and slow
         except ImportError as missing:
             raise MissingExtra("mcp", "an Agent with the tools of an MCP server") from missing
-        connection = Connection(self._server, within=within, on_end=self._ended)
+        connection = ServerConnection(self._server, within=within, on_end=self._ended)
         self._not_over.add(connection)
         return connection
 
-    def _ended(self, connection: Connection) -> None:
+    def _ended(self, connection: ServerConnection) -> None:
         # Nothing of this loop may be kept for longer than it is needed: the loop is known by a weak reference.
         self._not_over.discard(connection)
         if self._connection is connection:  # and not one that was opened since

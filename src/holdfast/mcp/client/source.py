@@ -30,7 +30,7 @@ from holdfast.model.task import JsonValue
 from holdfast.redaction import make_logger
 
 if TYPE_CHECKING:
-    from holdfast.mcp.client.answers import Answer
+    from holdfast.mcp.client.answers import CallAnswer
 
 CONNECT = 30.0
 """Seconds for starting or reaching a server, and having it list its tools."""
@@ -205,6 +205,6 @@ class ServerTools(ToolSource):
 
     async def _call(
         self, tool: str, arguments: Mapping[str, JsonValue], meta: Mapping[str, Any], timeout: float
-    ) -> Answer:
+    ) -> CallAnswer:
         # Half of the tool's time: if it ran out while connecting, nobody could tell that nothing was sent.
         return await reach(self._server).call(tool, arguments, meta, within=min(self._connect, timeout / 2))

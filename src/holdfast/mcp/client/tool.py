@@ -19,12 +19,12 @@ from holdfast.model.risk import RiskLevel
 from holdfast.model.task import JsonValue
 
 if TYPE_CHECKING:
-    from holdfast.mcp.client.answers import Answer
+    from holdfast.mcp.client.answers import CallAnswer
 
 EFFECT_ID = "io.holdfast/effect_id"
 """The key in a request's ``_meta`` under which a server finds the effect id: the same for every try of one call."""
 
-Calling = Callable[[str, Mapping[str, JsonValue], Mapping[str, Any], float], Awaitable["Answer"]]
+Calling = Callable[[str, Mapping[str, JsonValue], Mapping[str, Any], float], Awaitable["CallAnswer"]]
 """Calls a tool by the server's name for it: with arguments, ``_meta``, and the seconds that the tool has."""
 
 

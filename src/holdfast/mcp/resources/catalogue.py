@@ -5,7 +5,7 @@ from __future__ import annotations
 from mcp_types import ListResourcesResult, ListResourceTemplatesResult, Resource, ResourceTemplate
 
 from holdfast.mcp import addresses
-from holdfast.mcp.desk import Desk
+from holdfast.mcp.access import CallerAccess
 from holdfast.mcp.forms import goal_of, uri_of
 from holdfast.mcp.resources.content import JSON, PAGE
 from holdfast.model.queries import TaskFilter
@@ -76,9 +76,9 @@ _TEMPLATES = (
 )
 
 
-async def list_resources(desk: Desk, cursor: str | None) -> ListResourcesResult:
+async def list_resources(access: CallerAccess, cursor: str | None) -> ListResourcesResult:
     """Return one page."""
-    page = await desk.service.tasks(TaskFilter(states=OPEN), limit=PAGE, after=cursor)
+    page = await access.service.tasks(TaskFilter(states=OPEN), limit=PAGE, after=cursor)
     standing = () if cursor else _STANDING
     return ListResourcesResult(resources=[*standing, *map(_resource, page.items)], next_cursor=page.next)
 

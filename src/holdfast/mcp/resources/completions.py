@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from holdfast.mcp.desk import Desk
+from holdfast.mcp.access import CallerAccess
 from holdfast.model.queries import Noun, TaskFilter
 
 MOST = 100
@@ -18,44 +18,43 @@ _LOOKED_AT = 500
 
 
 async def complete(  # noqa: PLR0911 - one for each argument
-    desk: Desk, name: str, begun: str, chosen: Mapping[str, str]
+    access: CallerAccess, name: str, begun: str, chosen: Mapping[str, str]
 ) -> list[str]:
     """Return what an argument may be that begins like this; ``chosen`` are the arguments before it."""
     match name:
         case "task_id":
-            return await _task_ids(desk, begun, chosen.get("agent_id"))
+            return await _task_ids(access, begun, chosen.get("agent_id"))
         case "agent_id":
-            tasks = (await desk.service.tasks(TaskFilter(), limit=_LOOKED_AT)).items
+            tasks = (await access.service.tasks(TaskFilter(), limit=_LOOKED_AT)).items
             return _beginning(begun, (task.agent_id for task in tasks))
         case "queue":
-            return _beginning(begun, (queue.name for queue in await desk.service.queues()))
+            return _beginning(begun, (queue.name for queue in await access.service.queues()))
         case "number":
-            return await _checkpoints(desk, begun, chosen.get("task_id"))
+            return await _checkpoints(access, begun, chosen.get("task_id"))
         case "artifact_id":
-            return await _artifact_ids(desk, begun)
+            return await _artifact_ids(access, begun)
         case "entity":
-            facts = await desk.service.hold.store.recall(limit=_LOOKED_AT)
+            facts = await access.service.facts(live=False, limit=_LOOKED_AT)
             return _beginning(begun, (fact.entity for fact in facts))
     return []
 
 
-async def _task_ids(desk: Desk, begun: str, agent_id: str | None) -> list[str]:
+async def _task_ids(access: CallerAccess, begun: str, agent_id: str | None) -> list[str]:
     """Offer the tasks of the agent that was chosen, the newest first; or any that have these characters."""
     if agent_id or not begun:
-        tasks = (await desk.service.tasks(TaskFilter(agent_id=agent_id or None), limit=_LOOKED_AT)).items
+        tasks = (await access.service.tasks(TaskFilter(agent_id=agent_id or None), limit=_LOOKED_AT)).items
         return _beginning(begun, (task.id for task in tasks))
-    return list(await desk.service.hold.store.ids(Noun.TASK, begun, limit=MOST))
+    return list(await access.service.ids(Noun.TASK, begun, limit=MOST))
 
 
-async def _checkpoints(desk: Desk, begun: str, task_id: str | None) -> list[str]:
-    saved = await desk.service.hold.store.checkpoints(task_id) if task_id else []
+async def _checkpoints(access: CallerAccess, begun: str, task_id: str | None) -> list[str]:
+    saved = await access.service.checkpoints(task_id) if task_id else []
     return _beginning(begun, (str(one.number) for one in reversed(saved)))
 
 
-async def _artifact_ids(desk: Desk, begun: str) -> list[str]:
-    store = desk.service.hold.store
-    tasks = (await desk.service.tasks(TaskFilter(), limit=_LOOKED_INTO)).items
-    links = [link for task in tasks for link in await store.artifact_links(task.id)]
+async def _artifact_ids(access: CallerAccess, begun: str) -> list[str]:
+    tasks = (await access.service.tasks(TaskFilter(), limit=_LOOKED_INTO)).items
+    links = [link for task in tasks for link in await access.service.artifact_links(task.id)]
     return _beginning(begun, (link.artifact_id for link in links))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
+from holdfast.mcp.access import CallerAccess
 from holdfast.mcp.addresses import (
     QUEUE,
     Address,
@@ -21,7 +22,6 @@ from holdfast.mcp.addresses import (
     artifact_uri,
     state_uri,
 )
-from holdfast.mcp.desk import Desk
 from holdfast.mcp.excerpts import MAX_RESOURCE, fitted, packed, text_of
 from holdfast.mcp.forms import line_of, state_form
 from holdfast.model.canonical import parse
@@ -31,13 +31,11 @@ from holdfast.model.queries import TaskFilter
 from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.utf8 import decode_anything, drop_cut_end, drop_cut_start, is_text
-from holdfast.model.worker import Lease, WorkerState
 from holdfast.service import forms
 
 JSON = "application/json"
 PAGE = 50
 STEPS = 100
-OUTSIDE_LABEL = "mcp:"
 _RUNNING = frozenset({TaskState.RUNNING})
 _AROUND = 2000
 """Characters of a page around its items."""
@@ -55,28 +53,28 @@ class Content:
     blob: str | None = None
 
 
-async def read(desk: Desk, address: Address) -> Content:  # noqa: PLR0911 - one for each kind
+async def read(access: CallerAccess, address: Address) -> Content:  # noqa: PLR0911 - one for each kind
     """Return what is behind an address. Raises NotFound."""
     match address:
         case StateAddress():
-            return await _state(desk, address)
+            return await _state(access, address)
         case StepsAddress():
-            return await _steps(desk, address)
+            return await _steps(access, address)
         case CheckpointAddress():
-            return await _checkpoint(desk, address)
+            return await _checkpoint(access, address)
         case QueueAddress():
-            return _json(await queue_form(desk, address))
+            return _json(await queue_form(access, address))
         case CurrentAddress():
-            return _json(await current_form(desk))
+            return _json(await current_form(access))
         case ArtifactAddress():
-            return await _artifact(desk, address)
+            return await _artifact(access, address)
         case FactAddress(entity):
-            return await _facts(desk, entity)
+            return await _facts(access, entity)
 
 
-async def task_at(desk: Desk, address: TaskAddress) -> Task:
+async def task_at(access: CallerAccess, address: TaskAddress) -> Task:
     """Return the task of an address: by its whole id, and only under the agent it belongs to. Raises NotFound."""
-    task = await desk.service.hold.store.get(address.task_id)
+    task = await access.service.whole_task(address.task_id)
     if task is None or task.agent_id != address.agent_id:
         raise NotFound(
             "task", address.task_id, where=f"of agent {address.agent_id!r}; list_tasks shows which there are"
@@ -84,24 +82,24 @@ async def task_at(desk: Desk, address: TaskAddress) -> Task:
     return task
 
 
-async def _state(desk: Desk, address: StateAddress) -> Content:
-    task = await task_at(desk, address)
-    state = await desk.service.hold.state(task.id) if task.version else None
+async def _state(access: CallerAccess, address: StateAddress) -> Content:
+    task = await task_at(access, address)
+    state = await access.service.state(task.id) if task.version else None
     return _json(state_form(task, state), rest=f"{state_uri(task.agent_id, task.id)}/steps")
 
 
-async def _steps(desk: Desk, address: StepsAddress) -> Content:
-    task = await task_at(desk, address)
-    steps = [step for step in await desk.service.hold.store.steps(task.id) if step.position > address.after]
+async def _steps(access: CallerAccess, address: StepsAddress) -> Content:
+    task = await task_at(access, address)
+    steps = [step for step in await access.service.steps(task.id) if step.position > address.after]
     page = packed(map(forms.step_form, steps[:STEPS]), MAX_RESOURCE - _AROUND)
     uri = f"{state_uri(task.agent_id, task.id)}/steps"
     following = f"{uri}?after={steps[len(page) - 1].position}" if len(page) < len(steps) else None
     return _json({"uri": uri, "task_id": task.id, "steps": page, "next": following})
 
 
-async def _checkpoint(desk: Desk, address: CheckpointAddress) -> Content:
-    task = await task_at(desk, address)
-    saved = await desk.service.hold.store.checkpoints(task.id)
+async def _checkpoint(access: CallerAccess, address: CheckpointAddress) -> Content:
+    task = await task_at(access, address)
+    saved = await access.service.checkpoints(task.id)
     found = next((one for one in saved if one.number == address.number), None)
     if found is None:
         numbers = ", ".join(str(one.number) for one in saved[-10:]) or "none"
@@ -120,9 +118,9 @@ async def _checkpoint(desk: Desk, address: CheckpointAddress) -> Content:
     )
 
 
-async def queue_form(desk: Desk, address: QueueAddress) -> dict[str, JsonValue]:
+async def queue_form(access: CallerAccess, address: QueueAddress) -> dict[str, JsonValue]:
     """Return what waits, in the order in which it will be claimed."""
-    service = desk.service
+    service = access.service
     counts = [one for one in await service.queues() if address.queue in {None, one.name}]
     page = await service.queued(queue=address.queue, limit=PAGE, after=address.after)
     chosen = [f"queue={quote(address.queue, safe='')}"] if address.queue else []
@@ -135,36 +133,28 @@ async def queue_form(desk: Desk, address: QueueAddress) -> dict[str, JsonValue]:
     }
 
 
-async def current_form(desk: Desk) -> dict[str, JsonValue]:
+async def current_form(access: CallerAccess) -> dict[str, JsonValue]:
     """Return what the caller works on, and what else runs: the newest of it, and how many there are."""
-    store = desk.service.hold.store
-    own = [lease.task_id for lease in await held_outside(desk, desk.caller.actor)][:PAGE]
-    held = [task for task_id in own if (task := await store.get(task_id)) is not None]
-    others = [task for task in await running_tasks(desk) if task.id not in own]
-    count = (await store.count(TaskFilter(states=_RUNNING))).get(TaskState.RUNNING, 0)
+    service = access.service
+    own = [lease.task_id for lease in await service.held_outside(access.caller.actor)][:PAGE]
+    held = [task for task_id in own if (task := await service.whole_task(task_id)) is not None]
+    others = [task for task in await running_tasks(access) if task.id not in own]
+    count = (await service.count(TaskFilter(states=_RUNNING))).get(TaskState.RUNNING, 0)
     return {
-        "caller": desk.caller.name,
+        "caller": access.caller.name,
         "yours": [line_of(task) for task in held],
         "running": [line_of(task) for task in others],
         "running_count": count,
     }
 
 
-async def held_outside(desk: Desk, label: str | None = None) -> list[Lease]:
-    """Return what agents outside hold: those of a label, or all of them."""
-    store = desk.service.hold.store
-    workers = [one for one in await store.workers() if one.state is not WorkerState.DEAD]
-    outside = [one for one in workers if (one.label == label if label else one.label.startswith(OUTSIDE_LABEL))]
-    return [lease for worker in outside for lease in await store.owned(worker.id)]
-
-
-async def running_tasks(desk: Desk) -> Sequence[Task]:
+async def running_tasks(access: CallerAccess) -> Sequence[Task]:
     """Return the tasks somebody works on, the newest first."""
-    return (await desk.service.tasks(TaskFilter(states=_RUNNING), limit=PAGE)).items
+    return (await access.service.tasks(TaskFilter(states=_RUNNING), limit=PAGE)).items
 
 
-async def _artifact(desk: Desk, address: ArtifactAddress) -> Content:
-    artifacts = desk.service.hold.artifacts
+async def _artifact(access: CallerAccess, address: ArtifactAddress) -> Content:
+    artifacts = access.service.artifacts
     stored = await artifacts.stat(address.artifact_id)
     is_whole = address.offset == 0 and address.length is None
     if is_whole and stored.size > MAX_PART:
@@ -180,8 +170,8 @@ async def _artifact(desk: Desk, address: ArtifactAddress) -> Content:
     return Content(stored.media_type, text=decode_anything(part))
 
 
-async def _facts(desk: Desk, entity: str) -> Content:
-    facts = await desk.service.hold.store.recall(entity, live=True, limit=STEPS)
+async def _facts(access: CallerAccess, entity: str) -> Content:
+    facts = await access.service.facts(entity, limit=STEPS)
     if not facts:
         raise NotFound("fact about", entity, where="is remembered; recall searches by words")
     form: dict[str, JsonValue] = {"entity": entity, "facts": [forms.fact_form(fact) for fact in facts]}

@@ -9,7 +9,6 @@ Modules:
 handover.py      Taking a task over, working on it under a lease, and handing it back
 inspection.py    Looking at tasks
 memory.py        Memory beyond any task
-schemas.py       Schemas for models: every client sends all of them with every conversation, so they say nothing twice
 shared_state.py  Changing what is known about a task
 submission.py    Submitting and cancelling
 toolbox.py       The toolbox: every tool with its schema, its scope, and how a call of it is answered

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from holdfast.mcp.desk import Desk
+from holdfast.mcp.access import CallerAccess
 from holdfast.mcp.forms import detail_of, line_of, shared_of, steps_of, uri_of
-from holdfast.model.errors import InvalidValue
-from holdfast.model.patch import StatePatch
 from holdfast.model.task import DEFAULT_QUEUE, JsonValue
-from holdfast.service.handover import Holding, Lease, Taken, claim
-from holdfast.service.handover.lease import LONGEST, SHORTEST, USUAL
-from holdfast.service.handover.lease_holder import Standing
-from holdfast.service.handover.shared_state import checked_patch
 from holdfast.service.identify import short
+from holdfast.service.outside import LONGEST, SHORTEST, USUAL, ClaimedTask, Written
 
 LeaseText = Annotated[str, Field(description="The lease claim_task gave you, exactly as it was.")]
 LeaseSeconds = Annotated[
@@ -37,13 +30,12 @@ _NOTES = 3
 """Of those who had the task before, the last ones."""
 
 
-class Handing:
+class HandoverTools:
     """The hand-over."""
 
-    def __init__(self, desk: Desk) -> None:
-        """``desk`` is that of the request."""
-        self._desk = desk
-        self._hold = desk.service.hold
+    def __init__(self, access: CallerAccess) -> None:
+        """``access`` is that of the request."""
+        self._access = access
 
     async def claim_task(
         self,
@@ -68,34 +60,17 @@ class Handing:
         and to finish_task, ask_human or release_task at the end. Every such call renews it. An error that says that the
         lease is over means: stop, the task is somebody else's.
         """
-        whole = None if task_id is None else await self._desk.service.task_id(task_id)
+        whole = None if task_id is None else await self._access.service.task_id(task_id)
         looked_at = queues or [DEFAULT_QUEUE]
 
-        async def look() -> Taken | None:
-            return await claim(
-                self._hold,
-                by=self._desk.caller.actor,
-                names=self._desk.claimable,
-                queues=looked_at,
-                task_id=whole,
-                seconds=lease_seconds,
-            )
-
-        taken = await self._until_there_is(look, wait_seconds)
+        taken = await self._access.agent.claim(
+            names=self._access.claimable, queues=looked_at, task_id=whole, lease=lease_seconds, patience=wait_seconds
+        )
         if taken is not None:
             return taken_form(taken)
-        counts = await self._desk.service.queues()
+        counts = await self._access.service.queues()
         elsewhere = {one.name: one.ready for one in counts if one.ready and one.name not in looked_at}
         return {"task": None, "elsewhere": elsewhere}
-
-    async def _until_there_is(self, look: Callable[[], Awaitable[Taken | None]], seconds: float) -> Taken | None:
-        """Claim, again whenever something changed, until there is something or the time is up."""
-        clock = asyncio.get_running_loop().time
-        until = clock() + seconds
-        async with self._hold.store.listen() as listener:
-            while (taken := await look()) is None and (left := until - clock()) > 0:
-                await listener.wait(timeout=min(left, 1.0))
-        return taken
 
     async def report_progress(
         self,
@@ -109,7 +84,7 @@ class Handing:
         Call it while a step takes long, well before the lease ends. Changes nothing else. "cancel_requested" in the
         answer means that somebody wants the task stopped: release it.
         """
-        return _standing_form(await self._holding(lease).report(message, percent))
+        return _standing_form(await self._access.agent.holder(lease).report(message, percent))
 
     async def complete_step(
         self,
@@ -130,28 +105,10 @@ class Handing:
         Call it right after every step that has an effect. The same key with the same output again changes nothing
         ("replayed" true), so a call whose answer was lost can be repeated; with another output it is refused.
         """
-        given: dict[str, object] = {}
-        if facts:
-            given["append_facts"] = facts
-        if plan_step:
-            given["complete_steps"] = [plan_step]
-        if next_step:
-            given["current_step"] = next_step
-        patch = checked_patch(given, self._desk.caller.actor) if given else StatePatch()
-        await self._check_plan(Lease.read(lease).task_id, [line for line in (plan_step, next_step) if line])
-        standing = await self._holding(lease).complete_step(key, output, patch)
+        standing = await self._access.agent.complete_step(
+            lease, key, output, facts=facts, done=plan_step, following=next_step
+        )
         return {"replayed": standing.replayed} | _standing_form(standing)
-
-    async def _check_plan(self, task_id: str, lines: list[str]) -> None:
-        """Refuse a step of the plan that is none: a slip of the pen would leave the plan undone for ever."""
-        task = await self._hold.store.get(task_id)
-        if not lines or task is None or not task.version:
-            return
-        plan = (await self._hold.state(task_id)).plan
-        if plan and (unknown := [line for line in lines if line not in plan]):
-            raise InvalidValue(
-                f"{unknown[0]!r} is no line of the plan; nothing was recorded. The plan is: {'; '.join(plan)[:1000]}"
-            )
 
     async def ask_human(
         self,
@@ -165,8 +122,8 @@ class Handing:
         person has answered (it may take days), the task is pending again: wait_for_task with until="pending", then
         claim_task with its id; the answer is in "answers". You cannot answer yourself, and no tool can.
         """
-        approval = await self._holding(lease).ask(question)
-        task = await self._desk.service.task(approval.task_id)
+        approval = await self._access.agent.holder(lease).ask(question)
+        task = await self._access.service.task(approval.task_id)
         how = f"a person answers with: holdfast answer {short(approval.id)} ANSWER"
         return {"question_id": approval.id, "question": question, "how": how} | line_of(task)
 
@@ -184,7 +141,7 @@ class Handing:
         Call it once, when all is done. "state" is "completed" or "failed"; "review" means that the task's own verifier
         looks at the result first.
         """
-        holding = self._holding(lease)
+        holding = self._access.agent.holder(lease)
         standing = await (holding.finish(result) if failed is None else holding.give_up(failed))
         return {"replayed": standing.replayed} | detail_of(standing.task)
 
@@ -200,14 +157,10 @@ class Handing:
         Call it when you cannot or should not go on. What you recorded stays. A task that was to be cancelled is
         cancelled now.
         """
-        patch = checked_patch({"append_facts": facts}, self._desk.caller.actor) if facts else StatePatch()
-        return line_of((await self._holding(lease).release(note, patch)).task)
-
-    def _holding(self, lease: str) -> Holding:
-        return Holding(self._hold, Lease.read(lease), by=self._desk.caller.actor)
+        return line_of((await self._access.agent.release(lease, note, facts=facts)).task)
 
 
-def taken_form(taken: Taken) -> dict[str, JsonValue]:
+def taken_form(taken: ClaimedTask) -> dict[str, JsonValue]:
     """Return a task that was claimed."""
     return {
         "task_id": taken.task.id,
@@ -222,7 +175,7 @@ def taken_form(taken: Taken) -> dict[str, JsonValue]:
     }
 
 
-def _standing_form(standing: Standing) -> dict[str, JsonValue]:
+def _standing_form(standing: Written) -> dict[str, JsonValue]:
     task = standing.task
     form: dict[str, JsonValue] = {"task_id": task.id, "state": str(task.state), "version": task.version}
     if task.cancel_requested is not None:

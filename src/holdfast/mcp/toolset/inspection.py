@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from holdfast.mcp.access import CallerAccess
 from holdfast.mcp.addresses import read_address
-from holdfast.mcp.desk import Desk
 from holdfast.mcp.excerpts import MAX_ANSWER, text_of
 from holdfast.mcp.forms import detail_of, line_of, outcome_of, shared_of, steps_of, without_empty
 from holdfast.mcp.resources.content import read
@@ -18,8 +18,7 @@ from holdfast.model.queries import TaskFilter
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.service import forms
-from holdfast.service.handover.lines import notes_of
-from holdfast.service.overview import last_reports
+from holdfast.service.outside import notes_of
 
 TaskId = Annotated[str, Field(description="The task's id, or enough of its characters to be the only one.")]
 _LONGEST_WAIT, _USUAL_WAIT = 55.0, 25.0
@@ -28,13 +27,13 @@ _LONGEST_WAIT, _USUAL_WAIT = 55.0, 25.0
 _EVENTS, _NOTES = 5, 3
 
 
-class Looking:
+class InspectionTools:
     """Reads of tasks."""
 
-    def __init__(self, desk: Desk) -> None:
-        """``desk`` is that of the request."""
-        self._desk = desk
-        self._service = desk.service
+    def __init__(self, access: CallerAccess) -> None:
+        """``access`` is that of the request."""
+        self._access = access
+        self._service = access.service
 
     async def get_task(self, *, task_id: TaskId) -> dict[str, Any]:
         """Look at one task: where it stands, why, its plan, facts, open questions, last steps and result.
@@ -130,7 +129,7 @@ class Looking:
                         break
         except TimeoutError:
             pass  # said by "done"
-        told, _ = await last_reports(self._service.hold, found.id, _EVENTS)
+        told = await self._service.last_reports(found.id, _EVENTS)
         progress = [forms.event_form(event)["payload"] for event in told]
         return {"done": is_over(last)} | outcome_of(last) | without_empty({"progress": progress})
 
@@ -149,7 +148,7 @@ class Looking:
         address = read_address(uri)
         if address is None:
             raise NotFound("resource", uri[:200], where="here; use a URI that another answer named")
-        content = await read(self._desk, address)
+        content = await read(self._access, address)
         if content.text is None:
             size = len(content.blob or "") * 3 // 4
             return {"uri": uri, "mime_type": content.mime_type, "text": f"[no text: about {size} bytes]"}

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from holdfast.mcp.access import CallerAccess
 from holdfast.mcp.addresses import fact_uri
-from holdfast.mcp.desk import Desk
 from holdfast.model.memory import effective_confidence
 from holdfast.model.records import MemoryFact
 from holdfast.model.task import JsonValue
@@ -16,13 +16,13 @@ from holdfast.service.forms import moment
 _LONGEST_NAME = 200
 
 
-class Remembering:
+class MemoryTools:
     """Facts about entities."""
 
-    def __init__(self, desk: Desk) -> None:
-        """``desk`` is that of the request."""
-        self._desk = desk
-        self._memory = desk.service.memory
+    def __init__(self, access: CallerAccess) -> None:
+        """``access`` is that of the request."""
+        self._access = access
+        self._memory = access.service.memory
 
     async def remember(
         self,
@@ -37,7 +37,9 @@ class Remembering:
         Call it for what will still be true when the task is over ("host db1", "disk", "2 TB"). What you said before
         about the same attribute is superseded; what others said stays beside it, as a conflict for people to settle.
         """
-        fact = await self._memory.store(entity, attribute, value, confidence=confidence, source=self._desk.caller.actor)
+        fact = await self._memory.store(
+            entity, attribute, value, confidence=confidence, source=self._access.caller.actor
+        )
         return {"uri": fact_uri(entity)} | await self._form(fact)
 
     async def recall(
@@ -53,11 +55,11 @@ class Remembering:
         Call it before you find out something again. An empty list means that nothing is known; that is no proof that it
         is not so. "confidence" is what is left of it after its age.
         """
-        store = self._desk.service.hold.store
+        service = self._access.service
         if query is not None:
-            facts = await store.search(query, limit=limit)
+            facts = await service.search_facts(query, limit=limit)
         else:
-            facts = await store.recall(entity, attribute, live=True, limit=limit)
+            facts = await service.facts(entity, attribute, limit=limit)
         return {"facts": [await self._form(fact) for fact in facts]}
 
     async def _form(self, fact: MemoryFact) -> dict[str, Any]:
@@ -65,7 +67,7 @@ class Remembering:
             "entity": fact.entity,
             "attribute": fact.attribute,
             "value": fact.value,
-            "confidence": round(effective_confidence(fact, await self._desk.service.now()), 3),
+            "confidence": round(effective_confidence(fact, await self._access.service.now()), 3),
             "source": fact.source,
             "said_at": moment(fact.verified_at or fact.created_at),
         }

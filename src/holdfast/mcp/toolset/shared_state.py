@@ -7,13 +7,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from holdfast.mcp.access import CallerAccess
 from holdfast.mcp.addresses import artifact_uri
-from holdfast.mcp.desk import Desk
 from holdfast.mcp.forms import state_form
 from holdfast.mcp.toolset.inspection import TaskId
 from holdfast.model.errors import InvalidValue
-from holdfast.service.handover import Lease, add_artifact, patch_state
-from holdfast.service.handover.shared_state import append, checked_patch
 
 OptionalLease = Annotated[
     str | None,
@@ -23,13 +21,12 @@ MAX_CONTENT = 2 << 20
 """Characters of an artifact that comes in one call; a request may have four million bytes."""
 
 
-class Sharing:
+class SharedStateTools:
     """Writes to a task's state."""
 
-    def __init__(self, desk: Desk) -> None:
-        """``desk`` is that of the request."""
-        self._desk = desk
-        self._hold = desk.service.hold
+    def __init__(self, access: CallerAccess) -> None:
+        """``access`` is that of the request."""
+        self._access = access
 
     async def patch_state(
         self,
@@ -51,9 +48,8 @@ class Sharing:
         error brings the newer state and its version: look at it, merge, and call again. To only add facts use
         append_facts, which needs no version.
         """
-        whole = await self._desk.service.task_id(task_id)
-        by = self._desk.caller.actor
-        shared = await patch_state(self._hold, whole, checked_patch(patch, by), version=version, by=by, reason=reason)
+        whole = await self._access.service.task_id(task_id)
+        shared = await self._access.agent.patch_state(whole, patch, version=version, reason=reason)
         return state_form(shared.task, shared.state)
 
     async def append_facts(
@@ -71,10 +67,8 @@ class Sharing:
         Call it to share findings. Nothing is replaced: the freshest fact about a key is the last one. Comes back with
         the new version. A fact that is known already changes nothing.
         """
-        whole = await self._desk.service.task_id(task_id)
-        by = self._desk.caller.actor
-        patch = checked_patch({"append_facts": facts}, by)
-        shared = await append(self._hold, whole, patch, by=by, lease=None if lease is None else Lease.read(lease))
+        whole = await self._access.service.task_id(task_id)
+        shared = await self._access.agent.append_facts(whole, facts, lease=lease)
         return {"task_id": whole, "version": shared.task.version, "facts": len(shared.state.known_facts)}
 
     async def add_artifact(
@@ -95,16 +89,14 @@ class Sharing:
         Call it instead of putting long text into facts. Comes back with the URI to read it under. The same bytes are
         stored once.
         """
-        whole = await self._desk.service.task_id(task_id)
-        mention = await add_artifact(
-            self._hold,
+        whole = await self._access.service.task_id(task_id)
+        mention = await self._access.agent.add_artifact(
             whole,
             _content(content, encoding),
             name=name,
             media_type=media_type,
             summary=summary,
-            by=self._desk.caller.actor,
-            lease=None if lease is None else Lease.read(lease),
+            lease=lease,
         )
         return {"uri": artifact_uri(mention.artifact_id), "artifact_id": mention.artifact_id, "bytes": mention.bytes}
 

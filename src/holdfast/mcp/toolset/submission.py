@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from holdfast.engine.api.definition import Bound
-from holdfast.engine.api.new_task import new_task, was_submitted_before
-from holdfast.engine.api.start import Start, link_artifacts, patch_of, starting
-from holdfast.mcp.desk import Desk
+from holdfast.mcp.access import CallerAccess
 from holdfast.mcp.forms import detail_of, line_of
 from holdfast.mcp.toolset.handover import LeaseSeconds, taken_form
 from holdfast.mcp.toolset.inspection import TaskId
-from holdfast.model.errors import InvalidValue, KeyConflict
-from holdfast.model.patch import StatePatch
-from holdfast.model.queries import TaskFilter
-from holdfast.model.task import DEFAULT_QUEUE, HANDOVER, JsonValue, Task
-from holdfast.service.access import Scope
-from holdfast.service.handover import claim, offer
-from holdfast.service.handover.lease import USUAL
-from holdfast.service.handover.start import checked_start
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """How a task is to be queued."""
-
-    queue: str | None
-    priority: int
-    key: str | None
-    agent_id: str | None
-    delay: float
-    deadline: float | None
+from holdfast.model.errors import InvalidValue
+from holdfast.model.task import HANDOVER, JsonValue
+from holdfast.service.access import AccessScope
+from holdfast.service.outside import USUAL, QueueTerms
 
 
 def _arguments(goal: str | None, arguments: list[JsonValue] | None) -> list[JsonValue]:
@@ -43,13 +22,13 @@ def _arguments(goal: str | None, arguments: list[JsonValue] | None) -> list[Json
     return [goal] if arguments is None else arguments
 
 
-class Submitting:
+class SubmissionTools:
     """New tasks, and the end of old ones."""
 
-    def __init__(self, desk: Desk) -> None:
-        """``desk`` is that of the request."""
-        self._desk = desk
-        self._service = desk.service
+    def __init__(self, access: CallerAccess) -> None:
+        """``access`` is that of the request."""
+        self._access = access
+        self._service = access.service
 
     async def submit_task(
         self,
@@ -106,89 +85,43 @@ class Submitting:
         task's id and URI (and your lease with take=true); it does not wait: wait_for_task has the result. Pass a key if
         you might call it twice; "created" false means that the task was there already. "why" says what it waits for.
         """
-        wanted = _Wanted(queue, priority, key, agent_id, delay_seconds, deadline_seconds)
-        start = checked_start(state, plan, self._desk.caller.actor)
+        terms = QueueTerms(queue=queue, priority=priority, key=key, delay=delay_seconds, deadline=deadline_seconds)
         if name is not None:
             if take or details is not None:
                 raise InvalidValue("take and details are for tasks without a name; leave them, or the name, out")
             if agent_id is not None:
                 # What an agent remembers stands under its id: a caller who chose one could speak for another agent.
                 raise InvalidValue(f"agent_id is for tasks without a name; what {name!r} does stands under its own id")
-            return await self._submit_named(name, _arguments(goal, arguments), start, wanted)
+            return await self._submit_named(name, _arguments(goal, arguments), terms, plan=plan, state=state)
         if arguments is not None or not goal:
             raise InvalidValue("without a name it takes a goal, and no arguments; what belongs to it goes into details")
         if take and (follow or delay_seconds):
             raise InvalidValue("with take=true you begin now: leave out follow and delay_seconds")
         if take:
-            self._desk.check(Scope.WORK)
-        existed = await self._exists(HANDOVER, key)
-        task = await self._offer(goal, start, details, wanted)
+            self._access.check(AccessScope.WORK)
+        agent, existed = self._access.agent, await self._service.has_key(HANDOVER, key)
+        task = await agent.offer(goal, terms, plan=plan, state=state, details=details, agent_id=agent_id)
         if not take:
             return {"created": not existed} | line_of(task)
-        hold, by = self._service.hold, self._desk.caller.actor
-        taken = await claim(hold, by=by, names=self._desk.claimable, queues=(), task_id=task.id, seconds=lease_seconds)
+        taken = await agent.claim(names=self._access.claimable, task_id=task.id, lease=lease_seconds)
         return {"created": not existed} | ({} if taken is None else taken_form(taken))
 
-    async def _offer(self, goal: str, start: Start, details: JsonValue, wanted: _Wanted) -> Task:
-        now, given = await self._service.now(), await patch_of(self._service.hold.services.store, start)
-        return await offer(
-            self._service.hold,
-            goal,
-            by=self._desk.caller.actor,
-            plan=given.replace_plan or (),
-            details=details,
-            start=replace(given, replace_plan=None),
-            agent_id=wanted.agent_id,
-            queue=wanted.queue,
-            priority=wanted.priority,
-            key=wanted.key,
-            delay=wanted.delay,
-            deadline=None if wanted.deadline is None else now + timedelta(seconds=wanted.deadline),
-        )
-
     async def _submit_named(
-        self, name: str, arguments: list[JsonValue], start: Start, wanted: _Wanted
+        self,
+        name: str,
+        arguments: list[JsonValue],
+        terms: QueueTerms,
+        *,
+        plan: list[str] | None,
+        state: dict[str, Any] | None,
     ) -> dict[str, Any]:
-        """Submit for Holdfast's own workers; the definition is known here if the application was loaded."""
+        """Submit for Holdfast's own workers."""
         if name == HANDOVER:
             raise InvalidValue(f"work for whichever agent claims it has no name; leave out name={HANDOVER!r}")
-        definitions = self._service.hold.definitions
-        definition, queue = definitions.get(name), wanted.queue
-        if definition is None and definitions.names:
-            raise InvalidValue(f"there is no task {name!r} here; there are: {', '.join(definitions.names)}")
-        task: Bound[Any] | str = name
-        store, given = self._service.hold.services.store, StatePatch()
-        if not start.is_empty:
-            [task], given = await starting(store, definitions, name, [arguments], start)
-            arguments = []
-        elif definition is None:
-            queue = queue or DEFAULT_QUEUE
-        else:
-            task, arguments = definition.bind(*arguments), []
-        existed = await self._exists(name, wanted.key)
-        new, _ = new_task(
-            definitions,
-            task,
-            arguments,
-            now=await self._service.now(),
-            key=wanted.key,
-            queue=queue,
-            priority=wanted.priority or None,
-            deadline=wanted.deadline,
-            delay=wanted.delay or None,
-            actor=self._desk.caller.actor,
-        )
-        [answer] = await store.submit([new])
-        if answer.conflict and not await was_submitted_before(store, definitions, new, answer.task_id):
-            raise KeyConflict(new.name, new.key or new.id, answer.task_id)
-        await link_artifacts(store, [answer.task_id], given, actor=new.actor)
-        overview = await self._service.overview(answer.task_id)
+        existed = await self._service.has_key(name, terms.key)
+        task_id = await self._access.agent.submit(name, arguments, terms, plan=plan, state=state)
+        overview = await self._service.overview(task_id)
         return {"created": not existed, "why": overview.situation.why} | line_of(overview.task)
-
-    async def _exists(self, name: str, key: str | None) -> bool:
-        if key is None:
-            return False
-        return bool((await self._service.tasks(TaskFilter(name=name, key=key), limit=1)).items)
 
     async def cancel_task(
         self,
@@ -202,5 +135,5 @@ class Submitting:
         does is told, and stops at the next step. A task that has ended stays as it is.
         """
         task = await self._service.task(task_id)
-        await self._service.hold.cancel(task.id, reason, by=self._desk.caller.actor)
+        await self._access.agent.cancel(task.id, reason)
         return detail_of(await self._service.task(task.id))

@@ -7,13 +7,11 @@ Modules:
 durability.py          Whether the store keeps what it acknowledges
 evidence.py            Evidence: everything a check may judge by, as it was found at one moment
 evidence_collector.py  Gathering evidence: the one module of a diagnosis that looks
-filesystem.py          On which kind of file system a file is: Linux tells; elsewhere nobody is asked
 finding.py             Finding: what a check has to say
 growth.py              Whether the store grows too large
-people.py              Whether anything waits for a person
 reachability.py        Whether the store is there, and may be opened as it is
 report.py              Every check, in the order in which people read them: first whether there is a store, last what is
                        around it
 surroundings.py        Settings, the application and what is installed
-workers.py             Whether there is somebody to do the work
+workers.py             Whether the work gets done: there are workers for it, and no request waits too long for a person
 """

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from holdfast.service.diagnosis.evidence import Evidence, Inside
+from holdfast.service.diagnosis.evidence import Inside, StoreEvidence
 from holdfast.service.diagnosis.finding import Finding, Level
 
 SAFE_SQLITE: Final = (3, 51, 3)
@@ -29,7 +29,7 @@ _WRONG_POSTGRES: Final = {
 }
 
 
-def check_settings(seen: Evidence) -> Iterator[Finding]:
+def check_settings(seen: StoreEvidence) -> Iterator[Finding]:
     """Judge the settings that durability depends on."""
     if not seen.is_wal and not seen.has_other_schema:
         yield Finding(
@@ -94,7 +94,7 @@ def _postgres(inside: Inside) -> Iterator[Finding]:
         yield Finding("durability", Level.OK, shown)
 
 
-def check_version(seen: Evidence) -> Iterator[Finding]:
+def check_version(seen: StoreEvidence) -> Iterator[Finding]:
     """Warn of SQLite versions that can corrupt a WAL file which several connections write."""
     if seen.inside is None or seen.inside.vitals.backend != "SQLite":
         return
@@ -109,7 +109,7 @@ def check_version(seen: Evidence) -> Iterator[Finding]:
     )
 
 
-def check_damage(seen: Evidence) -> Iterator[Finding]:
+def check_damage(seen: StoreEvidence) -> Iterator[Finding]:
     """Report damage that was found."""
     if seen.inside is None:
         return
@@ -118,7 +118,7 @@ def check_damage(seen: Evidence) -> Iterator[Finding]:
         yield Finding("damage", Level.ERROR, f"the file is damaged: {' '.join(problem.split())}", remedy)
 
 
-def check_file_system(seen: Evidence) -> Iterator[Finding]:
+def check_file_system(seen: StoreEvidence) -> Iterator[Finding]:
     """Refuse SQLite on a network file system, whose locks and shared memory it cannot rely on."""
     if seen.file is None or seen.file_system not in NETWORKED or not seen.url.startswith("sqlite"):
         return
@@ -130,7 +130,7 @@ def check_file_system(seen: Evidence) -> Iterator[Finding]:
     )
 
 
-def check_room(seen: Evidence) -> Iterator[Finding]:
+def check_room(seen: StoreEvidence) -> Iterator[Finding]:
     """Notice a disk that is full, or about to be."""
     if seen.free_bytes is None or seen.free_bytes >= LITTLE_ROOM:
         return
@@ -143,7 +143,7 @@ def check_room(seen: Evidence) -> Iterator[Finding]:
     )
 
 
-def check_wal(seen: Evidence) -> Iterator[Finding]:
+def check_wal(seen: StoreEvidence) -> Iterator[Finding]:
     """Notice a WAL that nobody could empty for a long while."""
     if seen.inside is None:
         return
@@ -157,7 +157,7 @@ def check_wal(seen: Evidence) -> Iterator[Finding]:
         )
 
 
-def check_clock(seen: Evidence) -> Iterator[Finding]:
+def check_clock(seen: StoreEvidence) -> Iterator[Finding]:
     """Compare this machine's clock with that of a server. Leases and deadlines go by the server's."""
     if seen.inside is None or seen.inside.vitals.backend != "PostgreSQL":
         return

@@ -21,7 +21,7 @@ KEPT = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Application:
+class NamedApplication:
     """The application that was named, as it came out of its import."""
 
     target: str
@@ -90,7 +90,7 @@ def is_agent(worker: Worker) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class StoreEvidence:
     """What a diagnosis goes by."""
 
     url: str
@@ -117,7 +117,7 @@ class Evidence:
     """Why the store could not be opened."""
     inside: Inside | None = None
     """None where it was not opened."""
-    application: Application | None = None
+    application: NamedApplication | None = None
 
     @property
     def has_other_schema(self) -> bool:

@@ -5,27 +5,28 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
+import re
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from holdfast.engine.api.holdfast import Holdfast
-from holdfast.engine.api.settings import is_postgres
 from holdfast.model.errors import HoldfastError, NotAStore, StoreDamaged
 from holdfast.model.failure import Failure
 from holdfast.model.queries import Page, TaskFilter
 from holdfast.model.task import HANDOVER, MANUAL, Task
 from holdfast.model.transitions import TERMINAL, TaskState
 from holdfast.model.worker import WorkerState
-from holdfast.service.diagnosis.evidence import A_DAY, KEPT, Application, Evidence, Inside
-from holdfast.service.diagnosis.filesystem import file_system_of
-from holdfast.store.url import make_store, without_password
+from holdfast.redaction import without_password
+from holdfast.service.diagnosis.evidence import A_DAY, KEPT, Inside, NamedApplication, StoreEvidence
+from holdfast.settings import is_postgres
+from holdfast.store.url import make_store
 
 _MOST = 1_000
 """Tasks, approvals and doubts that are looked at one by one. Where there are more, the findings say so."""
@@ -42,21 +43,24 @@ _EXTRAS: Final = {
 
 _DRIVERS: Final = ("apsw", "psycopg")
 
+_MOUNTS = Path("/proc/self/mountinfo")
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
 
 async def gather(
     url: str,
     *,
     options: Mapping[str, Any] | None = None,
-    application: Application | None = None,
+    application: NamedApplication | None = None,
     settings_error: str | None = None,
     unknown_variables: Mapping[str, str | None] | None = None,
     thorough: bool = False,
-) -> Evidence:
+) -> StoreEvidence:
     """Look at a store and around it. A store that is missing stays so, and one with an older schema is not opened.
 
     ``options`` say how to open it, beside the URL.
     """
-    seen = Evidence(
+    seen = StoreEvidence(
         url=url,
         settings_error=settings_error,
         unknown_variables=unknown_variables or {},
@@ -75,7 +79,7 @@ async def gather(
     return seen
 
 
-def _look_first(seen: Evidence) -> Evidence:
+def _look_first(seen: StoreEvidence) -> StoreEvidence:
     """Look at the file or folder of a store from outside, which opening it might change."""
     make_store(seen.url)  # refuses a URL that means nothing
     parts = urlsplit(seen.url)
@@ -178,3 +182,30 @@ def _versions() -> dict[str, str]:
         with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found
+
+
+# The file system
+
+
+def file_system_of(path: Path) -> str | None:
+    """Return the kind of file system a file is on, as Linux calls it; None where it does not tell."""
+    try:
+        mounts = _MOUNTS.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return file_system_in(mounts, PurePosixPath(path.resolve()))
+
+
+def file_system_in(mounts: str, path: PurePosixPath) -> str | None:
+    """Find the file system of a path in the text of /proc/self/mountinfo: that of the innermost mount, the last one."""
+    found: tuple[int, str] | None = None
+    for line in mounts.splitlines():
+        place, separator, kind = line.partition(" - ")
+        fields = place.split(" ")
+        if not separator or len(fields) < 5:  # noqa: PLR2004 - the fifth is where it is mounted
+            continue
+        point = PurePosixPath(_ESCAPED.sub(lambda code: chr(int(code[1], 8)), fields[4]))
+        depth = len(point.parts)
+        if path.is_relative_to(point) and (found is None or depth >= found[0]):
+            found = depth, kind.split(" ")[0]
+    return None if found is None else found[1]

@@ -15,9 +15,9 @@ from holdfast.model.errors import (
     StoreDamaged,
     StoreUnavailable,
 )
-from holdfast.service.diagnosis.evidence import Evidence
+from holdfast.redaction import without_password
+from holdfast.service.diagnosis.evidence import StoreEvidence
 from holdfast.service.diagnosis.finding import Finding, Level
-from holdfast.store.url import without_password
 
 _REMEDIES: tuple[tuple[type[HoldfastError], str], ...] = (
     (InvalidURL, "correct it in holdfast.toml or HOLDFAST_DATABASE_URL; `holdfast config` shows where it comes from"),
@@ -34,7 +34,7 @@ _DATABASES = frozenset({"SQLite", "PostgreSQL"})
 """What has a version of its own."""
 
 
-def check_store(seen: Evidence) -> Iterator[Finding]:
+def check_store(seen: StoreEvidence) -> Iterator[Finding]:
     """Say what the store is, or why it cannot be used."""
     if seen.failure is not None:
         yield _failed(seen.failure)
@@ -45,7 +45,7 @@ def check_store(seen: Evidence) -> Iterator[Finding]:
         yield Finding("store", Level.OK, f"{without_password(seen.url)} answers: {vitals.backend}{version}")
 
 
-def check_schema(seen: Evidence) -> Iterator[Finding]:
+def check_schema(seen: StoreEvidence) -> Iterator[Finding]:
     """Say whether the schema is this version's; an older one is left as it is."""
     if seen.schema is None:
         if seen.inside is not None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast.redaction import redacted
-from holdfast.service.diagnosis import durability, growth, people, reachability, surroundings, workers
-from holdfast.service.diagnosis.evidence import Application, Evidence, Inside
+from holdfast.service.diagnosis import durability, growth, reachability, surroundings, workers
+from holdfast.service.diagnosis.evidence import Inside, NamedApplication, StoreEvidence
 from holdfast.service.diagnosis.finding import APPLICATION, Finding
 
-_OF_THE_STORE: Final[Sequence[Callable[[Evidence], Iterator[Finding]]]] = (
+_OF_THE_STORE: Final[Sequence[Callable[[StoreEvidence], Iterator[Finding]]]] = (
     surroundings.check_settings,
     reachability.check_store,
     reachability.check_schema,
@@ -29,12 +29,12 @@ _OF_THE_WORK: Final[Sequence[Callable[[Inside], Iterator[Finding]]]] = (
     workers.check_owners,
     workers.check_suspects,
     workers.check_failed,
-    people.check_approvals,
-    people.check_doubts,
+    workers.check_approvals,
+    workers.check_doubts,
     growth.check_size,
     growth.check_snapshot,
 )
-_AROUND: Final[Sequence[Callable[[Evidence], Iterator[Finding]]]] = (
+_AROUND: Final[Sequence[Callable[[StoreEvidence], Iterator[Finding]]]] = (
     surroundings.check_application,
     surroundings.check_machine,
     surroundings.check_extras,
@@ -44,7 +44,7 @@ _NAMED: Final = 3
 """Tasks that a remedy names."""
 
 
-def diagnose(seen: Evidence) -> list[Finding]:
+def diagnose(seen: StoreEvidence) -> list[Finding]:
     """Return what every check has to say."""
     findings = [finding for check in _OF_THE_STORE for finding in check(seen)]
     if seen.inside is not None:
@@ -53,7 +53,7 @@ def diagnose(seen: Evidence) -> list[Finding]:
     return [_in_their_words(finding, seen.application) for finding in findings]
 
 
-def _in_their_words(finding: Finding, application: Application | None) -> Finding:
+def _in_their_words(finding: Finding, application: NamedApplication | None) -> Finding:
     """Put the application into a remedy, so that it can be typed as it stands, if it would help.
 
     No credential is let into either.

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from holdfast.service.diagnosis.evidence import Evidence
+from holdfast.redaction import without_password
+from holdfast.service.diagnosis.evidence import StoreEvidence
 from holdfast.service.diagnosis.finding import Finding, Level
-from holdfast.store.url import without_password
 
 
-def check_settings(seen: Evidence) -> Iterator[Finding]:
+def check_settings(seen: StoreEvidence) -> Iterator[Finding]:
     """Report settings that cannot be read, and variables that nobody reads."""
     if seen.settings_error is not None:
         words, _, remedy = seen.settings_error.partition("; ")
@@ -21,7 +21,7 @@ def check_settings(seen: Evidence) -> Iterator[Finding]:
         yield Finding("settings", Level.WARNING, f"{name} is set, and nobody reads it", remedy)
 
 
-def check_application(seen: Evidence) -> Iterator[Finding]:
+def check_application(seen: StoreEvidence) -> Iterator[Finding]:
     """See that the application can be imported, and that it and this command mean the same store."""
     application = seen.application
     if application is None:
@@ -48,13 +48,13 @@ def check_application(seen: Evidence) -> Iterator[Finding]:
         yield Finding("application", Level.OK, f"{application.target} uses the same store")
 
 
-def check_machine(seen: Evidence) -> Iterator[Finding]:
+def check_machine(seen: StoreEvidence) -> Iterator[Finding]:
     """Say on what this runs."""
     drivers = "".join(f", {name} {version}" for name, version in seen.drivers.items())
     yield Finding("machine", Level.OK, f"Python {seen.python}{drivers} on {seen.system}")
 
 
-def check_extras(seen: Evidence) -> Iterator[Finding]:
+def check_extras(seen: StoreEvidence) -> Iterator[Finding]:
     """Say which optional parts are missing."""
     missing = [name for name, is_there in seen.extras.items() if not is_there]
     there = [name for name, is_there in seen.extras.items() if is_there]

@@ -1,4 +1,4 @@
-"""Whether there is somebody to do the work."""
+"""Whether the work gets done: there are workers for it, and no request waits too long for a person."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from holdfast.model.task import HANDOVER, MANUAL, Task
 from holdfast.model.worker import ALONE_AFTER, Worker, WorkerState
-from holdfast.service.diagnosis.evidence import Inside, is_agent
+from holdfast.service.diagnosis.evidence import A_DAY, Inside, is_agent
 from holdfast.service.diagnosis.finding import APPLICATION, Finding, Level
 from holdfast.service.identify import short
 
@@ -122,6 +122,29 @@ def check_failed(seen: Inside) -> Iterator[Finding]:
     if seen.failed_today:
         words = f"{counted(seen.failed_today, 'task')} failed within the last day"
         yield Finding("failed", Level.NOTE, words, "see why: holdfast list --state failed, then `holdfast show`")
+
+
+def check_approvals(seen: Inside) -> Iterator[Finding]:
+    """Find requests that were open for too long."""
+    ages = [seen.now - approval.created_at for approval in seen.approvals if approval.created_at is not None]
+    old = [age for age in ages if age > A_DAY]
+    if old:
+        count = counted(len(old), "request", at_least="approvals" in seen.cut)
+        words = f"{count} open for more than a day, the oldest for {max(old) / A_DAY:.1f} days"
+        yield Finding("approvals", Level.WARNING, words, "holdfast approvals")
+    elif seen.approvals:
+        count = counted(len(seen.approvals), "request", at_least="approvals" in seen.cut)
+        words = f"{count} open, none for longer than a day"
+        yield Finding("approvals", Level.NOTE, words, "holdfast approvals")
+
+
+def check_doubts(seen: Inside) -> Iterator[Finding]:
+    """Find effects whose outcome only a person can find out."""
+    undecided = [doubt for doubt in seen.doubts if doubt.decisions]
+    if undecided:
+        count = counted(len(undecided), "effect", at_least="doubts" in seen.cut)
+        words = f"{count} in doubt: whether it happened is not known, and its task waits"
+        yield Finding("doubts", Level.WARNING, words, "find out, then decide: holdfast doubts, holdfast resolve")
 
 
 def counted(number: int, noun: str, *, at_least: bool = False) -> str:

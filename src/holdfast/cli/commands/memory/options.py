@@ -9,7 +9,7 @@ import typer
 
 from holdfast.cli.options import not_empty
 from holdfast.cli.times import read_span
-from holdfast.engine.manage.memory import HalfLife
+from holdfast.service.service import HalfLife
 
 Entity: TypeAlias = Annotated[
     str, typer.Argument(metavar="ENTITY", help="Whom or what it is about.", show_default=False)

@@ -53,7 +53,7 @@ from holdfast.model.state_diff import Change
 from holdfast.model.task import JsonValue
 from holdfast.model.transitions import TaskState
 from holdfast.process_fork import ForkedFree, Owner
-from holdfast.store.url import without_password
+from holdfast.redaction import without_password
 
 R = TypeVar("R")
 T = TypeVar("T")

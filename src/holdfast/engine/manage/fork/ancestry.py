@@ -109,7 +109,7 @@ class Ancestry:
         )
 
 
-class SharedPast:
+class PastReplay:
     """How far the code of a fork, in one attempt, has come through the past it shares."""
 
     __slots__ = ("_again", "_ahead", "_inside", "_lines", "_seeds", "_shared")
@@ -165,5 +165,5 @@ class SharedPast:
         return next((seed.task_id, seed.round) for seed in self._seeds if position <= seed.position)
 
 
-_BEYOND: ContextVar[SharedPast | None] = ContextVar("holdfast_beyond_the_shared_past", default=None)
+_BEYOND: ContextVar[PastReplay | None] = ContextVar("holdfast_beyond_the_shared_past", default=None)
 """Set in a branch of a fork that has left the past behind, and in those it starts."""

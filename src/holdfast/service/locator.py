@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType
 
 from holdfast.engine.api.holdfast import Holdfast
-from holdfast.engine.api.settings import Settings, current_settings, is_postgres
 from holdfast.model.errors import HoldfastError, InvalidURL, InvalidValue, MissingExtra
 from holdfast.model.failure import Failure
+from holdfast.settings import Settings, current_settings, is_postgres
 
 _URLS: dict[str, str] = {}
 """The store of each application that was found, before a flag named another."""
@@ -66,7 +66,7 @@ def url_in_code(target: str) -> str | None:
 def show_role(hold: Holdfast, role: str) -> None:
     """Have PostgreSQL show what this process is for, as the application_name of its connections."""
     if is_postgres(hold.url):
-        hold._options.setdefault("application_name", f"holdfast {role}")  # noqa: SLF001 - the application's own stays
+        hold.options.setdefault("application_name", f"holdfast {role}")  # the application's own stays
 
 
 def _import(name: str, folder: Path) -> ModuleType:

@@ -15,7 +15,7 @@ from holdfast.store.base import StateStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class ListedWorker:
     """One worker, at one moment."""
 
     worker: Worker
@@ -41,19 +41,19 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crew:
+class WorkerList:
     """The workers, at one moment."""
 
     at: datetime
-    members: Sequence[Member]
+    members: Sequence[ListedWorker]
     """The silent ones first, then by when they started."""
     unseen: int = 0
     """How many more there are."""
 
 
-async def read_crew(
+async def read_workers(
     store: StateStore, *, dead: bool = False, queue: str | None = None, most: int | None = None
-) -> Crew:
+) -> WorkerList:
     """Look at the workers: those of one queue, or all; with ``dead`` also those that are gone and still kept.
 
     What each of them holds is counted one by one, so whoever looks often looks at the first ``most`` only.
@@ -66,7 +66,7 @@ async def read_crew(
     ]
     workers.sort(key=lambda one: (not is_silent(one, at), one.state is WorkerState.DEAD, one.started_at))
     members = [await _look_at(store, worker, at) for worker in workers[:most]]
-    return Crew(at=at, members=members, unseen=len(workers) - len(members))
+    return WorkerList(at=at, members=members, unseen=len(workers) - len(members))
 
 
 def _takes_from(worker: Worker, queue: str) -> bool:
@@ -74,7 +74,7 @@ def _takes_from(worker: Worker, queue: str) -> bool:
     return queues is None or queue in queues
 
 
-async def _look_at(store: StateStore, worker: Worker, at: datetime) -> Member:
+async def _look_at(store: StateStore, worker: Worker, at: datetime) -> ListedWorker:
     held = await _count(store, TaskFilter(owner=worker.id))
     resting = await _count(store, TaskFilter(owner=worker.id, resting=True)) if held else 0
     holders: dict[str, int] = {}
@@ -83,7 +83,7 @@ async def _look_at(store: StateStore, worker: Worker, at: datetime) -> Member:
             if count := await _count(store, TaskFilter(owner=worker.id, name=name, resting=False)):
                 holders[name] = count
     left = 0.0 if worker.state is WorkerState.DEAD else worker.lease - (at - worker.seen_at).total_seconds()
-    return Member(
+    return ListedWorker(
         worker=worker,
         held=held,
         resting=resting,

@@ -14,6 +14,10 @@ from holdfast.engine.api.holdfast import Holdfast
 from holdfast.engine.manage.artifacts import MAX_BYTES
 from holdfast.engine.manage.state import TaskMoved
 from holdfast.engine.manage.state import patch_state as change_state
+from holdfast.engine.outside.facts import in_name_of, without_known_facts
+from holdfast.engine.outside.lease_holder import LeaseHolder
+from holdfast.engine.outside.lease_token import LeaseToken
+from holdfast.engine.outside.offer import begun, found
 from holdfast.model.agent_state import AgentState, ArtifactRef
 from holdfast.model.canonical import canonical
 from holdfast.model.commit import Commit, Expect
@@ -24,10 +28,6 @@ from holdfast.model.records import ArtifactLink
 from holdfast.model.state_size import TEXT_BYTES, check_growth, check_patch_size, check_size
 from holdfast.model.task import Task
 from holdfast.model.transitions import OPEN
-from holdfast.service.handover.facts import in_name_of, without_known_facts
-from holdfast.service.handover.lease import Lease
-from holdfast.service.handover.lease_holder import Holding
-from holdfast.service.handover.offer import begun, found
 
 ALLOWED = frozenset(
     {
@@ -49,7 +49,7 @@ _MOST_TRIES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class SharedState:
     """A task, and its state as it is now."""
 
     task: Task
@@ -74,7 +74,9 @@ def checked_patch(given: dict[str, object], by: str) -> StatePatch:
     return replace(patch, append_facts=tuple(in_name_of(fact, by) for fact in patch.append_facts))
 
 
-async def patch_state(hold: Holdfast, task_id: str, patch: StatePatch, *, version: int, by: str, reason: str) -> Shared:
+async def patch_state(
+    hold: Holdfast, task_id: str, patch: StatePatch, *, version: int, by: str, reason: str
+) -> SharedState:
     """Change the state if it is still at ``version``. Raises StateConflict, which carries the newer one.
 
     Where it closes questions, what was looked at and what is changed are one compare-and-set on the whole task: asking
@@ -90,18 +92,18 @@ async def patch_state(hold: Holdfast, task_id: str, patch: StatePatch, *, versio
             state = await change(revision=task.revision if patch.resolve_questions else None)
         except TaskMoved:
             continue
-        return Shared(task=await found(hold.store, task_id), state=state)
+        return SharedState(task=await found(hold.store, task_id), state=state)
     raise Conflict(f"task {task_id} changes too fast to close a question of it; nothing was changed, try again")
 
 
-async def append(hold: Holdfast, task_id: str, patch: StatePatch, *, by: str, lease: Lease | None) -> Shared:
+async def append(hold: Holdfast, task_id: str, patch: StatePatch, *, by: str, lease: LeaseToken | None) -> SharedState:
     """Add to the state, whatever version it has come to: what is only added contradicts nobody."""
     _check_open(await begun(hold.store, task_id, by=by))
     if lease is not None:
         await _holding(hold, task_id, lease, by).patch(patch)
     else:
         await _insist(hold, task_id, patch, by)
-    return Shared(task=await found(hold.store, task_id), state=await hold.state(task_id))
+    return SharedState(task=await found(hold.store, task_id), state=await hold.state(task_id))
 
 
 async def add_artifact(
@@ -113,7 +115,7 @@ async def add_artifact(
     media_type: str | None,
     summary: str,
     by: str,
-    lease: Lease | None,
+    lease: LeaseToken | None,
     max_bytes: int = MAX_BYTES,
 ) -> ArtifactRef:
     """Store bytes, link them to the task, and mention them in its state."""
@@ -141,15 +143,16 @@ async def add_artifact(
     return mention
 
 
-async def _write(hold: Holdfast, task_id: str, operations: tuple[Operation, ...], by: str, lease: Lease | None) -> None:
+async def _write(
+    hold: Holdfast, task_id: str, operations: tuple[Operation, ...], by: str, lease: LeaseToken | None
+) -> None:
     """Apply what may be applied twice: under the lease, or as anybody may while the task is open."""
     if lease is not None:
         await _holding(hold, task_id, lease, by).change(*operations)
         return
     sent = Commit(task_id=task_id, guard=Expect(states=OPEN), operations=operations, actor=by)
     [verdict] = await hold.store.commit([sent])
-    if not verdict.applied:
-        raise verdict.error()
+    verdict.require()
 
 
 def _check_open(task: Task) -> None:
@@ -169,10 +172,10 @@ async def _check_answers(hold: Holdfast, task: Task, patch: StatePatch) -> None:
         raise Conflict(f"a person is still asked {closed[0]!r}, and only the answer closes it; nothing was changed")
 
 
-def _holding(hold: Holdfast, task_id: str, lease: Lease, by: str) -> Holding:
+def _holding(hold: Holdfast, task_id: str, lease: LeaseToken, by: str) -> LeaseHolder:
     if lease.task_id != task_id:
         raise InvalidValue(f"the lease is on task {lease.task_id}, not on {task_id}")
-    return Holding(hold, lease, by=by)
+    return LeaseHolder(hold, lease, by=by)
 
 
 async def _insist(hold: Holdfast, task_id: str, patch: StatePatch, by: str) -> None:

@@ -9,8 +9,8 @@ Modules:
 
 claim.py         Taking a task from the queue, for an agent outside
 facts.py         Facts of agents outside: whose they are, and which are said again, since agents repeat themselves
-lease.py         The lease of an agent outside: one text that names the task and the fence, and proves the claim
 lease_holder.py  What the holder of a lease may do
+lease_token.py   The lease of an agent outside: one text that names the task and the fence, and proves the claim
 lines.py         Lines in a task's journal by agents outside
 offer.py         Offering work to agents outside: the task, and the state it begins with
 questions.py     Questions of agents outside to people
@@ -20,10 +20,10 @@ sweep.py         What time made true, for tasks of agents outside: no worker of 
 writer.py        Writing under a lease
 """
 
-from holdfast.service.handover.claim import Taken, claim
-from holdfast.service.handover.lease import Lease
-from holdfast.service.handover.lease_holder import Holding
-from holdfast.service.handover.offer import offer
-from holdfast.service.handover.shared_state import Shared, add_artifact, patch_state
+from holdfast.engine.outside.claim import ClaimedTask, claim
+from holdfast.engine.outside.lease_holder import LeaseHolder
+from holdfast.engine.outside.lease_token import LeaseToken
+from holdfast.engine.outside.offer import offer
+from holdfast.engine.outside.shared_state import SharedState, add_artifact, patch_state
 
-__all__ = ["Holding", "Lease", "Shared", "Taken", "add_artifact", "claim", "offer", "patch_state"]
+__all__ = ["ClaimedTask", "LeaseHolder", "LeaseToken", "SharedState", "add_artifact", "claim", "offer", "patch_state"]

@@ -20,7 +20,7 @@ _TO_LEAVE = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class DemoWorker:
     """A worker process, as the operating system knows it."""
 
     label: str
@@ -34,7 +34,7 @@ class Member:
         return self.exit_code == SIGKILLED
 
 
-class Crew:
+class DemoWorkers:
     """Starts workers of one queue; whatever happens, they are gone after the block."""
 
     def __init__(self, url: str, folder: Path, *, queue: str, lease: float, pace: float) -> None:
@@ -64,9 +64,9 @@ class Crew:
         return self._folder / "ledger.txt"
 
     @property
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> tuple[DemoWorker, ...]:
         """Everybody who was ever started, in order."""
-        return tuple(Member(label, process.pid, process.poll()) for label, process in self._processes.items())
+        return tuple(DemoWorker(label, process.pid, process.poll()) for label, process in self._processes.items())
 
     def start(self) -> str:
         """Start another worker; return its label."""

@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.engine.api.start import Start
+from holdfast.engine.outside.facts import in_name_of
 from holdfast.model.agent_state import AgentState
 from holdfast.model.errors import InvalidValue
 from holdfast.model.patch import StatePatch
 from holdfast.model.task import JsonValue
-from holdfast.service.handover.facts import in_name_of
 
 ALLOWED = ("plan", "known_facts", "open_questions", "artifacts", "risk_flags", "current_step", "completed_steps")
 """What such a state may hold."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from holdfast.engine.manage.cancel import cancel
+from holdfast.engine.outside.offer import found
 from holdfast.model.queries import TaskFilter
 from holdfast.model.task import HANDOVER, Task
 from holdfast.model.transitions import TaskState
-from holdfast.service.handover.offer import found
 from holdfast.store.base import StateStore
 
 SWEEP = "sweep"
@@ -38,5 +38,5 @@ async def end_if_cancelled(store: StateStore, task_id: str) -> Task:
     task = await found(store, task_id)
     if task.name != HANDOVER or task.cancel_requested is None or task.state is not TaskState.PENDING:
         return task
-    await cancel(store, task_id, task.cancel_requested, actor=SWEEP)
+    await cancel(store, task_id, task.cancel_requested, by=SWEEP)
     return await found(store, task_id)

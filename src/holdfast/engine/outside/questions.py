@@ -6,24 +6,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from holdfast.engine.outside.lines import ASKED, write_line
 from holdfast.engine.steps.approval import QUESTION
 from holdfast.model.agent_state import AgentState, KnownFact
 from holdfast.model.approval import Approval, ApprovalState, Ask
 from holdfast.model.canonical import canonical, digest
 from holdfast.model.ids import new_id
-from holdfast.model.operations import ApplyPatch, Move, OpenApproval, Operation, UntilDecided, WriteStep
+from holdfast.model.operations import ApplyPatch, Move, OpenApproval, Operation, UntilDecided
 from holdfast.model.patch import StatePatch
 from holdfast.model.queries import Loaded
 from holdfast.model.state_size import TEXT_BYTES, check_size, fit_patch
 from holdfast.model.step import StepState
 from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import TaskState
-from holdfast.service.handover.lines import ASKED, line
 from holdfast.store.base import StateStore
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HumanAnswer:
     """What became of a question."""
 
     question: str
@@ -65,7 +65,7 @@ async def asking(
     patch = ApplyPatch(body=canonical(StatePatch(add_questions=(question,)).to_json()), author=by, step_key=key)
     return approval, (
         OpenApproval(approval),
-        WriteStep(await line(store, task, key, at=at, state=StepState.PENDING)),
+        await write_line(store, task, key, at=at, state=StepState.PENDING),
         *((patch,) if task.version else ()),
         Move(
             to=TaskState.WAITING,
@@ -80,10 +80,10 @@ def reason_of(question: str, by: str) -> str:
     return f"{by} asks: {question}"[:500]
 
 
-def answers_of(loaded: Loaded) -> list[Answer]:
+def answers_of(loaded: Loaded) -> list[HumanAnswer]:
     """Return what people have said to the questions of agents outside, first to last."""
     return [
-        Answer(one.question, one.state, one.answer, one.decided_by, one.note)
+        HumanAnswer(one.question, one.state, one.answer, one.decided_by, one.note)
         for one in sorted(loaded.approvals, key=lambda one: (one.decided_at is None, one.decided_at, one.id))
         if one.step_key.startswith(ASKED) and one.state is not ApprovalState.OPEN
     ]
@@ -99,7 +99,7 @@ async def taking_note(store: StateStore, loaded: Loaded, state: AgentState, at: 
         still_open.discard(approval.question)
         closed = (approval.question,) if is_open else ()
         patch = fit_patch(StatePatch(append_facts=_fact(approval), resolve_questions=closed), closed)
-        operations.append(WriteStep(await line(store, loaded.task, key, at=at, output=_outcome(approval))))
+        operations.append(await write_line(store, loaded.task, key, at=at, output=_outcome(approval)))
         if not patch.is_empty:
             author = f"human:{approval.decided_by}" if approval.decided_by else "engine"
             operations.append(ApplyPatch(body=canonical(patch.to_json()), author=author, step_key=approval.step_key))

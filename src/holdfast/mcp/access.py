@@ -1,4 +1,4 @@
-"""The desk: where one request from outside is served, for one caller."""
+"""Access: the service as one caller from outside may use it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.model.errors import HoldfastError
-from holdfast.service.access import Caller, Scope
+from holdfast.service.access import AccessScope, Caller
+from holdfast.service.outside import OutsideAgent
 from holdfast.service.service import Service
 
 
@@ -15,15 +16,20 @@ class NotAllowed(HoldfastError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
-    """What a request is served with."""
+class CallerAccess:
+    """What one request is served with."""
 
     service: Service
     caller: Caller
     claimable: Sequence[str]
     """The names of tasks that agents outside may take."""
 
-    def check(self, scope: Scope) -> None:
+    @property
+    def agent(self) -> OutsideAgent:
+        """What the caller does to tasks, under its name."""
+        return self.service.outside(self.caller.actor)
+
+    def check(self, scope: AccessScope) -> None:
         """Refuse what the caller may not do. Raises NotAllowed."""
         if not self.caller.may(scope):
             has = ", ".join(sorted(self.caller.scopes)) or "nothing"

@@ -11,8 +11,8 @@ from holdfast.cli.render.words import state_text
 from holdfast.cli.times import span
 from holdfast.model.queries import QueueCounts
 from holdfast.model.worker import WorkerState
-from holdfast.service.crew import Crew, Member
 from holdfast.service.identify import short
+from holdfast.service.worker_list import ListedWorker, WorkerList
 
 QUEUE_COLUMNS = ("queue", "ready", "delayed", "running", "waiting", "review", "oldest ready")
 WORKER_COLUMNS = ("id", "worker", "state", "lease", "holds", "process", "queues")
@@ -36,7 +36,7 @@ def queue_rows(queues: Sequence[QueueCounts], at: datetime) -> list[list[str | T
     ]
 
 
-def worker_rows(crew: Crew) -> list[list[str | Text]]:
+def worker_rows(workers: WorkerList) -> list[list[str | Text]]:
     """Return one line for each worker."""
     return [
         [
@@ -48,16 +48,16 @@ def worker_rows(crew: Crew) -> list[list[str | Text]]:
             process(member),
             ", ".join(map(str, member.worker.details.get("queues") or ())),
         ]
-        for member in crew.members
+        for member in workers.members
     ]
 
 
-def standing(member: Member) -> Text:
+def standing(member: ListedWorker) -> Text:
     """Return whether a worker lives, as far as anybody knows."""
     return Text("silent", "bold red") if member.is_silent else state_text(member.worker.state)
 
 
-def lease_bar(member: Member) -> Text:
+def lease_bar(member: ListedWorker) -> Text:
     """Return how much of its lease a worker has left, or for how long it has been over."""
     if member.worker.state is WorkerState.DEAD:
         return Text()
@@ -69,7 +69,7 @@ def lease_bar(member: Member) -> Text:
     return Text.assemble(("█" * full, colour), ("░" * (_BAR - full), "dim"), f" {span(member.lease_left)}")
 
 
-def holding(member: Member) -> str:
+def holding(member: ListedWorker) -> str:
     """Return how many tasks a worker works on, of how many it takes; who they are if it is full, and who only waits."""
     concurrency = member.worker.details.get("concurrency")
     working = member.held - member.resting
@@ -82,7 +82,7 @@ def holding(member: Member) -> str:
     return "; ".join(parts)
 
 
-def process(member: Member) -> str:
+def process(member: ListedWorker) -> str:
     """Return where a worker runs."""
     host, pid = member.worker.details.get("host"), member.worker.details.get("pid")
     return f"{host}/{pid}" if host and pid else str(host or pid or "")

@@ -10,9 +10,15 @@ from datetime import datetime, timedelta
 from itertools import count
 
 from holdfast.engine.api.holdfast import Holdfast
+from holdfast.engine.attempt.endings import cancelled
 from holdfast.engine.manage.cancel import cancel_children
+from holdfast.engine.outside.lease_token import LeaseToken, checked_seconds, new_secret, worker_id_of
+from holdfast.engine.outside.lines import notes_of
+from holdfast.engine.outside.offer import beginning, first_state, found
+from holdfast.engine.outside.questions import HumanAnswer, answers_of, taking_note
+from holdfast.engine.outside.sweep import end_if_cancelled, sweep
+from holdfast.engine.runtime.commit import under_lease
 from holdfast.model.agent_state import AgentState
-from holdfast.model.commit import Commit, Held
 from holdfast.model.effect import Effect, EffectState
 from holdfast.model.errors import Conflict, LeaseHeld
 from holdfast.model.operations import Move, Operation, Release
@@ -21,11 +27,6 @@ from holdfast.model.step import Step
 from holdfast.model.task import HANDOVER, JsonValue, Task, rank
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, NewWorker
-from holdfast.service.handover.lease import Lease, checked_seconds, new_secret, worker_id_of
-from holdfast.service.handover.lines import notes_of
-from holdfast.service.handover.offer import beginning, first_state, found
-from holdfast.service.handover.questions import Answer, answers_of, taking_note
-from holdfast.service.handover.sweep import end_if_cancelled, sweep
 
 _UNSETTLED = frozenset({EffectState.ARMED, EffectState.IN_DOUBT, EffectState.NEEDS_HUMAN, EffectState.COMPENSATING})
 _LOOKED_AT = 50
@@ -39,15 +40,15 @@ _WAITS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class ClaimedTask:
     """A task that was claimed."""
 
-    lease: Lease
+    lease: LeaseToken
     seconds: float
     """How long the agent may stay silent."""
     task: Task
     state: AgentState | None
-    answers: Sequence[Answer]
+    answers: Sequence[HumanAnswer]
     """What people have said to questions that were asked before."""
     notes: Sequence[dict[str, JsonValue]]
     """What agents before this one left for it, oldest first."""
@@ -63,7 +64,7 @@ async def claim(
     queues: Sequence[str],
     task_id: str | None = None,
     seconds: float,
-) -> Taken | None:
+) -> ClaimedTask | None:
     """Lease the best task that waits in these queues, or this very one; None if there is none.
 
     ``names`` are the tasks that agents outside may take. Raises Conflict if a task that was named cannot be claimed.
@@ -90,11 +91,11 @@ class _Claimer:
         self._seconds = seconds
 
     @asynccontextmanager
-    async def _registered(self) -> AsyncIterator[list[Taken]]:
+    async def _registered(self) -> AsyncIterator[list[ClaimedTask]]:
         """Register for the block, and stay so if it took something."""
         details: dict[str, JsonValue] = {"queues": [], "tasks": []}  # it serves none: it was made for one task
         await self._store.register(NewWorker(id=self._worker_id, label=self._by, lease=self._seconds, details=details))
-        taken: list[Taken] = []
+        taken: list[ClaimedTask] = []
         try:
             yield taken
         finally:
@@ -105,7 +106,7 @@ class _Claimer:
                 services.keep(retiring)
                 await asyncio.shield(retiring)
 
-    async def this(self, task: Task) -> Taken:
+    async def this(self, task: Task) -> ClaimedTask:
         """Lease this very task. Raises Conflict."""
         async with self._registered() as taken:
             claimed = await self._store.acquire(task.id, self._worker_id)
@@ -119,7 +120,7 @@ class _Claimer:
             taken.append(await self._take(loaded, Move(to=TaskState.RUNNING, reason=f"claimed by {self._by}")))
         return taken[0]
 
-    async def next_offered(self, queues: Sequence[str]) -> Taken | None:
+    async def next_offered(self, queues: Sequence[str]) -> ClaimedTask | None:
         """Lease the next task that was offered to agents outside."""
         if not await self._is_any_due(queues):
             return None
@@ -136,7 +137,7 @@ class _Claimer:
                 await self._cancel(loaded.task, loaded.task.cancel_requested)
         return taken[0] if taken else None
 
-    async def next_of_others(self, names: Sequence[str], queues: Sequence[str]) -> Taken | None:
+    async def next_of_others(self, names: Sequence[str], queues: Sequence[str]) -> ClaimedTask | None:
         """Lease the next task that has a definition and is open to agents outside; pass over what only that can do.
 
         What is passed over is only looked at: an agent that asks every few seconds leaves no trace on it.
@@ -205,9 +206,9 @@ class _Claimer:
             )
         return f"{worker.label}; without a word from it the task is free after {until}"
 
-    async def _take(self, loaded: Loaded, *moves: Move) -> Taken:
+    async def _take(self, loaded: Loaded, *moves: Move) -> ClaimedTask:
         task = loaded.task
-        lease = Lease(task.id, task.fence, self._secret)
+        lease = LeaseToken(task.id, task.fence, self._secret)
         now = await self._store.now()
         state = await self._hold.state(task.id) if task.version else first_state(task)
         noted = () if state is None else await taking_note(self._store, loaded, state, now)
@@ -216,7 +217,7 @@ class _Claimer:
             await self._commit(task, *operations)
             task = await found(self._store, task.id)
             state = await self._hold.state(task.id) if task.version else state
-        return Taken(
+        return ClaimedTask(
             lease=lease,
             seconds=self._seconds,
             task=task,
@@ -227,16 +228,13 @@ class _Claimer:
         )
 
     async def _cancel(self, task: Task, why: str) -> None:
-        await cancel_children(self._store, task.id, why, actor=self._by)
-        await self._commit(task, Move(to=TaskState.CANCELLED, reason=why))
+        await cancel_children(self._store, task.id, why, by=self._by)
+        await self._commit(task, cancelled(why))
 
     async def _commit(self, task: Task, *operations: Operation) -> None:
-        guard = Held(self._worker_id, task.fence, task.sequence + 1)
-        [verdict] = await self._store.commit(
-            [Commit(task_id=task.id, guard=guard, operations=operations, actor=self._by)]
-        )
-        if not verdict.applied:
-            raise verdict.error()
+        sent = under_lease(task, self._worker_id, task.sequence + 1, operations, by=self._by)
+        [verdict] = await self._store.commit([sent])
+        verdict.require()
 
 
 def _is_due(task: Task, now: datetime) -> bool:

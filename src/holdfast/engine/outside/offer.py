@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from holdfast.engine.api.holdfast import Holdfast
 from holdfast.engine.manage.artifacts import link_to
 from holdfast.engine.manage.past_state import EMPTY
+from holdfast.engine.outside.start import read_start
 from holdfast.model.agent_state import AgentState
 from holdfast.model.canonical import canonical
 from holdfast.model.checks import check_queue, check_text
@@ -19,7 +20,6 @@ from holdfast.model.patch import StatePatch, apply
 from holdfast.model.state_size import check_patch_size, fit_patch
 from holdfast.model.task import DEFAULT_QUEUE, HANDOVER, JsonValue, NewTask, Task
 from holdfast.model.transitions import OPEN
-from holdfast.service.handover.start import read_start
 from holdfast.store.base import StateStore
 
 PLAN, DETAILS, STATE = "plan", "details", "state"

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from holdfast.engine.attempt.journal import ROUND_SIZE
+from holdfast.engine.attempt.journal import RESERVED, before_round
+from holdfast.engine.attempt.journal_line import line_at
 from holdfast.model.checks import check_name
 from holdfast.model.codec import decode, encode
+from holdfast.model.operations import WriteStep
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue, Task
 from holdfast.store.base import StateStore
@@ -36,7 +38,7 @@ def their_key(key: str) -> str:
     return key.removeprefix(f"{OUTSIDE}:") or key
 
 
-async def line(
+async def write_line(
     store: StateStore,
     task: Task,
     key: str,
@@ -45,42 +47,36 @@ async def line(
     output: JsonValue = None,
     state: StepState = StepState.COMPLETED,
     mark: str = "",
-) -> Step:
-    """Return a line at its place: that of the one under this very key, or the next one.
+) -> WriteStep:
+    """Return what writes a line at its place: that of the one under this very key, or the next one.
 
     ``mark`` is by whom it was written, for whoever has to find out whether it was them.
     """
     check_name("step key", key)  # an agent's own: as short as every name that somebody gives
     before = await store.step(task.id, key, of_round=task.round)
+    place = await _next_position(store, task) if before is None else before
     body = encode(output) if state is StepState.COMPLETED else None
-    return Step(
-        key=key,
-        kind=OUTSIDE,
-        position=await _next_position(store, task) if before is None else before.position,
-        state=state,
-        round=task.round,
-        fence=task.fence,
-        digest=mark,
-        output=body,
-        started_at=at if before is None else before.started_at,
-        finished_at=at if state is StepState.COMPLETED else None,
-    )
+    return WriteStep(line_at(task, key, OUTSIDE, place, at=at, state=state, digest=mark, output=body))
 
 
 async def _next_position(store: StateStore, task: Task) -> int:
     last = (await store.last_steps([task.id])).get(task.id)
-    before_round = (task.round - 1) * ROUND_SIZE
-    return max(before_round, 0 if last is None else last.position) + 1
+    return max(before_round(task.round), 0 if last is None else last.position) + 1
 
 
-async def note_line(store: StateStore, task: Task, note: str, *, by: str, at: datetime) -> Step:
-    """Return the line of what the holder of a lease leaves for the next one."""
-    return await line(store, task, f"{NOTE}{task.fence}", at=at, output={"note": note, "by": by})
+async def write_note(store: StateStore, task: Task, note: str, *, by: str, at: datetime) -> WriteStep:
+    """Return what writes down what the holder of a lease leaves for the next one."""
+    return await write_line(store, task, f"{NOTE}{task.fence}", at=at, output={"note": note, "by": by})
 
 
 def notes_of(steps: Iterable[Step]) -> list[dict[str, JsonValue]]:
     """Return what agents left for those after them, oldest first."""
     return [decode(step.output) for step in steps if step.key.startswith(NOTE) and step.output is not None]
+
+
+def shown_steps(steps: Iterable[Step]) -> list[Step]:
+    """Return the lines that are steps to an agent outside: no notes, no questions, nothing of the engine's own."""
+    return [step for step in steps if not step.key.startswith((NOTE, ASKED, RESERVED))]
 
 
 async def recorded(store: StateStore, task: Task, key: str) -> Step | None:

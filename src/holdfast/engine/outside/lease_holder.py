@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from holdfast.engine.api.holdfast import Holdfast
+from holdfast.engine.attempt.endings import cancelled, handed_back, work_done
 from holdfast.engine.attempt.scope import check_part
 from holdfast.engine.manage.cancel import cancel_children
+from holdfast.engine.outside.lease_token import LeaseToken
+from holdfast.engine.outside.lines import own_key, recorded, their_key, write_line, write_note
+from holdfast.engine.outside.questions import asking, reason_of
+from holdfast.engine.outside.writer import LeaseWriter, Write
 from holdfast.engine.steps.waits import event_channel
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.canonical import canonical
@@ -17,23 +22,19 @@ from holdfast.model.codec import decode, encode
 from holdfast.model.errors import Conflict, InvalidValue, LeaseLost
 from holdfast.model.failure import Failure
 from holdfast.model.ids import new_id
-from holdfast.model.operations import Emit, Move, Operation, Release, WriteStep
+from holdfast.model.operations import Emit, Move, Operation, Release
 from holdfast.model.patch import StatePatch
 from holdfast.model.payload import to_json
 from holdfast.model.restore import restore
 from holdfast.model.task import HANDOVER, JsonValue, Task
 from holdfast.model.transitions import TaskState
-from holdfast.service.handover.lease import Lease
-from holdfast.service.handover.lines import line, note_line, own_key, recorded, their_key
-from holdfast.service.handover.questions import asking, reason_of
-from holdfast.service.handover.writer import Write, Writer
 
 NOTHING = StatePatch()
 _LONGEST_REASON = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Written:
     """How a task stands after something was written."""
 
     task: Task
@@ -41,12 +42,12 @@ class Standing:
     """It had been done before; nothing was written."""
 
 
-class Holding:
+class LeaseHolder:
     """A task in the hands of an agent outside."""
 
-    def __init__(self, hold: Holdfast, lease: Lease, *, by: str) -> None:
+    def __init__(self, hold: Holdfast, lease: LeaseToken, *, by: str) -> None:
         """``by`` is who calls; the lease says what it holds."""
-        self._writer = Writer(hold, lease, by)
+        self._writer = LeaseWriter(hold, lease, by)
         self._store = hold.store
         self._definitions = hold.definitions
         self._by = by
@@ -55,7 +56,7 @@ class Holding:
         """Say that the agent is alive; return the task it holds. Raises LeaseLost."""
         return await self._writer.renew()
 
-    async def complete_step(self, key: str, output: JsonValue, patch: StatePatch = NOTHING) -> Standing:
+    async def complete_step(self, key: str, output: JsonValue, patch: StatePatch = NOTHING) -> Written:
         """Record that a step is done, once: the same key again is answered with how things stand.
 
         Raises Conflict where the key was recorded with another output: one of the two is not what happened.
@@ -68,7 +69,7 @@ class Holding:
             nonlocal replayed
             before = await recorded(self._store, task, key)
             if before is None:
-                done = WriteStep(await line(self._store, task, own_key(key), at=at, output=output, mark=mark))
+                done = await write_line(self._store, task, own_key(key), at=at, output=output, mark=mark)
                 return (done, *await self._writer.patching(patch, at, step_key=own_key(key)))
             if before.output != body:
                 known = decode(before.output or b"null")
@@ -82,7 +83,7 @@ class Holding:
         await self._writer.commit(write)
         return await self._standing(replayed=replayed)
 
-    async def report(self, message: str, percent: float | None) -> Standing:
+    async def report(self, message: str, percent: float | None) -> Written:
         """Tell whoever watches how far it is."""
         check_text("the message", message)
         told: dict[str, JsonValue] = {"message": message, "by": self._by}
@@ -120,16 +121,11 @@ class Holding:
             return asked[0]
         return await self._asked_before(question)
 
-    async def finish(self, result: JsonValue) -> Standing:
+    async def finish(self, result: JsonValue) -> Written:
         """The work is done. A task that has a definition goes to its own verifier, whatever the agent thinks of it."""
         task = await self._writer.task()
         result = self._result(task, result)
-        move = Move(
-            to=TaskState.COMPLETED if task.name == HANDOVER else TaskState.REVIEW,
-            reason=f"work done, by {self._by}",
-            result=result,
-        )
-        is_new = await self._move(move)
+        is_new = await self._move(work_done(result, is_verified=task.name != HANDOVER, by=self._by))
         standing = await self._standing(replayed=not is_new)
         if not is_new and canonical(standing.task.result) != canonical(result):
             raise Conflict(
@@ -146,7 +142,7 @@ class Holding:
             return given
         return to_json(restore(given, definition.returns, name="result"), definition.returns, name="result")
 
-    async def give_up(self, why: str) -> Standing:
+    async def give_up(self, why: str) -> Written:
         """The work cannot be done. Whether that is so for a task with a definition is for its own worker to say."""
         if not why.strip():
             raise InvalidValue("say why it cannot be done")
@@ -163,24 +159,24 @@ class Holding:
         is_new = await self._move(Move(to=TaskState.FAILED, reason=reason, error=failure.to_json()))
         return await self._standing(replayed=not is_new)
 
-    async def release(self, note: str, patch: StatePatch = NOTHING) -> Standing:
+    async def release(self, note: str, patch: StatePatch = NOTHING) -> Written:
         """Hand the task back for somebody else to go on with; a task that is to be cancelled ends here."""
         check_text("the note", note)
         task = await self._writer.task()
         if task.cancel_requested is not None and task.state is TaskState.RUNNING:
             await self._writer.renew()
-            await cancel_children(self._store, task.id, task.cancel_requested, actor=self._by)
+            await cancel_children(self._store, task.id, task.cancel_requested, by=self._by)
         if task.cancel_requested is not None:
-            move = Move(to=TaskState.CANCELLED, reason=task.cancel_requested)
+            move = cancelled(task.cancel_requested)
         else:
             reason = f"handed back by {self._by}" + (f": {note}" if note else "")
-            move = Move(to=TaskState.PENDING, reason=reason[:_LONGEST_REASON])
+            move = handed_back(reason[:_LONGEST_REASON])
         is_new = await self._move(move, patch, note)
         return await self._standing(replayed=not is_new)
 
     async def _move(self, move: Move, patch: StatePatch = NOTHING, note: str = "") -> bool:
         async def write(task: Task, at: datetime) -> Sequence[Operation]:
-            noted = [WriteStep(await note_line(self._store, task, note, by=self._by, at=at))] if note else []
+            noted = [await write_note(self._store, task, note, by=self._by, at=at)] if note else []
             return (*noted, *await self._writer.patching(patch, at), move, Release())
 
         return await self._end(write, move.to, move.reason)
@@ -204,5 +200,5 @@ class Holding:
         )
         return [one for one in every if one.question == question and one.requested_by == self._by][-1]
 
-    async def _standing(self, *, replayed: bool = False) -> Standing:
-        return Standing(task=await self._writer.task(), replayed=replayed)
+    async def _standing(self, *, replayed: bool = False) -> Written:
+        return Written(task=await self._writer.task(), replayed=replayed)

@@ -21,7 +21,7 @@ _MOST_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class LeaseToken:
     """One claim."""
 
     task_id: str
@@ -42,7 +42,7 @@ class Lease:
         return f"<lease on task {self.task_id} under fence {self.fence}>"
 
     @classmethod
-    def read(cls, text: str) -> Lease:
+    def read(cls, text: str) -> LeaseToken:
         """Read what ``str`` wrote. Raises InvalidValue."""
         task_id, _, rest = text.strip().partition("/")
         fence, _, secret = rest.partition("/")

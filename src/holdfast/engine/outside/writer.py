@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import TypeAlias
 
 from holdfast.engine.api.holdfast import Holdfast
+from holdfast.engine.attempt.endings import too_late
 from holdfast.engine.manage.state import with_times
+from holdfast.engine.outside.facts import without_known_facts
+from holdfast.engine.outside.lease_token import LeaseToken
+from holdfast.engine.outside.offer import found
+from holdfast.engine.runtime.commit import under_lease
 from holdfast.model.canonical import canonical
-from holdfast.model.commit import Commit, Held
+from holdfast.model.commit import Commit
 from holdfast.model.errors import Conflict, DeadlineExceeded, LeaseLost, WorkerDead
 from holdfast.model.failure import Failure
-from holdfast.model.operations import ApplyPatch, Move, Operation
+from holdfast.model.operations import ApplyPatch, Operation
 from holdfast.model.patch import StatePatch, apply
 from holdfast.model.state_size import check_growth
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
-from holdfast.service.handover.facts import without_known_facts
-from holdfast.service.handover.lease import Lease
-from holdfast.service.handover.offer import found
 
 Write: TypeAlias = Callable[[Task, datetime], Awaitable[Sequence[Operation]]]
 """Makes operations of the task as it stands. It may be asked again, and then sees what it wrote itself.
@@ -32,10 +33,10 @@ _MOST_TRIES = 20
 """Calls under one lease at the same time that can get in each other's way; agents make them one after the other."""
 
 
-class Writer:
+class LeaseWriter:
     """Writes to one task under one lease."""
 
-    def __init__(self, hold: Holdfast, lease: Lease, by: str) -> None:
+    def __init__(self, hold: Holdfast, lease: LeaseToken, by: str) -> None:
         """``by`` is who calls; the lease says what it holds."""
         self.hold = hold
         self.store = hold.store
@@ -72,14 +73,15 @@ class Writer:
             operations = tuple(await write(task, await self.store.now()))
             if not operations:
                 return
-            guard = Held(self.lease.worker_id, self.lease.fence, task.sequence + 1)
-            sent = Commit(task_id=task.id, guard=guard, operations=operations, actor=self.by)
-            [verdict] = await self.store.commit([sent])
-            if not verdict.applied:
-                raise verdict.error()
+            [verdict] = await self.store.commit([self._numbered(task, operations)])
+            verdict.require()
             if not verdict.duplicate:
                 return
         raise Conflict(f"too many calls at once under one lease on task {self.lease.task_id}; make them one by one")
+
+    def _numbered(self, task: Task, operations: tuple[Operation, ...]) -> Commit:
+        """Return the next Commit under the lease; ``renew`` has found that the task is still held under its fence."""
+        return under_lease(task, self.lease.worker_id, task.sequence + 1, operations, by=self.by)
 
     async def patching(self, patch: StatePatch, at: datetime, *, step_key: str | None = None) -> tuple[ApplyPatch, ...]:
         """Return what applies a patch: only what it adds. Raises where it contradicts the state, or there is none."""
@@ -106,8 +108,6 @@ class Writer:
     async def _too_late(self, task: Task) -> DeadlineExceeded:
         """End a task whose deadline has passed in somebody's hands: no sweep touches one that is held."""
         error = DeadlineExceeded(f"the deadline of task {task.id} has passed; it has failed, stop working on it")
-        failure = replace(Failure.of(error), traceback="")
-        guard = Held(self.lease.worker_id, self.lease.fence, task.sequence + 1)
-        move = Move(to=TaskState.FAILED, reason="deadline passed", error=failure.to_json())
-        await self.store.commit([Commit(task_id=task.id, guard=guard, operations=(move,), actor=self.by)])
+        # Whether this is taken does not matter: where it is not, another call has ended the task, or lost it.
+        await self.store.commit([self._numbered(task, (too_late(Failure.of(error)),))])
         return error

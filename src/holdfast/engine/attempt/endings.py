@@ -1,0 +1,37 @@
+"""The moves that end the work on a task, be it a worker's attempt or the work of an agent outside. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.model.failure import Failure
+from holdfast.model.operations import Move
+from holdfast.model.task import JsonValue
+from holdfast.model.transitions import TaskState
+
+DEADLINE_PASSED = "deadline passed"
+"""The reason of a task that failed because its time was over."""
+
+
+def work_done(result: JsonValue, *, is_verified: bool, by: str | None = None) -> Move:
+    """Complete the task, or hand its result to its verifier; ``by`` names an agent outside."""
+    return Move(
+        to=TaskState.REVIEW if is_verified else TaskState.COMPLETED,
+        reason="work done" if by is None else f"work done, by {by}",
+        result=result,
+    )
+
+
+def too_late(failure: Failure) -> Move:
+    """Fail the task because its deadline has passed; where that was noticed says nothing about its code."""
+    return Move(to=TaskState.FAILED, reason=DEADLINE_PASSED, error=replace(failure, traceback="").to_json())
+
+
+def cancelled(reason: str) -> Move:
+    """End a task that was to be stopped."""
+    return Move(to=TaskState.CANCELLED, reason=reason)
+
+
+def handed_back(reason: str = "handed back") -> Move:
+    """Let another worker or agent go on with the task."""
+    return Move(to=TaskState.PENDING, reason=reason)
