@@ -15,7 +15,7 @@ cursor.py        The place in a listing where the next page begins: opaque to ca
 facts.py         What the stores share about facts: what is refused at the door, and in which words
 handles.py       File handles: a process, or a machine, that has none left has a passing trouble, and its store has none
                  at all
-hints.py         Hints inside one process: who listens, and what they have not been told yet
+hints.py         Hints inside one process: the listeners, and the hints that each has not received yet
 idparts.py       Ids by a few of their characters: where each kind of id stands, and what is no part of one
 keep_verbs.py    What lives outside one task: artifacts, memory, evidence; how old things go; and what is refused at the
                  door

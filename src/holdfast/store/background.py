@@ -14,7 +14,7 @@ _log = make_logger(__name__)
 
 
 def start(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    """Have this go on by itself. What it dies of is said at once: nobody waits for it."""
+    """Have this go on by itself. What it dies of is logged at once: no code waits for it."""
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(_say_if_it_failed)
     return task
@@ -23,7 +23,7 @@ def start(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
 async def end(*tasks: asyncio.Task[None] | None) -> None:
     """Cancel them, and wait until they are over, however they end.
 
-    A cancel of whoever waits is raised after that, and not before: ``gather`` waits for its tasks all the same.
+    A cancel of the waiting code is raised after that, and not before: ``gather`` waits for its tasks all the same.
     """
     going = [task for task in tasks if task is not None]
     for task in going:

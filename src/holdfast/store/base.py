@@ -11,7 +11,7 @@ Rules that hold for every verb of every store:
   long batch of Commits may be several transactions; each Commit is whole.)
 * ``StoreUnavailable`` from a writing verb means *unknown*: the write may have happened. Every writing verb is safe to
   send again: submissions by id or key, claims by number, Commits by sequence or request, events by key. (Not so
-  ``transact``, which runs somebody's SQL; see there.)
+  ``transact``, which runs SQL of the user; see there.)
 * Time is the store's: the database's clock on PostgreSQL, the machine's elsewhere. Tests pass a ManualClock.
 * Fences are checked under the row's lock: a worker that slept through its lease can change nothing.
 
@@ -113,8 +113,8 @@ class StateStore(WorkVerbs, ReadVerbs, KeepVerbs, TaskStore):
         refused undoes the work as well, and so does whatever the work raises. A number that was applied before is
         refused as out of order: the SQL that came with it was other SQL.
 
-        For as long as the work takes the transaction is open, and on SQLite nobody else can write; after ``timeout``
-        seconds it is rolled back and DeadlineExceeded is raised. A caller who is cancelled leaves nothing open.
+        The transaction is open as long as the work takes, and on SQLite no other process can write meanwhile. After
+        ``timeout`` seconds it is rolled back and DeadlineExceeded is raised. A cancelled caller leaves nothing open.
 
         With a Commit, StoreUnavailable means that nothing was written: an outcome that is unknown is asked for, by
         task, fence and number, for as long as it takes. (If the task went to another worker meanwhile, the Commit

@@ -116,7 +116,7 @@ def _check_operation(commit: Commit, op: Operation) -> None:  # noqa: C901, PLR0
             check_text("note", effect.note)
             check_text("thread_of", effect.thread_of)
         case RequireUndo(required=False, begun=True):
-            # Its deadline would wake nobody, and nobody could claim it past its deadline: it would be lost.
+            # Its deadline would wake no worker, and no worker could claim it past its deadline: it would be lost.
             raise InvalidValue("undoing that has begun is required; send RequireUndo(required=True, begun=True)")
         case LinkArtifact(link):
             check_name("artifact id", link.artifact_id)
@@ -289,7 +289,7 @@ def check_event_key(key: str | None) -> None:
 
 
 def check_limit(limit: int) -> None:
-    """Refuse a page size nobody can mean."""
+    """Refuse a page size that makes no sense."""
     check_integer("limit", limit)
     if not 1 <= limit <= 10_000:  # noqa: PLR2004 - said in the message
         raise InvalidValue(f"limit is {limit}; choose 1 to 10000")

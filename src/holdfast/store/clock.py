@@ -11,7 +11,7 @@ from typing import Final
 
 UNKNOWN_BOOT: Final = "unknown-boot"
 """The boot id where the system does not tell. A restart of such a machine looks like the boot clock going back, so
-whoever compares boot times must treat a boot clock that is behind a recorded one as another boot."""
+code that compares boot times must treat a boot clock that is behind a recorded one as another boot."""
 
 _LINUX_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

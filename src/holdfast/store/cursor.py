@@ -86,7 +86,7 @@ def _encode(*parts: object) -> str:
     return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode()
 
 
-def _decode(cursor: str) -> Any:  # noqa: ANN401 - whatever somebody sent
+def _decode(cursor: str) -> Any:  # noqa: ANN401 - whatever a caller sent
     return json.loads(base64.b64decode(cursor, altchars=b"-_", validate=True))
 
 

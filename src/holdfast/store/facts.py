@@ -42,7 +42,7 @@ def check_last_seen(fact: MemoryFact | None) -> None:
 
 
 def subject_changed(fact: MemoryFact) -> Conflict:
-    """Say that somebody was faster."""
+    """Return the error for a caller that was too late."""
     return Conflict(
         f"{fact.attribute} of {fact.entity} has changed since it was read; nothing was stored, read it again and decide"
     )

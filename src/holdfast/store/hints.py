@@ -1,4 +1,4 @@
-"""Hints inside one process: who listens, and what they have not been told yet."""
+"""Hints inside one process: the listeners, and the hints that each has not received yet."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LocalHints:
     """All listeners of one store object."""
 
     def __init__(self) -> None:
-        """Start with nobody listening."""
+        """Start without listeners."""
         self._listeners: set[LocalListener] = set()
 
     def publish(self, topics: Iterable[str]) -> None:

@@ -65,7 +65,7 @@ class KeepVerbs:
     async def remember(self, *facts: MemoryFact, seen: Subject | None = None) -> list[MemoryFact]:
         """Store facts of one subject, or replace them by their ids, all or none; return them with their dates.
 
-        With ``seen``, only if nobody changed the subject since it was read; raises Conflict otherwise. A fact that has
+        With ``seen``, only if the subject was not changed since it was read; raises Conflict otherwise. A fact that has
         the id of one about something else is refused with InvalidValue. The store keeps no other rules about facts:
         what follows from what is decided by ``holdfast.model.memory``.
         """

@@ -19,7 +19,7 @@ _creating = ForkedFree()
 
 
 def create_file(path: str) -> None:
-    """Make an empty file for its owner alone, unless there is one. What prevents that is told by whatever uses it."""
+    """Make an empty file for its owner alone, unless there is one. The caller reports what prevents that."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
     with _creating, suppress(OSError):
         descriptor = os.open(os.path.realpath(path), flags, FILE)
@@ -41,7 +41,7 @@ def create_folder(path: Path) -> None:
 
 
 def permissions(path: str | Path) -> int | None:
-    """Return who may do what with a file; None if there is none, or nobody may look at it."""
+    """Return who may do what with a file; None if there is none, or if it cannot be read."""
     try:
         return stat.S_IMODE(os.stat(path).st_mode)  # noqa: PTH116 - a text as often as a Path
     except OSError:

@@ -39,7 +39,7 @@ class ReadVerbs:
     async def revisions(self, task_ids: Collection[str]) -> dict[str, int]:
         """Return the revision of each task, which grows with every change; one that does not exist is absent.
 
-        For whoever watches many: nothing else need be read to see that nothing happened.
+        For a caller that watches many: nothing else need be read to see that nothing happened.
         """
         check_all_sought("task ids", task_ids)
         return await self._backend.revisions(task_ids)
@@ -52,7 +52,7 @@ class ReadVerbs:
         after: str | None = None,
         newest_first: bool = True,
     ) -> Page[Task]:
-        """Return one page of tasks; ``after`` is the ``next`` of the page before. A cursor nobody issued is refused."""
+        """Return one page of tasks; ``after`` is the ``next`` of the page before. Any other cursor is refused."""
         check_filter(where)
         check_limit(limit)
         return await self._backend.find(where or TaskFilter(), limit, after, newest_first=newest_first)
@@ -71,14 +71,14 @@ class ReadVerbs:
         return await self._backend.queues()
 
     async def queued(self, *, queue: str | None = None, limit: int = 50, after: str | None = None) -> Page[Task]:
-        """Return one page of what waits to be claimed, in the order in which it comes up: pending tasks nobody holds.
+        """Return one page of pending tasks that no worker holds, in the order in which they will be claimed.
 
         First those that are due, whether or not a sweep has seen it, by rank, then id, as ``claim`` takes them; then
         the delayed ones, by when they become due. All queues together are one ranking. Left out is what no claim
         takes: a task whose deadline has passed (unless it must undo).
 
-        ``after`` is the ``next`` of the page before; a cursor nobody issued is refused. What is due is decided by the
-        time of the first page, so that nothing moves merely because time passes from page to page.
+        ``after`` is the ``next`` of the page before; any other cursor is refused. What is due is decided by the time
+        of the first page, so that nothing moves merely because time passes from page to page.
         """
         if queue is not None:
             check_name("queue", queue)

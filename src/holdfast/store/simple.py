@@ -41,7 +41,7 @@ class SimpleInterface(StateStore):
         change, fields of the store's own may be old; they are left as they are.
 
         The last save wins; ``execute_step`` is for those who must not lose a change. Raises IllegalMove where the table
-        does not allow the change of state, and LeaseHeld while somebody has the task. Reviving a failed task forgets
+        does not allow the change of state, and LeaseHeld while a worker holds the task. Reviving a failed task forgets
         its result and error.
         """
         new = _new(task)
@@ -61,7 +61,7 @@ class SimpleInterface(StateStore):
         (verdict,) = await self.commit([Commit(task_id=task.id, guard=guard, operations=operations, actor="save")])
         if verdict.applied:
             return await self._stored(task.id)
-        if verdict.refusal is Refusal.CONFLICT and tries:  # somebody changed it between our look and our commit
+        if verdict.refusal is Refusal.CONFLICT and tries:  # it was changed between our look and our commit
             return await self._save_existing(task, tries - 1)
         raise verdict.error()
 
@@ -77,11 +77,11 @@ class SimpleInterface(StateStore):
                 return tasks
 
     async def execute_step(self, task_id: str, step: TaskStep, *, lease: float = 30.0) -> Task:
-        """Run ``step`` on the task while nobody else can change it, and store what it returns: all of it or nothing.
+        """Run ``step`` on the task while no one else can change it, and store all of what it returns, or nothing.
 
         A lease and a fenced commit, not a lock: however slow ``step`` is, nothing in the database waits for it. If it
         raises, the task stays as it was; if the process dies, others may go on with the task ``lease`` seconds later.
-        Raises LeaseHeld where somebody else has it.
+        Raises LeaseHeld where another worker holds it.
         """
         worker = NewWorker(label="execute_step", lease=lease)
         renewing = background.Loop("holdfast-renew", lambda: self._renew(worker.id, lease / 3)).start()
@@ -101,7 +101,7 @@ class SimpleInterface(StateStore):
         return await self._stored(task_id)
 
     async def _lease(self, task_id: str, worker: NewWorker) -> Claimed:
-        while (await self.sweep()).more:  # whoever held the task may have died
+        while (await self.sweep()).more:  # the worker that held the task may have died
             pass
         await self.register(worker)
         return await self.acquire(task_id, worker.id)
@@ -159,7 +159,7 @@ async def _run(step: TaskStep, task: Task) -> Task:
 
 
 def _drop_coroutine(calling: asyncio.Task[Task | Awaitable[Task]]) -> None:
-    """Close a coroutine that nobody is left to await."""
+    """Close a coroutine that no code is left to await."""
     if not calling.cancelled() and calling.exception() is None and inspect.iscoroutine(outcome := calling.result()):
         outcome.close()
 

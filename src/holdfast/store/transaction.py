@@ -47,7 +47,7 @@ class Transaction(ABC):
             self._running = asyncio.current_task()
             try:
                 return await self._run(sql, parameters)
-            except BaseException as error:  # also a cancel: nobody knows how much of the statement was done
+            except BaseException as error:  # also a cancel: it is not known how much of the statement was done
                 self._failure = error
                 raise
             finally:
@@ -151,7 +151,7 @@ def refuse_inside(what: str) -> None:
 def not_applied(verdict: Verdict) -> Verdict | None:
     """Return the verdict on a Commit that was not applied, and with which its transaction has to be rolled back.
 
-    A number that was used before is out of order: who used it was somebody else, and brought other SQL or none.
+    A number that was used before is out of order: another attempt used it, with other SQL or none.
     """
     if not verdict.duplicate:
         return None if verdict.applied else verdict

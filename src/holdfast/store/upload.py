@@ -1,7 +1,7 @@
 """Storing a stream: piece by piece under the name of an upload, which becomes an artifact when the last piece is there.
 
 The id of an artifact is the hash of all its bytes, so it is known at the end only. Until then the pieces belong to an
-upload that nobody can read. What a dead process leaves of one goes with the next prune.
+upload that cannot be read. What a dead process leaves of one goes with the next prune.
 """
 
 from __future__ import annotations

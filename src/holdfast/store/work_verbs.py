@@ -98,11 +98,11 @@ class WorkVerbs:
         return await self._backend.owned(worker_id)
 
     async def sweep(self, limit: int = 100) -> Swept:
-        """Do what time alone made true, at most ``limit`` of each kind. Whoever claims calls it; there is no reaper.
+        """Apply what time alone made true, at most ``limit`` of each kind. Workers call it; there is no reaper.
 
         Dead workers lose their tasks (running -> pending, or failed as poison; review stays; fence + 1), due timers
-        wake their task, delayed tasks become ready, passed deadlines fail tasks nobody holds (those that must undo
-        are woken instead), approvals expire. Nobody is declared dead right after the database itself was away.
+        wake their task, delayed tasks become ready, passed deadlines fail tasks that no worker holds (those that
+        must undo are woken instead), approvals expire. No worker is declared dead right after the database was away.
         """
         check_limit(limit)
         return await self._backend.sweep(limit)

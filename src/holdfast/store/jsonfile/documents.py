@@ -45,7 +45,7 @@ _PLAIN_NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,80}$")
 def file_name(folder: str, document_id: str) -> str:
     """Return the relative path of a document.
 
-    An id that some file system could confuse with another (capitals, slashes, great length) is made safe and told
+    An id that some file system could confuse with another (capitals, slashes, great length) is made safe and kept
     apart by a hash; the true id stands inside the file.
     """
     if _PLAIN_NAME.match(document_id):
@@ -66,7 +66,7 @@ def render(connection: apsw.Connection, folder: str, document_id: str) -> str | 
     try:
         text = json.dumps(tables, ensure_ascii=False, indent=1)
         text.encode()
-    except UnicodeEncodeError:  # a lone surrogate in somebody's string
+    except UnicodeEncodeError:  # a lone surrogate in a string of the user
         text = json.dumps(tables, ensure_ascii=True, indent=1)
     return text + "\n"
 

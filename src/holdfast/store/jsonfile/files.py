@@ -2,7 +2,7 @@
 
 A file is replaced by writing a temporary one, fsync, rename, fsync of the directory. Several files change together
 through a journal: it holds their new contents, and from the moment it is renamed into place they count, even if the
-process dies before the files themselves are written: whoever opens the directory next finishes the work.
+process dies before the files themselves are written: the process that opens the directory next finishes the work.
 """
 
 from __future__ import annotations

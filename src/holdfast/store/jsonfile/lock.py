@@ -47,7 +47,7 @@ class DirectoryLock:
             os.truncate(descriptor, 0)
             os.write(descriptor, f"{os.getpid()}\n".encode())
             self.place = self._find_place(folder)
-        except BaseException:  # a full disk: whoever failed to open the store must not lock it
+        except BaseException:  # a full disk: a process that failed to open the store must not lock it
             self.release()
             raise
 

@@ -149,7 +149,7 @@ class JsonBackend(MemoryBackend):
         """Write the documents that changed, and commit in memory.
 
         What could not be written, on a full disk for example, is owed: the next commit writes it as well. Until then
-        nobody knows whether the files have it.
+        it is not known whether the files have it.
         """
         dirty, self._dirty = self._dirty | self._owed, set()
         files = {file_name(*document): render(connection, *document) for document in sorted(dirty)}

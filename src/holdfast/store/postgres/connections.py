@@ -191,7 +191,7 @@ class Connections:
                     if self._outage.is_on:
                         self._outage.worked(who)
                     return answer
-                # Not all at once: whoever lost the same race would meet again.
+                # Not all at once: processes that lost the same race would meet again.
                 await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
                 pause = min(2 * pause, _LONGEST_PAUSE)
         finally:

@@ -111,7 +111,7 @@ class Database:
         try:
             if self.notices is not None:
                 await self.notices.close()
-        finally:  # also if whoever closes does not wait for the last hints
+        finally:  # also if the caller that closes does not wait for the last hints
             pools = self.connections, self.lendable
             self.connections = self.lendable = self.notices = None
             for pool in pools:
@@ -189,7 +189,7 @@ class Database:
     # Hints
 
     def publish(self, topics: Iterable[str]) -> None:
-        """Tell whoever listens, in this process and in others."""
+        """Notify the listeners, in this process and in others."""
         if self.notices is not None:
             self.notices.publish(topics)
 

@@ -1,8 +1,8 @@
 """Hints between processes: LISTEN on a connection of its own, NOTIFY after the fact and for many changes at once.
 
 A NOTIFY inside a commit would make all commits of the database queue for one lock. Here a hint is noted, and one
-background task sends whatever has gathered since the last one: at once where nobody sent for a while, otherwise after a
-few milliseconds. Hints may get lost with a connection; polling stays the truth.
+background task sends what has gathered since the last NOTIFY: at once if nothing was sent for a while, otherwise after
+a few milliseconds. Hints may get lost with a connection, so polling stays the truth.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ LONGEST_PAYLOAD = 7000
 """PostgreSQL takes 8000 bytes at most."""
 
 BREATH = 0.005
-"""Seconds between one NOTIFY and the next. Without it, whoever submits one task after the other would spend a quarter
-of the time on hints."""
+"""Seconds between one NOTIFY and the next. Without the pause, a caller that submits one task after the other
+would spend a quarter of its time on hints."""
 
 LAST_WORDS = 1.0
 """Seconds that closing waits for the last hints to be sent."""
@@ -70,7 +70,7 @@ class Notices:
             return
         self._hints.publish(topics)
         self._unsent |= topics
-        # Once closed, what is still being sent takes it along or nothing does: nobody would wait for another one.
+        # Once closed, what is still being sent takes it along or nothing does: no caller would wait for another one.
         if not self._closed and (self._sending is None or self._sending.done()):
             self._sending = background.start(self._send_all(), "holdfast-notify")
 
@@ -120,7 +120,7 @@ class Notices:
                 await heeding_cancels(connection.execute(listen))
                 self._listening.set()
                 self._pause = _FIRST_PAUSE
-                # What happened while nobody listened is not known.
+                # What happened while this process did not listen is not known.
                 self._hints.publish({ANYTHING})
                 async for notice in connection.notifies():
                     self._hear(notice.payload)
@@ -139,7 +139,7 @@ class Notices:
         except (ValueError, TypeError):  # anybody may notify on our channel
             self._hints.publish({ANYTHING})
             return
-        if sender != self._sender:  # our own listeners were told when it happened
+        if sender != self._sender:  # our own listeners got it when it happened
             self._hints.publish(topics)
 
 

@@ -4,10 +4,10 @@ They are most of what a busy process commits. Sent as flat rows they cost less t
 of anything (batch.py), on both sides of the wire. What makes a Commit plain can be seen here; whether it can be applied
 as such, only the database knows, and leaves it alone if not (migrations/0008_plain_commits.sql).
 
-Plain Commits are applied before the rest of their batch. Nobody can tell: a plain Commit stands alone on its task in
-this batch, changes nothing that another task's Commit looks at, and looks at nothing that another one changes. The
-one thing that others see of it is that its task has ended; so whatever is named by a Commit that waits for children,
-or begins one again, is not plain.
+Plain Commits are applied before the rest of their batch. That makes no difference: a plain Commit stands alone on its
+task in this batch, changes nothing that the Commit of another task reads, and reads nothing that another one changes.
+Others can only see that its task has ended. So a task that is named by a Commit which waits for children, or which
+begins one again, is not plain.
 """
 
 from __future__ import annotations

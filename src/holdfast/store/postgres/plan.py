@@ -32,8 +32,8 @@ class Locks:
 
     tasks: set[str] = field(default_factory=set)
     ending: set[str] = field(default_factory=set)
-    """Tasks that are about to end, or to settle what is stale: whoever waits for them is locked, too, and every account
-    on which they hold a reservation."""
+    """Tasks that are about to end, or to settle what is stale: tasks that wait for them are locked, too, and so is
+    every account on which they hold a reservation."""
     emits: set[str] = field(default_factory=set)
     listens: set[str] = field(default_factory=set)
     accounts: set[str] = field(default_factory=set)

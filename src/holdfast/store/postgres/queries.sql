@@ -13,7 +13,7 @@ SELECT n, task_id, created, conflict FROM {schema}.submit($1::json, $2::bytea[],
 
 -- name: submit_one
 -- The short way for a lone task: one statement, planned once. No row: its id or its key is taken, and submit finds out
--- by what. Should somebody else be storing the same id just now, the insert fails and nothing stays of the key either.
+-- by what. If another process stores the same id just now, the insert fails and nothing stays of the key either.
 WITH begun AS MATERIALIZED (
     SELECT coalesce($1, clock_timestamp()) AS moment
     WHERE NOT EXISTS (SELECT FROM {schema}.tasks WHERE id = $2)
@@ -94,7 +94,7 @@ SELECT task_id, revision, version, state, cancel_requested
 FROM {schema}.commit_plain($1, $2, $3::json, $4::json, $5::bytea[], $6)
 
 -- name: standing
--- How a task stands once whoever is changing it is through. Read without the lock, a Commit whose COMMIT is still on its
+-- How a task stands once the transaction that changes it has ended. Read without the lock, a Commit whose COMMIT is still on its
 -- way would seem not to have happened.
 SELECT fence, sequence, state, revision, version, owner, cancel_requested FROM {schema}.tasks
 WHERE id = $1 FOR NO KEY UPDATE
@@ -375,7 +375,7 @@ SELECT 'in_recovery', CASE WHEN pg_is_in_recovery() THEN 'on' ELSE 'off' END
 
 -- name: oldest_snapshot
 -- The age in seconds of the oldest transaction of this database for which VACUUM has to keep deleted rows, prepared ones
--- included. Not this statement's own, and no VACUUM, whose snapshot holds nobody up, nor what the server does by itself
+-- included. Not this statement's own, and no VACUUM, whose snapshot delays no other statement, nor what the server does by itself
 -- beside it. The transactions of other users are seen only by members of pg_read_all_stats.
 SELECT extract(epoch FROM clock_timestamp() - min(began))::double precision FROM (
     SELECT xact_start AS began FROM pg_stat_activity a

@@ -58,7 +58,7 @@ def _meet_each_other(tasks: Sequence[NewTask]) -> bool:
 async def emit(db: Database, channel: str, payload: JsonValue, key: str | None, actor: str) -> Event:
     """See WorkVerbs."""
     body = canonical(payload, name="payload")
-    # Without a key, an event whose answer was lost cannot be told from one that never arrived.
+    # Without a key, an event whose answer was lost cannot be distinguished from one that never arrived.
     [(hints, *event)] = await db.fetch("emit", channel, key, body, actor, db.at(), repeatable=key is not None)
     db.publish(hints)
     return RECORDS.event(*event)

@@ -180,7 +180,7 @@ async def _find_out(
 
 
 async def _standing(db: Database, task_id: str) -> list[Row]:
-    """Ask how the task stands, until the database answers: without that nobody may go on."""
+    """Ask how the task stands, until the database answers: no caller may go on without it."""
     pause = _FIRST_PAUSE
     while True:
         try:

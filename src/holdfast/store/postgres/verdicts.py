@@ -28,7 +28,7 @@ _DUPLICATE = "duplicate"
 _SHOWN = (
     ApplyPatch | Decide | ConsumeApproval | LinkArtifact | OpenApproval | RequestCancel | WriteEffect | WriteOutcome
 )
-"""Operations after which somebody who looks at the task sees something new."""
+"""Operations after which a reader of the task sees something new."""
 
 
 def verdict_of(commit: Commit, answer: Answer) -> Verdict:

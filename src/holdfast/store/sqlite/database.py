@@ -130,7 +130,7 @@ class Database:
             return
         self.writer = None
         with ExitStack() as closing_all:  # from the last line to the first, whatever one of them raises
-            closing_all.callback(self._hints.publish, {ANYTHING})  # whoever still listens finds out by asking
+            closing_all.callback(self._hints.publish, {ANYTHING})  # a listener that is still there finds out by asking
             closing_all.callback(writer.close)
             for reader in (self.reader, self.slow_reader):
                 if reader is not None:
@@ -204,7 +204,7 @@ class Database:
             self._yielded = time.monotonic()
 
     def publish(self, hints: set[str]) -> None:
-        """Tell whoever listens in this process."""
+        """Notify the listeners in this process."""
         self._hints.publish(hints)
 
     @asynccontextmanager

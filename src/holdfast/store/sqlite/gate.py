@@ -31,7 +31,7 @@ class Gate(Protocol):
     """What the writer waits at."""
 
     def try_enter(self) -> bool:
-        """Enter if nobody is inside; say whether that worked."""
+        """Enter if no process is inside; return whether that worked."""
 
     def enter(self) -> None:
         """Enter, waiting as long as it takes."""

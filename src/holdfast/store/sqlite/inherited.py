@@ -37,7 +37,7 @@ class _OpenFiles:
         process_fork.watch(self)
 
     def let_go(self) -> None:
-        """Note in the child what it inherits: whoever opened it, this library or the user's own code."""
+        """Note in the child what it inherits, whether this library opened it or the user's own code."""
         for number in _descriptors():
             with suppress(OSError):
                 status = os.fstat(number)
@@ -67,7 +67,7 @@ def refuse_inherited(path: str) -> None:
 
 def keep(connection: apsw.Connection | apsw.VFSFile) -> Any:  # noqa: ANN401 - it stands in for a connection
     """Have an inherited connection never be closed, not even by the end of the interpreter; return what replaces it."""
-    # Nobody gives these references back. The module as well: on its way out it closes every connection there is.
+    # These references are never given back. The module as well: on its way out it closes every connection there is.
     for kept in (connection, apsw):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
     return _NoConnection()

@@ -51,7 +51,7 @@ def register(tx: WriteTransaction, worker: NewWorker) -> Worker:
 
 
 def heartbeat(tx: WriteTransaction, worker_id: str) -> Heartbeat:
-    """Renew the lease. One that ran out unnoticed may be renewed: nobody took anything from it yet."""
+    """Renew the lease. One that ran out unnoticed may be renewed: no task was taken from it yet."""
     worker = _living(tx, worker_id)
     tx.run("renew_worker", worker_id, tx.now, tx.boot_id, tx.boot + worker.lease)
     ((suspects,),) = tx.all("any_suspect")

@@ -30,7 +30,7 @@ def changing(tx: WriteTransaction, row: TaskRow) -> Iterator[TaskRow]:
 
 
 def readiness(row: TaskRow, now: int) -> int:
-    """Decide who may claim it: 0 nobody, 1 any worker, 2 only a worker that runs nothing else."""
+    """Decide who may claim it: 0 no worker, 1 any worker, 2 only a worker that runs nothing else."""
     if row.owner is not None or row.state not in {TaskState.PENDING, TaskState.REVIEW}:
         return 0
     if row.state is TaskState.PENDING and row.available_at > now:
@@ -87,7 +87,7 @@ def hasten(tx: WriteTransaction, row: TaskRow) -> None:
 
 
 def end(tx: WriteTransaction, row: TaskRow, to: TaskState, *, reason: str, actor: str) -> bool:
-    """Move to a terminal state and tie up the task's own loose ends; say whether somebody waits for its end."""
+    """Move to a terminal state and tie up the task's own loose ends; return whether another task waits for its end."""
     move(tx, row, to, reason=reason, actor=actor)
     ((open_approvals, reservations, joins),) = tx.all("loose_ends", row.id)
     if open_approvals:
@@ -98,7 +98,7 @@ def end(tx: WriteTransaction, row: TaskRow, to: TaskState, *, reason: str, actor
 
 
 def tell_parents(tx: WriteTransaction, task_id: str, *, actor: str) -> None:
-    """Strike an ended task off every join that counts on it, and wake whoever waited only for that."""
+    """Strike an ended task off every join that counts on it, and wake the tasks that waited only for that."""
     for parent_id, key in tx.all("leave_joins", task_id):
         # No row: another wait of the same parent for this child has woken it, and all its waits are gone.
         if tx.first("lower_join", parent_id, key) == (0,):
@@ -114,7 +114,7 @@ def write_outcome(tx: WriteTransaction, task_id: str, result: JsonValue, error: 
 
 
 def count_as_spent(tx: WriteTransaction, task_id: str, *, below_fence: int) -> None:
-    """Turn reservations nobody will settle any more into spending."""
+    """Turn reservations that will not be settled any more into spending."""
     for account, meter, amount in tx.all("take_reservations_below_fence", task_id, below_fence):
         tx.run("adjust_meter", account, meter, amount, -amount)
 

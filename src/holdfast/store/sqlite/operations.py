@@ -172,7 +172,7 @@ def _decide(tx: WriteTransaction, row: TaskRow, op: Decide) -> None:
         raise Refused(Refusal.APPROVAL, f"approval {approval.id} is {approval.state} already, by {approval.decided_by}")
     if approval.expires_at is not None and micros(approval.expires_at) <= tx.now:
         raise Refused(Refusal.APPROVAL, f"approval {approval.id} expired at {approval.expires_at}")
-    is_taken_back = op.state is ApprovalState.VOID  # by whoever asked, not by its deciders
+    is_taken_back = op.state is ApprovalState.VOID  # by the task that asked, not by its deciders
     if approval.deciders and op.by not in approval.deciders and not is_taken_back:
         allowed = ", ".join(approval.deciders)
         raise Refused(Refusal.APPROVAL, f"{op.by} may not decide approval {approval.id}; it is for {allowed}")

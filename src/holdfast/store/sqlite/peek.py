@@ -34,7 +34,7 @@ def peek(path: Path) -> Peeked:
     path = path.resolve()  # SQLite keeps the WAL beside the file itself, not beside a link to it
     wal = path.with_name(f"{path.name}-wal")
     # Even a reader that may not write makes a -wal and a -shm beside the file, unless it takes the file for one that
-    # nobody changes. That is only true of it where no WAL has more to say.
+    # does not change. That is only true where no WAL holds newer pages.
     mode = "mode=ro" if wal.exists() and wal.stat().st_size else "immutable=1"
     uri = f"file:{quote(str(path.absolute()))}?{mode}"
     with translated(str(path)):

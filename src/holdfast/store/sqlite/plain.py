@@ -4,9 +4,9 @@ Such Commits of different tasks cannot see one another: each reads and writes on
 the tasks of a whole stretch of them are read first, and then each table is written in one go. Inside BEGIN IMMEDIATE
 nothing moves between the two.
 
-Nothing is refused here. A Commit whose guard does not hold, whose task waits, or whose end concerns anybody else is
-left to the general path, which applies or refuses it in its own words. That path may wake waiting tasks and nobody
-else, and the short way touches no waiting task: in which order the two come makes no difference.
+Nothing is refused here. A Commit whose guard does not hold, whose task waits, or whose end concerns another task is
+left to the general path, which applies or refuses it in its own words. That path wakes only waiting tasks, and the
+short way touches no waiting task. So the order of the two makes no difference.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _advance(tx: WriteTransaction, stretch: list[PlainCommit], verdicts: dict[st
 
 
 def _end(tx: WriteTransaction, stretch: list[PlainCommit], verdicts: dict[str, Verdict]) -> None:
-    """End each task that is held as the Commit says and whose end concerns nobody else."""
+    """End each task that is held as the Commit says and whose end concerns no other task."""
     by_task = {plain.task_id: plain for plain in stretch}
     changed, transitions, outcomes, forgotten = [], [], [], []
     for moves, has_outcome, has_loose_ends, task_id, owner, fence, sequence, state, *shown in tx.all_many(

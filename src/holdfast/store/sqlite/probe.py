@@ -22,10 +22,10 @@ INTERVAL = 0.004
 
 
 class ChangeProbe:
-    """Looks while somebody listens."""
+    """Looks while there is a listener."""
 
     def __init__(self, version: Callable[[], int | None], hints: LocalHints) -> None:
-        """``version`` tells the change counter, or None while nobody may ask."""
+        """``version`` returns the change counter, or None while it must not be asked."""
         self._version = version
         self._hints = hints
         self._seen: int | None = None
@@ -46,8 +46,8 @@ class ChangeProbe:
             self._hints.publish({ANYTHING})
 
     def _ask(self) -> int | None:
-        """Return the counter. None, which the next look takes for a change, while it cannot be told."""
-        with suppress(apsw.Error):  # busy, or worse: the next look, or somebody's next call, finds out
+        """Return the counter. None, which the next look takes for a change, while it cannot be read."""
+        with suppress(apsw.Error):  # busy, or worse: the next look, or the next call of the store, finds out
             return self._version()
         return None
 

@@ -66,7 +66,7 @@ FROM tasks WHERE id = ?1
 UPDATE tasks SET sequence = ?2, revision = revision + 1, updated_at = ?3 WHERE id = ?1
 
 -- name: end
--- All that its end changes of a task nobody waits for; lifecycle.end and give_back do the same.
+-- All that its end changes of a task for which no other task waits; lifecycle.end and give_back do the same.
 UPDATE tasks SET sequence = ?2, state = ?3, finished_at = ?4, owner = NULL, claim = 0, alone = 0, moves = moves + 1,
     revision = revision + 1, updated_at = ?4
 WHERE id = ?1

@@ -70,7 +70,7 @@ OWN_TABLES = frozenset(
         *(_gone_by(step.sql) for step in MIGRATIONS)
     )
 )
-"""Holdfast's own: they can be read, and are changed by nobody else."""
+"""Holdfast's own: user code can read them, and only Holdfast changes them."""
 
 _NO_STATEMENT = re.compile(r"(?:\s|;|--[^\n]*|/\*.*?\*/)*", re.DOTALL)
 
@@ -102,7 +102,7 @@ class StatementGuard:
         connection.set_progress_handler(give_up, LOOK_EVERY)
         self._is_on_duty, self._why = True, ""
         try:
-            # Not from the cache: Holdfast's own COMMIT lies in there, and was looked at when nobody stood guard.
+            # Not from the cache: Holdfast's own COMMIT lies in there, and was checked before the guard was set.
             return list(cursor.execute(sql, parameters, can_cache=False))
         except apsw.AuthError as error:
             raise InvalidValue(f"{excerpt(sql)} is refused: {self._why}") from error

@@ -127,7 +127,7 @@ def has_many_waiting(reader: Reader, channel: str) -> bool:
 def emit(
     tx: WriteTransaction, channel: str, payload: JsonValue, *, key: str | None, actor: str, besides: str | None = None
 ) -> Event:
-    """Append an event and wake whoever waits for it; an event with this key stays the only one.
+    """Append an event and wake the tasks that wait for it; an event with this key stays the only one.
 
     ``besides`` is a task that a Commit is just working on: that Commit looks after it, when all its changes are in.
     """

@@ -39,7 +39,7 @@ _QUIET_FOR = round(QUIET_FOR * 1_000_000)
 
 def _declare_dead(tx: WriteTransaction, stalled_until: int | None) -> None:
     for worker_id, boot_id, expires, lease in tx.all("workers_not_dead"):
-        # After a stall every lease may have lapsed at once, though nobody died: give each worker one lease to show up.
+        # After a stall every lease may have lapsed at once, though no worker died: each gets one more lease to show up.
         spared = stalled_until is not None and boot_id == tx.boot_id and tx.boot < stalled_until + lease
         if is_expired(tx, boot_id, expires, lease) and not spared:
             tx.run("set_worker_state", worker_id, WorkerState.DEAD)
@@ -98,8 +98,8 @@ def _wake_timers(tx: WriteTransaction, limit: int) -> list[str]:
 def _fail_late(tx: WriteTransaction, limit: int) -> tuple[list[str], list[str]]:
     """Fail those whose deadline passed, and wake those that must undo.
 
-    All of them at once, before anybody is told: a parent and its child may be late together, and the child's end must
-    not wake a parent that is failing too.
+    All of them at once, before any waiting task is woken. A parent and its child may be late together, and the end of
+    the child must not wake a parent that is failing too.
     """
     late = [_row(tx, task_id) for (task_id,) in tx.all("passed_deadlines", tx.now, limit)]
     failed, woken, awaited = [], [], []

@@ -15,7 +15,7 @@ _WORTH_A_HINT = frozenset({"moves", "version", "cancel_requested"})
 
 
 class WriteTransaction:
-    """What the verbs work with. It lives between BEGIN IMMEDIATE and COMMIT, and nobody else writes meanwhile."""
+    """What the verbs work with. It lives between BEGIN IMMEDIATE and COMMIT, and no other process writes meanwhile."""
 
     def __init__(
         self, connection: apsw.Connection, *, now: int, boot: int, boot_id: str, stalled_until: int | None = None

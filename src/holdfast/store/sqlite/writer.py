@@ -1,12 +1,12 @@
 """The one writer of a process.
 
-A transaction runs on the event loop itself when nobody else wants to write: on a fast disk the hop to a thread costs
+A transaction runs on the event loop itself when no other call wants to write: on a fast disk the hop to a thread costs
 more than the commit. Beside others, and in larger batches, only its statements run there, and its COMMIT, which waits
 for the disk, runs in the writer's thread while the loop goes on. If another process is writing, it is waited for there,
 too.
 
-A conversation is a transaction that stays open while somebody outside thinks: its statements come one by one, and all
-of it runs in the thread, because nobody knows how long they take.
+A conversation is a transaction that stays open while the caller computes: its statements come one by one, and all
+of it runs in the thread, because it is not known how long they take.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MOST_HERE = 1000
 """A still larger one is done in the thread as a whole."""
 
 LONG_WAIT = 1.0
-"""Seconds at the gate after which nobody is declared dead for a while: all leases may have lapsed together."""
+"""Seconds at the gate after which no worker is declared dead for a while: all leases may have lapsed together."""
 
 _CHECKPOINT_PAGES = 4000
 """How long the WAL grows before its pages go into the database: 16 MB, in which a page that every Commit changes is
@@ -76,7 +76,7 @@ class SqliteWriter:
         always_inline: bool = False,
         place: StorePlace | None = None,
     ) -> None:
-        """Take over the connection: nobody else may use it.
+        """Take over the connection: no other object may use it.
 
         ``commit`` makes a finished transaction durable. ``always_inline`` is for a connection that also reads, and so
         must stay in the loop's thread. ``place`` is asked before every transaction.
@@ -174,7 +174,7 @@ class SqliteWriter:
     def _begin_here(self, work: Callable[[WriteTransaction], T]) -> Future[tuple[T, set[str]]] | None:
         """Do the work on the loop and leave the COMMIT, which waits for the disk, to the thread.
 
-        In the thread, the work would have to ask for the interpreter's lock after every statement. None: somebody else
+        In the thread, the work would have to ask for the interpreter's lock after every statement. None: another call
         is writing, and has to be waited for in the thread.
         """
         if not self._gate.try_enter():
@@ -242,7 +242,7 @@ class SqliteWriter:
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         try:
             done.set_result(function())
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the answer
+        except Exception as error:  # noqa: BLE001 - it belongs to the caller that waits for the answer
             done.set_exception(error)
         return done
 
