@@ -15,7 +15,7 @@ from contextlib import ExitStack, asynccontextmanager, closing
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import apsw
 
@@ -30,7 +30,7 @@ from holdfast.store.hints import LocalHints
 from holdfast.store.outage import Outage
 from holdfast.store.privacy import create_file
 from holdfast.store.sqlite.connection import BUSY_TIMEOUT_MS, check_path, connect
-from holdfast.store.sqlite.errors import translated
+from holdfast.store.sqlite.errors import in_our_words, translated
 from holdfast.store.sqlite.gate import Gate, file_gate
 from holdfast.store.sqlite.migration import migrate
 from holdfast.store.sqlite.place import FilePlace, look_before
@@ -156,8 +156,10 @@ class Database:
     async def write(self, work: Callable[[WriteTransaction], T], *, items: int = 1) -> T:
         """Do this in a transaction, and publish its hints; ``items`` says how much work it is."""
         writer = self.open_writer()
-        with translated(self.path):
+        try:
             result, hints = await writer.write(work, items=items)
+        except Exception as error:  # noqa: BLE001 - raised again, in our words if it is SQLite's
+            self._explain(error)
         if hints:
             self._hints.publish(hints)
         await self._let_others_run()
@@ -167,8 +169,10 @@ class Database:
         """Answer from the loop's own thread: for questions that read a few rows by key."""
         await self.open_writer().settled()
         assert self.reader is not None  # noqa: S101 - open() makes both
-        with translated(self.path):
+        try:
             answer = question(self.reader)
+        except Exception as error:  # noqa: BLE001 - see above
+            self._explain(error)
         await self._let_others_run()
         return answer
 
@@ -177,8 +181,10 @@ class Database:
         self.open_writer()
         if self.slow_reader is None or self._slow_thread is None:
             return await self.read(question)
-        with translated(self.path):
+        try:
             return await asyncio.get_running_loop().run_in_executor(self._slow_thread, question, self.slow_reader)
+        except Exception as error:  # noqa: BLE001 - see above
+            self._explain(error)
 
     def check_place(self) -> None:
         """See StateStore."""
@@ -189,8 +195,17 @@ class Database:
         writer, reader = self.open_writer(), self.reader
         if reader is None or self.slow_reader is not None:
             return await self.read_slowly(question)
-        with translated(self.path):
+        try:
             return await writer.work_apart(lambda: question(reader))
+        except Exception as error:  # noqa: BLE001 - see above
+            self._explain(error)
+
+    def _explain(self, error: Exception) -> NoReturn:
+        """Raise an error of SQLite in our words, and any other as it is."""
+        ours = in_our_words(self.path, error)
+        if ours is None:
+            raise error
+        raise ours from error
 
     async def _let_others_run(self) -> None:
         """Yield now and then: a loop of calls that all run inline would starve heartbeats and timeouts."""
