@@ -1,4 +1,4 @@
-"""Settings: what is not said in code, and where it was said: flags, HOLDFAST_* variables, holdfast.toml, defaults.
+"""Settings: values outside of code, and where each comes from: flags, HOLDFAST_* variables, holdfast.toml, defaults.
 
 The library and the command read the same ones, so that a worker, a script and ``holdfast list`` beside them never look
 at different stores.
@@ -34,9 +34,9 @@ DEFAULT_PORT: Final = 8787
 _HIGHEST_PORT: Final = 65_535
 
 NOT_SETTINGS: Final = frozenset({"HOLDFAST_API_TOKEN", "HOLDFAST_MODEL"})
-"""Variables with our beginning that are read elsewhere, and belong into no file: a secret, an example's choice."""
+"""Variables with our prefix that are read elsewhere and must not be in a file: a secret, an example's choice."""
 _NOT_SETTINGS_EITHER: Final = "HOLDFAST_API_TOKEN_"
-"""Behind it stands a name that whoever serves has chosen."""
+"""The rest of such a variable is a token's name, which the operator of the server chose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Setting:
 
     name: str
     read: Callable[[Any], Any]
-    """Turns what a file holds, or the text of a variable, into the value; raises ValueError in words."""
+    """Turns what a file holds, or the text of a variable, into the value; raises ValueError with a remedy."""
     default: Any
     help: str
 
@@ -57,7 +57,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a setting is, and who said so."""
+    """The value of a setting, and where it comes from."""
 
     setting: Setting
     value: Any
@@ -145,7 +145,7 @@ class Settings:
     """Every setting with its value and origin, as the environment and the nearest holdfast.toml have it."""
 
     def __init__(self, environment: Mapping[str, str], file: Path | None) -> None:
-        """Read them all; InvalidValue says what cannot be meant."""
+        """Read all of them. Raises InvalidValue."""
         self.file = file
         written = {} if file is None else _read_file(file)
         self.values = {name: _value(setting, environment, file, written) for name, setting in _BY_NAME.items()}
@@ -155,7 +155,7 @@ class Settings:
         return self.values[name].value
 
     def is_set(self, name: str) -> bool:
-        """Say whether anybody set it."""
+        """Return whether it is set, by a variable or in a file."""
         return self.values[name].origin != "default"
 
 
@@ -163,7 +163,7 @@ def current_settings() -> Settings:
     """Read the environment, and the holdfast.toml of the working directory or the nearest folder above it."""
     try:
         here = Path.cwd()
-    except FileNotFoundError:  # somebody deleted it
+    except FileNotFoundError:  # the working directory was deleted
         return Settings(os.environ, None)
     return Settings(os.environ, find_file(here))
 
@@ -174,7 +174,7 @@ def store_options(url: str) -> dict[str, Any]:
         return {}
     settings, (_, written) = current_settings(), split_options(url)
     options = {name: settings[name] for name in ("schema", "prepare", "listen_url") if settings.is_set(name)}
-    # What stands in the URL was written for this store.
+    # Options in the URL were written for this store, and win.
     return {name: value for name, value in options.items() if getattr(written, name, None) is None}
 
 
@@ -189,19 +189,19 @@ def find_file(folder: Path) -> Path | None:
 
 
 def _is_there(path: Path) -> bool:
-    """Say whether there is something of that name, be it a link that leads nowhere: that is told when it is read."""
+    """Return whether the path exists. A broken link counts as well: reading it then reports the error."""
     try:
         return path.is_symlink() or path.exists()
-    except PermissionError:  # a folder above that is closed to us has nothing to say to us
+    except PermissionError:  # a folder above that we may not read has no settings for us
         return False
 
 
 def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the HOLDFAST_* variables that nobody reads, each with the one that was probably meant."""
+    """Return the HOLDFAST_* variables that are not settings, each with the one that was probably meant."""
     known = {setting.variable for setting in SETTINGS} | NOT_SETTINGS
     ours = (name for name in environment if name.startswith(PREFIX) and not name.startswith(_NOT_SETTINGS_EITHER))
     unknown = sorted(name for name in ours if name not in known)
-    # Compared without the beginning, in which all of them are alike.
+    # Compared without the prefix, which all of them share.
     own = {name.removeprefix(PREFIX): name for name in sorted(known)}
     return {name: own.get(next(iter(_close(name.removeprefix(PREFIX), own, "_")), "")) for name in unknown}
 
@@ -213,7 +213,7 @@ def _value(setting: Setting, environment: Mapping[str, str], file: Path | None, 
     if file is not None and setting.name in written:
         value, origin = _checked(setting, written[setting.name], f"{setting.name} in {file}"), str(file)
     if file is not None and setting.name == "database_url":
-        value = _beside(file, value)  # the default too: one project has one store, wherever in it one stands
+        value = _beside(file, value)  # the default too: one project has one store, whatever the working directory is
     return Value(setting, value, origin)
 
 
@@ -224,19 +224,19 @@ def _checked(setting: Setting, given: object, where: str) -> Any:  # noqa: ANN40
     try:
         return setting.read(given)
     except ValueError as error:
-        if setting.name in _URLS:  # it may hold a password, wherever in it
-            raise InvalidValue(f"{where} cannot be meant; {error}") from None
+        if setting.name in _URLS:  # any part of it may be a password
+            raise InvalidValue(f"{where} is not valid; {error}") from None
         raise InvalidValue(redacted(f"{where} is {given!r}; {error}")) from None
 
 
 def _read_file(file: Path) -> dict[str, Any]:
     """Return the file's settings by their dotted names."""
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
+        document = tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidValue(f"{file} is no TOML: {error}") from None
+        raise InvalidValue(f"{file} is not valid TOML: {error}") from None
     except OSError as error:
-        raise InvalidValue(f"{file} cannot be read: {error.strerror}; mend its rights, or remove it") from None
+        raise InvalidValue(f"{file} cannot be read: {error.strerror}; fix its permissions, or remove it") from None
     written: dict[str, Any] = {}
     for name, value in document.items():
         if isinstance(value, dict):
@@ -250,7 +250,7 @@ def _read_file(file: Path) -> dict[str, Any]:
             written[name] = value
     for name in written:
         if name not in _BY_NAME:
-            raise InvalidValue(f"{file} sets {name}, which is no setting; {_meant(name, _BY_NAME)}")
+            raise InvalidValue(f"{file} sets {name}, which is not a setting; {_meant(name, _BY_NAME)}")
     return written
 
 
@@ -258,25 +258,25 @@ def _check_section(file: Path, name: str) -> None:
     if name in _BY_NAME:
         raise InvalidValue(f"{file} has a section [{name}], which is a setting; write {name} = ... at the top")
     if name not in _SECTIONS:
-        raise InvalidValue(f"{file} has a section [{name}], which is none of ours; {_meant(name, _SECTIONS)}")
+        raise InvalidValue(f"{file} has a section [{name}], which Holdfast does not have; {_meant(name, _SECTIONS)}")
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
-    """Say what was probably meant, or what there is."""
+    """Return what was probably meant, or what there is."""
     names = list(known)
     close = _close(name, names, ".")
     return f"did you mean {close[0]}?" if close else f"there are: {', '.join(names)}"
 
 
 def _close(name: str, known: Iterable[str], separator: str) -> list[str]:
-    """Return what was probably meant: what stands in another section or in none, or is spelled much like it."""
+    """Return what was probably meant: the same name in another section or in none, or a similar name."""
     names = list(known)
     moved = [one for one in names if f"{separator}{one}".endswith(f"{separator}{name.rpartition(separator)[2]}")]
     return moved[:1] or difflib.get_close_matches(name, names, n=1)
 
 
 def _beside(file: Path, url: str) -> str:
-    """Return the URL with a relative path of a file taken from where holdfast.toml is, not from wherever one stands."""
+    """Return the URL with a relative path resolved from the folder of holdfast.toml, not from the working directory."""
     if is_postgres(url):
         return url
     parts = urlsplit(url)
@@ -284,5 +284,5 @@ def _beside(file: Path, url: str) -> str:
     if parts.scheme not in {"sqlite", "json"} or parts.netloc or not path or path.startswith("/"):
         return url
     folder = quote(file.parent.absolute().as_posix(), safe="/:").rstrip("/")
-    query = f"?{parts.query}" if parts.query else ""  # stays, to be refused by the store as anywhere else
+    query = f"?{parts.query}" if parts.query else ""  # stays, so that the store refuses it as anywhere else
     return f"{parts.scheme}:///{folder}/{path}{query}"

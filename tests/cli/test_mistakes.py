@@ -51,11 +51,11 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
         ("broken.nowhere:hold", "there is no module 'broken.nowhere'"),
         ("application.py:hold", "name the module: application:hold"),
         ("application:hlod", "has no 'hlod'; write application:hold"),
-        ("application:greet", "is no Holdfast object but a TaskDefinition; write application:hold"),
+        ("application:greet", "is not a Holdfast object but a TaskDefinition; write application:hold"),
         ("json", "has no Holdfast object"),
         ("broken.several", "write broken.several:one or broken.several:other"),
         ("broken.several:one", "defines no tasks"),
-        (":hold", "is no module name"),
+        (":hold", "is not a module name"),
     ],
 )
 def test_a_wrong_application(command: Command, application: str, words: str) -> None:

@@ -114,4 +114,4 @@ def test_a_module_that_breaks_is_one_line(tmp_path: Path, code: str, words: str,
     line = refusal(holdfast(tmp_path, *command), 1)
     assert line.startswith("holdfast: importing mine fails")
     assert words in line
-    assert line.endswith("mend it there, or see more of it with --debug")
+    assert line.endswith("fix it there, or see more of it with --debug")

@@ -201,7 +201,7 @@ WAITING = task(TaskState.WAITING)
         pytest.param(
             look(task(TaskState.RUNNING)),
             "running, without a worker",
-            "nobody holds it: saved by hand",
+            "no worker holds it: saved by hand",
             [],
             id="running by hand",
         ),
@@ -299,14 +299,14 @@ WAITING = task(TaskState.WAITING)
         pytest.param(
             replace(look(RUNNING, steps=[STEP]), is_gone=True),
             "running in 'apply', on a worker whose process is gone",
-            "vulcan (db1, pid 7) has ended without a word, and its lease of 30 s is not over yet",
+            "vulcan (db1, pid 7) has died, and its lease of 30 s is not over yet",
             [],
             id="a worker that was killed",
         ),
         pytest.param(
             replace(look(RUNNING, workers=[replace(WORKER, details={"tasks": ["others"]})]), is_gone=True),
             "running, on a worker whose process is gone",
-            "vulcan has ended without a word, and its lease of 30 s is not over yet",
+            "vulcan has died, and its lease of 30 s is not over yet",
             ["worker "],
             id="a worker that was killed, and no other is there",
         ),

@@ -74,7 +74,7 @@ async def test_those_that_are_decided(url: str) -> None:
     _, approval_id = await asked(url, "deploy", "billing")
     assert holdfast("reject", approval_id, "--note", "not today", url=url).code == 0
     empty = holdfast("approvals", url=url)
-    assert (empty.code, empty.out, empty.said) == (0, "", "holdfast: nobody is asked anything\n")
+    assert (empty.code, empty.out, empty.said) == (0, "", "holdfast: no open questions\n")
     for options in (("--all",), ("--state", "approved,rejected")):
         [one] = json.loads(holdfast("approvals", *options, "--json", url=url).out)["approvals"]
         assert (one["id"], one["state"], one["note"]) == (approval_id, "rejected", "not today")

@@ -106,7 +106,7 @@ def test_stopped_in_the_middle_it_leaves_nothing(
 
 def test_other_stores_have_nothing_to_measure(tmp_path: Path) -> None:
     for url in ("memory://", "json:///data"):
-        assert "nothing to measure but SQLite and PostgreSQL" in refusal(
+        assert "only SQLite and PostgreSQL can be measured" in refusal(
             holdfast(tmp_path, "bench", "--database-url", url), 2
         )
     assert contents(tmp_path) == {}

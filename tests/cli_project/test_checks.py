@@ -379,7 +379,7 @@ def test_sizes(size: float, words: str) -> None:
 def test_settings() -> None:
     assert levels(surroundings.check_settings(evidence())) == []
     seen = evidence(
-        settings_error="x is no TOML: y", unknown_variables={"HOLDFAST_A": None, "HOLDFAST_B": "HOLDFAST_C"}
+        settings_error="x is not valid TOML: y", unknown_variables={"HOLDFAST_A": None, "HOLDFAST_B": "HOLDFAST_C"}
     )
     assert levels(surroundings.check_settings(seen)) == [
         ("settings", Level.ERROR),

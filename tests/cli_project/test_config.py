@@ -54,7 +54,7 @@ def test_for_people(tmp_path: Path) -> None:
     assert lines["database_url"] == ["HOLDFAST_DATABASE_URL", "postgresql://anna:***@here/one"]
     assert lines["worker.lease"] == ["default", "30.0"]
     assert "there is no holdfast.toml here or in a folder above" in answer.stderr
-    assert "HOLDFAST_DATABASE is set, and nobody reads it; did you mean HOLDFAST_DATABASE_URL?" in answer.stderr
+    assert "HOLDFAST_DATABASE is set, but it is not a setting; did you mean HOLDFAST_DATABASE_URL?" in answer.stderr
 
 
 def test_no_password_is_shown_of_a_url_in_a_wrong_setting(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_no_password_is_shown(tmp_path: Path) -> None:
         ('databse_url = "x"', "did you mean database_url?"),
         ("[worker]\nlease = true", "worker.lease in"),
         ("[wroker]\n", "did you mean worker?"),
-        ("database_url = ", "is no TOML"),
+        ("database_url = ", "is not valid TOML"),
     ],
 )
 def test_a_mistake_in_the_file_is_one_line(text: str, words: str, tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_file_that_may_not_be_read_is_one_line(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").symlink_to("/proc/self/mem")  # nothing is mapped where it begins
     line = refusal(holdfast(tmp_path, "config"), 2)
-    assert line.endswith("holdfast.toml cannot be read: Input/output error; mend its rights, or remove it")
+    assert line.endswith("holdfast.toml cannot be read: Input/output error; fix its permissions, or remove it")
 
 
 def test_a_worker_a_script_and_the_command_mean_one_store(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def never_done(run: Snapshot) -> Snapshot:
         (without_doubt, "the store knows of no doubt about apply_changes, which the kill should have left"),
         (left_to_a_person, "the doubt about apply_changes:8.0 was not settled by its reconcile: it is needs_human"),
         (settled_without_asking, "the doubt about apply_changes:8.0 was not settled by its reconcile: it is done"),
-        (not_approved, "nobody approved anything"),
+        (not_approved, "no approval was given"),
         (failed, "the task is failed, not completed"),
         (never_done, "run_tests is in the ledger 0 times, not once"),
     ],

@@ -111,18 +111,18 @@ def test_each_setting_is_the_first_that_anybody_said(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('databse_url = "x"', "databse_url, which is no setting; did you mean database_url?"),
-        ("[worker]\nleas = 3", "worker.leas, which is no setting; did you mean worker.lease?"),
-        ("lease = 3", "lease, which is no setting; did you mean worker.lease?"),
-        ('[worker]\nuser = "x"', "worker.user, which is no setting; did you mean user?"),
-        ("zzz = 3", "zzz, which is no setting; there are: database_url, schema"),
-        ("[wroker]\nlease = 3", "section [wroker], which is none of ours; did you mean worker?"),
-        ("[zzz]\n", "section [zzz], which is none of ours; there are: worker, serve"),
+        ('databse_url = "x"', "databse_url, which is not a setting; did you mean database_url?"),
+        ("[worker]\nleas = 3", "worker.leas, which is not a setting; did you mean worker.lease?"),
+        ("lease = 3", "lease, which is not a setting; did you mean worker.lease?"),
+        ('[worker]\nuser = "x"', "worker.user, which is not a setting; did you mean user?"),
+        ("zzz = 3", "zzz, which is not a setting; there are: database_url, schema"),
+        ("[wroker]\nlease = 3", "section [wroker], which Holdfast does not have; did you mean worker?"),
+        ("[zzz]\n", "section [zzz], which Holdfast does not have; there are: worker, serve"),
         ("worker = 3", "sets worker to 3; it is a section, write [worker] and its settings below"),
         ("[database_url]\nx = 3", "section [database_url], which is a setting; write database_url = ... at the top"),
-        ("[worker.more]\nx = 3", "worker.more, which is no setting"),
-        ('database_url = "', "is no TOML"),
-        ("[worker]\nlease = 3\nlease = 4", "is no TOML"),
+        ("[worker.more]\nx = 3", "worker.more, which is not a setting"),
+        ('database_url = "', "is not valid TOML"),
+        ("[worker]\nlease = 3\nlease = 4", "is not valid TOML"),
     ],
 )
 def test_what_cannot_be_meant_in_a_file_is_refused(text: str, words: str, tmp_path: Path) -> None:
@@ -156,9 +156,7 @@ NO_NAMES = ["true", "3", "[]", "[1]", '[""]', '"a,,b"', '""']
 def test_a_wrong_type_is_refused(name: str, value: str, tmp_path: Path) -> None:
     file = write(tmp_path, line(name, value))
     # An inline table under the name of a setting outside of a section looks like a section of that name.
-    with pytest.raises(
-        InvalidValue, match=rf"{name} in .*holdfast.toml (is .*|cannot be meant); give|section \[{name}\]"
-    ):
+    with pytest.raises(InvalidValue, match=rf"{name} in .*holdfast.toml (is .*|is not valid); give|section \[{name}\]"):
         Settings({}, file)
 
 
@@ -173,7 +171,7 @@ def test_a_wrong_type_is_refused(name: str, value: str, tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_variable_is_refused_by_name(variable: str, text: str) -> None:
-    with pytest.raises(InvalidValue, match=f"{variable} (is '{text}'|cannot be meant); give"):
+    with pytest.raises(InvalidValue, match=f"{variable} (is '{text}'|is not valid); give"):
         Settings({variable: text}, None)
 
 
@@ -272,12 +270,12 @@ def test_a_file_that_begins_with_a_mark_is_read(tmp_path: Path) -> None:
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").write_bytes(b'user = "\xff"\n')
-    with pytest.raises(InvalidValue, match="is no TOML"):
+    with pytest.raises(InvalidValue, match="is not valid TOML"):
         Settings({}, tmp_path / "holdfast.toml")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValue, match=r"cannot be read: Is a directory; mend its rights, or remove it"):
+    with pytest.raises(InvalidValue, match=r"cannot be read: Is a directory; fix its permissions, or remove it"):
         Settings({}, tmp_path)
 
 

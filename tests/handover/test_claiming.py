@@ -135,7 +135,7 @@ async def test_what_cannot_be_claimed_by_its_id_is_refused_in_words(hold: Holdfa
     lease = (await ada.take(review.id)).lease
     await ada.holding(lease).change(Move(to=TaskState.REVIEW, reason="by hand", result=1), Release())
     for task_id, words in (
-        (held.id, "is held by mcp:ada; without a word from it the task is free after 2026-01-01T00:01:00"),
+        (held.id, "is held by mcp:ada; if it stays silent, the task is free after 2026-01-01T00:01:00"),
         (waiting.id, "is waiting: it waits for a person or for something else"),
         (review.id, "is review: its result is being verified"),
         (ended.id, "is completed: it has ended"),
@@ -187,7 +187,7 @@ async def deploy(hold: Holdfast, task_id: str, *, in_doubt: bool) -> None:
 async def test_a_task_with_a_call_in_doubt_is_for_its_own_worker(hold: Holdfast, ada: Outside) -> None:
     await deploy(hold, "blocked", in_doubt=True)
     await deploy(hold, "free", in_doubt=False)
-    with pytest.raises(Conflict, match=re.escape("nobody knows the outcome of (pay); its own worker, or a person")):
+    with pytest.raises(Conflict, match=re.escape("a call whose outcome is unknown (pay); its own worker, or a person")):
         await ada.ask("blocked", names=OPEN_TO_ALL)
     assert (await ada.take(names=OPEN_TO_ALL)).task.id == "free"  # the next one behind it
     assert (await task_of(hold, "blocked")).state is TaskState.PENDING

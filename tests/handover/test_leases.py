@@ -56,7 +56,7 @@ async def test_a_stale_holder_writes_nothing(
     clock.advance(61)
     fresh = (await bob.take()).lease
     before = await everything(hold, task.id)
-    with pytest.raises(LeaseLost, match=r"somebody else has it.*stop working on it"):
+    with pytest.raises(LeaseLost, match=r"another worker has it.*stop working on it"):
         await VERBS[verb](ada.holding(stale))
     assert await everything(hold, task.id) == before
     await bob.holding(fresh).finish("bob's")
@@ -151,7 +151,7 @@ def test_the_secret_is_in_no_log_and_does_not_follow_from_the_worker() -> None:
     ids=lambda text: text[:20] or "nothing",
 )
 def test_what_is_no_lease(text: str) -> None:
-    with pytest.raises(InvalidValue, match="that is no lease; pass the text claim_task returned"):
+    with pytest.raises(InvalidValue, match="that is not a valid lease; pass the text claim_task returned"):
         LeaseToken.read(text)
 
 

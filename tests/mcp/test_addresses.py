@@ -99,7 +99,7 @@ def test_what_is_none_of_ours(uri: str) -> None:
     [
         ("state://agents/a/tasks/t?after=1", "asks for after; it takes no query"),
         ("state://agents/a/tasks/t/steps?before=1", "asks for before; it may ask for after"),
-        ("state://agents/a/tasks/t/steps?after=x", "after=x .* is no number; count from 0"),
+        ("state://agents/a/tasks/t/steps?after=x", "after=x .* is not a number; count from 0"),
         ("state://agents/a/tasks/t/steps?after=-1", "is no number"),
         ("state://agents/a/tasks/t/steps?after=" + "9" * 19, "is no number"),
         ("state://agents/a/tasks/t/checkpoints/1?x=1", "it takes no query"),

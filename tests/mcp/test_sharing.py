@@ -130,7 +130,7 @@ async def test_what_is_no_base64_is_refused_in_words(hold: Holdfast, client: Cli
     answer = await refused(
         client, "add_artifact", task_id=task_id, name="n", summary="s", content=content, encoding="base64"
     )
-    assert "the content is no base64" in answer["error"]
+    assert "the content is not valid base64" in answer["error"]
     assert await hold.store.artifact_links(task_id) == []
 
 

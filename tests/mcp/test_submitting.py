@@ -191,7 +191,7 @@ async def test_work_for_whoever_claims_it_begins_with_it_too(hold: Holdfast, cli
     [
         ({"budget": {"max_steps": 1}}, "cannot hold budget"),
         ({"constraints": {}}, "cannot hold constraints"),
-        ({"goal": "x"}, "goal is said beside the state"),
+        ({"goal": "x"}, "goal is passed beside the state"),
         ({"known_facts": "x"}, "known_facts"),
         ({"known_facts": [1]}, "known_facts"),
         ({"artifacts": ["0" * 64]}, "not in this store"),
@@ -257,7 +257,7 @@ async def test_a_caller_cannot_have_an_agent_speak_for_another(tmp_path: Path) -
         await hold.memory.store("ann", "salary", "2", source="agent:payroll")
         async with connected(hold) as client:
             answer = await refused(client, "submit_task", name="clerk", goal="Say it.", agent_id="payroll")
-            assert "agent_id is for tasks without a name; what 'clerk' does stands under its own id" in answer["error"]
+            assert "agent_id is for tasks without a name; 'clerk' has an id of its own" in answer["error"]
             named = await ask(client, "submit_task", name="clerk", goal="Say it.")
         await hold.handle(named["task_id"]).result(timeout=60)
         said = {(fact.source, fact.value) for fact in await hold.memory.recall("ann", "salary")}

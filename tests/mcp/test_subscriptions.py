@@ -221,7 +221,7 @@ async def test_what_is_none_of_ours_is_not_honoured(hold: Holdfast) -> None:
         assert stream.honored.resource_subscriptions == ["task://queue", "state://agents/a/tasks/nowhere"]
     async with server.http(), client_of(server, "legacy") as client:
         for uri in ("file:///etc/passwd", "task://current?x=1"):
-            with pytest.raises(MCPError, match="is no resource of this server"):
+            with pytest.raises(MCPError, match="is not a resource of this server"):
                 await subscribe(client, uri)
 
 

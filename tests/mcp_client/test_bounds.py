@@ -196,7 +196,7 @@ async def test_a_packed_answer_is_not_unpacked() -> None:
         [echo] = await tools(url, headers={"accept-encoding": "gzip"}).listed()
         assert await echo({"text": "accepts"}, effect_id="1") == "identity"
     with old_over_http({"pack": True, "token": "secret"}) as url:
-        with pytest.raises(ServerAway, match=r"its answer is packed \(gzip\), which nobody asked for"):
+        with pytest.raises(ServerAway, match=r"its answer is packed \(gzip\), which was not asked for"):
             await tools(url, token="secret").listed()  # noqa: S106
         with pytest.raises(ServerAway, match="answered 401"):
             await tools(url).listed()

@@ -27,14 +27,14 @@ def lists(*listed: dict[str, Any], **options: Any) -> ServerTools:  # noqa: ANN4
 @pytest.mark.parametrize(
     ("server", "options", "words"),
     [
-        ("uvx some-server", {}, "is no http:// or https:// URL; a server that is started is a list of words"),
+        ("uvx some-server", {}, "is not an http:// or https:// URL; a server that is started is a list of words"),
         ("ftp://there", {}, "is no http"),
         ([], {}, "is empty, or has a NUL"),
         (["a\0b"], {}, "is empty, or has a NUL"),
         ("https://ann:secret@there/mcp", {}, "holds a user or password; pass token="),
         ("https://there/mcp", {"env": {}}, "env= and cwd= are for a server that is started"),
         (["there"], {"token": "x"}, "headers= and token= are for a server at a URL"),
-        ("https://there", {"token": "x", "headers": {"authorization": "y"}}, "say the same thing"),
+        ("https://there", {"token": "x", "headers": {"authorization": "y"}}, "set the same header"),
         (["there"], {"only": "search"}, 'name the tools in a list: only=\\["search"\\]'),
         (["there"], {"declare": {"search": "read_only"}}, "write Declared"),
         (["there"], {"declare": {"a.b": Declared()}}, "has a tool 'a.b'.*Declared\\(name=...\\)"),
@@ -130,7 +130,7 @@ async def test_a_tool_that_nobody_asked_for_gives_way_to_one_of_its_name(
     await finished(hold, agent)
     assert told(model) == ["sent to ann by hand", "nothing about x"]
     assert world.called == ["search"]
-    assert "has a tool called 'send' already; another one is left out" in caplog.text
+    assert "already has a tool called 'send'; the second one is ignored" in caplog.text
 
 
 async def test_a_tool_that_was_asked_for_comes_before_one_that_was_not(hold: Holdfast, world: World) -> None:

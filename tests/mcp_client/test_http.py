@@ -145,7 +145,7 @@ async def test_an_agent_goes_on_while_a_server_it_knows_is_restarted(
     with world.over_http(port):
         await finished(hold, agent)
     await finished(hold, agent)
-    assert "its tools are taken for what they were" in caplog.text
+    assert "the tools of its last listing are used" in caplog.text
 
 
 async def test_what_a_server_lists_is_looked_at_again_after_a_while(

@@ -94,7 +94,7 @@ async def test_those_who_need_it_first_at_the_same_time_start_it_once(world: Wor
 @pytest.mark.parametrize(
     ("code", "connect", "words"),
     [
-        ("pass", PATIENCE, "cannot be reached: it ended; what it had to say about that is on stderr"),
+        ("pass", PATIENCE, "cannot be reached: it ended; its own messages are on stderr"),
         ("import time; time.sleep(600)", 2, "it did not answer within 2 s"),
         ("print('not JSON', flush=True); input()", 2, "cannot be reached"),
     ],
@@ -120,7 +120,7 @@ async def test_a_command_that_is_none_is_not_waited_for(
     """Somebody has to mend it, so somebody is told."""
     patient = Retry(max_attempts=60, initial=0.01, jitter="none", retry_on=(ServerAway,))
     source = tools(command, wait=patient, **options)
-    with pytest.raises(CannotStart, match=f"cannot be started: .*{words}.*; mend its command"):
+    with pytest.raises(CannotStart, match=f"cannot be started: .*{words}.*; fix its command"):
         await source.listed()
     agent, _ = register(hold, ["done"], tools=[source], retry=Retry(max_attempts=1))
     handle = await hold.submit(agent, "go")

@@ -164,7 +164,7 @@ async def test_a_defect_is_told_to_the_log_and_not_to_the_caller(
     client: httpx2.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = await client.get(f"/break?secret={OTHER}", headers=bearer(SECRET))
-    assert (answer.status_code, answer.json()) == (500, {"error": "a defect; the server's log has it"})
+    assert (answer.status_code, answer.json()) == (500, {"error": "a defect of the server; its log has the details"})
     assert answer.headers["cache-control"] == "no-store"
     (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
     assert "a defect in answering GET /break" in record.getMessage()

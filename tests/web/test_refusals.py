@@ -65,7 +65,7 @@ REFUSED = [
     ("", bearer(SECRET) | {"host": "evil.example"}, leave, 421, "not known by the name in your Host header"),
     ("/", bearer(SECRET), leave, 404, "there is nothing at this path; / says what there is"),
     ("/small", bearer(SECRET), leave, 413, "the request is larger than what is taken here; send less at once"),
-    ("", bearer(SECRET), leave, 500, "a defect; the server's log has it"),
+    ("", bearer(SECRET), leave, 500, "a defect of the server; its log has the details"),
     ("", bearer(SECRET), stop, 503, "the server is stopping; try again in a moment"),
 ]
 

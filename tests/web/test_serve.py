@@ -104,7 +104,10 @@ def test_a_request_without_a_proper_host_is_refused(served: Served, host: bytes)
 
 def test_a_defect_does_not_end_the_server_and_is_not_shown(served: Served) -> None:
     answer = served.call(**{"x-do": "break"})
-    assert (answer.status_code, answer.json()["error"]["message"]) == (500, "a defect; the server's log has it")
+    assert (answer.status_code, answer.json()["error"]["message"]) == (
+        500,
+        "a defect of the server; its log has the details",
+    )
     served.until(lambda: "RuntimeError: a defect" in served.said)
     assert served.call().status_code == 200
 
@@ -158,7 +161,7 @@ def test_with_a_token_it_is_open_to_those_who_know_its_name(tmp_path: Path, url:
     [
         (["--host", "no-such-host.invalid"], {}, 2, "cannot be looked up"),
         (["--host", "192.0.2.1"], {"HOLDFAST_API_TOKEN": SECRET}, 2, "give --host an address of this machine"),
-        (["--allow-host", "*"], {}, 2, "'*' is no name of a host"),
+        (["--allow-host", "*"], {}, 2, "'*' is not the name of a host"),
         ([], {"HOLDFAST_API_TOKEN": "too-short"}, 2, "16 are the least; make a good one: python -c"),
         ([], {"HOLDFAST_API_TOKEN_CI": f"{SECRET}:{OTHER}"}, 2, "HOLDFAST_API_TOKEN_CI does not begin with scopes"),
         ([], {"HOLDFAST_API_TOKEN_CI": f"approve:{SECRET}"}, 2, "HOLDFAST_API_TOKEN_CI does not begin with scopes"),

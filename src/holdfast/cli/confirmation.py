@@ -27,7 +27,7 @@ def ask(question: str, *about: RenderableType, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidValue(f"{question} Nobody can be asked here: add --yes; nothing was changed")
+        raise InvalidValue(f"{question} There is no terminal to ask on: add --yes; nothing was changed")
     with _conversation():
         agreed = typer.confirm(f"{question} Go on?", err=True)
     if not agreed:

@@ -39,7 +39,7 @@ def run(app: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
     except SystemExit as ended:
-        # Whoever read has read enough, as in `holdfast list | head`. Typer makes a failure of that.
+        # The reader has closed the pipe, as in `holdfast list | head`. Typer makes a failure of that.
         if not isinstance(ended.__context__, BrokenPipeError):
             raise
         close_stdout()
@@ -101,7 +101,7 @@ def _in_words(error: Exception) -> str:
 
 
 def in_one_line(error: HoldfastError) -> str:
-    """Return the message as somebody in a shell needs it."""
+    """Return the message as a user of the shell needs it: commands instead of Python calls, in one line."""
     words = _CALL.sub(_as_command, str(error))
     if isinstance(error, StateConflict):
         words = words.partition(" Look at ")[0]

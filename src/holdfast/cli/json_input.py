@@ -16,7 +16,7 @@ def read_json(text: str, *, what: str) -> JsonValue:
 
 
 def read_value(text: str, *, as_text: bool) -> JsonValue:
-    """Read a value as somebody means it who types it: JSON where it is some, otherwise, or ``as_text``, the text."""
+    """Read a value that the user typed: as JSON where it is valid JSON; otherwise, or with ``as_text``, as text."""
     if as_text:
         return text
     try:

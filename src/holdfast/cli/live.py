@@ -35,9 +35,9 @@ async def show_live(
     is_last: Callable[[T], bool] = lambda view: False,  # noqa: ARG005
     whole_screen: bool = False,
 ) -> None:
-    """Show each view until ``is_last``, or until somebody presses Ctrl-C; and say so while the store does not answer.
+    """Show each view until ``is_last``, or until the user presses Ctrl-C; report when the store does not answer.
 
-    Where no person looks on, print those that tell something new: pages, or with ``as_json`` lines of JSON.
+    Without a terminal, print only views with something new: pages, or with ``as_json`` lines of JSON.
     """
     async with aclosing(views):
         if as_json:
@@ -59,7 +59,7 @@ def can_redraw(screen: Console) -> bool:
 
 @contextmanager
 def given_back_when_killed() -> Iterator[None]:
-    """Leave in good order on SIGTERM and SIGHUP: whoever has the terminal next wants its cursor and its screen back.
+    """Clean up on SIGTERM and SIGHUP, so that the terminal gets its cursor and its screen back.
 
     It cancels, as Ctrl-C does, at the next await: a signal may come in the middle of taking the screen.
     """
@@ -108,29 +108,29 @@ async def _news(
     before: JsonValue = None
     was_away = False
     async for view in views:
-        _see_that_somebody_reads()
+        _check_for_reader()
         if view.away is not None and not was_away:
             say(f"the store does not answer, and is waited for: {view.away}")
         was_away = view.away is not None
-        told = _without_clocks(form(view.seen))
-        if told != before:
+        shown = _without_clocks(form(view.seen))
+        if shown != before:
             yield view.seen
         if is_last(view.seen):
             return
-        before = told
+        before = shown
 
 
-def _see_that_somebody_reads() -> None:
-    """Raise BrokenPipeError if nobody reads stdout any more; where nothing changes, no write would ever tell."""
+def _check_for_reader() -> None:
+    """Raise BrokenPipeError if stdout has no reader any more: where nothing changes, no write would find out."""
     if not hasattr(select, "poll"):  # Windows
         return
     poll = select.poll()
     try:
-        poll.register(sys.stdout, 0)  # for nothing but that the other end is gone, which is always told
+        poll.register(sys.stdout, 0)  # no event but the end of the reader, which poll always reports
     except (OSError, ValueError):  # no file at all: a program that runs the command within itself
         return
     if any(seen & (select.POLLERR | select.POLLHUP) for _, seen in poll.poll(0)):
-        raise BrokenPipeError(errno.EPIPE, "nobody reads what is printed")
+        raise BrokenPipeError(errno.EPIPE, "stdout has no reader any more")
 
 
 def _without_clocks(form: JsonValue) -> JsonValue:

@@ -44,10 +44,10 @@ class JsonFormatter(logging.Formatter):
 
 
 class Troubles(logging.Handler):
-    """Tells what somebody should look at; not the moves of tasks, which the screen shows already."""
+    """Prints what a person should look at; not the moves of tasks, which the screen shows already."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say it, if it is trouble."""
+        """Print the record, if it is trouble."""
         if record.levelno >= logging.WARNING and not hasattr(record, "to_state"):
             say(record.getMessage())
 
@@ -62,8 +62,8 @@ def tell_troubles() -> None:
 def log_to_stderr(*, quiet: bool, verbose: bool, as_json: bool = False) -> None:
     """Show the life of tasks, with the time; unless the application has set up logging, which then decides.
 
-    ``quiet`` leaves warnings; ``verbose`` adds what the application itself tells. With ``as_json`` whatever would be
-    written is written as JSON, the application's own handlers included: whoever reads asked for nothing else.
+    ``quiet`` leaves warnings; ``verbose`` adds what the application itself logs. With ``as_json`` every record is
+    written as JSON, also by the application's own handlers: the reader asked for JSON only.
     """
     root = logging.getLogger()
     if not root.handlers:

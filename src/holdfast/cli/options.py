@@ -107,7 +107,7 @@ AsText: TypeAlias = Annotated[
     bool, typer.Option("--text", help="Take it as text, also where it looks like JSON: 3 is then '3'.")
 ]
 
-ReadOnly: TypeAlias = Annotated[bool, typer.Option("--read-only", help="Let nobody change anything.")]
+ReadOnly: TypeAlias = Annotated[bool, typer.Option("--read-only", help="Refuse every change.")]
 
 Claim: TypeAlias = Annotated[
     list[str] | None,

@@ -48,7 +48,7 @@ async def show_progress(service: Service, before: Overview, working: asyncio.Tas
         if can_redraw(words()) and not quiet:
             await _show_page(views)
         else:
-            with suppress(BrokenPipeError):  # nobody listens any more, and the work goes on
+            with suppress(BrokenPipeError):  # the reader is gone, and the work goes on
                 await _tell_news(views, before, tell=_advice if quiet else _lines)
 
 
@@ -83,9 +83,9 @@ async def _show_page(views: AsyncIterator[View[Overview]]) -> None:
 async def _tell_news(
     views: AsyncIterator[View[Overview]], before: Overview, *, tell: Callable[[Overview], list[tuple[str, str]]]
 ) -> None:
-    told: set[str] = set()
+    printed: set[str] = set()
     if before.task.started_at is not None and tell is _lines:
-        told.update(key for key, _ in _lines(before))
+        printed.update(key for key, _ in _lines(before))
         done = before.step_counts.get(StepState.COMPLETED, 0)
         steps = "1 step was" if done == 1 else f"{done} steps were"
         typer.echo(f"going on with task {before.task.id}: {steps} done before", err=True)
@@ -97,8 +97,8 @@ async def _tell_news(
                 typer.echo(safe(line), err=True)
     async for view in views:
         for key, line in tell(view.seen):
-            if key not in told:
-                told.add(key)
+            if key not in printed:
+                printed.add(key)
                 typer.echo(safe(line), err=True)
 
 
@@ -109,7 +109,7 @@ def _held(worker: Worker, at: datetime) -> str:
 
 
 def _lines(seen: Overview) -> list[tuple[str, str]]:
-    """Return everything that can be told, in the order in which it happened, and by what it is known again."""
+    """Return every line there is to print, in the order of events, each with a key that identifies it."""
     moments = [
         (
             move.at,

@@ -85,7 +85,7 @@ async def report(
 ) -> None:
     """Print what becomes of each task, as it happens; leave with the code of the first that refused.
 
-    ``remark`` says what else there is to say about one. Whoever stops it in the middle is told how far it came.
+    ``remark`` returns an extra remark about a task. If the user stops it in the middle, it reports how far it came.
     """
     done: list[Done] = []
     try:

@@ -37,7 +37,7 @@ class StopSignals:
         numbers = [signal.Signals[name] for name in _STOPPING if name in signal.Signals.__members__]
         handlers = {number: signal.getsignal(number) for number in numbers}
         hung_up = getattr(signal, "SIGHUP", None)
-        # Whoever starts a process with nohup wants it to outlive the terminal.
+        # A process that was started with nohup is meant to outlive the terminal.
         self._before = {
             number: handler
             for number, handler in handlers.items()
@@ -83,7 +83,7 @@ class StopSignals:
 
 @contextmanager
 def exiting_when_killed() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP an ordinary exit, which cleans up; for where no loop runs that could be told."""
+    """Make SIGTERM and SIGHUP an ordinary exit, which cleans up; for code that runs without an event loop."""
     numbers = [signal.Signals[name] for name in ("SIGTERM", "SIGHUP") if name in signal.Signals.__members__]
     before = {number: signal.signal(number, _exit) for number in numbers}
     try:

@@ -50,11 +50,11 @@ def with_store(line: str, url: str) -> str:
 
 
 def user(given: str | None) -> str:
-    """Return who decides: as given, or as set, or whoever is logged in."""
+    """Return who decides: the name that was given, else the setting, else the user who is logged in."""
     configured: str | None = given or current_settings()["user"]
     if configured:
         return configured
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a container's user without a name
-        raise InvalidValue("nobody knows who you are here; say it with --by NAME, or set HOLDFAST_USER") from None
+        raise InvalidValue("your user has no name here; give one with --by NAME, or set HOLDFAST_USER") from None

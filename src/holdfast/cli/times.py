@@ -42,7 +42,7 @@ def age(at: datetime | None, now: datetime) -> str:
 
 
 def local(at: datetime | None, now: datetime) -> str:
-    """Return a moment on the clock of whoever reads: the time alone if it is about today's."""
+    """Return a moment in the local time zone: only the time if it is about today."""
     if at is None:
         return ""
     shown = at.astimezone()

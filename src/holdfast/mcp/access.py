@@ -35,5 +35,5 @@ class CallerAccess:
             has = ", ".join(sorted(self.caller.scopes)) or "nothing"
             raise NotAllowed(
                 f"{self.caller.name} may not do this: it needs the scope {scope.value!r} and has {has}; "
-                "ask whoever runs the server for a token that allows it"
+                "ask the operator of the server for a token that allows it"
             )

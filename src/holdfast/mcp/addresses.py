@@ -100,7 +100,7 @@ def fact_uri(entity: str) -> str:
 
 
 def has_nul(value: object) -> bool:
-    """Say whether there is a NUL in any text of plain data: no store can hold one."""
+    """Return whether there is a NUL in any text of plain data: no store can hold one."""
     match value:
         case str():
             return "\0" in value
@@ -112,7 +112,7 @@ def has_nul(value: object) -> bool:
 
 
 def read_address(uri: str) -> Address | None:  # noqa: PLR0911 - one for each kind
-    """Return what a URI names; None if it is none of ours. Raises InvalidValue for one of ours that is wrong."""
+    """Return what a URI names; None if it is not a URI of this server. Raises InvalidValue for one with mistakes."""
     if len(uri) > _LONGEST or has_nul(unquote(uri)):
         return None
     path, _, query = uri.partition("?")
@@ -165,5 +165,5 @@ def _check(asked: Mapping[str, str], known: set[str], uri: str) -> None:
 def _number(asked: Mapping[str, str], name: str, uri: str) -> int:
     text = asked.get(name) or "0"
     if not text.isdecimal() or len(text) > 18:  # noqa: PLR2004 - digits of the databases' largest number
-        raise InvalidValue(f"{name}={text[:50]} in {uri[:200]} is no number; count from 0")
+        raise InvalidValue(f"{name}={text[:50]} in {uri[:200]} is not a number; count from 0")
     return int(text)

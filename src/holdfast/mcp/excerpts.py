@@ -1,7 +1,7 @@
-"""Keeping answers small: a model reads them, and its context is dear.
+"""Keeping answers small: a model reads them, and its context is limited.
 
-What is too long is cut where it is long, and says so; the reader is told where the rest is. What is needed to go on is
-never cut: a lease, an id, a cursor.
+An answer that is too long is cut at its longest parts. The cut is marked, with where to find the rest. What the reader
+needs to go on is never cut: a lease, an id, a cursor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_ANSWER: Final = 16_000
 """Characters of a tool's answer."""
 
 MAX_RESOURCE: Final = 200_000
-"""Characters of a resource that is JSON: whoever reads one wants to see it."""
+"""Characters of a resource that is JSON. More than for a tool's answer: the reader asked for exactly this resource."""
 
 KEPT: Final = frozenset(
     {
@@ -40,11 +40,11 @@ KEPT: Final = frozenset(
 """Names of what is never cut, nor left out."""
 
 _LIMITS: Final = (8000, 2000, 500, 120, 40)
-"""How long a text may be, until all of it fits; a part of that is how many items a list or an object may have."""
+"""Limits of a text's length, tried until the answer fits; each also limits the items of a list or an object."""
 
 _FEWEST: Final = 3
 _LONGEST_KEPT: Final = 1000
-"""Of what is never cut: longer than any id or lease, and still no way to fill somebody's context."""
+"""Characters of a value that is not cut: longer than any id or lease, and too short to fill a model's context."""
 
 
 def text_of(value: JsonValue) -> str:
@@ -53,7 +53,7 @@ def text_of(value: JsonValue) -> str:
 
 
 def fitted(value: dict[str, JsonValue], room: int = MAX_ANSWER, *, rest: str = "") -> dict[str, JsonValue]:
-    """Return an object that fits; one that had to be cut says so, and where the ``rest`` is."""
+    """Return an object that fits; one that had to be cut has a note, and where the ``rest`` is."""
     if len(text_of(value)) <= room:
         return value
     note = f"cut to fit{f'; the rest is at {rest}' if rest else ''}"
@@ -68,7 +68,7 @@ def fitted(value: dict[str, JsonValue], room: int = MAX_ANSWER, *, rest: str = "
 
 
 def packed(items: Iterable[dict[str, JsonValue]], room: int) -> list[dict[str, JsonValue]]:
-    """Return as many as fit, from the first on; that one always, cut if it has to be."""
+    """Return as many items as fit, from the first on; always the first one, cut if it has to be."""
     kept: list[dict[str, JsonValue]] = []
     for item in items:
         one = item if kept else fitted(item, room)

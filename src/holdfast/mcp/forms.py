@@ -1,4 +1,4 @@
-"""The JSON that agents are shown: the forms of ``holdfast.service``, without what only a machine room needs."""
+"""The JSON that agents are shown: the forms of ``holdfast.service``, without what only operators need."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def uri_of(task: Task) -> str:
 
 
 def goal_of(task: Task, state: AgentState | None = None) -> str:
-    """Say in a line what a task is about."""
+    """Return in one line what a task is about."""
     if state is not None and state.goal:
         return shortened(state.goal, _GOAL)
     match plain_input(task.user_input):
@@ -69,17 +69,17 @@ def detail_of(task: Task) -> Form:
     wanted = ("user_input", "result", "error", "key", "deadline", "feedback", "cancel_requested")
     detail = line_of(task) | {name: form[name] for name in wanted if form[name] is not None}
     if task.name == HANDOVER:
-        del detail["user_input"]  # the goal stands above, the plan in the state
+        del detail["user_input"]  # the goal is above, the plan is in the state
         detail |= without_empty({"details": details_of(task)})
     match task.error:
         case {"type": str(), "message": str()}:
-            # Where in whose code it went wrong is for people, in `holdfast show`: an agent cannot mend it.
+            # The place in the code is for people, in `holdfast show`: an agent cannot fix it.
             detail["error"] = without_empty({name: task.error.get(name) for name in ("type", "message", "reason")})
     return detail
 
 
 def outcome_of(task: Task) -> Form:
-    """Return how a task stands, and what came of it: for whoever asks again and again."""
+    """Return a task's state, and its result or error: short, for a client that polls."""
     detail = detail_of(task)
     return {
         name: detail[name] for name in ("task_id", "state", "result", "error", "cancel_requested") if name in detail
@@ -93,7 +93,7 @@ def shared_of(task: Task, state: AgentState | None) -> Form:
 
 
 def steps_of(steps: Sequence[Step]) -> list[Form]:
-    """Return the last steps with what came of them, under the keys their agents know them by."""
+    """Return the last steps with their results, under the keys that their agents gave them."""
     return [
         without_empty(
             {
@@ -108,5 +108,5 @@ def steps_of(steps: Sequence[Step]) -> list[Form]:
 
 
 def without_empty(form: Form) -> dict[str, JsonValue]:
-    """Leave out what says nothing: it costs tokens."""
+    """Leave out empty values: they cost tokens."""
     return {name: value for name, value in form.items() if value not in (None, [], {}, "")}

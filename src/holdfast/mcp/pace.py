@@ -1,7 +1,7 @@
 """Pace: how many requests of one client on stdio are under way at once.
 
 The SDK starts each request as it comes, and each answer then waits for its turn on stdout. A client that writes and
-never reads would have us keep all of them. Here the next message is read when there is room; the rest stays in the
+never reads would make us keep all of them. Here the next message is read when there is room; the rest stays in the
 client's pipe, which fills up and holds the client back.
 """
 
@@ -14,10 +14,10 @@ import anyio
 from mcp.shared.message import SessionMessage
 
 MOST_UNDER_WAY = 256
-"""Requests. Where that many are under way, the next request waits for one of them to end, and what comes behind it."""
+"""Requests. Where that many are under way, the next request, and all after it, wait for one of them to end."""
 
 _ENDLESS = "subscriptions/listen"
-"""A stream is no request under way: it has no end, and a limit of its own."""
+"""A stream does not count: it does not end by itself, and has a limit of its own."""
 
 
 class Pace:
@@ -35,7 +35,7 @@ class Pace:
             await self._ended.wait()
 
     async def note_read(self, item: SessionMessage | Exception) -> None:
-        """Count a request, once there is room; one that is cancelled gets no answer, and counts no more."""
+        """Count a request, once there is room. A cancelled request gets no answer, and is not counted any more."""
         message: Any = item.message if isinstance(item, SessionMessage) else None
         method = getattr(message, "method", None)
         if method == _ENDLESS:

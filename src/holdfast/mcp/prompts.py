@@ -1,4 +1,4 @@
-"""Prompts: briefings for whoever goes on with a task, or leaves one."""
+"""Prompts: briefings for an agent that takes a task over, or hands one over."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ PROMPTS = {
         Prompt(
             name="resume_task",
             title="Go on with a task",
-            description="A briefing on a task somebody else began: goal, plan, what is done and known, how to go on.",
+            description="A briefing on a task another agent began: goal, plan, what is done and known, how to go on.",
             arguments=[_TASK],
         ),
         Prompt(
             name="hand_over",
             title="Hand a task over",
-            description="What to write down before you leave a task to somebody else.",
+            description="What to write down before you leave a task to another agent.",
             arguments=[_TASK, PromptArgument(name="to", description="Who goes on, if you know it.", required=False)],
         ),
     )
@@ -90,7 +90,7 @@ def _plan(overview: Overview) -> list[str]:
 
 
 def _known(overview: Overview) -> str:
-    """Return what the next step needs of the state, as an agent of ours would be shown it."""
+    """Return the part of the state that the next step needs, as Holdfast's own agents see it."""
     state = overview.state or first_state(overview.task)
     if state is None:
         return "No agent has kept a state for it; its input is in get_task."
@@ -104,7 +104,7 @@ def _handing(overview: Overview, to: str) -> str:
     return "\n".join(
         [
             f"Hand task {task.id} over{f' to {to}' if to else ''}: {goal_of(task, overview.state)}",
-            "Whoever goes on sees only what is written down, not this conversation. Before you let go:",
+            "The next agent sees only what is written down, not this conversation. Before you let go:",
             "1. complete_step for every step you did that is not on record yet.",
             "2. append_facts for everything you found out that they would have to find out again, with its source.",
             "3. add_artifact for long outputs they may need.",

@@ -3,8 +3,8 @@
 A client that knows the extension gets a task handle from ``submit_task(follow=true)`` instead of an answer, and asks
 with ``tasks/get`` until there is a result. The handle is the id of our task: it outlives the server and the client.
 
-A question to a person is no ``input_required``: that would have the client answer it, and a client is an agent. Such a
-task is working, and its message says whom it waits for.
+A question to a person is not an ``input_required``: then the client would answer it, and a client is an agent. Such a
+task is "working", and its message says whom it waits for.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EXTENSION: Final = "io.modelcontextprotocol/tasks"
 POLL_MS: Final = 2000
 _STATUS: Final = {
     TaskState.COMPLETED: "completed",
-    # "failed" is for errors of the protocol: a task that failed is a call that came back, with an error.
+    # "failed" is for errors of the protocol: a failed task is a completed call, with an error in its result.
     TaskState.FAILED: "completed",
     TaskState.CANCELLED: "cancelled",
 }
@@ -56,7 +56,7 @@ class UpdateParams(TaskParams):
 
 
 def register(server: Server[Any], access_of: AccessOf, refusing: Callable[..., Any]) -> None:
-    """Have a server answer the extension's methods, and say that it does."""
+    """Make a server answer the extension's methods, and declare the extension."""
 
     def method(scope: AccessScope, answer: Callable[[CallerAccess, Task], Awaitable[Form]]) -> Callable[..., Any]:
         async def handle(ctx: Context, params: TaskParams) -> Form:
@@ -81,13 +81,13 @@ async def or_task(
     if params.name != "submit_task" or result.is_error or not declares(ctx):
         return result
     if not (params.arguments or {}).get(FOLLOW):
-        return result  # a client that gets a handle waits for the end, and may have to wait for days
+        return result  # a client with a handle waits for the end, which may take days
     task = await _task(access, result.structured_content["task_id"])
     return {"resultType": "task", **_outline(task)}
 
 
 async def _update(_access: CallerAccess, _task: Task) -> Form:
-    """Nothing is ever asked of a client. Answers nobody asked for are to be ignored, says the extension."""
+    """Do nothing: the server never asks a client for input, and the extension says to ignore unexpected answers."""
     return {}
 
 
@@ -97,7 +97,7 @@ async def _cancel(access: CallerAccess, task: Task) -> Form:
 
 
 def _check_name(ctx: Context, task_id: str) -> None:
-    """Refuse a request whose header names another task than its body: something in between went by the header."""
+    """Refuse a request whose header names another task than its body: a proxy may have used the header."""
     named = None if ctx.request is None else ctx.request.headers.get("mcp-name")
     if named is not None and named.strip() != task_id:
         raise MCPError(
@@ -106,9 +106,9 @@ def _check_name(ctx: Context, task_id: str) -> None:
 
 
 def declares(ctx: Context) -> bool:
-    """Say whether the client follows tasks of the protocol."""
+    """Return whether the client follows tasks of the protocol."""
     if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-        return False  # the extension has no place in the results of older revisions, whatever the client says
+        return False  # results of older revisions have no place for the extension, whatever the client declares
     capabilities = ctx.session.client_capabilities
     return bool(capabilities and capabilities.extensions and EXTENSION in capabilities.extensions)
 

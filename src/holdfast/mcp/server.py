@@ -62,7 +62,7 @@ from holdfast.service.service import Service
 MOST_SESSIONS = 1_000
 """Sessions that a caller may have open at a time. One that is not used for half an hour ends by itself."""
 
-_NOBODY = Caller("nobody", frozenset())
+_UNKNOWN = Caller("unknown", frozenset())
 _log = make_logger(__name__)
 Context = ServerRequestContext[Any, Any]
 
@@ -86,15 +86,15 @@ class McpServer:
         read_only: bool = False,
         claimable: Sequence[str] = (HANDOVER,),
     ) -> None:
-        """``caller`` is who calls where requests do not say: the user of a local server. ``service`` stays open.
+        """``caller`` makes the requests that name no caller: the user of a local server. ``service`` stays open.
 
         ``claimable`` are the names of tasks that agents outside may take. ``read_only`` takes all other rights away.
         """
         self._service = service
-        self._caller = caller or _NOBODY
+        self._caller = caller or _UNKNOWN
         self._allowed = READ_ONLY if read_only else EVERYTHING
         self._claimable = tuple(claimable)
-        machine_room = CallerAccess(service=service, caller=_NOBODY, claimable=self._claimable)
+        machine_room = CallerAccess(service=service, caller=_UNKNOWN, claimable=self._claimable)
         self._watcher = ResourceWatcher(machine_room, sweeps=not read_only)
         self._subscriptions = Subscriptions(self._watcher)
         self._protocol = self._make()
@@ -103,13 +103,13 @@ class McpServer:
     async def http(self, callers: Iterable[str] = ()) -> AsyncIterator[ASGIApp]:
         """Serve requests over HTTP for as long as the block lasts; the value is called for each of them.
 
-        Each of ``callers`` has sessions of its own, MOST_SESSIONS at a time: one that opens as many as it can shuts
-        out no other. All other callers share as many.
+        Each of ``callers`` has sessions of its own, MOST_SESSIONS at a time: a caller
+        that opens too many shuts out no other one. All unknown callers together have as many.
         """
-        # Host and Origin are checked in front of everything, by whoever serves this.
+        # The HTTP server in front of this application checks Host and Origin.
         async with self._watcher.running(), AsyncExitStack() as running:
             sessions = {}
-            for name in {*callers, _NOBODY.name}:
+            for name in {*callers, _UNKNOWN.name}:
                 manager = StreamableHTTPSessionManager(app=self._protocol, max_sessions=MOST_SESSIONS)
                 await running.enter_async_context(manager.run())
                 sessions[name] = StreamableHTTPASGIApp(manager)
@@ -119,7 +119,7 @@ class McpServer:
                 self.end_subscriptions()
 
     def end_subscriptions(self) -> None:
-        """End the streams of whoever watches something, in good order: they learn that it is over."""
+        """Close the streams of all watchers in good order: each client is notified of the end."""
         self._subscriptions.close()
 
     async def serve_stdio(self) -> None:
@@ -130,7 +130,7 @@ class McpServer:
                 pace = Pace()
                 await self._protocol.run(PacedInput(incoming, pace), PacedOutput(outgoing, pace), options)
         except* BrokenPipeError:
-            pass  # the client was gone before it heard the last answer
+            pass  # the client left before it read the last answer
 
     @property
     def protocol(self) -> Server[Any]:
@@ -141,7 +141,7 @@ class McpServer:
 
     def access(self, ctx: Context) -> CallerAccess:
         """Return the access for a request."""
-        caller = self._caller if ctx.request is None else ctx.request.scope.get(CALLER, _NOBODY)
+        caller = self._caller if ctx.request is None else ctx.request.scope.get(CALLER, _UNKNOWN)
         allowed = Caller(caller.name, caller.scopes & self._allowed)
         return CallerAccess(service=self._service, caller=allowed, claimable=self._claimable)
 
@@ -231,13 +231,13 @@ class McpServer:
 def _known_by_its_caller(sessions: Mapping[str, ASGIApp]) -> ASGIApp:
     """Hand a request to the sessions of its caller.
 
-    The SDK learns who calls, in its own terms: it lets no other caller into a session.
+    The SDK gets the caller as its own kind of user: it lets no other caller into a session.
     """
 
     async def called(scope: HttpScope, receive: Receive, send: Send) -> None:
-        caller: Caller = scope.get(CALLER, _NOBODY)
+        caller: Caller = scope.get(CALLER, _UNKNOWN)
         token = AccessToken(token="", client_id=caller.name, scopes=sorted(caller.scopes))
-        endpoint = sessions.get(caller.name, sessions[_NOBODY.name])
+        endpoint = sessions.get(caller.name, sessions[_UNKNOWN.name])
         await endpoint({**scope, "user": AuthenticatedUser(token)}, receive, send)
 
     return called
@@ -249,7 +249,7 @@ def _input_schema(name: str) -> dict[str, Any] | None:
 
 
 def _refusing(handle: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a handler whose refusals are the protocol's errors, and whose faults tell a stranger nothing."""
+    """Return a handler that turns refusals into errors of the protocol, and hides the details of defects."""
 
     async def handled(ctx: Context, params: Any) -> Any:  # noqa: ANN401 - the SDK's types, of whichever request
         if has_nul(ctx.params):

@@ -1,7 +1,7 @@
 """Subscriptions, as both eras of clients ask for them.
 
-A modern client (2026-07-28) opens a stream with ``subscriptions/listen``, and what it is told comes on that stream. A
-legacy client calls ``resources/subscribe`` and is told on its connection.
+A modern client (2026-07-28) opens a stream with ``subscriptions/listen``, and gets its notifications on that stream. A
+legacy client calls ``resources/subscribe`` and gets them on its connection.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Subscriptions:
         self._listen = ListenHandler(self._bus)
         self._connections: dict[int, dict[str, Address]] = {}
         self._callers: dict[int, str] = {}
-        """Who opened a connection; its places are theirs."""
+        """Which caller opened a connection; its subscriptions count for that caller."""
         self._places: Counter[str] = Counter()
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class Subscriptions:
             self._places[caller] -= wanted
 
     def _take_places(self, caller: str, wanted: int) -> None:
-        """Keep one caller from taking everybody's places."""
+        """Keep one caller from using up the subscriptions of all."""
         if self._places[caller] + wanted > MOST_OF_ONE_CALLER:
             raise InvalidValue(f"{caller} watches {MOST_OF_ONE_CALLER} resources already; end some subscriptions first")
         self._places[caller] += wanted
@@ -72,7 +72,7 @@ class Subscriptions:
     async def listen(
         self, ctx: Context, params: SubscriptionsListenRequestParams, caller: str
     ) -> SubscriptionsListenResult:
-        """Serve one stream. What is none of our URIs is not honoured, which the acknowledgement shows."""
+        """Serve one stream. A URI that is not of this server is ignored, which the acknowledgement shows."""
         wanted = params.notifications.resource_subscriptions or []
         known = {uri: address for uri in wanted[:MOST_AT_ONCE] if (address := _address(uri)) is not None}
         honoured = params.notifications.model_copy(update={"resource_subscriptions": list(known)})
@@ -88,17 +88,17 @@ class Subscriptions:
                     self._watcher.leave(uri, known[uri], self._publish)
 
     async def _publish(self, uri: str) -> None:
-        """Tell every stream that watches it, at once."""
+        """Notify all streams that watch it at the same time."""
         await self._bus.publish(ResourceUpdated(uri=uri))
 
     # Legacy
 
     async def subscribe(self, ctx: Context, params: SubscribeRequestParams, caller: str) -> EmptyResult:
-        """Tell this connection of changes, until it unsubscribes or ends."""
+        """Notify this connection of changes, until it unsubscribes or ends."""
         uri, connection = str(params.uri), _connection(ctx)
         address = _address(uri)
         if address is None:
-            raise InvalidValue(f"{uri[:200]} is no resource of this server")
+            raise InvalidValue(f"{uri[:200]} is not a resource of this server")
         own = self._connections.get(id(connection))
         if own is None:
             own = self._connections[id(connection)] = {}
@@ -108,7 +108,7 @@ class Subscriptions:
             if len(own) >= MOST_AT_ONCE:
                 raise InvalidValue(f"this connection watches {MOST_AT_ONCE} resources already; unsubscribe from some")
             self._take_places(self._callers[id(connection)], 1)
-            own[uri] = address  # at once: it may ask twice at the same time
+            own[uri] = address  # before the first await: the client may ask twice at the same time
             try:
                 await self._watcher.watch(uri, address, connection.send_resource_updated)
             except BaseException:
@@ -118,7 +118,7 @@ class Subscriptions:
         return EmptyResult()
 
     async def unsubscribe(self, ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
-        """Tell no more. Whoever never subscribed is answered the same."""
+        """Send no more notifications. A client that never subscribed gets the same answer."""
         uri, connection = str(params.uri), _connection(ctx)
         address = self._connections.get(id(connection), {}).pop(uri, None)
         if address is not None:
@@ -142,5 +142,5 @@ def _address(uri: str) -> Address | None:
 
 
 def _connection(ctx: Context) -> Connection:
-    """Return what outlives the request: the SDK has no public way to it, and a subscription has to."""
+    """Return the connection, which outlives the request as a subscription does; the SDK has no public way to it."""
     return ctx.session._connection  # noqa: SLF001

@@ -1,7 +1,7 @@
-"""Watching resources: whoever watches one is told soon after any process has changed it.
+"""Watching resources: each watcher is notified soon after any process has changed its resource.
 
-Hints from the store say when to look; a slow look behind them finds what no hint was sent for. What is looked at is a
-fingerprint, so nobody is told of a change that is none.
+Hints from the store say when to look; a slow poll finds changes without a hint. It compares fingerprints, so there is
+no notification without a real change.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from holdfast.service import forms
 from holdfast.service.changes import ANYTHING, Loop
 
 KEEP_HOUSE_EVERY: Final = 5.0
-"""Seconds between two sweeps while nobody watches anything."""
+"""Seconds between two sweeps while there is no watcher."""
 
 LOOK_EVERY: Final = 0.4
-"""Seconds between two looks at everything. Told within a second is the promise, and not every change sends a hint: a
-worker that records a step on PostgreSQL sends none."""
+"""Seconds between two polls of everything. The promise is a notification within a second, and not every change sends a
+hint: a worker that records a step on PostgreSQL sends none."""
 
 NOT_SOONER: Final = 0.05
 """Seconds between two looks where hints come without a pause."""
@@ -53,25 +53,25 @@ _log = make_logger(__name__)
 
 @dataclass
 class Watched:
-    """A resource somebody watches."""
+    """A resource that has watchers."""
 
     seen: str
     """Its fingerprint when it was last looked at."""
     watching: Counter[tuple[str, Tell]] = field(default_factory=Counter)
-    """Under which of its URIs, and whom to tell; how often, because several streams may have one way."""
+    """The URI of each watcher and the function that notifies it, with a count: streams may share one function."""
 
 
 class Messenger:
-    """Tells one watcher. Somebody who is slow to listen keeps nobody else waiting, and is told once of many changes."""
+    """Notifies one watcher. A slow watcher delays no other one, and gets one notification for many changes."""
 
     def __init__(self, uri: str, tell: Tell) -> None:
-        """Nothing is told yet."""
+        """Send no notification yet."""
         self._uri, self._tell = uri, tell
         self._going: asyncio.Task[None] | None = None
         self._again = False
 
     def send(self) -> None:
-        """Tell, now or as soon as the last word has been heard."""
+        """Notify the watcher, now or as soon as it has taken the notification before."""
         if self._going is not None and not self._going.done():
             self._again = True
             return
@@ -83,21 +83,21 @@ class Messenger:
             try:
                 await self._tell(self._uri)
             except Exception:  # noqa: BLE001 - the connection is gone, or going
-                _log.warning("somebody who watches %s cannot be told of its changes", self._uri, exc_info=True)
+                _log.warning("a watcher of %s cannot be notified of its changes", self._uri, exc_info=True)
             if not self._again:
                 return
 
     def stop(self) -> None:
-        """Tell no more."""
+        """Send no more notifications."""
         if self._going is not None:
             self._going.cancel()
 
 
 class ResourceWatcher:
-    """Who watches what, for one server."""
+    """All watched resources of one server, with their watchers."""
 
     def __init__(self, access: CallerAccess, *, sweeps: bool) -> None:
-        """``sweeps``: whether it also does what time alone made true, such as taking a task from a dead agent."""
+        """``sweeps``: whether it also sweeps the store, such as taking a task back from a dead agent."""
         self._access = access
         self._service = access.service
         self._sweeps = sweeps
@@ -107,7 +107,7 @@ class ResourceWatcher:
         self._messengers: dict[tuple[str, Tell], Messenger] = {}
 
     async def watch(self, uri: str, address: Address, tell: Tell) -> None:
-        """Tell of every change from now on."""
+        """Notify of every change from now on."""
         if address not in self._watched:
             if len(self._watched) >= MOST_WATCHED:
                 raise InvalidValue(f"{MOST_WATCHED} resources are watched already; end some of the subscriptions first")
@@ -117,7 +117,7 @@ class ResourceWatcher:
         self._changed.set()
 
     def leave(self, uri: str, address: Address, tell: Tell) -> None:
-        """Tell no more. Leaving twice is fine."""
+        """Send no more notifications. Leaving twice is fine."""
         watched = self._watched.get(address)
         if watched is None or (uri, tell) not in watched.watching:
             return
@@ -145,7 +145,7 @@ class ResourceWatcher:
         await (self._listen() if self._watched else self._idle())
 
     async def _idle(self) -> None:
-        """Nobody watches. Leases run out all the same, and for tasks of agents outside there may be nobody else."""
+        """Sweep while there is no watcher: leases of agents outside may have no other process that sweeps."""
         self._changed.clear()
         # Not wait_for: up to Python 3.11 it loses a cancel that comes together with what it waits for.
         with suppress(TimeoutError):
@@ -176,7 +176,7 @@ class ResourceWatcher:
                 await asyncio.sleep(NOT_SOONER)
 
     async def _look(self, addresses: Sequence[Address]) -> None:
-        """See what has changed; tasks first, and all of them together."""
+        """Find out what has changed: all tasks first, with one query."""
         of_tasks = [address for address in addresses if isinstance(address, _OF_A_TASK)]
         if of_tasks:
             revisions = await self._service.revisions({address.task_id for address in of_tasks})
@@ -208,7 +208,7 @@ class ResourceWatcher:
                 except StoreError:
                     raise
                 except HoldfastError:
-                    return "wrong"  # a page nobody issued
+                    return "wrong"  # a cursor that this server did not issue
             case CurrentAddress():
                 running = [f"{task.id}/{task.revision}" for task in await running_tasks(self._access)]
                 held = [f"{lease.task_id}/{lease.fence}" for lease in await self._service.held_outside()]

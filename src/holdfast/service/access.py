@@ -1,7 +1,7 @@
 """Who calls from outside, and what such a caller may do.
 
 These are the rights of agents and their tools. There is no scope for deciding an approval, answering for a person or
-changing a setting: that is for people, and no token an agent holds leads there.
+changing a setting: that is for people, and no token of an agent allows it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class AccessScope(StrEnum):
 
 
 CALLER = "holdfast.caller"
-"""Under which the scope of an HTTP request has the Caller whose token it carried."""
+"""The key of the Caller in the ASGI scope of an HTTP request."""
 
 EVERYTHING = frozenset(AccessScope)
 READ_ONLY = frozenset({AccessScope.READ})
@@ -34,23 +34,23 @@ READ_ONLY = frozenset({AccessScope.READ})
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody who calls from outside."""
+    """A caller from outside this process: a client of the MCP server or of the HTTP server."""
 
     name: str
     """For people: the token's name, or the user whose rights a local server has."""
     scopes: frozenset[AccessScope] = EVERYTHING
 
     def __post_init__(self) -> None:
-        """Refuse a name no history could hold."""
+        """Refuse a name that a history could not hold."""
         check_name("the name of a caller", self.name)
 
     @property
     def actor(self) -> str:
-        """How the caller is named in histories: nothing an agent did reads as if a person had done it."""
+        """The caller's name in histories. Its prefix shows that an agent acted, not a person."""
         return f"mcp:{self.name}"
 
     def may(self, scope: AccessScope) -> bool:
-        """Say whether this is allowed."""
+        """Return whether the caller has this scope."""
         return scope in self.scopes
 
 
@@ -61,7 +61,7 @@ def read_scopes(words: Iterable[str]) -> frozenset[AccessScope]:
         try:
             scopes.add(AccessScope(word.strip()))
         except ValueError:
-            raise InvalidValue(f"{word.strip()!r} is no scope; choose from {', '.join(AccessScope)}") from None
+            raise InvalidValue(f"{word.strip()!r} is not a scope; choose from {', '.join(AccessScope)}") from None
     if not scopes:
         raise InvalidValue(f"no scope is named; choose from {', '.join(AccessScope)}")
     return frozenset(scopes)

@@ -1,6 +1,6 @@
 """How fast a store is on this machine: a few seconds each of what an application does most, beside the raw limit.
 
-Measured in a database of its own, which is gone afterwards: a folder beside the working directory for SQLite, a schema
+Measured in a database of its own, which is deleted afterwards: a folder in the working directory for SQLite, a schema
 for PostgreSQL. One process does everything; ``make bench`` in a clone measures longer, and compares with others.
 """
 
@@ -37,10 +37,10 @@ CROWD = 100
 
 _PARTS = 7
 _GRACE = 0.0
-"""Seconds: whoever stops a measurement does not want its end."""
+"""Seconds a stopped worker waits for its tasks: a measurement that the user stops has no use for them."""
 
 _FEWEST = 20
-"""Samples at least, however slow the disk is: a median needs some."""
+"""The fewest samples, however slow the disk is: a median needs some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Figures:
     drained: float
     """Tasks without steps that one worker does per second."""
     p50_ms: float
-    """From a submit to the first line of its task, where a worker is idle: half of them are faster."""
+    """Milliseconds from a submit to the first line of its task, with an idle worker: the median."""
     p99_ms: float
 
     def to_json(self) -> dict[str, JsonValue]:
@@ -69,7 +69,7 @@ class Figures:
 
 
 async def measure(url: str, *, seconds: float, tell: Callable[[str], None]) -> Figures:
-    """Measure a store of the kind that ``url`` names; ``tell`` hears what is measured now."""
+    """Measure a store of the kind that ``url`` names; ``tell`` is called with what is measured now."""
     async with _place(url) as (hold, raw_commits):
         share = seconds / _PARTS
         bench = _Bench(hold, share)
@@ -86,7 +86,7 @@ async def measure(url: str, *, seconds: float, tell: Callable[[str], None]) -> F
         tell("latency")
         p50, p99 = await bench.latency()
         tell("one-row commits again")
-        raw = (before + await raw_commits(share)) / 2  # a disk is not the same for long
+        raw = (before + await raw_commits(share)) / 2  # the speed of a disk changes over time
         vitals = await hold.store.vitals()
         return Figures(
             backend=vitals.backend,
@@ -103,7 +103,7 @@ async def measure(url: str, *, seconds: float, tell: Callable[[str], None]) -> F
 
 @asynccontextmanager
 async def _place(url: str) -> AsyncIterator[tuple[Holdfast, RawCommits]]:
-    """Open an empty store, with a way to measure the raw limit beside it; all of it is gone after the block."""
+    """Open an empty store, with a way to measure the raw limit beside it; all of it is deleted after the block."""
     if is_postgres(url):
         schema = f"holdfast_bench_{os.urandom(6).hex()}"
         async with Holdfast(url, schema=schema, migrate=True, application_name="holdfast bench") as hold:
@@ -113,7 +113,7 @@ async def _place(url: str) -> AsyncIterator[tuple[Holdfast, RawCommits]]:
                 await _drop(hold, schema)
         return
     if urlsplit(url).scheme != "sqlite":
-        raise InvalidValue("there is nothing to measure but SQLite and PostgreSQL; name one with --database-url")
+        raise InvalidValue("only SQLite and PostgreSQL can be measured; name one with --database-url")
     try:
         folder = tempfile.TemporaryDirectory(prefix=".holdfast-bench-", dir=Path.cwd())
     except OSError as error:
@@ -165,11 +165,11 @@ class _Bench:
             return sum(counts) / (time.perf_counter() - began)
 
     async def submits(self) -> tuple[float, int]:
-        """Submit one task after the other; nobody works on them yet."""
+        """Submit one task after the other; no worker runs yet."""
         return await self._repeat(lambda: self._hold.submit(self._none))
 
     async def drained(self, count: int) -> float:
-        """Do them all."""
+        """Run all pending tasks."""
         began = time.perf_counter()
         async with self._hold.worker(concurrency=CROWD, grace=_GRACE):
             for _ in range(count):
@@ -195,7 +195,7 @@ class _Bench:
         return cuts[49], cuts[98]
 
     async def _repeat(self, act: Callable[[], Awaitable[Any]]) -> tuple[float, int]:
-        """Do something again and again; return how often per second, and how often."""
+        """Repeat a call; return how often per second, and how often in all."""
         began, count = time.perf_counter(), 0
         while (passed := time.perf_counter() - began) < self._seconds or count < _FEWEST:
             await act()

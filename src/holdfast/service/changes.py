@@ -24,7 +24,7 @@ NOT_SOONER = 0.1
 
 @dataclass(frozen=True, slots=True)
 class View(Generic[T]):
-    """What was seen last, and whether it still can be seen."""
+    """What was seen last, and whether the store still answers."""
 
     seen: T
     away: str | None = None
@@ -36,8 +36,9 @@ async def follow(
 ) -> AsyncGenerator[View[T], None]:
     """Yield what ``look`` returns now, and again whenever something changed, or a second has passed.
 
-    ``topic`` is what to watch, such as ``task:<id>``; by default everything. A store that is away is waited for, and
-    every view of that time says so; one that was never there raises. Close it (``aclosing``) before the store.
+    ``topic`` is what to watch, such as ``task:<id>``; by default everything. A store that goes away is waited for, and
+    every view of that time carries the reason; a store that never answered raises. Close it (``aclosing``) before
+    the store.
     """
     view: View[T] | None = None
     async with store.listen() as listener:

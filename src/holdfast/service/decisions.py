@@ -19,6 +19,6 @@ MEANING: Final[Mapping[Decision, str]] = MappingProxyType(
         Decision.ABSENT: "it did not happen: the step is tried again, under the same effect id",
         Decision.COMPENSATE: "undo it, in case it happened; the step then fails",
         Decision.ABANDON: "leave it as it is, whatever that is; the step fails, now and in later rounds",
-        Decision.UNDONE: "somebody has undone it by hand, where its own undo failed",
+        Decision.UNDONE: "a person has undone it by hand, after its own undo failed",
     }
 )

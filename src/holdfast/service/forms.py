@@ -148,7 +148,7 @@ def effect_form(effect: Effect) -> Form:
 
 
 def doubt_form(doubt: Doubt) -> Form:
-    """Return an effect nobody knows the outcome of, with what can be decided."""
+    """Return an effect in doubt (its outcome is unknown), with what can be decided."""
     return effect_form(doubt.effect) | {
         "arguments": doubt.arguments,
         "task_name": doubt.task_name,
@@ -265,7 +265,7 @@ def stored(body: bytes | None) -> JsonValue:
 
 
 def listed(name: str, items: list[Form], **more: Any) -> Mapping[str, JsonValue]:  # noqa: ANN401
-    """Return a listing: an object, so that something can be said beside it one day."""
+    """Return a listing: an object, so that more keys can be added later."""
     return {name: items, **more}
 
 

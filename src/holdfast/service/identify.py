@@ -14,14 +14,14 @@ _SHOWN = 5
 
 
 def short(identifier: str) -> str:
-    """Return what people are shown of an id, and may type: ids begin with a time, so their ends tell them apart."""
+    """Return the part of an id that people see and may type: its end, because ids begin with a time."""
     return identifier[-SHORT:]
 
 
 async def identify(store: StateStore, noun: Noun, part: str) -> str:
     """Return the one id that begins, or else ends, with ``part``. Raises NotFound, or InvalidValue if there are more.
 
-    A whole id is returned as it is: whether there is such a thing is for the verb that looks it up.
+    A whole id is returned as it is: the verb that uses it finds out whether it exists.
     """
     if len(part) >= _WHOLE:
         return part

@@ -1,4 +1,4 @@
-"""Working on one task here and now, and on the children it waits for: nobody else may be there to do them."""
+"""Run one task in this process, and the children it waits for: there may be no other worker to run them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEAD_START = KEPT_FOR
 
 
 def is_over(hold: Holdfast, worker: Worker) -> bool:
-    """Say whether nothing is done any more under a worker: it is this process's own, or its process is gone."""
+    """Return whether a worker does nothing any more: it is of this process, or its process is gone."""
     boot_id, one_machine = hold.services.clock.boot_id, not hold.store.capabilities.multi_machine
     is_ours: bool = worker.details.get(PROCESS) == this_process(boot_id)
     return is_ours or is_gone(worker.id, [worker], boot_id, one_machine=one_machine)
@@ -39,7 +39,7 @@ async def run_family(hold: Holdfast, handle: Handle[Any], *, lease: float, at_on
     try:
         await asyncio.wait((looking, working), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            looking.result()  # raises what went wrong: without its children the task would wait for ever
+            looking.result()  # raises its error: without its children the task would wait for ever
         return working.result()
     finally:
         ending = (looking, working, *helpers.values())
@@ -49,7 +49,7 @@ async def run_family(hold: Holdfast, handle: Handle[Any], *, lease: float, at_on
 
 
 async def _help(hold: Holdfast, task_id: str, helpers: dict[str, asyncio.Task[None]], lease: float) -> None:
-    """Begin with every child as it appears, as long as the application knows how."""
+    """Run every child as it appears, if the application defines its task."""
 
     async def look() -> list[str]:
         known, found = [task_id, *helpers], []
@@ -67,5 +67,5 @@ async def _help(hold: Holdfast, task_id: str, helpers: dict[str, asyncio.Task[No
 
 
 async def _run(hold: Holdfast, task_id: str, lease: float) -> None:
-    with suppress(TaskFailed, TaskCancelled):  # its parent is told
+    with suppress(TaskFailed, TaskCancelled):  # its parent gets the error
         await hold.run(task_id, lease=lease)

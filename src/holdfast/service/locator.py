@@ -43,9 +43,9 @@ def find_holdfast(target: str | None, database_url: str | None = None, *, role: 
 
 
 def distrust(settings: Settings) -> str | None:
-    """Say why the code that the settings name is perhaps not the user's own; None if nothing speaks against it.
+    """Return why the code that the settings name is perhaps not the user's own; None if it can be trusted.
 
-    A settings file is looked for in the folders above, too, and some of those, such as /tmp, are everybody's.
+    A settings file is also looked for in the folders above, and every user can write to some of those, such as /tmp.
     """
     named, file = settings.values["application"], settings.file
     if file is None or named.origin != str(file):
@@ -74,7 +74,7 @@ def _import(name: str, folder: Path) -> ModuleType:
         dotted = ".".join(Path(name.replace("\\", "/")).with_suffix("").parts)
         raise InvalidValue(f"{name!r} is a file; name the module: {dotted}:hold")
     if not all(part.isidentifier() for part in name.split(".")):
-        raise InvalidValue(f"{name!r} is no module name; write module:attribute, such as my_module:hold")
+        raise InvalidValue(f"{name!r} is not a module name; write module:attribute, such as my_module:hold")
     here = str(Path.cwd())
     for place in (str(folder), here):
         if place not in sys.path:
@@ -83,12 +83,12 @@ def _import(name: str, folder: Path) -> ModuleType:
         with redirect_stdout(sys.stderr):  # stdout is for data, whatever a module prints
             return importlib.import_module(name)
     except (InvalidURL, MissingExtra):
-        raise  # about the settings, not the code: its one line says it all
+        raise  # about the settings, not the code: its message is enough
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise InvalidValue(f"there is no module {error.name!r} in {here} or on the Python path") from None
         raise ImportFailed(name, error) from error
-    except (Exception, SystemExit) as error:  # whatever the user's code raises
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
         raise ImportFailed(name, error) from error
 
 
@@ -96,12 +96,12 @@ class ImportFailed(HoldfastError):
     """The user's module raises an error when it is imported."""
 
     def __init__(self, module: str, error: BaseException) -> None:
-        """Say where: the line that Python could not read, or the last one of the traceback that is theirs."""
+        """Name the place: the line that Python could not parse, or the last line of user code in the traceback."""
         failure = Failure.of(error)
         place = _place_in_text(error) or failure.where
         where = f" at {place}" if place else ""
         said = f"it exits with {error}" if isinstance(error, SystemExit) else f"{failure.type_name}: {failure.message}"
-        super().__init__(f"importing {module} fails{where}: {said}; mend it there, or see more of it with --debug")
+        super().__init__(f"importing {module} fails{where}: {said}; fix it there, or see more of it with --debug")
 
 
 def _place_in_text(error: BaseException) -> str | None:
@@ -120,7 +120,7 @@ def _attribute(module: ModuleType, path: str) -> Holdfast:
             raise InvalidValue(f"module {module.__name__!r} has no {path!r}{_instead(module)}") from None
     if not isinstance(found, Holdfast):
         kind = type(found).__name__
-        raise InvalidValue(f"{module.__name__}:{path} is no Holdfast object but a {kind}{_instead(module)}")
+        raise InvalidValue(f"{module.__name__}:{path} is not a Holdfast object but a {kind}{_instead(module)}")
     return found
 
 

@@ -13,7 +13,7 @@ from holdfast.model.failure import Failure
 from holdfast.model.step import Step, StepState
 
 LONG = timedelta(seconds=30)
-"""A wait from which on a person asks why, and how it could be shorter."""
+"""From this wait on, the reason and a way to shorten it are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class Upcoming:
 
 
 def is_retried(step: Step) -> bool:
-    """Say whether a step waits for its next try, after one that failed."""
+    """Return whether a step waits for its next try, after one that failed."""
     return step.state is StepState.PENDING and step.retry_at is not None and step.error is not None
 
 
 def last_error(step: Step) -> str:
-    """Return what the last try of a step failed by, on one line; empty if none failed."""
+    """Return the error of the last try of a step, on one line; empty if none failed."""
     failure = Failure.from_json(parse(step.error)) if step.error else None
     if failure is None or not failure.message:
         return ""
@@ -49,7 +49,7 @@ def next_try(step: Step) -> int:
 
 
 def about_try(step: Step) -> tuple[str, Upcoming]:
-    """Say why a step waits for its next try, and when that comes."""
+    """Return why a step waits for its next try, and when that comes."""
     assert step.retry_at is not None  # noqa: S101 - asked for only of those that wait for one
     name, number, error = repr(step.key.removeprefix(RESERVED)), next_try(step), last_error(step)
     why = f"try {number - 1} of {name} failed" + (f": {error}" if error else "")
@@ -57,7 +57,7 @@ def about_try(step: Step) -> tuple[str, Upcoming]:
 
 
 def next_look(doubt: Doubt, at: datetime) -> Upcoming | None:
-    """Say when a call in doubt is looked into by itself; None if that is under way, or for a person."""
+    """Return when a call in doubt is next checked by itself; None if a check is under way, or a person decides."""
     settles, note = doubt.effect.settle_at, doubt.effect.note or ""
     if doubt.decisions or settles is None or settles <= at:
         return None
@@ -69,7 +69,7 @@ def next_look(doubt: Doubt, at: datetime) -> Upcoming | None:
 
 
 def why_in_doubt(doubt: Doubt, at: datetime) -> str:
-    """Say why a call is in doubt, and why it is not decided yet."""
+    """Return why a call is in doubt, and why it is not decided yet."""
     effect = doubt.effect
     known = f"whether {effect.step_key!r} happened is not known" + (f": {effect.note}" if effect.note else "")
     if next_look(doubt, at) is None:
@@ -79,7 +79,7 @@ def why_in_doubt(doubt: Doubt, at: datetime) -> str:
 
 
 def shorter(doubt: Doubt, at: datetime) -> str:
-    """Say what would have made a long wait shorter; empty if it is not long, or nothing would."""
+    """Return what would make a long wait shorter next time; empty if it is not long, or nothing would."""
     effect = doubt.effect
     if effect.settle_at is None or effect.dispatch_by is None or effect.settle_at - at <= LONG:
         return ""

@@ -64,7 +64,7 @@ class QueueTerms:
 
 
 class OutsideAgent:
-    """One caller from outside. What it may do at all is for its front end to check."""
+    """One caller from outside. Its front end checks what it may do."""
 
     def __init__(self, hold: Holdfast, by: str) -> None:
         """``by`` is its name in histories."""
@@ -183,14 +183,14 @@ class OutsideAgent:
         return await self.holder(lease).complete_step(key, output, patch)
 
     async def _check_plan(self, task_id: str, lines: Sequence[str]) -> None:
-        """Refuse what is no line of the plan: a slip of the pen would leave the plan undone for ever."""
+        """Refuse a text that is not a line of the plan: after a typing error the plan would stay undone for ever."""
         task = await self._hold.store.get(task_id)
         if not lines or task is None or not task.version:
             return
         plan = (await self._hold.state(task_id)).plan
         if plan and (unknown := [line for line in lines if line not in plan]):
             raise InvalidValue(
-                f"{unknown[0]!r} is no line of the plan; nothing was recorded. The plan is: {'; '.join(plan)[:1000]}"
+                f"{unknown[0]!r} is not a line of the plan; nothing was recorded. The plan is: {'; '.join(plan)[:1000]}"
             )
 
     async def release(self, lease: str, note: str, *, facts: Sequence[Any] | None = None) -> Written:
@@ -238,7 +238,7 @@ def _token(lease: str | None) -> LeaseToken | None:
 
 
 async def held_outside(store: StateStore, by: str | None = None) -> list[Lease]:
-    """Return what agents outside hold: one of them, or all."""
+    """Return the leases of agents outside: of one of them, or of all."""
     workers = [one for one in await store.workers() if one.state is not WorkerState.DEAD]
     outside = [one for one in workers if (one.label == by if by else one.label.startswith(_LABEL))]
     return [lease for worker in outside for lease in await store.owned(worker.id)]

@@ -65,13 +65,13 @@ class Overview:
     state: AgentState | None
     artifacts: Sequence[ArtifactLink]
     events: Sequence[Event]
-    """The last ones it told, oldest first; without the pieces of streamed text, which its steps have as a whole."""
+    """The last events it reported, oldest first. Pieces of streamed text are left out: the steps have all of it."""
     earlier_events: int | None
-    """How many it told before these; None where there are too many to count."""
+    """How many it reported before these; None where there are too many to count."""
     messages: Sequence[Event]
-    """The last ones that were said to it."""
+    """The last messages that were sent to it."""
     earlier_messages: int
-    """How many were said to it before these."""
+    """How many were sent to it before these."""
     family: Sequence[Task]
     """The first of its children."""
 
@@ -123,12 +123,12 @@ async def read_overview(hold: Holdfast, task_id: str) -> Overview:
     task = await store.get(task_id)
     if task is None:
         raise NotFound("task", task_id)
-    # In this order: whoever follows the task hears of a step before the move that came after it, never behind.
+    # In this order, so that a reader who follows the task sees a step before the move that came after it.
     history, steps = await store.history(task_id), await store.steps(task_id)
     workers, at = await store.workers(), await store.now()
     children = await store.count(TaskFilter(parent_id=task_id))
     approvals, doubts = await hold.approvals(task_id), await hold.doubts(task_id)
-    told, earlier = await last_reports(hold, task_id)
+    reports, earlier = await last_reports(hold, task_id)
     said, last_said = await _last_events(hold, inbox(task_id))
     evidence = SituationEvidence(
         task=task,
@@ -154,7 +154,7 @@ async def read_overview(hold: Holdfast, task_id: str) -> Overview:
         origin=await fork.forked_from(store, task_id),
         state=await hold.state(task_id) if task.version else None,
         artifacts=await store.artifact_links(task_id),
-        events=told,
+        events=reports,
         earlier_events=earlier,
         messages=said,
         earlier_messages=last_said - len(said),
@@ -163,7 +163,7 @@ async def read_overview(hold: Holdfast, task_id: str) -> Overview:
 
 
 async def last_reports(hold: Holdfast, task_id: str, most: int = _LAST_EVENTS) -> tuple[list[Event], int | None]:
-    """Return the last things a task told, oldest first, and how many came before them; None if that is not known.
+    """Return the last events a task reported, oldest first, and how many came before them; None if not known.
 
     Text that a model streams is not among them: one answer comes in dozens of pieces.
     """

@@ -26,7 +26,7 @@ class Unreached:
     step: str
     message: str
     tries: tuple[Try, ...]
-    """Those since a given time, the first first."""
+    """Those since a given time, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ModelReach:
     """What is known of the endpoints that a task and those below it use."""
 
     is_reached: bool
-    """A model call was answered: an endpoint that was there is likely to come back."""
+    """A model call was answered: an endpoint that worked once is likely to come back."""
     unreached: Unreached | None = None
 
 

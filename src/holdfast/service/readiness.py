@@ -17,7 +17,7 @@ _NO_TASK: Final = "00000000-0000-0000-0000-000000000000"
 
 
 async def check_ready(hold: Holdfast) -> None:
-    """Raise what is wrong with the store. The schema is looked at, too: a newer version may have migrated it."""
+    """Raise an error if the store is not ready. The schema is checked too: a newer version may have migrated it."""
     if is_postgres(hold.url):
         schema = (await hold.store.vitals()).schema
         known = _newest("holdfast.store.postgres.migrations")
@@ -27,7 +27,7 @@ async def check_ready(hold: Holdfast) -> None:
             return
         from holdfast.store.sqlite.peek import peek  # noqa: PLC0415 - each store when it is asked for
 
-        # Not by its vitals: SQLite counts all rows for them.
+        # Not from its vitals: for those SQLite counts all rows.
         schema = (await asyncio.to_thread(peek, Path(unquote(urlsplit(hold.url).path.removeprefix("/"))))).schema
         known = _newest("holdfast.store.sqlite.migrations")
     if schema != known:

@@ -39,9 +39,9 @@ async def every(store: StateStore, where: TaskFilter) -> AsyncIterator[Task]:
 
 
 async def do_each(task_ids: Sequence[str], act: Callable[[str], Awaitable[str]]) -> AsyncIterator[Done]:
-    """Do something to each task, and yield what became of it; one that refuses does not keep it from the others.
+    """Call ``act`` for each task, and yield what became of it. A task that refuses does not stop the others.
 
-    A store that is away does: what was not yielded by then was not done, but for the one that was under way.
+    A store that does not answer does: tasks not yielded by then are unchanged, except perhaps the one under way.
     """
     for task_id in task_ids:
         try:

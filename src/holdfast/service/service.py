@@ -51,7 +51,7 @@ from holdfast.store.outage import Outage
 __all__ = ["Bound", "Definitions", "HalfLife", "Service"]
 
 _ALL = 10_000
-"""More doubts than a task can have and anybody could still decide."""
+"""More doubts than a task can have."""
 
 M = TypeVar("M", bound=int | str | None)
 T = TypeVar("T")
@@ -103,7 +103,7 @@ class Service:
         return self._hold.store.capabilities.durable
 
     async def check_ready(self) -> None:
-        """Raise what is wrong with the store, if it would not serve a request now."""
+        """Raise an error if the store would not serve a request now."""
         await check_ready(self._hold)
 
     @property
@@ -154,12 +154,12 @@ class Service:
     # Looking
 
     def listen(self) -> AbstractAsyncContextManager[Listener]:
-        """Hear of changes for as long as the block lasts."""
+        """Listen for changes for as long as the block lasts."""
         return self._hold.store.listen()
 
     @property
     def outage(self) -> Outage | None:
-        """Whether the store is away, for a loop in the background that goes on when it is back."""
+        """The outage of the store, if it is away: a background loop waits until it is back."""
         return self._hold.store.outage
 
     def follow(self, look: Callable[[], Awaitable[T]], *, task_id: str | None = None) -> AsyncGenerator[View[T], None]:
@@ -167,7 +167,7 @@ class Service:
         return follow(self._hold.store, look, topic=None if task_id is None else f"task:{task_id}")
 
     async def now(self) -> datetime:
-        """Return the time this store goes by: ages are counted from it."""
+        """Return the time of the store's clock: ages are counted from it."""
         return await self._hold.store.now()
 
     async def tasks(
@@ -195,7 +195,7 @@ class Service:
         return found
 
     async def whole_task(self, task_id: str) -> Task | None:
-        """Return the task with this very id; None if there is none."""
+        """Return the task with exactly this id; None if there is none."""
         return await self._hold.store.get(task_id)
 
     async def count(self, where: TaskFilter) -> Mapping[TaskState, int]:
@@ -203,16 +203,16 @@ class Service:
         return await self._hold.store.count(where)
 
     async def revisions(self, task_ids: Collection[str]) -> Mapping[str, int]:
-        """Return what every change of a task counts up, for each of these that is there."""
+        """Return the revision of each of these tasks that exists; every change of a task raises it."""
         return await self._hold.store.revisions(task_ids)
 
     async def last_reports(self, task_id: str, most: int) -> list[Event]:
-        """Return the last events that a task has told, oldest first; without the pieces of streamed text."""
-        told, _ = await overview.last_reports(self._hold, task_id, most)
-        return told
+        """Return the last events that a task reported, oldest first; without the pieces of streamed text."""
+        reports, _ = await overview.last_reports(self._hold, task_id, most)
+        return reports
 
     async def has_key(self, name: str, key: str | None) -> bool:
-        """Say whether there is a task of this name under this key."""
+        """Return whether there is a task of this name under this key."""
         return key is not None and bool((await self.tasks(TaskFilter(name=name, key=key), limit=1)).items)
 
     async def overview(self, part: str) -> Overview:
@@ -245,7 +245,7 @@ class Service:
         return await self._hold.state(await self.task_id(part), at=await self._moment(part, at))
 
     async def _moment(self, part: str, at: M) -> M | str:
-        """Return the key of the step that is meant; a version stays what it is, and so does no moment at all."""
+        """Return the key of the step that ``at`` names; a version, or None, is returned as it is."""
         if not isinstance(at, str):
             return at
         found = await self.step(part, at)
@@ -271,7 +271,7 @@ class Service:
         return await self._hold.approvals(task_id, states=states, limit=limit)
 
     async def doubts(self, part: str | None = None, *, limit: int = 100) -> list[Doubt]:
-        """Return the effects nobody knows the outcome of, of one task or of all."""
+        """Return the effects in doubt (their outcome is unknown), of one task or of all."""
         task_id = None if part is None else (await self.task(part)).id
         return await self._hold.doubts(task_id, limit=limit)
 
@@ -298,7 +298,7 @@ class Service:
         return doubt
 
     async def fact(self, part: str) -> MemoryFact:
-        """Return one remembered fact, be it superseded or not. Raises NotFound."""
+        """Return one remembered fact, superseded or not. Raises NotFound."""
         found = await self._hold.store.fact(await self.fact_id(part))
         if found is None:
             raise NotFound("fact", part)
@@ -319,7 +319,7 @@ class Service:
         return await self._hold.store.checkpoints(task_id)
 
     async def has_artifact(self, artifact_id: str) -> bool:
-        """Say whether there is such an artifact."""
+        """Return whether there is such an artifact."""
         return await self._hold.store.artifact(artifact_id) is not None
 
     async def artifact_links(self, task_id: str) -> list[ArtifactLink]:
@@ -327,7 +327,7 @@ class Service:
         return await self._hold.store.artifact_links(task_id)
 
     async def held_outside(self, by: str | None = None) -> list[Lease]:
-        """Return what agents outside hold: one of them, or all."""
+        """Return the leases of agents outside: of one of them, or of all."""
         return await held_outside(self._hold.store, by)
 
     async def reach(self, task_id: str, *, since: datetime) -> ModelReach:
@@ -361,7 +361,7 @@ class Service:
         return await run_family(self._hold, self._hold.handle(task_id), lease=lease, at_once=at_once)
 
     def is_over(self, worker: WorkerRecord) -> bool:
-        """Say whether nothing is done any more under a worker: it is this process's own, or its process is gone."""
+        """Return whether a worker does nothing any more: it is of this process, or its process is gone."""
         return is_over(self._hold, worker)
 
     async def submit(self, task: Bound[Any], *, after: str | None = None, **options: Any) -> Handle[Any]:  # noqa: ANN401
@@ -431,7 +431,7 @@ class Service:
         return await handle.task(), origin
 
     async def send(self, part: str, text: str, *, by: str) -> Task:
-        """Say something to an agent; return its task."""
+        """Send a message to an agent; return its task."""
         task = await self.task(part)
         await self._hold.send(task.id, text, by=by)
         return task

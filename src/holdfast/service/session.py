@@ -29,11 +29,11 @@ def find_application(target: str | None, database_url: str | None = None, *, rol
 
 
 def service_to_look(database_url: str | None) -> Service:
-    """Return the service of the store that a command means which looks at tasks or after them; it is not yet open.
+    """Return the service of the store for a command that reads or manages tasks; it is not yet open.
 
     That is the store that the flag or a setting names. Where neither does, it is the store of the application that the
-    settings name: the one that its workers work on. To find it, the code of the application is run. Who only looks does
-    not expect that of a file of another user.
+    settings name: the one that its workers work on. To find it, the code of the application is run. That is
+    refused where the settings file belongs to another user: a user who only looks does not expect it.
     """
     settings = current_settings()
     if database_url is not None or settings.is_set("database_url") or settings["application"] is None:
@@ -53,7 +53,7 @@ def service_to_look(database_url: str | None) -> Service:
 
 
 def service_to_serve(application: str | None, database_url: str | None, *, role: str = "command") -> Service:
-    """Return what is served to others, not yet open: that of the application, if one is named or set.
+    """Return the service that a server offers, not yet open: that of the application, if one is named or set.
 
     Its store is the application's own, unless ``database_url`` names another. ``role``: see ``show_role``.
     """
@@ -71,7 +71,7 @@ def service_to_serve(application: str | None, database_url: str | None, *, role:
 async def opened(service: Service, *, read_only: bool) -> AsyncIterator[Service]:
     """Open a store for as long as the block lasts. It is created where there is none, unless it is only to be read.
 
-    Whoever is served is a program that starts us by itself; it could not submit something first.
+    The client is a program that starts this server by itself; it could not submit a task first.
     """
     if read_only:
         _refuse_new(service.url)
@@ -87,7 +87,7 @@ async def migrate(database_url: str | None, *, schema: str | None) -> tuple[str,
     """
     service = service_to_look(database_url)
     url, named = service.url, schema or service.store_options.get("schema")
-    # Only PostgreSQL waits to be asked; the other stores migrate whenever they are opened.
+    # Only PostgreSQL needs this command; the other stores migrate whenever they are opened.
     chosen: dict[str, Any] = {} if named is None else {"schema": named}
     options: dict[str, Any] = {**store_options(url), "migrate": True, **chosen} if is_postgres(url) else {}
     async with open_store(url, **options) as store:
@@ -104,7 +104,7 @@ def own_url() -> str:
 
 
 def _refuse_new(url: str) -> None:
-    """Refuse a store that is not there: a mistyped path would show an empty one, and leave it behind."""
+    """Refuse a store that does not exist: a mistyped path would create an empty one."""
     if is_postgres(url):
         return
     parts = urlsplit(url)

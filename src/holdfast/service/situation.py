@@ -22,15 +22,15 @@ SLEEP = "sleep"
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Something that can be done: a verb of the service and what it is done to, and what that brings about."""
+    """Something that the user can do: a verb of the service, its target, and what it does."""
 
     verb: str
     """approve, resume, worker ...: also the name of the command."""
     target: str
-    """The id it is done to; empty where it needs none."""
+    """The id to call it with; empty where it needs none."""
     why: str
     options: str = ""
-    """What else to say, in the words of the command: ``--message HINT``."""
+    """Options of the command: ``--message HINT``."""
 
     def to_json(self) -> dict[str, str]:
         """Return the JSON form."""
@@ -48,7 +48,7 @@ class Situation:
     then: tuple[Upcoming, ...] = ()
     """What happens by itself, and when? The nearest first; empty where that is not known."""
     next: tuple[Advice, ...] = ()
-    """What can somebody do about it? Empty where it goes on by itself."""
+    """What can the user do about it? Empty where it goes on by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class SituationEvidence:
 
 
 def situation_of(seen: SituationEvidence) -> Situation:
-    """Say where the task stands, why, and what next."""
+    """Return where the task stands, why, and what next."""
     match seen.task.state:
         case TaskState.PENDING:
             return _pending(seen)
@@ -92,12 +92,12 @@ def current_steps(steps: Sequence[Step]) -> list[Step]:
 
 
 def is_silent(worker: Worker, at: datetime) -> bool:
-    """Say whether a worker that counts as alive has not been heard of for longer than its lease."""
+    """Return whether a worker that counts as alive has been silent for longer than its lease."""
     return worker.state is not WorkerState.DEAD and at - worker.seen_at > timedelta(seconds=worker.lease)
 
 
 def serves(worker: Worker, task: Task) -> bool:
-    """Say whether a live worker takes tasks like this one."""
+    """Return whether a live worker takes tasks like this one."""
     queues, tasks = worker.details.get("queues"), worker.details.get("tasks")
     return (
         worker.state is WorkerState.LIVE
@@ -107,7 +107,7 @@ def serves(worker: Worker, task: Task) -> bool:
 
 
 def _pending(seen: SituationEvidence) -> Situation:
-    """Say why nothing is done about it, and what was tried before."""
+    """Return why the task does not run, and what was tried before."""
     found = _not_begun(seen)
     why, then = _under_way(seen)
     why = "; ".join(filter(None, (found.why, why)))
@@ -142,7 +142,7 @@ def _worked_on(seen: SituationEvidence) -> Situation:
     doing = "being verified" if task.state is TaskState.REVIEW else "running"
     stopping = f"; asked to stop: {task.cancel_requested}" if task.cancel_requested else ""
     if task.owner is None:
-        why = "its verifier has not begun" if task.state is TaskState.REVIEW else "nobody holds it: saved by hand"
+        why = "its verifier has not begun" if task.state is TaskState.REVIEW else "no worker holds it: saved by hand"
         return Situation(now=f"{doing}, without a worker{stopping}", why=why)
     worker = next((one for one in seen.workers if one.id == task.owner), None)
     steps = [step.key.removeprefix(RESERVED) for step in current_steps(seen.steps) if step.state is StepState.RUNNING]
@@ -164,7 +164,7 @@ def _worked_on(seen: SituationEvidence) -> Situation:
     if worker is not None and seen.is_gone:
         return Situation(
             now=f"{doing}{inside}, on a worker whose process is gone{stopping}",
-            why=f"{name_of(worker)} has ended without a word, and its lease of {worker.lease:g} s is not over yet",
+            why=f"{name_of(worker)} has died, and its lease of {worker.lease:g} s is not over yet",
             then=(Upcoming("the next worker takes it over", worker.seen_at + timedelta(seconds=worker.lease)),),
             next=() if _anybody(seen) else (Advice("worker", "", "no other worker is alive: start one"),),
         )
@@ -176,7 +176,7 @@ def _worked_on(seen: SituationEvidence) -> Situation:
 
 
 def _under_way(seen: SituationEvidence) -> tuple[str, tuple[Upcoming, ...]]:
-    """Say which calls are in doubt, which tries of the steps under way have failed, and when the next ones begin."""
+    """Return which calls are in doubt, which tries of running steps have failed, and when the next ones begin."""
     reasons = [why_in_doubt(doubt, seen.at) for doubt in seen.doubts]
     then = [then for doubt in seen.doubts if (then := next_look(doubt, seen.at)) is not None]
     in_doubt = {doubt.effect.effect_id for doubt in seen.doubts}
@@ -236,14 +236,14 @@ def _failed(seen: SituationEvidence) -> Situation:
     if seen.task.deadline is not None and seen.task.deadline <= seen.at:
         back = tuple(_with_a_new_deadline(one) for one in back)
     advice = (*_about_doubts(seen), *back)
-    # That a policy gives up on such errors at once says nothing to a person who reads what the error is.
+    # That the policy gives up on such errors at once does not help a person who reads the error itself.
     reason = "" if failure.reason.endswith("is in give_up_on") else failure.reason
     why = f"{kind}: {failure.message}" + (f" ({reason})" if reason else "")
     return Situation(now=f"failed{where}", why=why, next=advice)
 
 
 def _first(kind: str, task_id: str) -> tuple[Advice, ...]:
-    """Say how a failed task goes on; for some failures something has to be done about them before, or with it."""
+    """Return how to go on with a failed task; some failures need a change first, or an option."""
     match kind:
         case "BudgetExceeded":
             raised = Advice("budget", task_id, "raise its limits first", options="--max-... N")
@@ -258,14 +258,14 @@ def _first(kind: str, task_id: str) -> tuple[Advice, ...]:
 
 
 def _with_a_new_deadline(advice: Advice) -> Advice:
-    """Name the option without which a task whose deadline has passed is not brought back."""
+    """Add the option that a task needs whose deadline has passed."""
     if advice.verb not in {"resume", "retry"}:
         return advice
     return replace(advice, options=" ".join(filter(None, (advice.options, "--deadline SPAN"))))
 
 
 def about_approval(approval: Approval) -> tuple[Advice, ...]:
-    """Say how an open approval or question can be decided, the likeliest first."""
+    """Return how an open approval or question can be decided, the likeliest first."""
     refuse = Advice("reject", approval.id, "refuse")
     match approval.kind:
         case "question":
@@ -277,7 +277,7 @@ def about_approval(approval: Approval) -> tuple[Advice, ...]:
 
 
 def about_doubt(doubt: Doubt) -> Advice:
-    """Say how an effect in doubt can be decided."""
+    """Return how an effect in doubt can be decided."""
     if doubt.decisions:
         return Advice("resolve", doubt.effect.effect_id, f"decide: {', '.join(doubt.decisions)}")
     at_once = [str(decision) for decision in doubt.early if decision is not Decision.ABSENT]
@@ -294,7 +294,7 @@ def _anybody(seen: SituationEvidence) -> bool:
 
 
 def name_of(worker: Worker) -> str:
-    """Name a worker so that a person finds the process."""
+    """Return a worker's name, with host and pid, so that a person finds the process."""
     host, pid = worker.details.get("host"), worker.details.get("pid")
     return f"{worker.label} ({host}, pid {pid})" if host and pid else worker.label
 

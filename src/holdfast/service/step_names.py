@@ -12,20 +12,20 @@ _SHOWN = 5
 
 
 def shown_name(step: Step) -> str:
-    """Return what a step is called; one that the engine named is called by what it is."""
+    """Return the name under which a step is shown; for a step that the engine named, its kind."""
     return step.kind if step.key.startswith(RESERVED) else step.key
 
 
 def number_of(step: Step) -> str:
-    """Return the number of a step within its round; from the second round on with that in front of it."""
+    """Return the number of a step within its round; from the second round on with the round in front."""
     within = step.position % ROUND_SIZE
     return f"{step.round}.{within}" if step.round > 1 else str(within)
 
 
 def find_step(steps: Sequence[Step], wanted: str) -> Step | None:
-    """Return the step that somebody means. A key goes before everything else; of several rounds the newest counts.
+    """Return the step that ``wanted`` names. A key is looked for first; of several rounds the newest counts.
 
-    Raises InvalidValue for what several steps of one round are shown as.
+    Raises InvalidValue for a name that several steps of one round have.
     """
     by_key = [step for step in steps if step.key == wanted]
     if by_key:

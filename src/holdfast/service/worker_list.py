@@ -26,7 +26,7 @@ class ListedWorker:
     holders: Mapping[str, int] = field(default_factory=dict)
     """Which tasks have the slots of a full worker: how many of each name."""
     is_silent: bool
-    """It counts as alive, and has not been heard of for longer than its lease."""
+    """It counts as alive, and has been silent for longer than its lease."""
     lease_left: float
     """Seconds until its tasks may be taken back; 0 or less: they may be now."""
 
@@ -56,7 +56,7 @@ async def read_workers(
 ) -> WorkerList:
     """Look at the workers: those of one queue, or all; with ``dead`` also those that are gone and still kept.
 
-    What each of them holds is counted one by one, so whoever looks often looks at the first ``most`` only.
+    What each of them holds is counted by one query per worker. A caller that looks often limits it with ``most``.
     """
     at = await store.now()
     workers = [

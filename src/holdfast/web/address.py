@@ -16,7 +16,7 @@ from holdfast.model.errors import HoldfastError, InvalidValue
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One address of this machine. A name is looked up once: what was judged is what is bound."""
+    """One address of this machine. A name is looked up once: the address that was checked is the one that is bound."""
 
     host: str
     """As it was given."""
@@ -31,12 +31,12 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Nobody but this machine reaches it."""
+        """Only this machine reaches it."""
         return is_loopback(self.number)
 
     @property
     def is_wildcard(self) -> bool:
-        """It stands for all addresses of this machine."""
+        """It means all addresses of this machine."""
         return ipaddress.ip_address(self.number.partition("%")[0]).is_unspecified
 
 
@@ -55,9 +55,11 @@ def resolve(host: str, port: int) -> Address:
 
 @contextmanager
 def bound(address: Address) -> Iterator[socket.socket]:
-    """Take the address, for as long as the block lasts. Nobody is listened to yet. Raises HoldfastError."""
+    """Take the address, for as long as the block lasts, without listening yet. Raises HoldfastError."""
     with socket.socket(address.family, socket.SOCK_STREAM) as made:
-        if os.name == "posix":  # or the port stays taken for a minute after a restart; on Windows it means theft
+        if (
+            os.name == "posix"
+        ):  # or the port stays taken for a minute after a restart; on Windows another program could steal the port
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             made.bind(address.numbers)
@@ -73,7 +75,7 @@ def url_of(listener: socket.socket) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether a host, by name or in digits, is the machine that looks at it."""
+    """Return whether a host, by name or in digits, is this machine."""
     if host == "localhost":
         return True
     try:

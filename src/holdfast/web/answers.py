@@ -16,7 +16,7 @@ from holdfast.redaction import make_logger
 _log = make_logger(__name__)
 
 MCP: Final = "/mcp"
-"""Where the Model Context Protocol is spoken."""
+"""The path of the Model Context Protocol."""
 
 _NO_STORE: Final = b"no-store"
 _NO_SNIFFING: Final = (b"x-content-type-options", b"nosniff")
@@ -24,11 +24,11 @@ _CACHE_CONTROL: Final = b"cache-control"
 
 _INVALID_REQUEST: Final = -32600
 _INTERNAL_ERROR: Final = -32603
-"""As JSON-RPC numbers them."""
+"""Error codes of JSON-RPC."""
 
 
 class Answers:
-    """Sees to the headers of whatever is answered, says what broke, and writes the access log."""
+    """Adds headers to every answer, answers for failures, and writes the access log."""
 
     def __init__(self, application: ASGIApp) -> None:
         """Stand in front of ``application``."""
@@ -46,7 +46,7 @@ class Answers:
             await send(message)
 
         async def in_words(message: Message) -> None:
-            """Say it ourselves where a body is too large: whoever counts the bytes does so in two words of text."""
+            """Replace the answer to a body that is too large: the library's own has two words of plain text."""
             nonlocal is_replaced
             if message.get("status") == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
                 is_replaced = True
@@ -55,16 +55,16 @@ class Answers:
             elif not is_replaced:
                 await with_headers(message)
 
-        # What the client sent is quoted, so that it cannot pass for lines of ours. The query is left out: it is
-        # nobody's business, and may hold what does not belong there.
+        # What the client sent is quoted, so that it cannot pass for lines of ours. The query is left out: it
+        # may hold a secret.
         request = f"{scope['method']} {quote(scope['path'])}"
         try:
             await self._application(scope, receive, in_words)
         except Exception:
             _log.exception("a defect in answering %s", request)
             if status:
-                raise  # half an answer is out: the connection has to break, or it would pass for a whole one
-            words = "a defect; the server's log has it"
+                raise  # half an answer is sent: the connection has to break, or it would look like a whole one
+            words = "a defect of the server; its log has the details"
             await refuse(scope, with_headers, HTTPStatus.INTERNAL_SERVER_ERROR, words)
         finally:
             _log.debug("%s: %d after %.0f ms", request, status, (time.monotonic() - began) * 1000)
@@ -83,13 +83,13 @@ async def refuse(
 def _refusal(path: str, status: HTTPStatus, words: str) -> dict[str, Any]:
     if path != MCP and not path.startswith(f"{MCP}/"):
         return {"error": words}
-    # MCP clients show the words of an error of their protocol. Of any other they say that there was one.
+    # MCP clients show the message of an error of their protocol. For any other error they only show that there was one.
     code = _INTERNAL_ERROR if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _INVALID_REQUEST
     return {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": words}}
 
 
 def _completed(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return the headers with ours; what a stream tells the proxies on its way stays beside it."""
+    """Return the headers with ours; a stream's own directives for proxies stay."""
     said = [value for name, value in headers if name.lower() == _CACHE_CONTROL and _NO_STORE not in value]
     kept = [(name, value) for name, value in headers if name.lower() not in {_CACHE_CONTROL, _NO_SNIFFING[0]}]
     return [*kept, _NO_SNIFFING, (_CACHE_CONTROL, b", ".join([*said, _NO_STORE]))]

@@ -23,7 +23,7 @@ from holdfast.web.shutdown import Requests
 from holdfast.web.tokens import Tokens
 
 LARGEST_BODY: Final = 64 * 1024
-"""Bytes of a request, for a route that says nothing else. The MCP endpoint has a limit of its own."""
+"""Bytes of a request, for a route without a limit of its own. The MCP endpoint has one."""
 
 _WELCOME: Final = """\
 This is Holdfast, which keeps long-running AI agents alive.
@@ -36,7 +36,7 @@ This is Holdfast, which keeps long-running AI agents alive.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardedRoute:
-    """A route, and what it asks of whoever comes."""
+    """A route, and what it asks of a caller."""
 
     path: str
     endpoint: Callable[..., Any]

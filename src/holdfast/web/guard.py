@@ -1,4 +1,4 @@
-"""The guard: who may come in. It stands in front of every route: a new one is closed until somebody opens it."""
+"""The guard: who may come in. It stands in front of every route. A new route needs a token unless it says otherwise."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _BEARER: Final = b"bearer"
 
 
 class Door(Enum):
-    """What a route asks of whoever comes."""
+    """What a route asks of a caller."""
 
     TOKEN = auto()
-    """A token; and the Host and Origin of somebody who knows the server."""
+    """A token, and a Host and Origin that belong to this server."""
     KNOWN_HOST = auto()
-    """Only the Host and Origin: for what may be read without a token, but not by a page of somebody else's."""
+    """Only the Host and Origin: for what may be read without a token, but not by a page of another site."""
     OPEN = auto()
     """Nothing: for probes, which call the server by whatever address it has today."""
 
@@ -32,16 +32,16 @@ class NotAdmitted(Exception):
     """A request that is not let in."""
 
     def __init__(self, status: HTTPStatus, words: str, *headers: tuple[bytes, bytes]) -> None:
-        """``words`` say what is wrong and what to do; they repeat nothing of what the request held."""
+        """``words`` say what is wrong and what to do; they repeat nothing from the request."""
         super().__init__(words)
         self.status, self.words, self.headers = status, words, headers
 
 
 class RequestGuard:
-    """Lets in who may come in, and tells the application who it is."""
+    """Checks every request, and passes its caller to the application."""
 
     def __init__(self, application: ASGIApp, *, tokens: Tokens, names: HostNames, doors: Mapping[str, Door]) -> None:
-        """``doors`` are the paths that ask for something else than a token."""
+        """``doors`` are the paths that do not ask for a token."""
         self._application = application
         self._tokens, self._names, self._doors = tokens, names, doors
 
@@ -55,7 +55,7 @@ class RequestGuard:
         await self._application({**scope, CALLER: caller}, receive, send)
 
     def _admit(self, scope: Scope) -> Caller | None:
-        """Return who comes; None where nobody asks. Raises Refusal."""
+        """Return the caller; None where the route asks for no token. Raises NotAdmitted."""
         door = self._doors.get(scope["path"], Door.TOKEN)
         if door is Door.OPEN:
             return None

@@ -1,6 +1,6 @@
-"""/healthz and /readyz: for whoever starts, restarts and routes to the server.
+"""/healthz and /readyz: for the programs that start, restart and route to the server.
 
-Both are open to everybody, so that they say no more than that: what exactly is wrong stands in the server's log.
+Both are open to everyone, so they give no details: the server's log has what exactly is wrong.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from holdfast.service.service import Service
 _log = make_logger(__name__)
 
 PATIENCE: Final = 2.0
-"""Seconds in which a store that is well answers; probes give up soon after."""
+"""Seconds in which a healthy store answers; probes give up soon after."""
 FRESH: Final = 1.0
-"""Seconds for which an answer is repeated: however often somebody asks, the store is asked no oftener."""
+"""Seconds for which an answer is cached, so that many probes do not load the store."""
 
 
 async def alive(request: Request) -> JSONResponse:
-    """Say that the process lives."""
+    """Answer that the process is alive."""
     del request
     return JSONResponse({"status": "ok"})
 
@@ -42,7 +42,7 @@ class Readiness:
         self._looked_at: float | None = None
 
     async def ready(self, request: Request) -> JSONResponse:
-        """Say whether requests would be answered."""
+        """Answer whether requests would be served."""
         del request
         trouble = await self.trouble()
         if trouble is None:
@@ -50,7 +50,7 @@ class Readiness:
         return JSONResponse({"status": "unavailable", "reason": trouble}, status_code=503)
 
     async def trouble(self) -> str | None:
-        """Return what is wrong with the store, in words for everybody; None if nothing is."""
+        """Return what is wrong with the store, without details; None if nothing is."""
         async with self._turn:
             if self._looked_at is None or self._clock() - self._looked_at >= FRESH:
                 self._note(await self._look())
@@ -66,7 +66,7 @@ class Readiness:
         return None
 
     def _note(self, error: Exception | None) -> None:
-        """Remember the answer; the log is told when it changes, and not at every probe."""
+        """Remember the answer, and log it only when it changes, not at every probe."""
         trouble = None if error is None else _in_words(error)
         if trouble != self._trouble:
             if error is None:

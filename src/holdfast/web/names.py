@@ -1,7 +1,7 @@
 """The names a server is known by.
 
-A page in somebody's browser can make its own name lead to a server of that machine (DNS rebinding), and the browser
-then takes the two for one. What gives it away is the name in the Host header, which is the page's and not ours.
+A page in a user's browser can make its own name lead to a server on the user's machine (DNS rebinding), and the browser
+then takes the two for one. The Host header shows it: there is the name of the page, not of this server.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class HostAndPort:
-    """A host and, where it was said, a port."""
+    """A host, and a port where one was given."""
 
     host: str
     port: int | None = None
 
 
 class HostNames:
-    """What the server may be called."""
+    """The names of the server."""
 
     def __init__(self, address: Address, allowed: Iterable[str] = ()) -> None:
-        """``allowed`` are the names somebody gave it beside those of its address."""
+        """``allowed`` are the names that the operator gave it, beside those of its address."""
         self._allowed = frozenset(_read_name(name) for name in allowed)
         self._loopback = address.is_loopback or address.is_wildcard
         own = () if address.is_wildcard else (address.host, address.number)
@@ -40,18 +40,18 @@ class HostNames:
 
     @property
     def is_known_elsewhere(self) -> bool:
-        """Say whether it has any name but those by which its own machine reaches itself."""
+        """Return whether it has a name that other machines can use."""
         return bool(self._allowed or self._own)
 
     def know(self, host: HostAndPort) -> bool:
-        """Say whether this is one of its names. The port may be any: a proxy's is another one than ours."""
+        """Return whether this is one of its names. The port is not compared: a proxy has another one."""
         return host.host in self._allowed | self._own or (self._loopback and is_loopback(host.host))
 
     def let_in(self, origin: str, host: HostAndPort) -> bool:
-        """Say whether a page of this origin may call a server that it reached as ``host``."""
+        """Return whether a page of this origin may call a server that it reached as ``host``."""
         read = _ORIGIN.fullmatch(origin)
         place = read_host(read["host"]) if read else None
-        if read is None or place is None:  # "null", as sandboxed pages and files have it, is nobody's
+        if read is None or place is None:  # "null", which sandboxed pages and files send, names no page
             return False
         usual = _PORTS[read["scheme"].lower()]
         is_same = (place.host, place.port or usual) == (host.host, host.port or usual)
@@ -59,7 +59,7 @@ class HostNames:
 
 
 def read_host(text: str) -> HostAndPort | None:
-    """Read a Host header; None where it means nothing."""
+    """Read a Host header; None if it is not valid."""
     found = _HOST.fullmatch(text)
     if found is None:
         return None
@@ -76,7 +76,7 @@ def _read_name(given: str) -> str:
     place = read_host(_bracketed(given.strip()))
     if place is None or place.port is not None:
         raise InvalidValue(
-            f"{given!r} is no name of a host; give it as clients type it, without scheme, port and wildcards: "
+            f"{given!r} is not the name of a host; give it as clients type it, without scheme, port and wildcards: "
             "holdfast.example.com"
         )
     return place.host

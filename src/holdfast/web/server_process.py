@@ -1,4 +1,4 @@
-"""The server process: uvicorn on a socket of ours, until it is told to stop."""
+"""The server process: uvicorn on a socket of ours, until it is stopped."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _BACKLOG: Final = 2048
 class Server:
     """Serves an application on a bound socket, for as long as its block lasts.
 
-    The block is to outlast the one in which the application lives, which so is closed while answers can still be sent:
-    whoever subscribed to something learns that it is over.
+    Its block has to outlast the block of the application. So the application is closed while answers can still be sent,
+    and subscribers are notified of the end.
     """
 
     def __init__(self, application: Application, listener: socket.socket) -> None:
-        """Nobody can connect yet."""
+        """Do not accept connections yet."""
         self._requests, self._listener = application.requests, listener
         self._uvicorn = _Uvicorn(_configured(application))
         self._serving: asyncio.Task[None]
@@ -38,25 +38,25 @@ class Server:
         return self
 
     async def run(self, until: asyncio.Event) -> None:
-        """Serve until told to stop, and until the calls under way are answered or out of time."""
-        told = asyncio.create_task(until.wait())
+        """Serve until ``until`` is set; then wait until the calls under way are answered or out of time."""
+        stopping = asyncio.create_task(until.wait())
         try:
-            await asyncio.wait([told, self._serving], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([stopping, self._serving], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            told.cancel()
+            stopping.cancel()
         self._stop()
         await self._requests.answered()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End what is left of the requests under way, and the server with them."""
+        """End the requests that are still under way, and the server."""
         self._stop()
         self._requests.end()
         await self._serving
 
     def _stop(self) -> None:
-        """Accept no more connections, and begin nothing more."""
+        """Accept no more connections and requests."""
         self._uvicorn.should_exit = True
         self._requests.stop()
 
@@ -68,10 +68,10 @@ def _configured(application: Application) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         log_config=None,
-        access_log=False,  # it would have queries in it; ours has none
+        access_log=False,  # it would contain queries; our own log does not
         server_header=False,
-        proxy_headers=False,  # whoever sends them may not be a proxy
-        # For what does not end when it is told to.
+        proxy_headers=False,  # their sender may not be a proxy
+        # For requests that do not end when they are cancelled.
         timeout_graceful_shutdown=math.ceil(GRACE + LAST_WORDS) + 2,
     )
 
@@ -79,5 +79,5 @@ def _configured(application: Application) -> uvicorn.Config:
 class _Uvicorn(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to whoever runs the process: there is more to end than the server."""
+        """Leave signals to the command: it has more to close than the server."""
         yield

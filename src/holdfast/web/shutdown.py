@@ -1,6 +1,6 @@
 """The requests under way, and their end when the server stops.
 
-A stream has no end of its own. Without one it would hold up the server's until somebody loses patience and kills it.
+A stream does not end by itself. It would delay the server's stop until the operator kills the process.
 Three steps: ``stop`` ends what only listens, ``answered`` gives calls their time, ``end`` ends whatever is left.
 """
 
@@ -19,10 +19,10 @@ from holdfast.web.answers import refuse
 GRACE: Final = 3.0
 """Seconds in which calls may finish once the server is to stop."""
 LAST_WORDS: Final = 1.0
-"""Seconds in which those that did not may still say that they were broken off."""
+"""Seconds in which calls that did not finish may still send an error."""
 
 _LISTENING: Final = frozenset({"GET", "HEAD"})
-"""Whoever asks for a stream with these only listens: there is nothing to wait for."""
+"""A request with one of these only reads a stream: there is nothing to wait for."""
 
 
 class Requests:
@@ -37,7 +37,7 @@ class Requests:
         self._idle = asyncio.Event()
 
     def stop(self) -> None:
-        """Begin nothing more, and end what only listens."""
+        """Accept no more requests, and end those that only listen."""
         self._stopping = True
         self._on_stop()
         for patience, method in self._under_way.items():
@@ -53,7 +53,7 @@ class Requests:
                 await self._idle.wait()
 
     def end(self) -> None:
-        """End whatever is still under way, as soon as it has had its last words."""
+        """End the requests that are still under way, after the time for a last answer."""
         for patience in self._under_way:
             _end_in(LAST_WORDS, patience)
 
@@ -93,7 +93,7 @@ class Requests:
 
 
 def _end_in(seconds: float, patience: asyncio.Timeout) -> None:
-    if not patience.expired():  # one that was told to end before may still be at it
+    if not patience.expired():  # a request that was cancelled before may still be ending
         patience.reschedule(asyncio.get_running_loop().time() + seconds)
 
 

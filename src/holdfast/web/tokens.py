@@ -1,7 +1,7 @@
 """Tokens: who holds which, and what each of them allows.
 
-They come from the environment, never from a file or an option: those are read by others. A secret is hashed as soon as
-it is read, and no message repeats any part of a variable that may hold one.
+They come from the environment, never from a file or an option, which other users can read. A secret is hashed as soon
+as it is read, and no message repeats any part of a variable that may hold one.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from holdfast.web.address import Address
 
 TOKEN_VARIABLE: Final = "HOLDFAST_API_TOKEN"  # noqa: S105 - where a secret is, not the secret
 TOKEN_PREFIX: Final = "HOLDFAST_API_TOKEN_"  # noqa: S105 - as above
-"""Behind it stands the name of a token: HOLDFAST_API_TOKEN_CI."""
+"""The name of a token follows: HOLDFAST_API_TOKEN_CI."""
 
 SHORTEST = 16
-"""Characters. Guessing must be out of the question, since nothing slows it down."""
+"""Characters. Nothing slows guessing down, so a secret has to be long enough."""
 MAKE_ONE = 'python -c "import secrets; print(secrets.token_urlsafe(32))"'
 FOR_THIS_RUN = "made for this run"
 
@@ -36,7 +36,7 @@ class Token:
 
     caller: Caller
     origin: str
-    """In words: the variable it stands in, or that it was made for this run."""
+    """The variable that holds it, or that it was made for this run."""
     digest: bytes = field(repr=False)
 
 
@@ -53,13 +53,13 @@ class Tokens:
                 raise InvalidValue(f"{other} and {token.origin} both name the token {token.caller.name!r}; rename one")
             if (other := digests.setdefault(token.digest, token.origin)) != token.origin:
                 raise InvalidValue(
-                    f"{other} and {token.origin} hold the same secret, so that nobody could tell the two apart; "
+                    f"{other} and {token.origin} hold the same secret, so the server could not tell the two apart; "
                     f"make another: {MAKE_ONE}"
                 )
 
     @property
     def callers(self) -> list[str]:
-        """The names of those who hold them."""
+        """The names of their callers."""
         return [token.caller.name for token in self._tokens]
 
     def __len__(self) -> int:
@@ -71,9 +71,9 @@ class Tokens:
         return ", ".join(f"{token.caller.name} ({_scopes_of(token)}; {token.origin})" for token in self._tokens)
 
     def caller_of(self, secret: bytes) -> Caller | None:
-        """Return who holds this secret.
+        """Return the caller with this secret; None if there is none.
 
-        Hashes are compared, and all of them: the time it takes tells nothing about how close a guess came.
+        All hashes are compared, so that the time it takes does not show how close a guess came.
         """
         digest = _digest(secret)
         found: Caller | None = None
@@ -96,7 +96,7 @@ def read_tokens(environment: Mapping[str, str]) -> Tokens:
 
 
 def find_tokens(environment: Mapping[str, str], address: Address) -> tuple[Tokens, str | None]:
-    """Return the tokens to go by, and the secret of the one that had to be made. There is no server without any."""
+    """Return the tokens of a server, and the secret of one that had to be made. There is always at least one."""
     tokens = read_tokens(environment)
     if tokens:
         return tokens, None
@@ -109,14 +109,14 @@ def find_tokens(environment: Mapping[str, str], address: Address) -> tuple[Token
 
 
 def introduction(tokens: Tokens, secret: str | None) -> list[str]:
-    """Return what whoever starts the server is told about its tokens, line by line."""
+    """Return the lines about tokens that are printed when the server starts."""
     if secret is None:
         return [f"tokens: {tokens}"]
     return [f"{TOKEN_VARIABLE} is not set; this token holds for this run:", f"Authorization: Bearer {secret}"]
 
 
 def make_token() -> tuple[Tokens, str]:
-    """Return a token for this run, all by itself, and its secret."""
+    """Return one new token for this run, and its secret."""
     secret = secrets.token_urlsafe(32)
     return Tokens([Token(Caller("local"), FOR_THIS_RUN, _digest(secret.encode()))]), secret
 
@@ -151,7 +151,9 @@ def _checked_digest(variable: str, secret: str) -> bytes:
             f"make a good one: {MAKE_ONE}"
         )
     if not secret.isascii() or not secret.isprintable() or " " in secret:
-        raise InvalidValue(f"the secret in {variable} has signs that a header does not carry; make another: {MAKE_ONE}")
+        raise InvalidValue(
+            f"the secret in {variable} has characters that a header cannot carry; make another: {MAKE_ONE}"
+        )
     return _digest(secret.encode())
 
 

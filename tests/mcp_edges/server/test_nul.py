@@ -88,7 +88,7 @@ async def test_in_no_uri_as_it_is_written_there(hold: Holdfast, uri: str) -> Non
         async with client.listen(resource_subscriptions=[uri, "task://queue"]) as stream:
             assert stream.honored.resource_subscriptions == ["task://queue"]
     async with connected(hold, era="legacy") as client:
-        with pytest.warns(MCPDeprecationWarning), pytest.raises(MCPError, match="is no resource of this server"):
+        with pytest.warns(MCPDeprecationWarning), pytest.raises(MCPError, match="is not a resource of this server"):
             await client.subscribe_resource(uri)
 
 
@@ -115,7 +115,7 @@ async def test_a_store_that_fails_keeps_its_address_to_itself(
         ):
             answer = await refused(client, tool, **arguments)
             assert answer["kind"] == "StoreError"
-            assert answer["error"].startswith("the store does not answer; nobody knows whether this was done")
+            assert answer["error"].startswith("the store does not answer; it is not known whether this was done")
             assert SECRET not in str(answer)
         for uri in ("task://queue", "task://current", f"state://agents/default/tasks/{task_id}", "fact://db1"):
             with pytest.raises(MCPError, match="the store does not answer; try again in a moment") as refusal:

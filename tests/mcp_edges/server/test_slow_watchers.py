@@ -62,7 +62,7 @@ async def test_a_messenger_that_fails_tries_again_with_the_next_change(caplog: p
             messenger.send()
             await eventually("it tried", lambda number=number: tries == number)  # type: ignore[misc]
             await asyncio.sleep(0)
-    assert "somebody who watches task://queue cannot be told" in caplog.text
+    assert "a watcher of task://queue cannot be notified" in caplog.text
 
 
 async def test_a_messenger_that_is_stopped_says_nothing_more() -> None:

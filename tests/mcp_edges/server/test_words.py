@@ -20,7 +20,7 @@ async def test_who_holds_a_task_and_until_when(hold: Holdfast, client: Client) -
     async with connected(hold, "bob") as bob:
         answer = await refused(bob, "claim_task", task_id=task_id)
         assert answer["kind"] == "LeaseHeld"
-        assert "is held by mcp:ada; without a word from it the task is free after 20" in answer["error"]
+        assert "is held by mcp:ada; if it stays silent, the task is free after 20" in answer["error"]
         assert worker.id not in answer["error"]
         assert "cancel" not in answer["error"]  # which would end the work
     for tool, given in (
@@ -39,7 +39,7 @@ async def test_a_slip_of_the_pen_does_not_leave_the_plan_undone(
 ) -> None:
     task_id, lease = await taken(client, plan=["look", "clean"])
     answer = await refused(client, "complete_step", lease=lease, key="k", **given)
-    assert answer["error"] == "'lok' is no line of the plan; nothing was recorded. The plan is: look; clean"
+    assert answer["error"] == "'lok' is not a line of the plan; nothing was recorded. The plan is: look; clean"
     assert await hold.store.steps(task_id) == []
     await ask(client, "complete_step", lease=lease, key="k", plan_step="look", next_step="clean")
     assert (await hold.state(task_id)).completed_steps == ("look",)
@@ -72,7 +72,7 @@ async def test_what_has_ended_is_not_sent_round_in_circles(client: Client) -> No
         ("add_artifact", {"name": "n", "summary": "s", "content": "c"}),
     ):
         answer = await refused(client, tool, task_id=task_id, **given)
-        assert "nobody goes by its state any more, nothing was changed; for more work submit a new" in answer["error"]
+        assert "its state is final, nothing was changed; for more work submit a new" in answer["error"]
         assert "fork" not in answer["error"]
 
 

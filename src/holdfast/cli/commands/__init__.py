@@ -9,7 +9,7 @@ budget.py      ``holdfast budget``: what a task may use and has used, and how it
 cancel.py      ``holdfast cancel``: stop tasks and their children, for good
 config.py      ``holdfast config``: every setting, its value, and who said so
 doctor.py      ``holdfast doctor``: what is wrong with a store, and what to do about it
-doubts.py      ``holdfast doubts`` and ``holdfast resolve``: effects nobody knows the outcome of
+doubts.py      ``holdfast doubts`` and ``holdfast resolve``: effects in doubt, whose outcome is unknown
 fork.py        ``holdfast fork``: begin a new task that shares another one's past
 history.py     ``holdfast history``: every move of a task
 init.py        ``holdfast init``: write a small project that works

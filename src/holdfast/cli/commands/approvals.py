@@ -36,7 +36,7 @@ _NOT_FOR: Final = {
     ApprovalState.REJECTED: {DOUBT},
     ApprovalState.ANSWERED: {APPROVAL, DOUBT},
 }
-"""Kinds of questions that cannot be decided like this: the engine will refuse, so nobody need be asked first."""
+"""Kinds of questions that cannot be decided like this: the engine will refuse, so no confirmation is asked for."""
 
 
 @command
@@ -85,7 +85,7 @@ async def approvals(
     elif found and console().is_terminal:
         print_page(approvals_table(found, now), Text(), Text(_hint(found), "dim"))
     else:
-        print_table(APPROVAL_COLUMNS, approval_rows(found, now), empty="nobody is asked anything")
+        print_table(APPROVAL_COLUMNS, approval_rows(found, now), empty="no open questions")
     say_if_cut(found, limit)
 
 
@@ -167,7 +167,7 @@ def _decided(approval: Approval, *, as_json: bool) -> None:
         typer.echo(f"{approval.id} {approval.state}")
     say(
         f"{safe(value(approval.question))!r} is {approval.state} by {approval.decided_by}; "
-        f"task {short(approval.task_id)} {'is told' if approval.state is ApprovalState.REJECTED else 'goes on'}"
+        f"task {short(approval.task_id)} {'gets a refusal' if approval.state is ApprovalState.REJECTED else 'goes on'}"
     )
 
 

@@ -31,8 +31,8 @@ def config(*, as_json: AsJson = False) -> None:
 
 
 def unread(name: str, meant: str | None) -> str:
-    """Say that nobody reads a variable, and which one was probably meant."""
-    return f"{name} is set, and nobody reads it{f'; did you mean {meant}?' if meant else ''}"
+    """Return a warning about a variable that is not a setting, with the one that was probably meant."""
+    return f"{name} is set, but it is not a setting{f'; did you mean {meant}?' if meant else ''}"
 
 
 def _print(rows: list[list[str | Text]]) -> None:

@@ -1,4 +1,4 @@
-"""``holdfast doubts`` and ``holdfast resolve``: effects nobody knows the outcome of."""
+"""``holdfast doubts`` and ``holdfast resolve``: effects in doubt, whose outcome is unknown."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from holdfast.service.identify import short
 async def doubts(
     task: OneTask = None, *, limit: Limit = 100, as_json: AsJson = False, database_url: DatabaseUrl = None
 ) -> None:
-    """List the effects nobody knows the outcome of, and what can be decided about each."""
+    """List the effects in doubt (their outcome is unknown), and what can be decided about each."""
     async with opened(database_url) as service:
         found, now = await service.doubts(task, limit=limit), await service.now()
     if as_json:

@@ -65,7 +65,7 @@ async def mcp(
     """Serve the store to an MCP client over stdin and stdout. Clients start this by themselves.
 
     The client has your rights, as far as they reach: it can read, submit and work, but it cannot approve, answer for a
-    person or change settings; nobody can over MCP. See --print-config for how to set a client up.
+    person or change settings: over MCP no client can. See --print-config for how to set a client up.
     """
     if name is not None:
         check_name("--name", name)
@@ -127,17 +127,17 @@ def _print(
 async def _serve(server: McpServer) -> signal.Signals | None:
     """Serve until the client leaves; return the signal that ended it, if one did."""
     serving = asyncio.create_task(server.serve_stdio())
-    told: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
-    either: list[asyncio.Future[Any]] = [serving, told]
-    with StopSignals(told.set_result):
+    stopped: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
+    either: list[asyncio.Future[Any]] = [serving, stopped]
+    with StopSignals(stopped.set_result):
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not told.done():
+        if not stopped.done():
             await serving
             return None
         serving.cancel()
         # What is under way ends. The thread that waits for input does not, until the client says something.
         await asyncio.wait([serving], timeout=_LAST_MOMENT)
-        return told.result()
+        return stopped.result()
 
 
 @contextmanager

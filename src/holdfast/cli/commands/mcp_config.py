@@ -118,7 +118,7 @@ def _store(application: str | None, database_url: str | None) -> tuple[list[str]
     shown = without_password(url)
     if shown == url:
         arguments += ["--database-url", _absolute(url)]
-    # A password belongs into no configuration file that is shared; whoever has it fills it in.
+    # A shared configuration file must not have a password in it; a user who has the password fills it in.
     elif target is None or url == settings["database_url"]:
         environment["HOLDFAST_DATABASE_URL"] = shown
     elif database_url is not None:

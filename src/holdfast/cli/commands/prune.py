@@ -30,7 +30,7 @@ async def prune(
 ) -> None:
     """Delete tasks that ended long ago, with their steps, effects and approvals.
 
-    Also goes what nobody uses any more and is as old: events, artifacts, and workers that died. A task stays while its
+    Also deletes events, artifacts and dead workers that are as old and not used any more. A task stays while its
     parent or a child of it has not ended, or has an effect in doubt.
     """
     age = read_span(older_than, what="--older-than", needs_unit=True)

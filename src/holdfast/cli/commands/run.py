@@ -193,7 +193,7 @@ def _add_advice(error: TaskFailed | TaskCancelled, service: Service, *, had_ende
 
 
 async def _left(service: Service, task_id: str, again: str) -> str:
-    """Say how a task was left that was stopped in the middle, and how somebody goes on with it."""
+    """Return how a task was left that was stopped in the middle, and how to go on with it."""
     name = short(task_id)
     held = f"stopped; task {name} could not be handed back, and is free when the lease is over. Go on with: {again}"
     try:

@@ -23,10 +23,10 @@ async def send(
     """Say something to an agent that runs or waits; it reads it before its next model call."""
     who = user(by)
     async with opened(database_url) as service:
-        told = await service.send(task, text, by=who)
+        receiver = await service.send(task, text, by=who)
     if as_json:
-        print_json({"task_id": told.id, "text": text, "by": who})
-    if told.started_at is not None and not told.version:
-        say(f"task {told.id} has it; but it keeps no agent state, and only agents read what they are told")
+        print_json({"task_id": receiver.id, "text": text, "by": who})
+    if receiver.started_at is not None and not receiver.version:
+        say(f"task {receiver.id} has it; but it keeps no agent state, and only agents read messages")
     else:
-        say(f"task {told.id} reads it before its next model call")
+        say(f"task {receiver.id} reads it before its next model call")

@@ -56,7 +56,7 @@ async def serve(
 ) -> None:
     """Serve the store over HTTP, until SIGTERM or Ctrl-C: MCP at /mcp, probes at /healthz and /readyz.
 
-    Whoever calls needs a token: HOLDFAST_API_TOKEN, or HOLDFAST_API_TOKEN_NAME for one with fewer rights. Where none
+    Every caller needs a token: HOLDFAST_API_TOKEN, or HOLDFAST_API_TOKEN_NAME for one with fewer rights. Where none
     is set, and only this machine can reach the server, one is made for this run and shown.
     """
     need_extras("holdfast serve", "web", "mcp")
@@ -73,11 +73,11 @@ async def serve(
     tokens, secret = find_tokens(os.environ, address)
     claimable = checked_claims(claim)
     log_to_stderr(quiet=False, verbose=verbose)
-    told = asyncio.Event()
+    stopping = asyncio.Event()
 
     def stop(number: signal.Signals) -> None:
         say(f"{number.name}: stopping")
-        told.set()
+        stopping.set()
 
     async with AsyncExitStack() as ending:
         ending.enter_context(StopSignals(stop, _leave_at_once))  # first, and so until everything is closed
@@ -96,7 +96,7 @@ async def serve(
             know(secret)  # from here on it is shown nowhere
             if not names.is_known_elsewhere:
                 say("it answers to localhost alone; name what clients call it with --allow-host")
-            await server.run(until=told)
+            await server.run(until=stopping)
 
 
 def _leave_at_once(number: signal.Signals) -> None:

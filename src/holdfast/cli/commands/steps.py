@@ -25,7 +25,7 @@ class _Journal:
     task: Task
     steps: Sequence[Step]
     in_doubt: Collection[str]
-    """The ids of their effects whose outcome nobody knows."""
+    """The ids of their effects whose outcome is unknown."""
     at: datetime
 
 

@@ -92,7 +92,7 @@ def work(
         str | None, typer.Option(help="Its name, for people.", show_default=_default("label"), callback=not_empty)
     ] = None,
     database_url: OtherUrl = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only what somebody should look at.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings and errors only.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show what the application itself logs, too.")
     ] = False,
@@ -130,12 +130,12 @@ def _listed(queues: Sequence[str] | None) -> list[str]:
 
 
 async def _work(service: Service, wanted: Wanted, *, say: Callable[[str], None]) -> int:
-    """Work until told to stop; return the exit code."""
+    """Work until a signal stops it; return the exit code."""
     forced_by: signal.Signals | None = None
 
     def drain(number: signal.Signals) -> None:
         left = f"; {_tasks(worker.running)} may take {wanted.grace:g} s to finish" if worker.running else ""
-        worker.drain()  # first: whoever reads what is said may have gone
+        worker.drain()  # first: writing to stderr fails if its reader is gone
         say(f"{number.name}: stopping{left}")
 
     def force(number: signal.Signals) -> None:
@@ -148,7 +148,7 @@ async def _work(service: Service, wanted: Wanted, *, say: Callable[[str], None])
     async with service:
         if not service.is_durable:
             raise InvalidValue(
-                f"{service.shown_url} lives inside one process; nobody could submit a task to this worker"
+                f"{service.shown_url} lives inside one process; no other process can submit a task to this worker"
             )
         async with service.worker(**asdict(wanted)) as worker:
             with StopSignals(drain, force):
@@ -173,7 +173,7 @@ def _tasks(count: int) -> str:
 def _leave_within(seconds: float, code: int) -> int:
     """Return the code to leave with, and see to it that the process does.
 
-    Its end waits for threads and coroutines, and what was handed back may have left some that nobody can stop.
+    Its end waits for threads and coroutines, and tasks that were handed back may have left some that cannot be stopped.
     """
     deadline = threading.Timer(seconds, _leave_at_once, (code,))
     deadline.daemon = True

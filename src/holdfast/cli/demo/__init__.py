@@ -14,8 +14,7 @@ scenario.py          What happens in the demo: two real workers, a real SIGKILL 
 scene.py             One frame of the demo in a terminal: plan, workers, budget, and the last things that happened
 snapshot.py          What the store, the ledger and the operating system say of the demo at one moment
 stage.py             What people see while the demo goes on: a live picture in a terminal, line by line anywhere else
-story.py             What has happened so far, told from one snapshot: nothing is said that store, ledger and processes
-                     do not say
+story.py             What has happened so far, as one snapshot of store, ledger and processes shows it
 summary.py           What people see when the demo is over: the ledger, step by step, and what it proves
 worker_processes.py  The demo's workers: real ``holdfast worker`` processes
 """

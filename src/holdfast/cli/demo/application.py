@@ -118,7 +118,7 @@ async def was_applied(effect_id: str, image: str, replicas: int) -> Happened | A
 async def apply_changes(image: str, replicas: int, effect_id: str) -> str:
     """Start replicas of an image beside the ones that serve traffic."""
     await touch_the_world("apply_changes", effect_id)
-    await asyncio.sleep(_ANSWER_SECONDS)  # it has happened, and nobody here knows it yet
+    await asyncio.sleep(_ANSWER_SECONDS)  # it has happened, but the worker does not know it yet
     return f"{replicas} replicas of {image} are up"
 
 

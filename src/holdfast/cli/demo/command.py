@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.cli.demo.stage import DemoStage
 
 _LEASE = 2.0
-"""Seconds: short, so that nobody waits long for the take-over. A real worker takes 30."""
+"""Seconds: short, so that the user does not wait long for the take-over. A real worker takes 30."""
 
 
 def demo(
@@ -81,7 +81,7 @@ def _play(url: str, folder: Path, stage: DemoStage, *, pace: float) -> Outcome:
     from holdfast.cli.demo.scenario import Scenario  # noqa: PLC0415
     from holdfast.cli.demo.worker_processes import DemoWorkers  # noqa: PLC0415 - as above
 
-    queue = f"demo-{new_id()}"  # one that nobody else works on
+    queue = f"demo-{new_id()}"  # one that no other worker serves
     with DemoWorkers(url, folder, queue=queue, lease=_LEASE * pace, pace=pace) as processes:
         return asyncio.run(Scenario(processes, stage, pace=pace).play(url, queue))
 

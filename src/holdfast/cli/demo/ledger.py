@@ -15,7 +15,7 @@ class What(StrEnum):
     DID = "did"
     """The world was touched: this is what must not be there twice."""
     ASKED = "asked"
-    """Somebody looked here to find out whether it was."""
+    """A worker looked here to find out whether the world was touched."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class Outcome:
 
     @property
     def doubts(self) -> list[Effect]:
-        """The effects of which nobody knew, for a while, whether they had happened."""
+        """The effects that were in doubt for a while: it was not known whether they had happened."""
         return [effect for effect in self.last.effects if was_in_doubt(effect)]
 
     @property
@@ -155,7 +155,7 @@ class Outcome:
         )
 
     def _settled_by(self, effect: Effect) -> str | None:
-        """Say who found out. The demo asks no person about doubts, so whoever did find out looked into the ledger."""
+        """Return what settled a doubt. The demo asks no person about doubts, so it was a look into the ledger."""
         asked = any(
             entry.what is What.ASKED and entry.effect_id == effect.effect_id for entry in self.last.world.entries
         )
@@ -175,7 +175,7 @@ class Outcome:
             if self._settled_by(effect) is None:
                 yield f"the doubt about {effect.step_key} was not settled by its reconcile: it is {effect.state}"
         if not self.approvals:
-            yield "nobody approved anything"
+            yield "no approval was given"
         for touch in self.touches:
             if touch.count != 1:
                 by = f", by {', '.join(touch.workers)}" if touch.workers else ""

@@ -53,7 +53,7 @@ class Snapshot:
         return next((effect for effect in self.effects if _tool(effect.step_key) == name), None)
 
     def effect_id(self, name: str) -> str | None:
-        """Return under which id a tool touched the world: by its record, or else by what the world was told."""
+        """Return under which id a tool touched the world: from its record, or else from the ledger."""
         effect = self.effect(name)
         return next(iter(self.world.effect_ids(name)), None) if effect is None else effect.effect_id
 
@@ -85,7 +85,7 @@ class Snapshot:
 
 
 def was_in_doubt(effect: Effect) -> bool:
-    """Say whether there was a time when nobody knew what became of an effect.
+    """Return whether an effect was in doubt for a while.
 
     Once it is settled, its record has a result that did not come from the call itself.
     """
@@ -93,7 +93,7 @@ def was_in_doubt(effect: Effect) -> bool:
 
 
 async def look(handle: Handle[str], processes: DemoWorkers) -> Snapshot:
-    """Read everything once. The parts are read one after the other; nothing told from them takes back anything."""
+    """Read everything once. The parts are read one after the other, so a later part may be newer."""
     store, labels = hold.store, {member.label for member in processes.members}
     task = await handle.task()
     state = AgentState(goal="")

@@ -46,7 +46,7 @@ class DemoStage:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End it; what was told stays."""
+        """End the live picture; the log stays on the screen."""
         if self._live is not None:
             self._live.stop()
             for line in self.log:
@@ -54,7 +54,7 @@ class DemoStage:
 
     @property
     def log(self) -> list[Text]:
-        """All that was told so far."""
+        """Every line of the log so far."""
         return list(self._told.values())
 
     def show(self, now: Snapshot) -> None:

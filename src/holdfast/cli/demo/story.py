@@ -1,4 +1,4 @@
-"""What has happened so far, told from one snapshot: nothing is said that store, ledger and processes do not say."""
+"""What has happened so far, as one snapshot of store, ledger and processes shows it."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _doubt(now: Snapshot) -> Iterator[StoryEvent]:
         words = f"it happened: {parse(effect.result or b'null')}; recorded, not repeated"
         yield StoryEvent("settled", since, words, GOOD)
     elif effect.state is EffectState.NEEDS_HUMAN:
-        yield StoryEvent("settled", since, f"nobody can tell: step {number} is left to a person", BAD)
+        yield StoryEvent("settled", since, f"reconcile found no answer: step {number} is left to a person", BAD)
 
 
 def _approvals(now: Snapshot) -> Iterator[StoryEvent]:

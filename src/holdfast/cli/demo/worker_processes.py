@@ -51,7 +51,7 @@ class DemoWorkers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave nobody behind."""
+        """Kill every worker that is left."""
         for process in self._processes.values():
             process.kill()
         for process in self._processes.values():

@@ -115,9 +115,9 @@ def _workers(board: Board) -> _Section:
         [member.worker.label, standing(member), lease_bar(member), holding(member), process(member)]
         for member in board.workers.members
     ]
-    nobody: list[list[str | Text]] = [[Text("none is alive: holdfast worker MODULE:HOLDFAST", "yellow")]]
+    none_alive: list[list[str | Text]] = [[Text("none is alive: holdfast worker MODULE:HOLDFAST", "yellow")]]
     columns, whole = ("worker", "state", "lease", "holds", "process"), None if rows else "worker"
-    return _Section(columns, {"worker", "process"}, rows or nobody, board.workers.unseen, whole)
+    return _Section(columns, {"worker", "process"}, rows or none_alive, board.workers.unseen, whole)
 
 
 def _running(board: Board) -> list[list[str | Text]]:

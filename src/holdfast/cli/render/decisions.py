@@ -56,7 +56,7 @@ def approval_rows(approvals: Sequence[Approval], now: datetime) -> list[list[str
 def approvals_table(approvals: Sequence[Approval], now: datetime) -> RenderableType:
     """Return the same for people: the question in the middle, as wide as the terminal lets it be."""
     if not approvals:
-        return Text("nobody is asked anything", "dim")
+        return Text("no open questions", "dim")
     made = FittingTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for column in ("id", "task", "asks", "risk", "asked"):
         made.add_column(column, no_wrap=column != "asks", overflow="fold")

@@ -49,7 +49,7 @@ _TALL = 45
 
 
 def page(seen: Overview, *, height: int | None = None) -> RenderableType:
-    """Return the whole page; where there is little ``height`` for it, only what somebody who watches looks for."""
+    """Return the whole page; where there is little ``height``, only the parts that a watching user needs."""
     return Group(*_parts(seen, is_brief=height is not None and height < _TALL))
 
 
@@ -304,7 +304,7 @@ def _happened(seen: Overview) -> RenderableType | None:
         )
         for move in seen.history
     ]
-    moments += [(event.at, Text(safe(f"told: {told_in_words(event.payload)}"))) for event in seen.events]
+    moments += [(event.at, Text(safe(f"reported: {told_in_words(event.payload)}"))) for event in seen.events]
     moments += [
         (message.at, Text(safe(f"{_speaker(message)} said: {told_in_words(message.payload)}")))
         for message in seen.messages

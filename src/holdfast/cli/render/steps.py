@@ -22,7 +22,7 @@ def visible(steps: Iterable[Step]) -> list[Step]:
 
 
 def step_name(step: Step) -> str:
-    """Return what a step is called, and may be called by whoever types it."""
+    """Return the name under which a step is shown. A user may type it as well."""
     return safe(shown_name(step))
 
 
@@ -32,7 +32,7 @@ def mark_of(step: Step) -> str:
 
 
 def waits_how(step: Step, in_doubt: Collection[str]) -> str:
-    """Say what a pending step comes to at its time: ``in_doubt`` are the ids of effects nobody knows the outcome of."""
+    """Return what a pending step does at its time: ``in_doubt`` are the ids of effects whose outcome is unknown."""
     if step.effect_id in in_doubt:
         return "settles"  # and is looked into then: it is not called again
     return "again" if step.error else "until"

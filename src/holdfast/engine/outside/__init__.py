@@ -8,15 +8,15 @@ refused by its fence. Nothing is kept in the server between two calls: any proce
 Modules:
 
 claim.py         Taking a task from the queue, for an agent outside
-facts.py         Facts of agents outside: whose they are, and which are said again, since agents repeat themselves
+facts.py         Facts of agents outside: whose they are, and which are repetitions
 lease_holder.py  What the holder of a lease may do
 lease_token.py   The lease of an agent outside: one text that names the task and the fence, and proves the claim
 lines.py         Lines in a task's journal by agents outside
 offer.py         Offering work to agents outside: the task, and the state it begins with
 questions.py     Questions of agents outside to people
-shared_state.py  What agents share about a task: its plan, facts and artifacts, whoever works on it
+shared_state.py  What agents share about a task: its plan, facts and artifacts, with a lease or without one
 start.py         The state that an agent outside has a new task begin with
-sweep.py         What time made true, for tasks of agents outside: no worker of theirs looks after them
+sweep.py         Expired leases and cancelled tasks of agents outside: no worker looks after them
 writer.py        Writing under a lease
 """
 

@@ -30,8 +30,8 @@ from holdfast.model.worker import Claim, NewWorker
 
 _UNSETTLED = frozenset({EffectState.ARMED, EffectState.IN_DOUBT, EffectState.NEEDS_HUMAN, EffectState.COMPENSATING})
 _LOOKED_AT = 50
-"""Tasks of a queue that are looked at before a claim. Where more wait that were offered, the claim itself finds out; of
-tasks with a definition, for each name, those behind are not for agents outside until these are gone."""
+"""Tasks of a queue that are looked at before a claim. Offered tasks beyond these are found by the claim itself. Tasks
+with a definition beyond these, counted for each name, have to wait until the ones before them are gone."""
 
 _WAITS = {
     TaskState.WAITING: "it waits for a person or for something else; claim it when it is pending again",
@@ -49,7 +49,7 @@ class ClaimedTask:
     task: Task
     state: AgentState | None
     answers: Sequence[HumanAnswer]
-    """What people have said to questions that were asked before."""
+    """People's answers to questions that were asked before."""
     notes: Sequence[dict[str, JsonValue]]
     """What agents before this one left for it, oldest first."""
     steps: Sequence[Step]
@@ -65,7 +65,7 @@ async def claim(
     task_id: str | None = None,
     seconds: float,
 ) -> ClaimedTask | None:
-    """Lease the best task that waits in these queues, or this very one; None if there is none.
+    """Lease the best task that waits in these queues, or the task that is named; None if there is none.
 
     ``names`` are the tasks that agents outside may take. Raises Conflict if a task that was named cannot be claimed.
     """
@@ -92,22 +92,22 @@ class _Claimer:
 
     @asynccontextmanager
     async def _registered(self) -> AsyncIterator[list[ClaimedTask]]:
-        """Register for the block, and stay so if it took something."""
-        details: dict[str, JsonValue] = {"queues": [], "tasks": []}  # it serves none: it was made for one task
+        """Register a worker for the block; it stays registered if the claim took a task."""
+        details: dict[str, JsonValue] = {"queues": [], "tasks": []}  # it serves no queue: it was made for one task
         await self._store.register(NewWorker(id=self._worker_id, label=self._by, lease=self._seconds, details=details))
         taken: list[ClaimedTask] = []
         try:
             yield taken
         finally:
             if not taken:
-                services = self._hold.services  # first: if it was closed meanwhile, nobody would keep what is begun
-                # Also if the caller is cancelled: nobody will ever use this lease.
+                services = self._hold.services  # first: it raises if the Holdfast is closed meanwhile
+                # Also if the caller is cancelled: no agent will ever use this lease.
                 retiring = asyncio.create_task(self._store.retire(self._worker_id))
                 services.keep(retiring)
                 await asyncio.shield(retiring)
 
     async def this(self, task: Task) -> ClaimedTask:
-        """Lease this very task. Raises Conflict."""
+        """Lease this task. Raises Conflict."""
         async with self._registered() as taken:
             claimed = await self._store.acquire(task.id, self._worker_id)
             if claimed.task.state is not TaskState.PENDING:
@@ -138,14 +138,14 @@ class _Claimer:
         return taken[0] if taken else None
 
     async def next_of_others(self, names: Sequence[str], queues: Sequence[str]) -> ClaimedTask | None:
-        """Lease the next task that has a definition and is open to agents outside; pass over what only that can do.
+        """Lease the next task that has a definition and is open to agents outside; skip those only its worker can do.
 
-        What is passed over is only looked at: an agent that asks every few seconds leaves no trace on it.
+        A skipped task is only read: an agent that polls every few seconds leaves no trace on it.
         """
         for task in [task for queue in queues for task in await self._waiting(names, queue)]:
             effects = await self._store.effects(task_id=task.id, states=_UNSETTLED, limit=1)
             if task.cancel_requested is None and _obstacle(task, effects) is None:
-                with suppress(Conflict):  # somebody was faster
+                with suppress(Conflict):  # another claim was faster
                     return await self.this(task)
         return None
 
@@ -158,7 +158,7 @@ class _Claimer:
         return sorted(due, key=lambda task: (rank(task.available_at or now, task.priority), task.id))
 
     async def _is_any_due(self, queues: Sequence[str]) -> bool:
-        """Look first: a claim that finds nothing should leave nothing, and most do while somebody waits for work."""
+        """Look first: a claim that finds nothing should leave no record, and most find nothing while an agent polls."""
         now = await self._store.now()
         for queue in queues:
             waiting = TaskFilter(states=frozenset({TaskState.PENDING}), queue=queue, name=HANDOVER)
@@ -174,11 +174,11 @@ class _Claimer:
         return [claimed.task for claimed in await self._store.claim(wanted)]
 
     async def check_free(self, task: Task, names: Sequence[str]) -> None:
-        """Refuse a task that cannot be claimed now, in words that say what to do."""
+        """Refuse a task that cannot be claimed now, with a message that says what to do."""
         if task.name not in names:
             raise Conflict(
                 f"task {task.id} ({task.name}) is for Holdfast's own workers; agents outside may claim "
-                f"{', '.join(names)}. Whoever runs the server can allow more with --claim NAME"
+                f"{', '.join(names)}. The operator of the server can allow more with --claim NAME"
             )
         if task.state is not TaskState.PENDING:
             raise await self._not_free(task)
@@ -194,17 +194,17 @@ class _Claimer:
         return Conflict(f"task {task.id} is {task.state}: {why}; nothing was changed")
 
     async def _holder(self, task: Task) -> str:
-        """Name who holds a task, and until when: the owner's id would mean nothing to an agent."""
+        """Return who holds a task, and until when. The owner's id would mean nothing to an agent."""
         worker = next((one for one in await self._store.workers() if one.id == task.owner), None)
         if worker is None:
-            return "somebody else"
+            return "another worker"
         until = (worker.seen_at + timedelta(seconds=worker.lease)).isoformat(timespec="seconds")
         if worker.label == self._by:
             return (
-                f"yourself ({self._by}), under the lease of an earlier claim; go on with that lease, or wait: without "
-                f"a word from it the task is free after {until}"
+                f"yourself ({self._by}), under the lease of an earlier claim; go on with that lease, or wait: if it "
+                f"stays silent, the task is free after {until}"
             )
-        return f"{worker.label}; without a word from it the task is free after {until}"
+        return f"{worker.label}; if it stays silent, the task is free after {until}"
 
     async def _take(self, loaded: Loaded, *moves: Move) -> ClaimedTask:
         task = loaded.task
@@ -242,12 +242,12 @@ def _is_due(task: Task, now: datetime) -> bool:
 
 
 def _obstacle(task: Task, effects: Sequence[Effect]) -> str | None:
-    """Say why only the task's own worker can go on with it; None if nothing is in the way."""
+    """Return why only the task's own worker can go on with it; None if an agent outside can."""
     doubtful = [effect.step_key for effect in effects if effect.state in _UNSETTLED]
     if doubtful:
         return (
-            f"task {task.id} has a call nobody knows the outcome of ({doubtful[0]}); its own worker, or a person, has "
-            "to clear that up first"
+            f"task {task.id} has a call whose outcome is unknown ({doubtful[0]}); its own worker, or a person, has "
+            "to settle that first"
         )
     if task.must_undo:
         return f"task {task.id} has steps that must be undone should it fail, and only its own worker can do that"

@@ -1,4 +1,4 @@
-"""Facts of agents outside: whose they are, and which are said again, since agents repeat themselves."""
+"""Facts of agents outside: whose they are, and which are repetitions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.model.patch import StatePatch
 
 
 def without_known_facts(patch: StatePatch, state: AgentState) -> StatePatch:
-    """Leave out the facts that are the last thing their source said about their key, whenever that was."""
+    """Leave out facts that repeat the last fact of the same source about the same key."""
     last = {(fact.key, fact.source): fact for fact in state.known_facts}
     new = tuple(
         fact

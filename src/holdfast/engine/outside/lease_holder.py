@@ -53,13 +53,13 @@ class LeaseHolder:
         self._by = by
 
     async def renew(self) -> Task:
-        """Say that the agent is alive; return the task it holds. Raises LeaseLost."""
+        """Renew the lease; return the task. Raises LeaseLost."""
         return await self._writer.renew()
 
     async def complete_step(self, key: str, output: JsonValue, patch: StatePatch = NOTHING) -> Written:
-        """Record that a step is done, once: the same key again is answered with how things stand.
+        """Record that a step is done. The same key with the same output again changes nothing.
 
-        Raises Conflict where the key was recorded with another output: one of the two is not what happened.
+        Raises Conflict where the key was recorded with another output.
         """
         key = their_key(check_name("the step's key", key))
         check_part("the step's key", key)
@@ -84,20 +84,20 @@ class LeaseHolder:
         return await self._standing(replayed=replayed)
 
     async def report(self, message: str, percent: float | None) -> Written:
-        """Tell whoever watches how far it is."""
+        """Report to watchers how far it is."""
         check_text("the message", message)
-        told: dict[str, JsonValue] = {"message": message, "by": self._by}
+        progress: dict[str, JsonValue] = {"message": message, "by": self._by}
         if percent is not None:
-            told["percent"] = percent
-        await self.change(Emit(channel=event_channel(self._writer.lease.task_id), payload=told, key=new_id()))
+            progress["percent"] = percent
+        await self.change(Emit(channel=event_channel(self._writer.lease.task_id), payload=progress, key=new_id()))
         return await self._standing()
 
     async def patch(self, patch: StatePatch) -> None:
-        """Change the state, whatever version it has come to."""
+        """Change the state, whatever its version is."""
         await self._writer.commit(lambda _, at: self._writer.patching(patch, at))
 
     async def change(self, *operations: Operation) -> None:
-        """Apply other operations under the lease, such as may be applied twice."""
+        """Apply other operations under the lease; they have to be ones that may be applied twice."""
 
         async def write(_: Task, __: datetime) -> Sequence[Operation]:
             return operations
@@ -107,7 +107,7 @@ class LeaseHolder:
     # The end of a lease
 
     async def ask(self, question: str) -> Approval:
-        """Ask a person. The task is handed back, and claimable again once somebody has answered."""
+        """Ask a person. The task is handed back, and claimable again once a person has answered."""
         asked: list[Approval] = []
 
         async def write(task: Task, at: datetime) -> Sequence[Operation]:
@@ -122,7 +122,7 @@ class LeaseHolder:
         return await self._asked_before(question)
 
     async def finish(self, result: JsonValue) -> Written:
-        """The work is done. A task that has a definition goes to its own verifier, whatever the agent thinks of it."""
+        """Complete the task. A task that has a definition goes to its own verifier first."""
         task = await self._writer.task()
         result = self._result(task, result)
         is_new = await self._move(work_done(result, is_verified=task.name != HANDOVER, by=self._by))
@@ -135,7 +135,7 @@ class LeaseHolder:
         return standing
 
     def _result(self, task: Task, given: JsonValue) -> JsonValue:
-        """Return a result as it is stored: as its task's definition wants it, where that is known here."""
+        """Return a result as it is stored: in the form of the task's definition, where this process knows it."""
         canonical(given, name="result")
         definition = self._definitions.get(task.name)
         if definition is None:
@@ -143,7 +143,7 @@ class LeaseHolder:
         return to_json(restore(given, definition.returns, name="result"), definition.returns, name="result")
 
     async def give_up(self, why: str) -> Written:
-        """The work cannot be done. Whether that is so for a task with a definition is for its own worker to say."""
+        """Fail the task: the work cannot be done. For a task with a definition only its own worker decides that."""
         if not why.strip():
             raise InvalidValue("say why it cannot be done")
         task = await self._writer.task()
@@ -160,7 +160,7 @@ class LeaseHolder:
         return await self._standing(replayed=not is_new)
 
     async def release(self, note: str, patch: StatePatch = NOTHING) -> Written:
-        """Hand the task back for somebody else to go on with; a task that is to be cancelled ends here."""
+        """Hand the task back for another agent; a task that is to be cancelled ends here."""
         check_text("the note", note)
         task = await self._writer.task()
         if task.cancel_requested is not None and task.state is TaskState.RUNNING:
@@ -182,7 +182,7 @@ class LeaseHolder:
         return await self._end(write, move.to, move.reason)
 
     async def _end(self, write: Write, to: TaskState, reason: str) -> bool:
-        """End the lease; return False if an earlier call did, whose answer was lost."""
+        """End the lease; return False if an earlier call, whose answer was lost, ended it."""
         try:
             await self._writer.commit(write)
         except LeaseLost:

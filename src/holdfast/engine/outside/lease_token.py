@@ -1,7 +1,7 @@
 """The lease of an agent outside: one text that names the task and the fence, and proves the claim.
 
-Who holds a task can be read by anybody, so that alone proves nothing. The worker's id is made of a secret that only the
-claimant was told.
+Every client can read who holds a task, so the name of the holder proves nothing. The worker's id is made of a secret
+that only the claimant got.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from holdfast.model.errors import InvalidValue
 
 SHORTEST, LONGEST, USUAL = 1.0, 3600.0, 300.0
-"""Seconds an agent may stay silent. It thinks for minutes; after an hour somebody else should have the task."""
+"""Seconds an agent may stay silent. It thinks for minutes; after an hour another agent should get the task."""
 
 _MOST_DIGITS = 18
-"""Of a fence: more than the databases hold."""
+"""Digits of a fence: more than the databases hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class LeaseToken:
         return worker_id_of(self.secret)
 
     def __str__(self) -> str:
-        """Return the text that the claimant is given."""
+        """Return the text that the claimant gets."""
         return f"{self.task_id}/{self.fence}/{self.secret}"
 
     def __repr__(self) -> str:
@@ -48,22 +48,24 @@ class LeaseToken:
         fence, _, secret = rest.partition("/")
         is_number = fence.isdecimal() and len(fence) <= _MOST_DIGITS
         if not task_id or not secret or not is_number or int(fence) < 1:
-            raise InvalidValue("that is no lease; pass the text claim_task returned as 'lease', exactly as it was")
+            raise InvalidValue(
+                "that is not a valid lease; pass the text claim_task returned as 'lease', exactly as it was"
+            )
         return cls(task_id, int(fence), secret)
 
 
 def new_secret() -> str:
-    """Return a secret nobody can guess."""
+    """Return a secret that cannot be guessed."""
     return secrets.token_urlsafe(18)
 
 
 def worker_id_of(secret: str) -> str:
-    """Return the id of the incarnation that belongs to a secret; it does not lead back."""
+    """Return the id of the incarnation that belongs to a secret. The secret cannot be found from the id."""
     return str(uuid.UUID(bytes=hashlib.sha256(secret.encode()).digest()[:16]))
 
 
 def checked_seconds(seconds: float) -> float:
-    """Refuse a time no agent could keep, or during which nobody would notice that it is gone. Raises InvalidValue."""
+    """Refuse a lease too short to renew, or too long to notice that the agent is gone. Raises InvalidValue."""
     if not SHORTEST <= seconds <= LONGEST:
         raise InvalidValue(
             f"a lease of {seconds:g} seconds makes no sense; choose {SHORTEST:g} to {LONGEST:g}, and renew it with "

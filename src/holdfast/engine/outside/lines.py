@@ -1,7 +1,7 @@
-"""Lines in a task's journal by agents outside. Their keys never meet those of the task's own code.
+"""Lines in a task's journal by agents outside. Their keys never equal those of the task's own code.
 
-That matters where a task has a definition as well: nobody outside can write what its own code would take for a recorded
-result, or for somebody's leave.
+That matters where a task has a definition as well: an agent outside cannot write a line that the task's own code would
+take for a recorded result or for an approval.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ OUTSIDE = "outside"
 """The kind of such a line, and the beginning of its key."""
 
 NOTE = f"{OUTSIDE}-note:"
-"""The beginning of the keys of what one agent leaves for the next. No step an agent names can have such a key."""
+"""The prefix of the keys of notes from one agent to the next. No step that an agent names can have such a key."""
 
 ASKED = f"{OUTSIDE}-question:"
-"""The same, of what people are asked."""
+"""The prefix of the keys of questions to people."""
 
 
 def own_key(key: str) -> str:
-    """Return the key under which a step of theirs stands in the journal."""
+    """Return the journal's key of a step of an agent outside."""
     return f"{OUTSIDE}:{key}"
 
 
 def their_key(key: str) -> str:
-    """Return what an agent calls a step. It may have read the key in the journal, and say that."""
+    """Return the agent's own name of a step. The agent may pass the journal's key instead, if it read that."""
     return key.removeprefix(f"{OUTSIDE}:") or key
 
 
@@ -48,11 +48,11 @@ async def write_line(
     state: StepState = StepState.COMPLETED,
     mark: str = "",
 ) -> WriteStep:
-    """Return what writes a line at its place: that of the one under this very key, or the next one.
+    """Return the operation that writes a line: in the place of the line with the same key, or in the next place.
 
-    ``mark`` is by whom it was written, for whoever has to find out whether it was them.
+    ``mark`` names the writer, so that a writer can find out whether a line is its own.
     """
-    check_name("step key", key)  # an agent's own: as short as every name that somebody gives
+    check_name("step key", key)  # the agent chose it: the limits of every name hold
     before = await store.step(task.id, key, of_round=task.round)
     place = await _next_position(store, task) if before is None else before
     body = encode(output) if state is StepState.COMPLETED else None
@@ -65,12 +65,12 @@ async def _next_position(store: StateStore, task: Task) -> int:
 
 
 async def write_note(store: StateStore, task: Task, note: str, *, by: str, at: datetime) -> WriteStep:
-    """Return what writes down what the holder of a lease leaves for the next one."""
+    """Return the operation that writes a note from the holder of a lease to the next one."""
     return await write_line(store, task, f"{NOTE}{task.fence}", at=at, output={"note": note, "by": by})
 
 
 def notes_of(steps: Iterable[Step]) -> list[dict[str, JsonValue]]:
-    """Return what agents left for those after them, oldest first."""
+    """Return the notes that agents left for the next ones, oldest first."""
     return [decode(step.output) for step in steps if step.key.startswith(NOTE) and step.output is not None]
 
 
@@ -80,6 +80,6 @@ def shown_steps(steps: Iterable[Step]) -> list[Step]:
 
 
 async def recorded(store: StateStore, task: Task, key: str) -> Step | None:
-    """Return what stands under a key of theirs in this round, if it is complete."""
+    """Return the completed step of an agent outside under this key in this round, if there is one."""
     step = await store.step(task.id, own_key(key), of_round=task.round)
     return step if step is not None and step.state is StepState.COMPLETED else None

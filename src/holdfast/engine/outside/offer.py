@@ -72,7 +72,7 @@ async def offer(
 
 
 def first_patch(task: Task) -> StatePatch | None:
-    """Return what the state of such a task begins with; None for a task whose own agent says so."""
+    """Return the first patch of such a task's state; None for a task whose own agent makes it."""
     match task.user_input:
         case [str() as goal, *rest] if task.name == HANDOVER:
             more = rest[0] if rest and isinstance(rest[0], dict) else {}
@@ -84,7 +84,7 @@ def first_patch(task: Task) -> StatePatch | None:
 
 
 def _plan(given: JsonValue) -> tuple[str, ...] | None:
-    """Read a plan; anybody may have submitted a task of this name, with anything in it."""
+    """Read a plan. It may be anything: every client can submit a task of this name."""
     if not isinstance(given, list) or not all(isinstance(step, str) for step in given):
         return None
     return tuple(given) or None
@@ -99,13 +99,13 @@ def details_of(task: Task) -> JsonValue:
 
 
 def first_state(task: Task) -> AgentState | None:
-    """Return the state of a task that nobody has changed yet."""
+    """Return the state of a task whose state has not been changed yet."""
     patch = first_patch(task)
     return None if patch is None else apply(EMPTY, patch)
 
 
 def beginning(task: Task, by: str) -> tuple[Operation, ...]:
-    """Return what gives a task its first state, if it has none."""
+    """Return the operations that give a task its first state; none if it has one."""
     patch = first_patch(task) if task.version == 0 else None
     if patch is None:
         return ()
@@ -114,7 +114,7 @@ def beginning(task: Task, by: str) -> tuple[Operation, ...]:
 
 
 async def begun(store: StateStore, task_id: str, *, by: str) -> Task:
-    """See that a task has its first state; return it. Somebody else may be faster, which is as good."""
+    """Give a task its first state, unless it has one; return the task. Another caller may be faster: that is fine."""
     task = await found(store, task_id)
     operations = beginning(task, by)
     if not operations or task.state not in OPEN:

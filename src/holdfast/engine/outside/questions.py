@@ -1,4 +1,4 @@
-"""Questions of agents outside to people. Nobody holds the task while it waits; the next claim brings the answer."""
+"""Questions of agents outside to people. The task has no holder while it waits; the next claim brings the answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HumanAnswer:
 
     question: str
     state: ApprovalState
-    """answered; or rejected, expired: nobody is going to answer."""
+    """answered; or rejected, expired: there will be no answer."""
     answer: JsonValue
     by: str | None
     note: str | None
@@ -47,7 +47,7 @@ class HumanAnswer:
 async def asking(
     store: StateStore, task: Task, question: str, *, by: str, at: datetime
 ) -> tuple[Approval, tuple[Operation, ...]]:
-    """Return the question, and what asks it and lets the task wait for its answer."""
+    """Return the question, and the operations that ask it and make the task wait for its answer."""
     Ask(question)  # refuses what cannot be asked
     check_size("the question", question, TEXT_BYTES)
     identifier, nothing = new_id(), canonical(None)
@@ -76,12 +76,12 @@ async def asking(
 
 
 def reason_of(question: str, by: str) -> str:
-    """Say why the task waits."""
+    """Return why the task waits."""
     return f"{by} asks: {question}"[:500]
 
 
 def answers_of(loaded: Loaded) -> list[HumanAnswer]:
-    """Return what people have said to the questions of agents outside, first to last."""
+    """Return people's answers to the questions of agents outside, first to last."""
     return [
         HumanAnswer(one.question, one.state, one.answer, one.decided_by, one.note)
         for one in sorted(loaded.approvals, key=lambda one: (one.decided_at is None, one.decided_at, one.id))
@@ -90,7 +90,7 @@ def answers_of(loaded: Loaded) -> list[HumanAnswer]:
 
 
 async def taking_note(store: StateStore, loaded: Loaded, state: AgentState, at: datetime) -> tuple[Operation, ...]:
-    """Return what makes new answers part of the state: each becomes a fact, and its question is closed."""
+    """Return the operations that put new answers into the state: each becomes a fact, and its question is closed."""
     operations: list[Operation] = []
     still_open = set(state.open_questions)
     for approval in _unnoted(loaded):

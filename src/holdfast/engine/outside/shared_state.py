@@ -1,8 +1,7 @@
-"""What agents share about a task: its plan, facts and artifacts, whoever works on it.
+"""What agents share about a task: its plan, facts and artifacts, with a lease or without one.
 
-Only what an agent may say is taken. Goal, budget and constraints are the operator's: whoever could change the
-constraints could do without anybody's leave. Facts carry the caller's name; none of them reads as if a person had said
-it.
+An agent may not change everything. Goal, budget and constraints are the operator's: an agent that could change the
+constraints would need no approval. Facts carry the caller's name, so that none of them looks like the word of a person.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ ALLOWED = frozenset(
 
 _MOST_ASKED = 10_000
 _MOST_TRIES = 20
-"""Writers at the same time that an addition gives way to; each of them has written something by then."""
+"""Tries of an addition. Each failed try means that another writer has written something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +78,8 @@ async def patch_state(
 ) -> SharedState:
     """Change the state if it is still at ``version``. Raises StateConflict, which carries the newer one.
 
-    Where it closes questions, what was looked at and what is changed are one compare-and-set on the whole task: asking
-    a person a question that is open already changes no state, but it does change the task.
+    Where it closes questions, check and change are one compare-and-set on the whole task: when a person is asked a
+    question that is open already, the state does not change, but the task does.
     """
     await begun(hold.store, task_id, by=by)
     for _ in range(_MOST_TRIES):
@@ -97,7 +96,7 @@ async def patch_state(
 
 
 async def append(hold: Holdfast, task_id: str, patch: StatePatch, *, by: str, lease: LeaseToken | None) -> SharedState:
-    """Add to the state, whatever version it has come to: what is only added contradicts nobody."""
+    """Add to the state, whatever its version is: an addition is in conflict with no other change."""
     _check_open(await begun(hold.store, task_id, by=by))
     if lease is not None:
         await _holding(hold, task_id, lease, by).patch(patch)
@@ -134,7 +133,7 @@ async def add_artifact(
         artifact_id=stored.id, type=stored.media_type, summary=summary, bytes=stored.size, step=current
     )
     operations: tuple[Operation, ...] = (LinkArtifact(link),)
-    if state is not None:  # otherwise no agent keeps a state there, and the link is all there is
+    if state is not None:  # otherwise the task has no agent state, and the link is enough
         mentioned = StatePatch(add_artifacts=(mention,))
         check_growth(state, apply(state, mentioned))
         body = canonical(mentioned.to_json())
@@ -146,7 +145,7 @@ async def add_artifact(
 async def _write(
     hold: Holdfast, task_id: str, operations: tuple[Operation, ...], by: str, lease: LeaseToken | None
 ) -> None:
-    """Apply what may be applied twice: under the lease, or as anybody may while the task is open."""
+    """Apply operations that may be applied twice: under the lease, or without one while the task is open."""
     if lease is not None:
         await _holding(hold, task_id, lease, by).change(*operations)
         return
@@ -158,8 +157,7 @@ async def _write(
 def _check_open(task: Task) -> None:
     if task.state not in OPEN:
         raise Conflict(
-            f"task {task.id} is {task.state}: nobody goes by its state any more, nothing was changed; for more work "
-            "submit a new task"
+            f"task {task.id} is {task.state}: its state is final, nothing was changed; for more work submit a new task"
         )
 
 

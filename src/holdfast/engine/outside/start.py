@@ -1,6 +1,6 @@
 """The state that an agent outside has a new task begin with.
 
-As with a patch, only what an agent may say is taken: constraints and budget are the operator's, and facts carry the
+As with a patch, an agent may not set everything: constraints and budget are the operator's, and facts carry the
 caller's name.
 """
 
@@ -27,7 +27,7 @@ def checked_start(state: Mapping[str, JsonValue] | None, plan: Sequence[str] | N
     if refused := sorted(set(given) - set(ALLOWED)):
         raise InvalidValue(
             f"a state to begin with cannot hold {', '.join(refused)}; it may hold {', '.join(ALLOWED)}. Constraints "
-            "and budget are the operator's, and the goal is said beside the state"
+            "and budget are the operator's, and the goal is passed beside the state"
         )
     artifacts, facts = given.pop("artifacts", None), given.get("known_facts")
     if isinstance(facts, list):
@@ -42,7 +42,7 @@ def checked_start(state: Mapping[str, JsonValue] | None, plan: Sequence[str] | N
 
 
 def read_start(given: JsonValue) -> StatePatch:
-    """Read what was stored with a task; anybody may have submitted one, with anything in it."""
+    """Read what was stored with a task. It may be anything: every client can submit one."""
     try:
         patch = StatePatch() if given is None else StatePatch.from_json(given)
     except InvalidValue:

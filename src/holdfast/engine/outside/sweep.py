@@ -1,4 +1,4 @@
-"""What time made true, for tasks of agents outside: no worker of theirs looks after them."""
+"""Expired leases and cancelled tasks of agents outside: no worker looks after them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LOOKED_AT = 500
 
 
 async def sweep(store: StateStore) -> None:
-    """Take tasks back from those who are gone, and end the ones that were to be cancelled.
+    """Take tasks back from agents that are gone, and end the ones that were to be cancelled.
 
-    Whoever holds a task ends it when it is to be cancelled. A worker of ours that claims it next does so too; for
-    tasks of this name there is none.
+    The holder of a task ends it when it is to be cancelled. A worker of ours that claims it next does so too, but no
+    worker claims tasks of this name.
     """
     swept = await store.sweep()
     for task_id in (*swept.recovered, *swept.woken):
@@ -25,7 +25,7 @@ async def sweep(store: StateStore) -> None:
 
 
 async def tidy(store: StateStore) -> None:
-    """Sweep, and end what was to be cancelled and was taken back by somebody else's sweep."""
+    """Sweep, and end tasks that were to be cancelled and that another process's sweep has taken back."""
     await sweep(store)
     waiting = TaskFilter(states=frozenset({TaskState.PENDING}), name=HANDOVER)
     for task in (await store.find(waiting, limit=_LOOKED_AT)).items:
@@ -34,7 +34,7 @@ async def tidy(store: StateStore) -> None:
 
 
 async def end_if_cancelled(store: StateStore, task_id: str) -> Task:
-    """End a task that was to be cancelled and that nobody holds; return it as it stands. Raises NotFound."""
+    """End a task that was to be cancelled and has no holder; return it as it stands. Raises NotFound."""
     task = await found(store, task_id)
     if task.name != HANDOVER or task.cancel_requested is None or task.state is not TaskState.PENDING:
         return task

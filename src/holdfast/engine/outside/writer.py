@@ -24,13 +24,13 @@ from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 
 Write: TypeAlias = Callable[[Task, datetime], Awaitable[Sequence[Operation]]]
-"""Makes operations of the task as it stands. It may be asked again, and then sees what it wrote itself.
+"""Returns operations for the task as it stands. It may be called again, and then sees what it wrote before.
 
-What it reads is at least as new as the task. If somebody wrote in between, the number of the Commit is taken.
+What it reads is at least as new as the task. If another call wrote in between, the number of the Commit is taken.
 """
 
 _MOST_TRIES = 20
-"""Calls under one lease at the same time that can get in each other's way; agents make them one after the other."""
+"""Tries of one call while other calls under the same lease write; agents normally make them one by one."""
 
 
 class LeaseWriter:
@@ -44,11 +44,11 @@ class LeaseWriter:
         self.by = by
 
     async def task(self) -> Task:
-        """Return the task as it stands, whoever holds it."""
+        """Return the task as it stands, also if another agent holds it."""
         return await found(self.store, self.lease.task_id)
 
     async def renew(self) -> Task:
-        """Say that the agent is alive; return the task it holds. Raises LeaseLost."""
+        """Renew the lease; return the task. Raises LeaseLost."""
         lease = self.lease
         try:
             await self.store.heartbeat(lease.worker_id)
@@ -62,11 +62,11 @@ class LeaseWriter:
         return task
 
     async def commit(self, write: Write) -> None:
-        """Write what ``write`` makes of the task; it has to make nothing of a task that has it already.
+        """Commit the operations that ``write`` returns; it has to return none if the task has them already.
 
-        A Commit is numbered, and a number that is taken is answered as a repetition. Either another call under the
-        same lease was faster, or the store had to send this one twice and lost the first answer. Nobody can tell, so
-        it looks again: the next try writes behind the other call, or finds that all is there.
+        A Commit is numbered, and the store answers a number that is taken as a repetition. Either another call under
+        the same lease was faster, or the store sent this one twice and lost the first answer. The two look alike, so
+        this tries again: the next try writes after the other call, or finds everything written.
         """
         for _ in range(_MOST_TRIES):
             task = await self.renew()
@@ -84,7 +84,7 @@ class LeaseWriter:
         return under_lease(task, self.lease.worker_id, task.sequence + 1, operations, by=self.by)
 
     async def patching(self, patch: StatePatch, at: datetime, *, step_key: str | None = None) -> tuple[ApplyPatch, ...]:
-        """Return what applies a patch: only what it adds. Raises where it contradicts the state, or there is none."""
+        """Return the operations that apply a patch, without what is known. Raises where it contradicts the state."""
         if patch.is_empty:
             return ()
         state = await self.hold.state(self.lease.task_id)
@@ -95,19 +95,19 @@ class LeaseWriter:
         return (ApplyPatch(body=canonical(with_times(new, at).to_json()), author=self.by, step_key=step_key),)
 
     async def has_ended(self, to: TaskState, reason: str) -> bool:
-        """Say whether this lease was ended in this way, by a call whose answer was lost."""
+        """Return whether an earlier call, whose answer was lost, ended this lease in the same way."""
         moves = await self.store.history(self.lease.task_id)
         own = [move for move in moves if move.fence == self.lease.fence and move.actor == self.by]
         return any((move.from_state, move.to_state, move.reason) == (TaskState.RUNNING, to, reason) for move in own)
 
     async def _lost(self) -> LeaseLost:
         task = await self.task()
-        now = f"task is {task.state}" + (", and somebody else has it" if task.owner is not None else "")
+        now = f"task is {task.state}" + (", and another worker has it" if task.owner is not None else "")
         return LeaseLost(task.id, self.lease.fence, now)
 
     async def _too_late(self, task: Task) -> DeadlineExceeded:
-        """End a task whose deadline has passed in somebody's hands: no sweep touches one that is held."""
+        """Fail a task whose deadline passed while it was held: no sweep touches a held task."""
         error = DeadlineExceeded(f"the deadline of task {task.id} has passed; it has failed, stop working on it")
-        # Whether this is taken does not matter: where it is not, another call has ended the task, or lost it.
+        # It does not matter whether this succeeds: if not, another call has ended the task, or the lease is lost.
         await self.store.commit([self._numbered(task, (too_late(Failure.of(error)),))])
         return error

@@ -21,25 +21,25 @@ class CallAnswer:
 
     data: JsonValue
     is_error: bool = False
-    """The tool says that it failed."""
+    """The tool reported a failure."""
 
     @property
     def error(self) -> str:
-        """What it says about that."""
+        """Its error text."""
         return storable(self.data if isinstance(self.data, str) else str(self.data), _LONGEST_ERROR)
 
 
 def read_answer(result: CallToolResult) -> CallAnswer:
-    """Return a result as plain data: what is structured if it is, texts as text, and of anything else what it is.
+    """Return a result as plain data: structured content as it is, texts as text, and for anything else a description.
 
     A credential that the server repeats is replaced. The bytes of images, sounds and files are left out: no model reads
-    them as text, and the journal is no place for them.
+    them as text, and they do not belong in the journal.
     """
     blocks = [_plain(block) for block in result.content]
     attached = [block for block in blocks if not isinstance(block, str)]
     structured: JsonValue = result.structured_content
     data: JsonValue = blocks if attached else "\n".join(blocks)
-    if structured is not None and structured != {"result": data}:  # which is a text in a wrapping, and says no more
+    if structured is not None and structured != {"result": data}:  # which is the same text in a wrapper
         data = {"data": structured, "attached": attached} if attached else structured
     return CallAnswer(redacted_data(data), result.is_error)
 

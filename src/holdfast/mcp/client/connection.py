@@ -1,6 +1,6 @@
 """Connection: one session with a server, opened, kept and closed by one task of its own.
 
-The SDK's sessions have to be left by the task that entered them; calls come from anywhere on the same loop. At the end
+The task that enters a session of the SDK has to leave it, but calls come from any task of the same loop. At the end
 of the loop that task is cancelled with all others, and closes what it opened: nothing stays running.
 """
 
@@ -43,7 +43,7 @@ from holdfast.model.task import JsonValue
 from holdfast.redaction import cause_of, guard_libraries, make_logger, redacted_data
 
 MOST_TOOLS = 1_000
-"""A server that lists more lists nothing that a model could choose from."""
+"""A model could not choose from more."""
 
 CALL = "tools/call"
 _FIRST_REFUSAL = 300
@@ -58,7 +58,7 @@ class ServerConnection:
     def __init__(self, server: Server, *, within: float, on_end: Callable[[ServerConnection], None]) -> None:
         """Begin to open it. ``within`` are the seconds that this, and listing its tools, may take.
 
-        ``on_end`` is told when it is over, however it ended.
+        ``on_end`` is called when it is over, however it ended.
         """
         guard_libraries()  # the SDK is loaded by now, and logs where it sends requests
         self._server = server
@@ -68,13 +68,13 @@ class ServerConnection:
         self._busy = 0
         self._health = Health()
         self._is_doubted = False
-        """A call ended without its answer, and nothing was heard since: the server may be deaf."""
+        """A call ended without an answer, and none came since: the server may hang."""
         self._probe: asyncio.Task[bool] | None = None
         self._client: Client
         self.listing: Listing
         loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[None] = loop.create_future()
-        # In a context of its own: it outlives whoever needed it first.
+        # In a context of its own: it outlives the caller that needed it first.
         self._owner = loop.create_task(self._own(), context=Context())
         self._owner.add_done_callback(self._ended)
 
@@ -107,14 +107,14 @@ class ServerConnection:
         await asyncio.wait([self._owner])
 
     def _end(self) -> None:
-        # Once: a second cancel would cut short how the first ends the server, and leave its process running.
+        # Only once: a second cancel would interrupt the first while it ends the server, and leave its process running.
         if not self._owner.cancelling():
             self._owner.cancel()
 
     async def _own(self) -> None:
         sending = Sending()
         CURRENT.set(sending)
-        # Not asyncio.timeout: ending what does not answer takes seconds more, which the tool's timeout would not have.
+        # Not asyncio.timeout: ending a silent server takes some seconds more, which the tool's timeout does not have.
         limit = asyncio.get_running_loop().call_later(self._within, self._give_up, sending)
         try:
             async with AsyncExitStack() as stack:
@@ -144,7 +144,7 @@ class ServerConnection:
         if not self._opened.done():
             words = f"the MCP server {self._server.label} cannot be reached: its connection was closed meanwhile"
             self._opened.set_exception(ServerAway(words))
-        self._opened.exception()  # whoever waited for it may be gone; that is no defect to be logged
+        self._opened.exception()  # if no caller waits any more, asyncio would log an exception that was never read
         self._on_end(self)
 
     def _new_client(self) -> Client:
@@ -161,11 +161,11 @@ class ServerConnection:
         if isinstance(error, InvalidValue):
             return error
         if isinstance(self._server, Command) and _is_no_program(error):
-            return CannotStart(f"the MCP server {self._server.label} cannot be started: {error}; mend its command")
+            return CannotStart(f"the MCP server {self._server.label} cannot be started: {error}; fix its command")
         if isinstance(error, TimeoutError):
             said = f"it did not answer within {self._within:g} s"
         elif isinstance(error, MCPError) and error.code == CONNECTION_CLOSED and isinstance(self._server, Command):
-            said = "it ended; what it had to say about that is on stderr"
+            said = "it ended; its own messages are on stderr"
         else:
             said = sending.trouble or str(error) or type(error).__name__
         outcome = "cannot be reached"
@@ -176,7 +176,7 @@ class ServerConnection:
     # Using it
 
     async def list(self) -> None:
-        """List its tools anew. Raises ServerAway."""
+        """List its tools again. Raises ServerAway."""
         sending = Sending()
         token = CURRENT.set(sending)
         self._busy += 1
@@ -210,7 +210,7 @@ class ServerConnection:
             return self.is_open
         if self._probe is None or self._probe.done():
             self._probe = asyncio.get_running_loop().create_task(self._answers(within), context=Context())
-        return await asyncio.shield(self._probe) and self.is_open  # those who need it at the same time share it
+        return await asyncio.shield(self._probe) and self.is_open  # calls at the same time share one probe
 
     async def _answers(self, within: float) -> bool:
         sending = Sending()
@@ -220,7 +220,7 @@ class ServerConnection:
             async with asyncio.timeout(within):
                 await self._client.list_tools()  # newer versions of the protocol have no ping
         except MCPError as error:
-            # To refuse is an answer, too. A proxy's is none of the server's.
+            # A refusal is an answer, too. But one of a proxy is not an answer of the server.
             if error.code == CONNECTION_CLOSED or (sending.status or 0) >= _FIRST_SERVER_ERROR:
                 return False
         except Exception as error:  # noqa: BLE001 - as in _own
@@ -232,13 +232,13 @@ class ServerConnection:
         return True
 
     async def call(self, tool: str, arguments: Mapping[str, JsonValue], meta: Mapping[str, Any]) -> CallAnswer:
-        """Call a tool. Raises ServerAway, CallRefused or AnswerUnclear, by what is known of the call then."""
+        """Call a tool. Raises ServerAway, CallRefused or AnswerUnclear, depending on what is known about the call."""
         sending = Sending(CALL)
         token = CURRENT.set(sending)
         self._busy += 1
         params = CallToolRequestParams.model_validate({"name": tool, "arguments": arguments, "_meta": meta})
         try:
-            # Not client.call_tool: that forgets a result which does not fit the schema the tool promised. It is there.
+            # Not client.call_tool: it drops a result that does not match the tool's output schema. The call was made.
             result = await self._answer_to(CallToolRequest(params=params))
         except Exception as error:  # noqa: BLE001 - as in _own
             if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
@@ -249,8 +249,8 @@ class ServerConnection:
             self._leave()
         if isinstance(result, InputRequiredResult):
             raise AnswerUnclear(
-                f"the MCP server {self._server.label} wants to be told more before it goes on with {tool}, and nobody "
-                "is there to tell it; leave the tool out with only="
+                f"the MCP server {self._server.label} asks for more input before it goes on with {tool}, and "
+                "Holdfast cannot give it any; leave the tool out with only="
             )
         return read_answer(result)
 
@@ -259,7 +259,7 @@ class ServerConnection:
         try:
             await asyncio.wait([asking])
         except asyncio.CancelledError:
-            # At once, and not after the SDK has told the server, which takes seconds if that does not read.
+            # At once, and not after the SDK has notified the server: that takes seconds if the server does not read.
             self._is_doubted = True
             asking.cancel()
             await asyncio.wait([asking])
@@ -273,7 +273,7 @@ class ServerConnection:
 
 
 def _is_no_program(error: BaseException) -> bool:
-    """Say whether there is no such program or folder, or none that may be used: waiting does not help against that."""
+    """Return whether the program or folder does not exist, or may not be used: waiting does not help then."""
     return isinstance(error, OSError) and error.errno in {ENOENT, ENOTDIR, EISDIR, EACCES, EPERM, ENOEXEC}
 
 

@@ -1,6 +1,6 @@
 """What an operator declares about a server's tool, and what the server's own hints change about it.
 
-A server describes its tools itself, and nobody knows who wrote that. What it says may make us more careful, never less:
+A server describes its own tools, so its hints are not trusted. They may make a call more careful, never less:
 a hint raises the risk and the effect class that the operator declared, or leaves them as they are.
 """
 
@@ -19,25 +19,25 @@ from holdfast.model.retry import ErrorKind, Retry
 from holdfast.model.risk import RiskLevel
 
 _CAREFUL = (EffectClass.PURE, EffectClass.IDEMPOTENT, EffectClass.ONCE)
-"""Each more so than the one before it."""
+"""Each is more careful than the one before it."""
 
 
 class OnError(StrEnum):
-    """What it means for a ``once`` call that the tool itself says it failed (``isError``)."""
+    """What it means for a ``once`` call that the tool itself reports a failure (``isError``)."""
 
     ANSWER = "answer"
-    """That was its answer. The call was made, is recorded with it, and is not made again; the model is told."""
+    """The failure is the answer. The call is recorded with it and not made again; the model gets it."""
     ABSENT = "absent"
     """Nothing was done. Declare it of a tool whose errors are known to mean that."""
     DOUBT = "doubt"
-    """Nobody knows what was done: it is cleared up like any other doubt."""
+    """It is unknown what was done: the call is in doubt, and settled like any other doubt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
     """What is known about one tool of a server: ``Declared(risk="read_only")``.
 
-    ``name`` is what the model calls it instead of the server's name and the prefix, ``description`` what it is told
+    ``name`` is what the model calls it instead of the server's name and the prefix, ``description`` what it reads
     instead of the server's words. ``errors`` says what a failure that the tool itself reports means for a ``once``
     call: "answer", "absent" or "doubt". Everything else is as for ``@tool``; ``reconcile(effect_id, arguments)`` and
     ``compensate(result, arguments)`` get the arguments as one dict.
@@ -57,7 +57,7 @@ class Declared:
     repeat: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse words that mean nothing, now and not when the tool is found."""
+        """Refuse values that are not valid here, and not only when the tool is found."""
         for what, given, kind in (
             ("risk", self.risk, RiskLevel),
             ("effect", self.effect, EffectClass),
@@ -85,10 +85,10 @@ class ToolHints:
 
 
 def tightened(risk: RiskLevel, effect: EffectClass, hints: ToolHints) -> tuple[RiskLevel, EffectClass]:
-    """Return what was declared, raised to the least that the server's own hints admit to.
+    """Return the declared risk and effect class, raised where the server's own hints are worse.
 
-    Only what is said counts, not the protocol's defaults for what is left out: by those every tool without hints would
-    be destructive, and a declaration worth nothing.
+    Only explicit hints count, not the protocol's defaults: by those every tool without hints would be destructive, and
+    a declaration worth nothing.
     """
     least_risk, least_effect = RiskLevel.READ_ONLY, EffectClass.PURE
     if _changes_something(hints):
@@ -100,6 +100,6 @@ def tightened(risk: RiskLevel, effect: EffectClass, hints: ToolHints) -> tuple[R
 
 def _changes_something(hints: ToolHints) -> bool:
     if hints.read_only is False or hints.destructive is True:
-        return True  # destructive and read-only at once contradict each other: the worse one is believed
-    # What only reads is often marked "not idempotent" as well, by those who fill in every field.
+        return True  # destructive and read-only contradict each other: the worse one counts
+    # A tool that only reads is often marked "not idempotent" as well, by authors who fill in every field.
     return hints.idempotent is False and hints.read_only is None

@@ -11,13 +11,13 @@ class Sending:
     """One request. The transport fills it in."""
 
     method: str | None = None
-    """The method it is about; None for whatever is sent.
+    """The method that is recorded; None for any message.
 
     More may be sent on behalf of one call (an answer to what the server asks back, a request for the rest of a stream),
-    and what becomes of that says nothing about the call.
+    and their outcome says nothing about the call.
     """
     is_sent: bool = False
-    """Some of it may have reached the server."""
+    """A part of it may have reached the server."""
     status: int | None = None
     """Of the HTTP answer, if there was one."""
     trouble: str = ""
@@ -25,10 +25,10 @@ class Sending:
 
 
 def sending_of(method: str | None) -> Sending:
-    """Return where to note what becomes of a message that is sent here."""
+    """Return the record of a message that is sent in this context."""
     current = CURRENT.get(None)
     return current if current is not None and current.method in {None, method} else Sending()
 
 
 CURRENT: ContextVar[Sending] = ContextVar("holdfast_mcp_sending")
-"""The request that is being sent here. The SDK hands its sender's context on to whatever sends it."""
+"""The request that is being sent in this context. The SDK passes the caller's context on to the sending code."""

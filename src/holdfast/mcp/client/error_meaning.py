@@ -25,16 +25,16 @@ REFUSING = frozenset(
         UNSUPPORTED_PROTOCOL_VERSION,
     }
 )
-"""What a server answers instead of making a call, by the protocol: what goes wrong in the tool itself is a result.
+"""Errors with which a server refuses a call, by the protocol: a failure in the tool itself is a result.
 
-Not INVALID_REQUEST and PARSE_ERROR: the SDK also makes them up, of answers that it cannot read.
+Not INVALID_REQUEST and PARSE_ERROR: the SDK also uses them for answers that it cannot read.
 """
 
 
 def meaning_of(
     error: Exception, sending: Sending, *, server: str, tool: str
 ) -> ServerAway | CallRefused | AnswerUnclear:
-    """Return what a call raises that ended in ``error``; ``sending`` is how far it got."""
+    """Return the exception for a call that ended in ``error``; ``sending`` records how far it got."""
     said = storable(sending.trouble or str(error) or type(error).__name__, 500)
     if not sending.is_sent:
         return ServerAway(f"the MCP server {server} cannot be reached, and {tool} was not called: {said}")
@@ -42,6 +42,4 @@ def meaning_of(
         return CallRefused(f"the MCP server {server} refused the call of {tool}: {said}")
     if sending.status in REFUSALS:
         return ServerAway(f"the MCP server {server} answered {sending.status}, and {tool} was not called: {said}")
-    return AnswerUnclear(
-        f"the MCP server {server} was sent the call of {tool}, and did not say what came of it: {said}"
-    )
+    return AnswerUnclear(f"the MCP server {server} was sent the call of {tool}, and its outcome is unknown: {said}")

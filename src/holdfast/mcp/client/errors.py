@@ -1,13 +1,13 @@
-"""What a call that came to nothing raises. Everything under NotHappened is proof; the rest leaves a ``once`` in doubt.
+"""What a call that failed raises. NotHappened proves that no call was made; the rest leaves a ``once`` in doubt.
 
 NotHappened
-├── ServerAway                    the server could not be reached, or did not let us in: no call was made
+├── ServerAway                    the server could not be reached, or refused the connection: no call was made
 │   └── CannotStart               its command does not exist, or may not be executed
 └── ToolError
     └── CallRefused               it answered that it does not make this call
 HoldfastError
-├── AnswerUnclear                 the call was sent, and no answer says what came of it
-└── CallFailed                    the tool ran and says that it failed; nobody knows after how much of its work
+├── AnswerUnclear                 the call was sent, and its outcome is unknown
+└── CallFailed                    the tool ran and reported a failure; how much of its work it did is unknown
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from holdfast.model.errors import HoldfastError, NotHappened
 
 
 class ServerAway(NotHappened):
-    """The server could not be reached, or did not let us in: no call was made."""
+    """The server could not be reached, or refused the connection: no call was made."""
 
 
 class CannotStart(ServerAway):
-    """The command of a server does not exist, or may not be executed: somebody has to mend that."""
+    """The command of a server does not exist, or may not be executed: a person has to fix that."""
 
 
 class CallRefused(ToolError):
@@ -29,11 +29,11 @@ class CallRefused(ToolError):
 
 
 class AnswerUnclear(HoldfastError):
-    """The call was sent, and no answer says what came of it."""
+    """The call was sent, and its outcome is unknown."""
 
 
 class CallFailed(HoldfastError):
-    """The tool ran and says that it failed; nobody knows after how much of its work."""
+    """The tool ran and reported a failure; how much of its work it did is unknown."""
 
 
 # Named as users import them; see holdfast.model.errors.

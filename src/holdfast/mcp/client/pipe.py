@@ -1,7 +1,7 @@
-"""The way to a server that is started: one JSON message a line, over its stdin and stdout.
+"""The transport to a server that is started: one JSON message a line, over its stdin and stdout.
 
 The SDK has one too. It stops reading for good at the first byte that is not UTF-8, and goes on writing calls. It keeps
-a line of any length. It does not say that a server has ended, and leaves the children of one that ends by itself.
+a line of any length. It does not report that a server has ended, and does not end its children then.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _log = make_logger(__name__)
 
 @asynccontextmanager
 async def pipe_to(server: Command, health: Health) -> AsyncIterator[tuple[Any, Any]]:
-    """Start a server, and yield the streams that the SDK speaks to. Leaving ends it, with all of its process group."""
+    """Start a server, and yield the SDK's streams. Leaving the block ends it, with all of its process group."""
     log = sys.__stderr__ or _nowhere()
     try:
         process = await _start(server, log)
@@ -77,19 +77,19 @@ async def _start(server: Command, log: TextIO) -> Process:
     if sys.platform == "win32":  # pragma: no cover
         name = windows.get_windows_executable_command(words[0])
         started: Any = await windows.create_windows_process(name, words[1:], environment, log, server.folder)
-        return started  # type: ignore[no-any-return] # it has what is used here of a Process
+        return started  # type: ignore[no-any-return] # it has every part of a Process that is used here
     return await anyio.open_process(words, env=environment, stderr=log, cwd=server.folder, start_new_session=True)
 
 
 async def _end(process: Process, reader: MemoryObjectReceiveStream[SessionMessage], group: TaskGroup) -> None:
     """Close its stdin, wait, then end all of its process group: a server that ended may have left children."""
-    reader.close()  # what it still says is read and dropped: a full pipe would keep it from ending
+    reader.close()  # what it still writes is read and dropped: a full pipe would keep it from ending
     await _close(process.stdin)
     try:
         await _has_ended(process)
         await _terminate(process)
     except asyncio.CancelledError:
-        # The loop ends, which anyio's shield does not hold up: there is no time left to be polite.
+        # The loop ends, and anyio's shield does not stop that: there is no time left to wait.
         _kill(process)
         raise
     finally:
@@ -122,7 +122,7 @@ def _kill(process: Process) -> None:
 
 
 async def _has_ended(process: Process) -> bool:
-    """Wait for its end. Not process.wait(): that also waits for whatever has inherited its pipes."""
+    """Wait for its end. Not process.wait(): that also waits for children that inherited its pipes."""
     with anyio.move_on_after(GRACE):
         while process.returncode is None:  # noqa: ASYNC110 - nothing else says it
             await anyio.sleep(_POLL)
@@ -144,7 +144,7 @@ class _Pipe:
         self._lines = Lines(label)
 
     def has_exited(self) -> bool:
-        """Ask the system, not asyncio: that hears of it later, and a call would be sent to nobody meanwhile."""
+        """Ask the system, not asyncio: asyncio learns it later, and meanwhile a call would go to a dead process."""
         if self._process.returncode is not None:
             return True
         if not hasattr(os, "waitid"):  # pragma: no cover - Windows, macOS before Python 3.13
@@ -156,7 +156,7 @@ class _Pipe:
             return True
 
     async def read(self) -> None:
-        """Read what the server writes until its output ends. What is no message is logged and skipped."""
+        """Read what the server writes until its output ends. A line that is not a message is logged and skipped."""
         output: Any = self._process.stdout
         try:
             with self._writer, suppress(*_BROKEN):
@@ -176,7 +176,9 @@ class _Pipe:
         if self._health.ended.is_set():
             raise anyio.ClosedResourceError
         data = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-        sending_of(getattr(item.message, "method", None)).is_sent = True  # from here on part of it may be read
+        sending_of(
+            getattr(item.message, "method", None)
+        ).is_sent = True  # from here on the server may have read a part of it
         pipe: Any = self._process.stdin
         try:
             await pipe.send(data)
@@ -228,7 +230,7 @@ class Lines:
             _log.warning("the MCP server %s wrote a line of more than %d bytes; it is lost", self._label, LONGEST_LINE)
 
     def parsed(self, line: bytes) -> SessionMessage | None:
-        """Return the message in a line, or None where it is none."""
+        """Return the message in a line; None if it is not a message."""
         if not line.strip():
             return None
         try:
@@ -240,11 +242,11 @@ class Lines:
         try:
             return SessionMessage(jsonrpc_message_adapter.validate_json(_without_halves(line), by_name=False))
         except (ValueError, RecursionError) as error:
-            self._complain("a line that is no message, which is skipped", line, error)
+            self._complain("a line that is not a message, which is skipped", line, error)
             return None
 
     def _complain(self, what: str, line: bytes, error: Exception) -> None:
-        # Once as a warning: a server that logs to stdout would fill our log with its own.
+        # Only once as a warning: a server that logs to stdout would fill our log.
         level = logging.DEBUG if self._skipped else logging.WARNING
         self._skipped += 1
         shown = redacted(line.decode(errors="backslashreplace"))[:_SHOWN]

@@ -1,8 +1,8 @@
-"""Reach: one server, as a loop knows it: a connection opened on first use, shared, and opened again when it breaks.
+"""Reach: one server of an event loop: a connection opened on first use, shared, and opened again when it breaks.
 
-A call that proves not to have been sent, on a connection that had been idle, is tried once more on a new one: a server
-that was restarted meanwhile is no reason to tell a model that it is away. After a call that got no answer, the server
-is asked for one before the next call is sent; one that stays silent is replaced.
+A call that was certainly not sent, on a connection that had been idle, is tried once more on a new one: the server may
+only have been restarted. After a call that got no answer, the server is probed before the next call is sent; a
+connection to a server that stays silent is replaced.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.mcp.client.connection import ServerConnection
 
 FRESH = 60.0
-"""Seconds for which a listing is taken for true."""
+"""Seconds for which a listing is cached."""
 
 PROBE = 5.0
 """Seconds for an answer from a server that left a call without one. It may be busy: calls under way are not ended."""
@@ -35,7 +35,7 @@ _REACHES: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Server, Reach]] = We
 
 
 def reach(server: Server) -> Reach:
-    """Return the one way to a server that the running loop has."""
+    """Return the running loop's one Reach of a server."""
     known = _REACHES.setdefault(asyncio.get_running_loop(), {})
     return known.setdefault(server, Reach(server))
 
@@ -60,7 +60,7 @@ class Reach:
             except ServerAway as away:
                 if self._listing is None:
                     raise
-                _log.warning("%s; its tools are taken for what they were", away)
+                _log.warning("%s; the tools of its last listing are used", away)
         return self._listing
 
     async def _list(self, within: float) -> Listing:
@@ -89,7 +89,7 @@ class Reach:
         return await (await self._connect(within)).call(tool, arguments, meta)
 
     async def close(self) -> None:
-        """Close the connection, if there is one, or one is being opened, and those it replaced.
+        """Close the connection, also one that is being opened, and those that were replaced.
 
         The next call opens another.
         """
@@ -121,7 +121,7 @@ class Reach:
         return connection
 
     def _ended(self, connection: ServerConnection) -> None:
-        # Nothing of this loop may be kept for longer than it is needed: the loop is known by a weak reference.
+        # Keep no object of this loop longer than needed: the loop is held by a weak reference.
         self._not_over.discard(connection)
         if self._connection is connection:  # and not one that was opened since
             self._connection = None

@@ -1,7 +1,7 @@
 """What a server's tool takes: its JSON Schema, as the model is shown it and as arguments are checked against it.
 
-It was written by whoever wrote the server. It is cut to size for the model, and what it asks to be checked is checked
-within bounds: see validating.
+The author of the server wrote it, so it is not trusted. It is cut to size for the model, and it is checked within
+bounds: see validator.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from holdfast.model.failure import storable
 from holdfast.model.task import JsonValue
 
 LONGEST_DESCRIPTION = 4_000
-"""Characters of what a server says about a tool that a model is shown."""
+"""Characters of a server's description of a tool that a model is shown."""
 
 LONGEST_REMARK = 1_000
-"""... and about one parameter."""
+"""The same for one parameter."""
 
 MOST_SCHEMA_BYTES = 64 * 1024
 _MOST_FAULTS = 5
 _NAMED = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
-"""Keywords whose keys are names that the server chose, and no keywords."""
+"""Keywords whose keys are names that the server chose, not keywords."""
 
 _REMARKS = frozenset({"description", "title", "$comment"})
 _DATA = frozenset({"const", "enum", "default", "examples"})
-"""Keywords whose values are no schemas."""
+"""Keywords whose values are not schemas."""
 
 
 class Form:
@@ -49,7 +49,7 @@ class Form:
             for fault in islice(self._validator.faults_of_schema(), 1):
                 wrong = fault.message
         except (TooMuchWork, TooDeep):
-            pass  # what is wrong with it shows when it is used
+            pass  # its mistakes show when it is used
         except Exception as error:  # noqa: BLE001 - whatever a schema makes of its validator
             wrong = repr(error)
         if wrong is not None:
@@ -59,7 +59,7 @@ class Form:
             )
 
     def check(self, arguments: Mapping[str, JsonValue]) -> None:
-        """Raise BadArguments, in words a model can act on."""
+        """Raise BadArguments, with a message that a model can act on."""
         faults: list[str] = []
         try:
             size = len(canonical(dict(arguments), name="arguments"))
@@ -69,7 +69,7 @@ class Form:
         except self._out_of_work:
             pass  # the rest is for the server to check
         except Exception as error:  # noqa: BLE001 - whatever a schema makes of its validator
-            # A reference to nowhere, or to itself: whatever the tool takes, the operator did not agree to a guess.
+            # A reference to nowhere, or to itself: what the tool takes is not known, and must not be guessed.
             raise BadArguments(f"the arguments of {self._tool} cannot be checked: {error!r}") from None
         if faults:
             raise BadArguments(f"the arguments of {self._tool} are wrong: {'; '.join(faults)}")

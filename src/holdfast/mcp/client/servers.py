@@ -42,10 +42,10 @@ class Endpoint:
 Server = Command | Endpoint
 
 _NO_URL = (
-    "the address of the MCP server is no http:// or https:// URL; a server that is started is a list of words: "
+    "the address of the MCP server is not an http:// or https:// URL; a server that is started is a list of words: "
     '["uvx", "some-server"]'
 )
-"""The address is not repeated: nobody can tell which part of it is a password."""
+"""The message does not repeat the address: any part of it may be a password."""
 
 
 def server_at(
@@ -56,7 +56,7 @@ def server_at(
     headers: Mapping[str, str] | None,
     token: str | None,
 ) -> Server:
-    """Return what was meant, or refuse what nobody could reach."""
+    """Return the server that the arguments name. Raises InvalidValue for one that cannot be reached."""
     if isinstance(server, str):
         if env is not None or cwd is not None:
             raise InvalidValue("env= and cwd= are for a server that is started; one at a URL takes headers= and token=")
@@ -79,7 +79,7 @@ def _endpoint(url: str, headers: dict[str, str], token: str | None) -> Endpoint:
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - read when it is asked for
-    except ValueError:  # a port that is none, or half an IPv6 address
+    except ValueError:  # an invalid port, or half an IPv6 address
         raise InvalidValue(_NO_URL) from None
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise InvalidValue(_NO_URL)
@@ -87,7 +87,7 @@ def _endpoint(url: str, headers: dict[str, str], token: str | None) -> Endpoint:
         raise InvalidValue("the URL of an MCP server holds a user or password; pass token= or headers= instead")
     if token is not None:
         if any(name.lower() == "authorization" for name in headers):
-            raise InvalidValue("token= and an Authorization header say the same thing; pass one of them")
+            raise InvalidValue("token= and an Authorization header set the same header; pass one of them")
         headers["Authorization"] = f"Bearer {token}"
     know_headers(headers)
     return Endpoint(url, tuple(sorted(headers.items())))

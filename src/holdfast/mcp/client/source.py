@@ -39,10 +39,10 @@ PATIENCE = Retry(max_attempts=60, initial=1.0, max_delay=60.0, jitter="equal", r
 """How a task waits for a server that is away when an attempt begins: for about three quarters of an hour."""
 
 FEW = 4
-"""Tries, some seconds in all, where its command does not exist: it may be just being installed, or mistyped."""
+"""Tries, some seconds in all, where its command does not exist: it is being installed, or mistyped."""
 
 WAIT = "tools"
-"""The kind of step that such a wait is."""
+"""The kind of the step that waits for a server."""
 
 _log = make_logger(__name__)
 
@@ -115,7 +115,7 @@ class ServerTools(ToolSource):
             if not isinstance(declared, Declared):
                 raise InvalidValue(f"declare[{name!r}] is {declared!r}; write Declared(risk=...)")
         self._promised = [self._tool(Listed(name=name)) for name in self._declared if self._is_offered(name)]
-        """What was declared, before the server has said anything. Made now, so that a mistake is told now."""
+        """The declared tools, before the server has listed any. Made here, so that a mistake is reported here."""
 
     def __repr__(self) -> str:
         """Name the server, without what may be secret."""
@@ -124,7 +124,7 @@ class ServerTools(ToolSource):
     async def find(self, attempt: Attempt) -> Sequence[ServerTool]:
         """Return them as the server lists them; wait for one that is away, without holding a worker."""
         if attempt.discovery.is_under_way:
-            return self._promised  # nothing is called: this is about how to undo what was
+            return self._promised  # no tool is called: the task only undoes what was done
         try:
             return await self.listed()
         except ServerAway as away:
@@ -165,7 +165,7 @@ class ServerTools(ToolSource):
         return self._only is not None or name in self._declared
 
     async def _usable(self, listing: Listing) -> AsyncIterator[ServerTool]:
-        """Make tools of what is offered. One that cannot be one spoils no other, unless it was asked for by name."""
+        """Yield the offered tools. One that is not usable is left out, unless it was asked for by name."""
         seen: set[str] = set()
         for each in listing.tools:
             if not self._is_offered(each.name):
@@ -182,7 +182,7 @@ class ServerTools(ToolSource):
                 if self._is_asked_for(each.name):
                     raise
                 _log.warning("%s; it is left out", error)
-            await asyncio.sleep(0)  # others have work to do, and leases to renew: a server may list a great deal
+            await asyncio.sleep(0)  # other tasks of the loop have leases to renew: a server may list very many tools
 
     def _tool(self, listed: Listed) -> ServerTool:
         declared = self._declared.get(listed.name, Declared())
@@ -206,5 +206,5 @@ class ServerTools(ToolSource):
     async def _call(
         self, tool: str, arguments: Mapping[str, JsonValue], meta: Mapping[str, Any], timeout: float
     ) -> CallAnswer:
-        # Half of the tool's time: if it ran out while connecting, nobody could tell that nothing was sent.
+        # Half of the tool's time: if all of it ran out while connecting, it would not be known that nothing was sent.
         return await reach(self._server).call(tool, arguments, meta, within=min(self._connect, timeout / 2))

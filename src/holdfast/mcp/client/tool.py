@@ -29,7 +29,7 @@ Calling = Callable[[str, Mapping[str, JsonValue], Mapping[str, Any], float], Awa
 
 
 class ServerTool(Tool):
-    """One tool. Its function takes the arguments as one dict: a server may call its parameters what it likes."""
+    """One tool. Its function takes the arguments as one dict: a server may give its parameters any names."""
 
     def __init__(
         self, name: str, listed: Listed, declared: Declared, calling: Calling, *, server: str, is_spare: bool = False
@@ -37,7 +37,7 @@ class ServerTool(Tool):
         """``name`` is what the model calls it, ``calling`` what reaches ``server``."""
         self._listed, self._calling = listed, calling
         self.is_spare = is_spare
-        """Nobody asked for it by name: an agent leaves it out where another tool is called the same."""
+        """Not asked for by name: an agent leaves it out where another tool has the same name."""
         self._errors = OnError(declared.errors)
         risk, effect = tightened(RiskLevel(declared.risk), declared.effect_class, listed.hints)
         said = declared.description or storable(listed.description.strip(), LONGEST_DESCRIPTION)
@@ -59,7 +59,7 @@ class ServerTool(Tool):
         self.spec = ToolSpec(name=self.name, description=self.description, parameters=self._form.shown)
 
     def read(self, arguments: str) -> dict[str, JsonValue]:
-        """See Tool: what the model passed, as it was; defaults are the server's to fill in."""
+        """See Tool: the arguments that the model passed, unchanged; the server fills in defaults."""
         try:
             chosen = parse(arguments.strip().encode() or b"{}", name="arguments")
             canonical(chosen, name="arguments")
@@ -83,6 +83,6 @@ class ServerTool(Tool):
             raise ToolError(answer.error)
         if self._errors is OnError.DOUBT:
             raise CallFailed(answer.error)
-        # It may have done half of its work: to call that "not happened" would be a guess. Nor is it a doubt: whoever
-        # did it has answered, and a person who is asked about every "no such file" soon stops reading the question.
+        # It may have done half of its work: to call that "not happened" would be a guess. It is not a doubt either: the
+        # tool has answered, and a person who is asked about every "no such file" soon stops reading the question.
         return {"error": answer.data}

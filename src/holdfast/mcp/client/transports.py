@@ -1,6 +1,6 @@
-"""The two ways to a server, watched: whether a request got as far as the wire decides what its failure proves.
+"""The two transports to a server. They record whether a request was sent: that decides what its failure proves.
 
-The SDK's HTTP transport ends the whole connection, with every call on it, when one request finds nobody listening or
+The SDK's HTTP transport ends the whole connection, with every call on it, when one request finds no listener or
 loses its answer. Here that becomes the answer to this one request, so that the others go on.
 """
 
@@ -24,14 +24,14 @@ from holdfast.model.failure import storable
 from holdfast.redaction import know_proxies
 
 LONGEST_ANSWER = 32 * 1024 * 1024
-"""Bytes of an answer over HTTP. One that is longer is lost, and with it what came of the call."""
+"""Bytes of an answer over HTTP. A longer one is dropped, and the outcome of the call is then unknown."""
 
 _WRITE_TIMEOUT = 60.0
 
 
 @asynccontextmanager
 async def transport_to(server: Server, *, connect: float, health: Health) -> AsyncIterator[Any]:
-    """Open the way to a server; connecting takes ``connect`` seconds at most. ``health`` is kept up to date."""
+    """Open the transport to a server; connecting takes ``connect`` seconds at most. ``health`` is kept up to date."""
     async with AsyncExitStack() as stack:
         if isinstance(server, Command):
             yield await stack.enter_async_context(pipe_to(server, health))
@@ -48,23 +48,23 @@ def _client(server: Endpoint, connect: float) -> _WatchedClient:
     headers["Accept-Encoding"] = "identity"  # a few bytes could unpack to more than there is memory for
     return _WatchedClient(
         headers=headers,
-        # How long an answer may take is the tool's timeout, which the engine counts.
+        # The tool's timeout limits how long an answer may take; the engine counts it.
         timeout=httpx2.Timeout(None, connect=connect, write=_WRITE_TIMEOUT),
         # A connection of its own for each request: one that is kept alive may be closed by the server just when it is
-        # used again, and nobody could tell whether that request was read.
+        # used again, and then it is not known whether the server read that request.
         limits=httpx2.Limits(max_keepalive_connections=0),
     )
 
 
 class _WatchedClient(httpx2.AsyncClient):
-    """Sends requests, and notes for each how far it got."""
+    """Sends requests, and records for each how far it got."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:  # noqa: ANN401 - as it takes them
         await request.aread()  # that of a redirect has not been read yet
         sending = sending_of(_method(request))
         # The SDK follows redirects by sending again. What was answered with one may have been done all the same.
         is_first = sending.method is None or not sending.is_sent
-        sending.is_sent = True  # until the opposite is known: this may be cancelled at any point
+        sending.is_sent = True  # until the opposite is proven: this may be cancelled at any point
         try:
             response = await super().send(request, **options)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol) as error:
@@ -76,7 +76,7 @@ class _WatchedClient(httpx2.AsyncClient):
         if (packing := response.headers.get("content-encoding", "identity").strip().lower()) != "identity":
             await response.aclose()
             return _stand_in(
-                request, sending, f"its answer is packed ({storable(packing, 40)}), which nobody asked for"
+                request, sending, f"its answer is packed ({storable(packing, 40)}), which was not asked for"
             )
         if isinstance(response.stream, httpx2.AsyncByteStream):
             # Of a stream, the SDK limits each event. The stream itself may go on.
@@ -94,13 +94,13 @@ def _method(request: httpx2.Request) -> str | None:
 
 
 def _is_stream(response: httpx2.Response) -> bool:
-    """Say whether the SDK reads an answer as events; it reads every other one whole, and those that lead elsewhere."""
+    """Return whether the SDK reads an answer as events; it reads every other one whole, also redirects."""
     kind = response.headers.get("content-type", "").lower()
     return response.request.method != "DELETE" and response.is_success and kind.startswith("text/event-stream")
 
 
 class _UpToTheBreak(httpx2.AsyncByteStream):
-    """An answer that ends where it breaks off, or becomes too long. What is left of it is taken for no answer."""
+    """An answer that ends where it breaks off, or becomes too long. The SDK then finds no whole answer in it."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, sending: Sending, limit: int | None) -> None:
         self._stream, self._sending, self._limit = stream, sending, limit

@@ -1,8 +1,8 @@
-"""Checking against a JSON Schema that a stranger wrote, with an end: a schema of one page can ask for years of work.
+"""Checking against an untrusted JSON Schema within a limit of work: a schema of one page can ask for years of it.
 
-Each keyword that is applied costs work, by what it looks through, and there is only so much. What cannot be counted
+Each keyword that is applied costs work, by the data it reads, and the work is limited. What cannot be counted
 that way is not checked at all: regular expressions, comparing everything with everything, and what follows references
-on paths of its own. Nobody gains anything by that: the schema is the server's, and the server checks what it is sent.
+on paths of its own. That opens no hole: the schema is the server's, and the server checks what it is sent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
 from referencing import Registry
 
 MOST_WORK = 100_000
-"""For one look at arguments, or at a schema. It takes a few tenths of a second; a few hundred units are usual."""
+"""Units for one check of arguments, or of a schema: a few tenths of a second. A few hundred units are usual."""
 
 MOST_DEPTH = 150
 """Keywords within keywords. Python's own limit is not far beyond it, and the libraries underneath do not survive that.
@@ -28,11 +28,11 @@ MOST_DEPTH = 150
 UNCHECKED = frozenset({"pattern", "patternProperties", "uniqueItems", "unevaluatedItems", "unevaluatedProperties"})
 
 _TURNED = {"not": None, "disallow": None, "if": None, "contains": None, "oneOf": "anyOf"}
-"""What may be wrong because something else is right, which nobody knows of what is not checked; and what to check then.
-"""
+"""Keywords that can fail because a part below them passes. A part that is not checked always passes, so these are not
+checked with it; the value is the keyword to check instead."""
 
 _WHOLE = frozenset({"enum", "const", "dependentRequired", "dependencies"})
-"""Keywords that look through all of their value and not just at what it begins with."""
+"""Keywords that read all of their value, not just its beginning."""
 
 _REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 _FOLLOWING = 10
@@ -45,21 +45,21 @@ Keyword = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
 
 
 class TooMuchWork(Exception):
-    """There is no work left."""
+    """The limit of work is reached."""
 
 
 class TooDeep(Exception):
-    """The schema leads back to itself without end, or is nested beyond all measure."""
+    """The schema refers to itself without end, or is nested too deep."""
 
 
 class _Work:
-    """What one check may still do."""
+    """The work that one check may still do."""
 
     def __init__(self, size: int) -> None:
         self._left = MOST_WORK
         self._depth = 0
         self._each_error = 1 + size // _SIZE_OF_A_UNIT
-        """An error quotes what it is about, which may be all of the arguments and of the schema."""
+        """An error quotes its subject, which may be all of the arguments and of the schema."""
 
     def spend(self, units: int) -> None:
         self._left -= units
@@ -91,15 +91,15 @@ class Validator:
         self._size = size
         named = {} if draft is None else {"$schema": draft}
         self._draft = validators.validator_for(named, default=Draft202012Validator)
-        # With an empty registry, for the usual one fetches what a reference names.
+        # With an empty registry, because the usual one fetches what a reference names.
         self._checking = _bounded(self._draft, is_partial=_mentions_unchecked(schema))(schema, registry=Registry())
 
     def faults(self, arguments: Mapping[str, Any], size: int) -> Iterator[Any]:
-        """Say what is wrong with arguments of that size. Raises TooMuchWork, TooDeep, and whatever else it leads to."""
+        """Yield what is wrong with arguments of that size. Raises TooMuchWork, TooDeep, and errors of the library."""
         return _counted(self._checking.iter_errors(arguments), self._size + size)
 
     def faults_of_schema(self) -> Iterator[Any]:
-        """Say what is wrong with the schema itself. Raises TooMuchWork."""
+        """Yield what is wrong with the schema itself. Raises TooMuchWork."""
         described = self._draft.META_SCHEMA
         checking = _bounded(self._draft, is_partial=False)(described, registry=REGISTRY)
         return _counted(checking.iter_errors(self._checking.schema), self._size)
@@ -123,7 +123,7 @@ def _bounded(draft: Any, *, is_partial: bool) -> Any:  # noqa: ANN401 - jsonsche
         if name in known:
             checked[name] = _unchecked if instead is None else checked[instead]
     bounded = validators.extend(draft, checked)
-    # Its own would go on with another draft, one that does not count, wherever a part of the schema names one.
+    # Its own evolve would switch to another draft, without the limit, wherever a part of the schema names one.
     bounded.evolve = attrs.evolve
     return bounded
 
@@ -134,7 +134,7 @@ def _counting(name: str, keyword: Keyword) -> Keyword:
         looked_through = _nodes(value) if name in _WHOLE else _length(value)
         work.spend((_FOLLOWING if name in _REFERENCES else 1) + looked_through + _length(instance))
         if name == "additionalProperties" and "patternProperties" in schema:
-            return  # which of them are additional is up to regular expressions
+            return  # regular expressions decide which of them are additional
         with work.deeper():
             for error in keyword(validator, value, instance, schema) or ():
                 work.note_error()

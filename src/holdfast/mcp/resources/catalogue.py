@@ -18,7 +18,7 @@ _STANDING = (
         name="queue",
         title="What waits",
         description="Pending tasks in the order in which they will be claimed, with counts for each queue. "
-        "Subscribe to hear when work arrives. No tasks: nothing waits.",
+        "Subscribe to be notified when work arrives. No tasks: nothing waits.",
         mime_type=JSON,
     ),
     Resource(

@@ -20,7 +20,7 @@ _LOOKED_AT = 500
 async def complete(  # noqa: PLR0911 - one for each argument
     access: CallerAccess, name: str, begun: str, chosen: Mapping[str, str]
 ) -> list[str]:
-    """Return what an argument may be that begins like this; ``chosen`` are the arguments before it."""
+    """Return the values of an argument that begin like this; ``chosen`` are the arguments before it."""
     match name:
         case "task_id":
             return await _task_ids(access, begun, chosen.get("agent_id"))

@@ -38,7 +38,7 @@ PAGE = 50
 STEPS = 100
 _RUNNING = frozenset({TaskState.RUNNING})
 _AROUND = 2000
-"""Characters of a page around its items."""
+"""Characters of a page beside its items."""
 
 MAX_PART = 128 << 10
 """Bytes of an artifact that are sent at once."""
@@ -54,7 +54,7 @@ class Content:
 
 
 async def read(access: CallerAccess, address: Address) -> Content:  # noqa: PLR0911 - one for each kind
-    """Return what is behind an address. Raises NotFound."""
+    """Return the content at an address. Raises NotFound."""
     match address:
         case StateAddress():
             return await _state(access, address)
@@ -149,7 +149,7 @@ async def current_form(access: CallerAccess) -> dict[str, JsonValue]:
 
 
 async def running_tasks(access: CallerAccess) -> Sequence[Task]:
-    """Return the tasks somebody works on, the newest first."""
+    """Return the tasks that a worker or an agent works on, the newest first."""
     return (await access.service.tasks(TaskFilter(states=_RUNNING), limit=PAGE)).items
 
 

@@ -1,7 +1,7 @@
 """Tools: what an agent outside may call.
 
 Each is a method of a class that is made for one request. Its docstring is what the calling model reads: when to call
-it, what comes back, what it means if that is empty. None of them decides an approval, answers for a person or changes a
+it, what it returns, what an empty answer means. None of them decides an approval, answers for a person or changes a
 setting.
 
 Modules:

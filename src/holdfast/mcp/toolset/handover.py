@@ -15,7 +15,7 @@ from holdfast.service.outside import LONGEST, SHORTEST, USUAL, ClaimedTask, Writ
 LeaseText = Annotated[str, Field(description="The lease claim_task gave you, exactly as it was.")]
 LeaseSeconds = Annotated[
     float,
-    Field(ge=SHORTEST, le=LONGEST, description="How long you may stay silent before the task goes to somebody else."),
+    Field(ge=SHORTEST, le=LONGEST, description="How long you may stay silent before the task goes to another agent."),
 ]
 Facts = Annotated[
     list[dict[str, Any]] | None,
@@ -27,14 +27,14 @@ _LONGEST_WAIT = 55.0
 """Seconds. Many clients give up on a call after a minute."""
 
 _NOTES = 3
-"""Of those who had the task before, the last ones."""
+"""How many of the last notes are shown."""
 
 
 class HandoverTools:
     """The hand-over."""
 
     def __init__(self, access: CallerAccess) -> None:
-        """``access`` is that of the request."""
+        """``access`` belongs to the request."""
         self._access = access
 
     async def claim_task(
@@ -51,14 +51,14 @@ class HandoverTools:
             float, Field(ge=0, le=_LONGEST_WAIT, description="How long to wait for work, if there is none.")
         ] = 0,
     ) -> dict[str, Any]:
-        """Take a task to work on it. Nobody else gets it while your lease lasts.
+        """Take a task to work on it. No other agent gets it while your lease lasts.
 
-        Call it when you are ready to work, or to go on with a task somebody left. "task" null means that nothing waits
-        for you ("elsewhere": in which other queues something does); ask again later. Otherwise you get the task, its
+        Call it when you are ready to work, or to go on with a task another agent left. "task" null means that there is
+        no work for you now; ask again later ("elsewhere": other queues with work). Otherwise you get the task, its
         state as the last agent left it (plan, facts, completed steps: do not do those again), "notes", answers of
         people, and a "lease". Pass it to complete_step after every step, to report_progress while a step takes long,
         and to finish_task, ask_human or release_task at the end. Every such call renews it. An error that says that the
-        lease is over means: stop, the task is somebody else's.
+        lease is over means: stop, the task is not yours any more.
         """
         whole = None if task_id is None else await self._access.service.task_id(task_id)
         looked_at = queues or [DEFAULT_QUEUE]
@@ -76,13 +76,13 @@ class HandoverTools:
         self,
         *,
         lease: LeaseText,
-        message: Annotated[str, Field(max_length=2000, description="What you are doing, for whoever watches.")],
+        message: Annotated[str, Field(max_length=2000, description="What you are doing, for people who watch.")],
         percent: Annotated[float | None, Field(ge=0, le=100, description="How far you are.")] = None,
     ) -> dict[str, Any]:
-        """Tell how far you are, and keep your lease.
+        """Report how far you are, and keep your lease.
 
         Call it while a step takes long, well before the lease ends. Changes nothing else. "cancel_requested" in the
-        answer means that somebody wants the task stopped: release it.
+        answer means that the task is to be cancelled: release it.
         """
         return _standing_form(await self._access.agent.holder(lease).report(message, percent))
 
@@ -100,7 +100,7 @@ class HandoverTools:
         plan_step: Annotated[str | None, Field(description="The line of the plan that is done now.")] = None,
         next_step: Annotated[str | None, Field(description="The line of the plan that comes now.")] = None,
     ) -> dict[str, Any]:
-        """Record that a step is done, so that nobody does it again.
+        """Record that a step is done, so that no agent does it again.
 
         Call it right after every step that has an effect. The same key with the same output again changes nothing
         ("replayed" true), so a call whose answer was lost can be repeated; with another output it is refused.
@@ -114,7 +114,9 @@ class HandoverTools:
         self,
         *,
         lease: LeaseText,
-        question: Annotated[str, Field(min_length=1, max_length=4000, description="One question, with all it takes.")],
+        question: Annotated[
+            str, Field(min_length=1, max_length=4000, description="One question, with all that is needed to answer it.")
+        ],
     ) -> dict[str, Any]:
         """Ask a person something only they can decide or know.
 
@@ -149,10 +151,10 @@ class HandoverTools:
         self,
         *,
         lease: LeaseText,
-        note: Annotated[str, Field(max_length=2000, description="What whoever goes on should know first.")] = "",
+        note: Annotated[str, Field(max_length=2000, description="What the next agent should know first.")] = "",
         facts: Facts = None,
     ) -> dict[str, Any]:
-        """Hand a task back unfinished, for somebody else to go on with. Your lease ends.
+        """Hand a task back unfinished, for another agent to go on with. Your lease ends.
 
         Call it when you cannot or should not go on. What you recorded stays. A task that was to be cancelled is
         cancelled now.

@@ -31,7 +31,7 @@ class InspectionTools:
     """Reads of tasks."""
 
     def __init__(self, access: CallerAccess) -> None:
-        """``access`` is that of the request."""
+        """``access`` belongs to the request."""
         self._access = access
         self._service = access.service
 
@@ -128,9 +128,9 @@ class InspectionTools:
                     if is_over(last):
                         break
         except TimeoutError:
-            pass  # said by "done"
-        told = await self._service.last_reports(found.id, _EVENTS)
-        progress = [forms.event_form(event)["payload"] for event in told]
+            pass  # "done" is false then
+        reports = await self._service.last_reports(found.id, _EVENTS)
+        progress = [forms.event_form(event)["payload"] for event in reports]
         return {"done": is_over(last)} | outcome_of(last) | without_empty({"progress": progress})
 
     async def read_resource(
@@ -143,7 +143,7 @@ class InspectionTools:
         """Read a resource of this server, if your client does not offer its resources to you.
 
         Call it for what other answers point to: an artifact, the journal of a task (its URI with /steps), the rest of
-        something that was cut. "text" is its content; of anything that is no text only type and size are told.
+        something that was cut. "text" is its content; if it is not text, you get only its type and size.
         """
         address = read_address(uri)
         if address is None:

@@ -20,7 +20,7 @@ class MemoryTools:
     """Facts about entities."""
 
     def __init__(self, access: CallerAccess) -> None:
-        """``access`` is that of the request."""
+        """``access`` belongs to the request."""
         self._access = access
         self._memory = access.service.memory
 
@@ -52,8 +52,8 @@ class MemoryTools:
     ) -> dict[str, Any]:
         """Recall what was remembered: about an entity, or by words.
 
-        Call it before you find out something again. An empty list means that nothing is known; that is no proof that it
-        is not so. "confidence" is what is left of it after its age.
+        Call it before you find out something again. An empty list means that nothing is known; it proves
+        nothing more. "confidence" falls with the age of a fact.
         """
         service = self._access.service
         if query is not None:

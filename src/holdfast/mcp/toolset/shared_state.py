@@ -18,14 +18,14 @@ OptionalLease = Annotated[
     Field(description="Your lease, if you hold the task: then it is refused once the lease is over."),
 ]
 MAX_CONTENT = 2 << 20
-"""Characters of an artifact that comes in one call; a request may have four million bytes."""
+"""Characters of an artifact in one call; a request may have four million bytes."""
 
 
 class SharedStateTools:
     """Writes to a task's state."""
 
     def __init__(self, access: CallerAccess) -> None:
-        """``access`` is that of the request."""
+        """``access`` belongs to the request."""
         self._access = access
 
     async def patch_state(
@@ -42,9 +42,9 @@ class SharedStateTools:
         ],
         reason: Annotated[str, Field(max_length=500, description="Why, for the history.")] = "",
     ) -> dict[str, Any]:
-        """Change a task's shared state, if nobody changed it since you read it.
+        """Change a task's shared state, if it has not changed since you read it.
 
-        Call it to replace the plan, close questions or set flags. If somebody was faster nothing is changed, and the
+        Call it to replace the plan, close questions or set flags. If it has changed, nothing is written, and the
         error brings the newer state and its version: look at it, merge, and call again. To only add facts use
         append_facts, which needs no version.
         """
@@ -62,9 +62,9 @@ class SharedStateTools:
         ],
         lease: OptionalLease = None,
     ) -> dict[str, Any]:
-        """Add what you found out to a task's state, whoever works on it.
+        """Add what you found out to a task's state. You do not need its lease.
 
-        Call it to share findings. Nothing is replaced: the freshest fact about a key is the last one. Comes back with
+        Call it to share findings. Nothing is replaced: the freshest fact about a key is the last one. Returns
         the new version. A fact that is known already changes nothing.
         """
         whole = await self._access.service.task_id(task_id)
@@ -84,9 +84,9 @@ class SharedStateTools:
         media_type: Annotated[str | None, Field(max_length=100, description="By default the name says it.")] = None,
         lease: OptionalLease = None,
     ) -> dict[str, Any]:
-        """Keep a large output (a log, a report, a file) with a task, outside of anybody's context.
+        """Keep a large output (a log, a report, a file) with a task, outside of any model's context.
 
-        Call it instead of putting long text into facts. Comes back with the URI to read it under. The same bytes are
+        Call it instead of putting long text into facts. Returns the URI to read it under. The same bytes are
         stored once.
         """
         whole = await self._access.service.task_id(task_id)
@@ -107,4 +107,6 @@ def _content(content: str, encoding: str) -> bytes:
     try:
         return base64.b64decode(content, validate=True)
     except ValueError as error:  # binascii.Error, or characters that are not even ASCII
-        raise InvalidValue(f"the content is no base64: {error}; encode the bytes, or pass encoding='text'") from error
+        raise InvalidValue(
+            f"the content is not valid base64: {error}; encode the bytes, or pass encoding='text'"
+        ) from error

@@ -23,10 +23,10 @@ def _arguments(goal: str | None, arguments: list[JsonValue] | None) -> list[Json
 
 
 class SubmissionTools:
-    """New tasks, and the end of old ones."""
+    """Submitting and cancelling tasks."""
 
     def __init__(self, access: CallerAccess) -> None:
-        """``access`` is that of the request."""
+        """``access`` belongs to the request."""
         self._access = access
         self._service = access.service
 
@@ -62,7 +62,7 @@ class SubmissionTools:
         ] = None,
         agent_id: Annotated[
             str | None,
-            Field(description="Only without name: a name to find it by, part of its URI; anybody may claim it."),
+            Field(description="Only without name: a name to find it by, part of its URI; any agent may claim it."),
         ] = None,
         delay_seconds: Annotated[float, Field(ge=0, le=31_536_000, description="Not before this time has passed.")] = 0,
         deadline_seconds: Annotated[
@@ -81,7 +81,7 @@ class SubmissionTools:
     ) -> dict[str, Any]:
         """Have something done, now or later, by another agent or by yourself, so that it survives crashes.
 
-        Call it to delegate work, or with take=true to make your own work durable before you begin. Comes back with the
+        Call it to delegate work, or with take=true to make your own work durable before you begin. Returns the
         task's id and URI (and your lease with take=true); it does not wait: wait_for_task has the result. Pass a key if
         you might call it twice; "created" false means that the task was there already. "why" says what it waits for.
         """
@@ -90,8 +90,8 @@ class SubmissionTools:
             if take or details is not None:
                 raise InvalidValue("take and details are for tasks without a name; leave them, or the name, out")
             if agent_id is not None:
-                # What an agent remembers stands under its id: a caller who chose one could speak for another agent.
-                raise InvalidValue(f"agent_id is for tasks without a name; what {name!r} does stands under its own id")
+                # An agent's memory is stored under its id: a caller that chose the id could speak for another agent.
+                raise InvalidValue(f"agent_id is for tasks without a name; {name!r} has an id of its own")
             return await self._submit_named(name, _arguments(goal, arguments), terms, plan=plan, state=state)
         if arguments is not None or not goal:
             raise InvalidValue("without a name it takes a goal, and no arguments; what belongs to it goes into details")
@@ -131,8 +131,8 @@ class SubmissionTools:
     ) -> dict[str, Any]:
         """Stop a task and its children.
 
-        Call it when the work is not wanted any more. "state" is "cancelled" if nobody worked on it; otherwise whoever
-        does is told, and stops at the next step. A task that has ended stays as it is.
+        Call it when the work is not wanted any more. "state" is "cancelled" if no worker or agent had the
+        task. Otherwise its holder gets the request, and stops at the next step. A task that has ended stays as it is.
         """
         task = await self._service.task(task_id)
         await self._access.agent.cancel(task.id, reason)

@@ -25,7 +25,7 @@ from holdfast.redaction import make_logger, redacted
 from holdfast.service.access import AccessScope
 
 FOLLOW: Final = "follow"
-"""The parameter that asks for a task of the protocol; of no use to a client that does not know them."""
+"""The parameter that asks for a task of the protocol; hidden from clients that do not know them."""
 
 _NULL: Final = {"type": "null"}
 
@@ -98,10 +98,10 @@ TOOLS: Final[dict[str, Exposed]] = {
 
 
 def slim(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema that says nothing twice: every client sends all of them with every conversation.
+    """Return a schema without repetitions: every client sends all schemas with every conversation.
 
-    It does not say that an optional parameter may be null, and is by default: a caller who has nothing to say leaves it
-    out.
+    It leaves out that an optional parameter may be null, and is null by default: a caller without a value leaves the
+    parameter out.
     """
     properties = schema.get("properties", {})
     return {**schema, "properties": {name: _slim(one) for name, one in properties.items()}}
@@ -131,7 +131,7 @@ def _without(tool: ShownTool, parameter: str) -> ShownTool:
 
 
 async def call(access: CallerAccess, name: str, arguments: dict[str, JsonValue]) -> CallToolResult:
-    """Call a tool, and answer in words a model can act on, whatever happens."""
+    """Call a tool; whatever happens, answer with a text that a model can act on."""
     exposed = TOOLS[name]
     try:
         answer = await exposed.call(access, text_of(arguments))
@@ -146,7 +146,7 @@ async def call(access: CallerAccess, name: str, arguments: dict[str, JsonValue])
     except StoreError as error:
         _log.warning("tool %s of %s: the store does not answer: %s", name, access.caller.name, error)
         words = (
-            "the store does not answer; nobody knows whether this was done. Look, then do it again: a repeated call "
+            "the store does not answer; it is not known whether this was done. Look, then do it again: a repeated call "
         )
         return _result({"error": f"{words}is done once", "kind": type(error).__name__}, is_error=True)
     except HoldfastError as error:

@@ -7,7 +7,7 @@ Modules:
 durability.py          Whether the store keeps what it acknowledges
 evidence.py            Evidence: everything a check may judge by, as it was found at one moment
 evidence_collector.py  Gathering evidence: the one module of a diagnosis that looks
-finding.py             Finding: what a check has to say
+finding.py             Finding: one result of a check
 growth.py              Whether the store grows too large
 reachability.py        Whether the store is there, and may be opened as it is
 report.py              Every check, in the order in which people read them: first whether there is a store, last what is

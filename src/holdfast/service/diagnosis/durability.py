@@ -13,10 +13,10 @@ SAFE_SQLITE: Final = (3, 51, 3)
 LITTLE_ROOM: Final = 512 * 1024**2
 NO_ROOM: Final = 16 * 1024**2
 LARGE_WAL: Final = 256 * 1024**2
-"""Bytes. A WAL goes into its database every 16 MB, unless somebody reads from it all the while."""
+"""Bytes. A WAL goes into its database every 16 MB, unless some process reads from it all the time."""
 
 SKEW_SEEN, SKEW_WRONG = 2.0, 60.0
-"""Seconds between two clocks: from which on people wonder about times they see, and from which on one is wrong."""
+"""Seconds between two clocks: from the first on people notice, from the second on one of them is wrong."""
 
 NETWORKED: Final = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "fuse.glusterfs", "fuse.sshfs", "gpfs", "lustre", "nfs", "nfs4", "smb3"}
@@ -35,7 +35,7 @@ def check_settings(seen: StoreEvidence) -> Iterator[Finding]:
         yield Finding(
             "durability",
             Level.WARNING,
-            "the file's journal is no WAL: another program changed that; it was left as it is",
+            "the file's journal is not a WAL: another program changed that; it was left as it is",
             "opening it switches it back: holdfast migrate",
         )
     if seen.inside is None:
@@ -75,7 +75,7 @@ def _postgres(inside: Inside) -> Iterator[Finding]:
             "durability",
             Level.NOTE,
             "this role may not look at the server's settings",
-            "ask somebody who may: psql -c 'SHOW fsync' -c 'SHOW full_page_writes'",
+            "ask an administrator of the server: psql -c 'SHOW fsync' -c 'SHOW full_page_writes'",
         )
         return
     wrong = [(name, why) for (name, value), why in _WRONG_POSTGRES.items() if settings.get(name) == value]
@@ -131,7 +131,7 @@ def check_file_system(seen: StoreEvidence) -> Iterator[Finding]:
 
 
 def check_room(seen: StoreEvidence) -> Iterator[Finding]:
-    """Notice a disk that is full, or about to be."""
+    """Find a disk that is full, or almost."""
     if seen.free_bytes is None or seen.free_bytes >= LITTLE_ROOM:
         return
     left = f"{seen.free_bytes / 1024**2:,.0f} MB are left on the disk of {seen.file}"
@@ -144,7 +144,7 @@ def check_room(seen: StoreEvidence) -> Iterator[Finding]:
 
 
 def check_wal(seen: StoreEvidence) -> Iterator[Finding]:
-    """Notice a WAL that nobody could empty for a long while."""
+    """Find a WAL that could not be emptied for a long time."""
     if seen.inside is None:
         return
     size = int(seen.inside.vitals.settings.get("wal_bytes", "0"))
@@ -152,7 +152,7 @@ def check_wal(seen: StoreEvidence) -> Iterator[Finding]:
         yield Finding(
             "wal",
             Level.WARNING,
-            f"the WAL has grown to {size / 1024**2:,.0f} MB: something reads from the file without an end",
+            f"the WAL has grown to {size / 1024**2:,.0f} MB: some process reads from the file and does not stop",
             f"see who has it open, and restart that: fuser -v {seen.file}-wal",
         )
 

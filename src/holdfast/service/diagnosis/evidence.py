@@ -22,10 +22,10 @@ KEPT = timedelta(days=30)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedApplication:
-    """The application that was named, as it came out of its import."""
+    """The application that was named, and how its import went."""
 
     target: str
-    """Where it was said to be: module:attribute."""
+    """Where it should be: module:attribute."""
     error: str | None = None
     """Why there is none."""
     not_imported: str | None = None
@@ -41,7 +41,7 @@ class NamedApplication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inside:
-    """What an open store tells."""
+    """What was read from an open store."""
 
     vitals: Vitals
     now: datetime
@@ -68,10 +68,10 @@ class Inside:
     by_hand: Mapping[str, int] = field(default_factory=dict)
     """How many of each queue were saved by hand: no worker claims them."""
     cut: Collection[str] = ()
-    """Which of pending, running, failed, approvals and doubts are more than were looked at."""
+    """Which of pending, running, failed, approvals and doubts were not read completely."""
 
     def is_silent(self, worker: Worker) -> bool:
-        """Say whether a worker's lease is over, though nobody has said so yet."""
+        """Return whether a worker's lease is over, though no sweep has declared it dead yet."""
         return self.now - worker.seen_at > timedelta(seconds=worker.lease)
 
     @property
@@ -85,13 +85,13 @@ class Inside:
 
 
 def is_agent(worker: Worker) -> bool:
-    """Say whether that is an agent outside, which holds the one task that it claimed over MCP."""
+    """Return whether it is an agent outside, which holds the one task that it claimed over MCP."""
     return worker.details.get("queues") == [] == worker.details.get("tasks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreEvidence:
-    """What a diagnosis goes by."""
+    """Everything that a diagnosis judges by."""
 
     url: str
     settings_error: str | None = None
@@ -104,9 +104,9 @@ class StoreEvidence:
     extras: Mapping[str, bool] = field(default_factory=dict)
     """Which optional parts are installed."""
     file: Path | None = None
-    """Where the store is, if it is one."""
+    """Where the store is, if it is a file."""
     file_system: str | None = None
-    """What kind of file system that is on, where it can be told."""
+    """The type of file system that ``file`` is on, where it can be found out."""
     free_bytes: int | None = None
     """What is left on that disk."""
     schema: tuple[int, int] | None = None

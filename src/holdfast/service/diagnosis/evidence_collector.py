@@ -81,7 +81,7 @@ async def gather(
 
 def _look_first(seen: StoreEvidence) -> StoreEvidence:
     """Look at the file or folder of a store from outside, which opening it might change."""
-    make_store(seen.url)  # refuses a URL that means nothing
+    make_store(seen.url)  # refuses a URL that is not valid
     parts = urlsplit(seen.url)
     if parts.scheme not in {"sqlite", "json"}:
         return seen
@@ -122,7 +122,7 @@ async def _look_inside(url: str, options: Mapping[str, Any], *, thorough: bool) 
         store = hold.store
         before = datetime.now(UTC)
         now = await store.now()
-        local = before + (datetime.now(UTC) - before) / 2  # the answer was made somewhere in between
+        local = before + (datetime.now(UTC) - before) / 2  # the server answered somewhere in between
         workers = [worker for worker in await store.workers() if worker.state is not WorkerState.DEAD]
         failed = TaskFilter(states=frozenset({TaskState.FAILED}))
         long_failed = TaskFilter(states=frozenset({TaskState.FAILED}), ended_before=now - A_DAY)
@@ -188,7 +188,7 @@ def _versions() -> dict[str, str]:
 
 
 def file_system_of(path: Path) -> str | None:
-    """Return the kind of file system a file is on, as Linux calls it; None where it does not tell."""
+    """Return the kind of file system a file is on, as Linux calls it; None where that is not known."""
     try:
         mounts = _MOUNTS.read_text(encoding="utf-8", errors="replace")
     except OSError:

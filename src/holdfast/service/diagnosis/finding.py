@@ -1,4 +1,4 @@
-"""Finding: what a check has to say."""
+"""Finding: one result of a check."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 from holdfast.model.task import JsonValue
 
 APPLICATION = "MODULE:HOLDFAST"
-"""Stands in a remedy for the application; where one is named, its name goes there."""
+"""A placeholder in a remedy; where an application is named, its name replaces it."""
 
 
 class Level(StrEnum):
@@ -19,7 +19,7 @@ class Level(StrEnum):
     NOTE = "note"
     """Good to know; nothing has to be done."""
     WARNING = "warning"
-    """Somebody should look at it: work stands still, or might be lost one day."""
+    """A person should look at it: work stands still, or might be lost one day."""
     ERROR = "error"
     """The store cannot be used, or cannot keep its promises."""
 
@@ -32,7 +32,7 @@ class Finding:
     level: Level
     words: str
     remedy: str | None = None
-    """What to do, with the command to type; only what is ok needs none."""
+    """What to do, with the command to type; None only where all is well."""
     tasks: frozenset[str] = frozenset()
     """The names of the tasks that the application in the remedy has to define, as far as they are known."""
 

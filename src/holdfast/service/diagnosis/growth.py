@@ -18,7 +18,7 @@ _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def check_size(seen: Inside) -> Iterator[Finding]:
-    """Say how large it is, and whether much of that is long over."""
+    """Report how large the store is, and whether much of it ended long ago."""
     rows = seen.vitals.rows
     about = "" if seen.vitals.exact_rows else "about "
     size = f"{in_bytes(seen.vitals.bytes)}, {about}{counted(rows.get('tasks', 0), 'task')} and " + counted(
@@ -32,20 +32,20 @@ def check_size(seen: Inside) -> Iterator[Finding]:
 
 
 def check_snapshot(seen: Inside) -> Iterator[Finding]:
-    """Notice a transaction on PostgreSQL that keeps VACUUM from clearing up."""
+    """Find a transaction on PostgreSQL that keeps VACUUM from cleaning up."""
     age = seen.vitals.oldest_snapshot_seconds
     if age is not None and age > OLD_SNAPSHOT:
         yield Finding(
             "vacuum",
             Level.WARNING,
-            f"a transaction has been open for {age / 3600:,.1f} h: nothing deleted since then can be cleared up",
+            f"a transaction has been open for {age / 3600:,.1f} h: nothing deleted since then can be cleaned up",
             "psql -c 'SELECT pid, xact_start, state, query FROM pg_stat_activity ORDER BY xact_start LIMIT 3', "
             "and end that session",
         )
 
 
 def in_bytes(size: float) -> str:
-    """Return a size in the unit people think in."""
+    """Return a size in a readable unit."""
     for unit in _UNITS[:-1]:
         if size < 1000:  # noqa: PLR2004 - where the next unit begins
             return f"{size:.0f} {unit}"

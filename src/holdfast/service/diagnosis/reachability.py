@@ -31,22 +31,22 @@ _REMEDIES: tuple[tuple[type[HoldfastError], str], ...] = (
 
 
 _DATABASES = frozenset({"SQLite", "PostgreSQL"})
-"""What has a version of its own."""
+"""The backends that have a version of their own."""
 
 
 def check_store(seen: StoreEvidence) -> Iterator[Finding]:
-    """Say what the store is, or why it cannot be used."""
+    """Report what the store is, or why it cannot be used."""
     if seen.failure is not None:
         yield _failed(seen.failure)
     elif seen.inside is not None:
         vitals = seen.inside.vitals
-        # The others read with the library of SQLite, but nobody would look for its number there.
+        # The others also use the library of SQLite, but its version would say nothing about them.
         version = f" {vitals.version}" if vitals.backend in _DATABASES else ""
         yield Finding("store", Level.OK, f"{without_password(seen.url)} answers: {vitals.backend}{version}")
 
 
 def check_schema(seen: StoreEvidence) -> Iterator[Finding]:
-    """Say whether the schema is this version's; an older one is left as it is."""
+    """Report whether the schema is this version's; an older one is left as it is."""
     if seen.schema is None:
         if seen.inside is not None:
             yield Finding("schema", Level.OK, f"schema {seen.inside.vitals.schema}, which is this version's")
@@ -72,7 +72,7 @@ def check_schema(seen: StoreEvidence) -> Iterator[Finding]:
 
 
 def _failed(error: HoldfastError) -> Finding:
-    """Make a finding of the error that opening the store ended with: its words, and its remedy."""
+    """Return the error of opening the store as a finding: its message, and its remedy."""
     if isinstance(error, MissingExtra):
         words, _, command = str(error).partition(": ")
         return Finding("store", Level.ERROR, words, command)

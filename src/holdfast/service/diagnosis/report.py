@@ -45,7 +45,7 @@ _NAMED: Final = 3
 
 
 def diagnose(seen: StoreEvidence) -> list[Finding]:
-    """Return what every check has to say."""
+    """Return the findings of every check."""
     findings = [finding for check in _OF_THE_STORE for finding in check(seen)]
     if seen.inside is not None:
         findings += [finding for check in _OF_THE_WORK for finding in check(seen.inside)]
@@ -54,10 +54,7 @@ def diagnose(seen: StoreEvidence) -> list[Finding]:
 
 
 def _in_their_words(finding: Finding, application: NamedApplication | None) -> Finding:
-    """Put the application into a remedy, so that it can be typed as it stands, if it would help.
-
-    No credential is let into either.
-    """
+    """Put the application's name into a remedy, so that the user can copy it. Remove every credential."""
     remedy = None if finding.remedy is None else redacted(finding.remedy)
     finding = replace(finding, words=redacted(finding.words), remedy=remedy)
     if finding.remedy is None or application is None or application.error is not None:

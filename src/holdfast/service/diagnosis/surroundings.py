@@ -12,17 +12,17 @@ from holdfast.service.diagnosis.finding import Finding, Level
 
 
 def check_settings(seen: StoreEvidence) -> Iterator[Finding]:
-    """Report settings that cannot be read, and variables that nobody reads."""
+    """Report settings that cannot be read, and HOLDFAST_* variables that are not settings."""
     if seen.settings_error is not None:
         words, _, remedy = seen.settings_error.partition("; ")
         yield Finding("settings", Level.ERROR, words, remedy or "correct the file, then: holdfast config")
     for name, meant in seen.unknown_variables.items():
         remedy = f"export {meant}=... instead; `holdfast config` shows what counts" if meant else f"unset {name}"
-        yield Finding("settings", Level.WARNING, f"{name} is set, and nobody reads it", remedy)
+        yield Finding("settings", Level.WARNING, f"{name} is set, but it is not a setting", remedy)
 
 
 def check_application(seen: StoreEvidence) -> Iterator[Finding]:
-    """See that the application can be imported, and that it and this command mean the same store."""
+    """Check that the application can be imported, and that it and this command use the same store."""
     application = seen.application
     if application is None:
         return
@@ -49,13 +49,13 @@ def check_application(seen: StoreEvidence) -> Iterator[Finding]:
 
 
 def check_machine(seen: StoreEvidence) -> Iterator[Finding]:
-    """Say on what this runs."""
+    """Report the Python version, the drivers and the system."""
     drivers = "".join(f", {name} {version}" for name, version in seen.drivers.items())
     yield Finding("machine", Level.OK, f"Python {seen.python}{drivers} on {seen.system}")
 
 
 def check_extras(seen: StoreEvidence) -> Iterator[Finding]:
-    """Say which optional parts are missing."""
+    """Report which optional parts are missing."""
     missing = [name for name, is_there in seen.extras.items() if not is_there]
     there = [name for name, is_there in seen.extras.items() if is_there]
     if missing:
@@ -71,6 +71,6 @@ def place_of(url: str) -> tuple[str, str]:
     if parts.scheme in {"sqlite", "json"} and not parts.netloc:
         return parts.scheme, str(Path(unquote(parts.path.removeprefix("/"))).resolve())
     if parts.scheme in {"postgres", "postgresql"}:
-        # Who logs in, and with which options, does not change where.
+        # The user and the options of the connection do not change which store it is.
         return "postgresql", f"{parts.hostname or ''}:{parts.port or 5432}{parts.path}?{parts.query}"
     return parts.scheme, url

@@ -13,7 +13,7 @@ from holdfast.service.identify import short
 
 
 def check_workers(seen: Inside) -> Iterator[Finding]:
-    """Say who works, and who was silent for longer than its lease while no worker takes its tasks back."""
+    """Report who works, and who was silent for longer than its lease while no worker takes its tasks back."""
     at_work = seen.at_work
     if at_work:
         yield Finding("workers", Level.OK, f"{counted(len(at_work), 'worker')} at work: {_labels(at_work)}")
@@ -41,7 +41,7 @@ def _silent(seen: Inside, worker: Worker) -> Finding:
 
 
 def check_queues(seen: Inside) -> Iterator[Finding]:
-    """Find tasks that are ready, and that no live worker will take: of its queue, or of its name."""
+    """Find ready tasks that no live worker will take, because of their queue or their name."""
     served = {str(queue) for worker in seen.at_work for queue in worker.details.get("queues", ())}
     others = Counter(seen.outside) + Counter(seen.by_hand)
     ready = {queue.name: queue.ready - others[queue.name] for queue in seen.queues}
@@ -86,7 +86,7 @@ def check_queues(seen: Inside) -> Iterator[Finding]:
 
 
 def check_owners(seen: Inside) -> Iterator[Finding]:
-    """Find running tasks that nobody who is alive holds."""
+    """Find running tasks that no living worker holds."""
     alive = {worker.id for worker in seen.workers}
     lost = [task for task in seen.running if task.owner not in alive]
     if lost:

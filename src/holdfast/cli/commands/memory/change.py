@@ -37,7 +37,7 @@ async def store(
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Store that somebody says this, and print the id of the fact that stands for it.
+    """Store a fact from a source, and print its id.
 
     Another value supersedes what the same source said before, and is in conflict with what other sources say.
     """
