@@ -15,20 +15,33 @@ FINISHED = [
     "CONTRIBUTING.md",
     "examples/README.md",
     "docs",
+    "src/holdfast/__init__.py",
     "src/holdfast/__main__.py",
     "src/holdfast/_version.py",
-    "src/holdfast/cli/project",
+    "src/holdfast/agent",
+    "src/holdfast/cli",
+    "src/holdfast/effects",
+    "src/holdfast/engine/attempt",
+    "src/holdfast/engine/effects",
+    "src/holdfast/engine/outside",
+    "src/holdfast/engine/steps",
+    "src/holdfast/mcp",
+    "src/holdfast/model",
     "src/holdfast/process_fork.py",
-    "src/holdfast/store/jsonfile",
-    "src/holdfast/store/postgres",
+    "src/holdfast/redaction",
+    "src/holdfast/service",
+    "src/holdfast/settings.py",
+    "src/holdfast/store",
+    "src/holdfast/testing",
+    "src/holdfast/web",
 ]
 """Files and folders that have none of the words. A folder counts with all that is below it."""
 
 EXCEPT = ["docs/decisions", "docs/reference", "docs/reference-api.md", "docs/reference-cli.md", "docs/semantics.md"]
 """Decisions are not rewritten. The others are generated: their words are in docstrings and in a table of the tests."""
 
-ALLOWED: dict[str, str] = {}
-"""Lines that need such a word, each with the reason."""
+ALLOWED = {"while nobody worked on it": "all stores write it; PostgreSQL has it in a migration, which never changes"}
+"""Phrases that need such a word, each with the reason."""
 
 
 def test_what_people_read_names_who_acts() -> None:
@@ -67,5 +80,5 @@ def finished() -> Iterator[Path]:
 def hits(text: str) -> Iterator[tuple[int, str]]:
     """Yield the number and the text of every line with one of the words."""
     for number, line in enumerate(text.splitlines(), start=1):
-        if WORDS.search(line) and line.strip() not in ALLOWED:
+        if WORDS.search(line) and not any(phrase in line for phrase in ALLOWED):
             yield number, line
