@@ -1,0 +1,84 @@
+"""Words that hide who acts stay out of what people read: name the worker, the caller, the user or the approver."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.docs.pages import ROOT
+
+WORDS = re.compile(r"\b(whoever|somebody|nobody|told)\b", re.IGNORECASE)
+
+FINISHED = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "examples/README.md",
+    "docs",
+    "src/holdfast/__init__.py",
+    "src/holdfast/__main__.py",
+    "src/holdfast/_version.py",
+    "src/holdfast/agent",
+    "src/holdfast/cli",
+    "src/holdfast/effects",
+    "src/holdfast/engine/attempt",
+    "src/holdfast/engine/effects",
+    "src/holdfast/engine/outside",
+    "src/holdfast/engine/steps",
+    "src/holdfast/mcp",
+    "src/holdfast/model",
+    "src/holdfast/process_fork.py",
+    "src/holdfast/redaction",
+    "src/holdfast/service",
+    "src/holdfast/settings.py",
+    "src/holdfast/store",
+    "src/holdfast/testing",
+    "src/holdfast/web",
+]
+"""Files and folders that have none of the words. A folder counts with all that is below it."""
+
+EXCEPT = ["docs/decisions", "docs/reference", "docs/reference-api.md", "docs/reference-cli.md", "docs/semantics.md"]
+"""Decisions are not rewritten. The others are generated: their words are in docstrings and in a table of the tests."""
+
+ALLOWED = {"while nobody worked on it": "all stores write it; PostgreSQL has it in a migration, which never changes"}
+"""Phrases that need such a word, each with the reason."""
+
+
+def test_what_people_read_names_who_acts() -> None:
+    files = list(finished())
+    assert len(files) >= len(FINISHED)
+    found = [
+        f"{file.relative_to(ROOT)}:{number}: {line.strip()}"
+        for file in files
+        for number, line in hits(file.read_text(encoding="utf-8"))
+    ]
+    assert not found, "name the actor instead:\n" + "\n".join(found)
+
+
+def test_the_changes_of_the_next_version_name_who_acts() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    unreleased = text.partition("## [Unreleased]")[2].partition("\n## [")[0]
+    assert unreleased
+    assert not list(hits(unreleased))
+
+
+def test_a_line_with_such_a_word_is_found() -> None:
+    text = "A worker asks.\nNobody answers.\n# it was told\nfoothold, retold\n"
+    assert list(hits(text)) == [(2, "Nobody answers."), (3, "# it was told")]
+
+
+def finished() -> Iterator[Path]:
+    """Yield every finished file."""
+    left_out = [ROOT / name for name in EXCEPT]
+    for name in FINISHED:
+        path = ROOT / name
+        assert path.exists(), f"{name} is in FINISHED and does not exist"
+        files = [path] if path.is_file() else [*path.rglob("*.py"), *path.rglob("*.md")]
+        yield from (file for file in files if not any(file.is_relative_to(folder) for folder in left_out))
+
+
+def hits(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the number and the text of every line with one of the words."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if WORDS.search(line) and not any(phrase in line for phrase in ALLOWED):
+            yield number, line
