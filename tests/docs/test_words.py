@@ -10,37 +10,16 @@ from tests.docs.pages import ROOT
 
 WORDS = re.compile(r"\b(whoever|somebody|nobody|told)\b", re.IGNORECASE)
 
-FINISHED = [
-    "README.md",
-    "CONTRIBUTING.md",
-    "examples/README.md",
-    "docs",
-    "src/holdfast/__init__.py",
-    "src/holdfast/__main__.py",
-    "src/holdfast/_version.py",
-    "src/holdfast/agent",
-    "src/holdfast/cli",
-    "src/holdfast/effects",
-    "src/holdfast/engine/attempt",
-    "src/holdfast/engine/effects",
-    "src/holdfast/engine/outside",
-    "src/holdfast/engine/steps",
-    "src/holdfast/mcp",
-    "src/holdfast/model",
-    "src/holdfast/process_fork.py",
-    "src/holdfast/redaction",
-    "src/holdfast/service",
-    "src/holdfast/settings.py",
-    "src/holdfast/store",
-    "src/holdfast/testing",
-    "src/holdfast/web",
-]
+FINISHED = ["README.md", "CONTRIBUTING.md", "examples/README.md", "docs", "src/holdfast"]
 """Files and folders that have none of the words. A folder counts with all that is below it."""
 
 EXCEPT = ["docs/decisions", "docs/reference", "docs/reference-api.md", "docs/reference-cli.md", "docs/semantics.md"]
 """Decisions are not rewritten. The others are generated: their words are in docstrings and in a table of the tests."""
 
-ALLOWED = {"while nobody worked on it": "all stores write it; PostgreSQL has it in a migration, which never changes"}
+ALLOWED = {
+    "while nobody worked on it": "all stores write it; PostgreSQL has it in a migration, which never changes",
+    '"by": "nobody"': "stored data",
+}
 """Phrases that need such a word, each with the reason."""
 
 
