@@ -14,15 +14,14 @@ error_meaning.py  What an error proves about a call: that it was not made, or no
 errors.py         What a call that failed raises
 health.py         Health: what is known about a connection without asking the server
 pipe.py           The transport to a server that is started: one JSON message a line, over its stdin and stdout
-reach.py          Reach: one server of an event loop: a connection opened on first use, shared, and opened again when
-                  it breaks
+reach.py          Reach: one server of an event loop: a connection opened on first use, shared, and opened again when it
+                  breaks
 schema.py         What a server's tool takes: its JSON Schema, as the model is shown it and as arguments are checked
                   against it
 servers.py        Where a server is: a command that is started and spoken to over its pipes, or a URL
 source.py         tools: the tools of an MCP server, for an Agent's ``tools=``
 tool.py           ServerTool: a tool of an MCP server, as a Tool of an agent
-transports.py     The two transports to a server. They record whether a request was sent: that decides what its failure
-                  proves
+transports.py     The two transports to a server
 validator.py      Checking against an untrusted JSON Schema within a limit of work: a schema of one page can ask for
                   years of it
 """
